@@ -1,0 +1,324 @@
+"""What one training run needs to know: typed and checked, and free of torch.
+
+The driver checks a config with these classes in milliseconds, before any worker starts; a worker receives
+the very same object. Unknown keys, wrong types and values out of range are errors (pydantic reports all of
+them at once); a combination that cannot work raises ``ValueError`` naming the keys and the fix.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic.dataclasses import dataclass
+
+STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+PositiveInt = Annotated[int, Field(gt=0)]
+NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+# --- task: what is trained, and which metrics it reports --------------------------------------------------
+
+
+@dataclass(config=STRICT, kw_only=True)
+class CausalLMTask:
+    """Next-token prediction; the loss is the mean over the tokens that count (padding and prompts do not)."""
+
+    kind: Literal["causal_lm"]
+    metrics: list[str] = Field(
+        default_factory=lambda: ["eval/loss", "eval/perplexity", "train/loss", "train/tokens_per_second"]
+    )
+    """Metrics that the task reports, each of which a search may optimise."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class ImageClassificationTask:
+    """Cross-entropy over classes."""
+
+    kind: Literal["image_classification"]
+    metrics: list[str] = Field(
+        default_factory=lambda: ["eval/loss", "eval/accuracy", "train/loss", "train/samples_per_second"]
+    )
+    """Metrics that the task reports, each of which a search may optimise."""
+
+
+Task = Annotated[CausalLMTask | ImageClassificationTask, Field(discriminator="kind")]
+
+
+# --- model ------------------------------------------------------------------------------------------------
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Lora:
+    """Low-rank adapters on a frozen base model (Hu et al., 2021, https://arxiv.org/abs/2106.09685), by peft."""
+
+    r: PositiveInt = 8
+    """Rank of the adapters."""
+    alpha: PositiveFloat = 16.0
+    """Scale of the adapters: their output is multiplied by alpha / r."""
+    dropout: Fraction = 0.0
+    """Dropout on the adapters' input."""
+    target_modules: str | list[str] = "all-linear"
+    """Which layers get adapters: ``attention``, ``mlp``, ``all-linear``, or a list of module names."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class CausalLM:
+    """A causal language model that transformers loads."""
+
+    kind: Literal["causal_lm"]
+    path: str
+    """A Hugging Face hub name, a local folder, or ``builtin:tiny_llama`` (ships with Sweeps)."""
+    revision: str | None = None
+    """Branch, tag or commit on the hub."""
+    tokenizer: str | None = None
+    """Hub name or folder of the tokenizer; default: the model's own."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Type of the base model's weights; ``auto`` keeps the stored one."""
+    attention: str | None = None
+    """Attention implementation of transformers (``sdpa``, ``flash_attention_2``, ...); default: its choice."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third more time."""
+    trust_remote_code: bool = False
+    """Run model code from the hub. Only for sources that you trust."""
+    lora: Lora | None = None
+    """Adapters to train; null trains every weight."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class ConvNet:
+    """A small convolutional network for images."""
+
+    kind: Literal["conv_net"]
+    channels: PositiveInt = 16
+    """Channels of the first block; each further block doubles them."""
+    blocks: Annotated[int, Field(ge=1, le=4)] = 2
+    """Convolution blocks, each of which halves height and width."""
+    dropout: Fraction = 0.0
+    """Dropout before the classifier."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class VisionTransformer:
+    """A small vision transformer (Dosovitskiy et al., 2020, https://arxiv.org/abs/2010.11929)."""
+
+    kind: Literal["vision_transformer"]
+    patch_size: PositiveInt = 2
+    """Height and width of a patch, in pixels; must divide the image's."""
+    width: PositiveInt = 32
+    """Embedding size; must be divisible by ``heads``."""
+    depth: PositiveInt = 2
+    """Transformer layers."""
+    heads: PositiveInt = 4
+    """Attention heads."""
+    dropout: Fraction = 0.0
+    """Dropout in the layers."""
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise ValueError(f"width={self.width} is not divisible by heads={self.heads}; change one of them")
+
+
+@dataclass(config=STRICT, kw_only=True)
+class CustomModel:
+    """A user's own ``torch.nn.Module``: called with the inputs of a batch, returns logits."""
+
+    kind: Literal["custom"]
+    target: str = Field(alias="_target_")
+    """Import path of a class or function that returns the module."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments for it; each can be searched as ``model.arguments.NAME``."""
+
+
+Model = Annotated[CausalLM | ConvNet | VisionTransformer | CustomModel, Field(discriminator="kind")]
+
+
+# --- data -------------------------------------------------------------------------------------------------
+
+
+@dataclass(config=STRICT, kw_only=True)
+class TextData:
+    """Text for language models: plain, prompt and completion, or chat messages."""
+
+    kind: Literal["text"]
+    path: str
+    """A JSONL, Parquet or text file, a folder or glob of them, a Hugging Face hub data set,
+    or ``builtin:stdlib_docstrings`` (the English docstrings of Python's standard library)."""
+    subset: str | None = None
+    """Configuration name of a hub data set."""
+    train_split: str = "train"
+    """Split of a hub data set, in its slicing syntax (``train[:90%]``)."""
+    eval_path: str | None = None
+    """Held-out data in a file of their own; without it, ``eval_split`` or ``eval_fraction`` is used."""
+    eval_split: str | None = None
+    """Held-out split of a hub data set."""
+    eval_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """Part of the documents held out when neither ``eval_path`` nor ``eval_split`` is given."""
+    text_field: str | None = "text"
+    """Column with plain text."""
+    prompt_field: str | None = None
+    """Column with the prompt, on which no loss is taken; needs ``completion_field``."""
+    completion_field: str | None = None
+    """Column with the completion."""
+    messages_field: str | None = None
+    """Column with chat messages (a list of role and content), rendered by the tokenizer's chat template."""
+    sequence_length: PositiveInt = 512
+    """Tokens per sequence; longer documents are cut into several when packed, else truncated."""
+    packing: bool = True
+    """Fill sequences with several documents, end-of-text between them; only for plain text."""
+    max_train_documents: PositiveInt | None = None
+    """Use only the first so many training documents."""
+    max_eval_documents: PositiveInt | None = None
+    """Use only the first so many held-out documents."""
+
+    def __post_init__(self) -> None:
+        if (self.prompt_field is None) != (self.completion_field is None):
+            raise ValueError("prompt_field and completion_field belong together; set both or neither")
+        if self.text_field is None and self.prompt_field is None and self.messages_field is None:
+            raise ValueError("name the data's column: text_field, prompt_field and completion_field, or messages_field")
+
+
+@dataclass(config=STRICT, kw_only=True)
+class DigitsData:
+    """scikit-learn's digits: 1,797 scans of 8x8 pixels in 10 classes (they ship in its wheel)."""
+
+    kind: Literal["digits"]
+    eval_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Part held out, the same in every class."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class CustomData:
+    """A user's own data: ``_target_(**arguments)`` returns a training and a held-out torch ``Dataset``
+    of (input, label) pairs."""
+
+    kind: Literal["custom"]
+    target: str = Field(alias="_target_")
+    """Import path of the function."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments for it; each can be searched as ``data.arguments.NAME``."""
+
+
+Data = Annotated[TextData | DigitsData | CustomData, Field(discriminator="kind")]
+
+
+# --- training ---------------------------------------------------------------------------------------------
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Train:
+    """The training loop: how long, how large a batch, and how the weights move."""
+
+    max_steps: PositiveInt | None = None
+    """Optimizer steps; give this or ``epochs``."""
+    epochs: PositiveFloat | None = None
+    """Passes over the training data; give this or ``max_steps``."""
+    global_batch_size: PositiveInt = 32
+    """Samples per optimizer step over all workers, however many there are."""
+    micro_batch_size: PositiveInt | None = None
+    """Samples per forward pass of one worker; default: a worker's whole share, without accumulation."""
+    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
+    """Optimizer of torch."""
+    lr: PositiveFloat = 1e-3
+    """Peak learning rate."""
+    weight_decay: NonNegativeFloat = 0.0
+    """Weight decay (decoupled for adamw)."""
+    momentum: Fraction = 0.9
+    """Momentum of sgd; first beta of adam and adamw."""
+    schedule: Literal["constant", "linear", "cosine"] = "cosine"
+    """Learning rate after warm-up: constant, or down to zero along a line or a half cosine."""
+    warmup_fraction: Fraction = 0.0
+    """Part of all steps over which the learning rate rises from zero."""
+    max_grad_norm: PositiveFloat | None = 1.0
+    """Clip the gradient's norm to this; null does not clip."""
+    eval_every: PositiveInt = 10
+    """Steps between evaluations on the held-out data; the last step is always evaluated.
+    Every evaluation is a report, at which a scheduler may stop the trial."""
+    log_every: PositiveInt = 5
+    """Steps between records of the training loss, learning rate and speed."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """Autocast type; auto: bf16 where the GPU has it, fp16 on older GPUs, fp32 on CPUs."""
+
+    def __post_init__(self) -> None:
+        if (self.max_steps is None) == (self.epochs is None):
+            raise ValueError(
+                f"give exactly one of max_steps and epochs (max_steps={self.max_steps}, epochs={self.epochs}); "
+                "set the other to null"
+            )
+
+
+@dataclass(config=STRICT, kw_only=True)
+class DDP:
+    """Distributed data parallel: every worker holds the whole model, gradients are averaged."""
+
+    kind: Literal["ddp"]
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Checkpoint:
+    """When to save, and what to keep."""
+
+    every: PositiveInt | None = None
+    """Steps between checkpoints; default: at every evaluation. The last step is always saved."""
+    keep: list[Literal["best", "last"]] = Field(default_factory=lambda: ["best", "last"])
+    """Which checkpoints of a trial stay: the best by the search's metric, the newest, or both."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class TrainingConfig:
+    """One training run, whole."""
+
+    task: Task
+    model: Model
+    data: Data
+    train: Train
+    strategy: DDP
+    checkpoint: Checkpoint
+    seed: int = 0
+    """Seeds weights, data order and dropout."""
+
+    def __post_init__(self) -> None:
+        wanted = {
+            "causal_lm": ({"causal_lm"}, {"text"}),
+            "image_classification": ({"conv_net", "vision_transformer", "custom"}, {"digits", "custom"}),
+        }
+        models, data = wanted[self.task.kind]
+        if self.model.kind not in models:
+            raise ValueError(
+                f"model.kind={self.model.kind} does not fit task.kind={self.task.kind}, which trains {sorted(models)}"
+            )
+        if self.data.kind not in data:
+            raise ValueError(
+                f"data.kind={self.data.kind} does not fit task.kind={self.task.kind}, which reads {sorted(data)}"
+            )
+
+
+def check_batch_split(train: Train, num_workers: int) -> tuple[int, int]:
+    """How the global batch spreads: (samples per forward pass of a worker, accumulation steps).
+
+    Raises:
+        ValueError: It does not divide exactly; the message names the sizes that would.
+    """
+    share, remainder = divmod(train.global_batch_size, num_workers)
+    if remainder:
+        below = share * num_workers
+        fits = [size for size in (below, below + num_workers) if size > 0]
+        raise ValueError(
+            f"train.global_batch_size={train.global_batch_size} cannot be split over {num_workers} workers; "
+            f"use {' or '.join(map(str, fits))}"
+        )
+    micro = train.micro_batch_size or share
+    if share % micro:
+        fits = [size for size in range(1, share + 1) if share % size == 0]
+        raise ValueError(
+            f"train.micro_batch_size={micro} does not divide the {share} samples that each of {num_workers} workers "
+            f"has of train.global_batch_size={train.global_batch_size}; use one of {fits}"
+        )
+    return micro, share // micro
+
+
+TRAINING_CONFIG: TypeAdapter[TrainingConfig] = TypeAdapter(TrainingConfig)
+"""Reads a ``TrainingConfig`` from plain dicts and writes it back (``dump_python(..., by_alias=True)``)."""

@@ -1,0 +1,60 @@
+"""Names that are written down: metric keys, MLflow tags, files. Each is documented here, once."""
+
+# --- keys in a trial's result, besides its metrics ---------------------------------------------------------
+
+STEP = "step"
+"""Optimizer steps done when a result was reported."""
+COMPLETED = "sweeps_completed"
+"""True in the last result of a trial that trained to its end (a scheduler stopped the others)."""
+TRIAL_ID = "trial_id"
+
+# --- MLflow tags -------------------------------------------------------------------------------------------
+
+TAG_KIND = "sweeps.kind"
+"""``sweep`` for the parent run, ``trial`` for a nested one."""
+TAG_SWEEP = "sweeps.sweep"
+"""The sweep's name."""
+TAG_CONF = "sweeps.conf"
+"""The ``conf=`` that the sweep was started with."""
+TAG_TRIAL = "sweeps.trial"
+"""The trial's id, unique within its sweep."""
+TAG_STATE = "sweeps.state"
+"""State of a trial (running, finished, pruned, failed, stopped) or of a sweep
+(running, finished, stopped, failed, interrupted)."""
+TAG_ATTEMPT = "sweeps.attempt"
+"""How many times the trial was started."""
+TAG_METRIC = "sweeps.metric"
+TAG_MODE = "sweeps.mode"
+TAG_VALUE = "sweeps.value"
+"""Best value of the metric that the trial reported."""
+TAG_STEPS = "sweeps.steps"
+"""Optimizer steps that the trial has done."""
+TAG_CHECKPOINT_BEST = "sweeps.checkpoint.best"
+"""Artifact URI of the trial's best checkpoint."""
+TAG_CHECKPOINT_LAST = "sweeps.checkpoint.last"
+"""Artifact URI of the trial's newest checkpoint."""
+TAG_ERROR = "sweeps.error"
+"""Why a trial failed: the last line of its error."""
+TAG_BEST_TRIAL = "sweeps.best.trial"
+"""Id of the sweep's best trial so far."""
+TAG_BEST_VALUE = "sweeps.best.value"
+TAG_BEST_PARAMETER_PREFIX = "best."
+"""``best.train.lr`` on the parent run: a parameter of the best trial. Tags, since MLflow's parameters
+cannot change and the best trial does."""
+TAG_COUNTS = "sweeps.counts"
+"""Trials by state, as JSON."""
+TAG_TIME = "sweeps.time"
+"""``wall_s``, ``train_s`` and ``goodput`` of the sweep, as JSON."""
+TAG_HEARTBEAT = "sweeps.heartbeat"
+"""Unix time at which the sweep's driver was last alive; a running sweep without one for long is interrupted."""
+TAG_COMMAND = "sweeps.command"
+"""The command that started the sweep."""
+
+# --- artifacts and files -----------------------------------------------------------------------------------
+
+CONFIG_ARTIFACT = "config.yaml"
+"""The composed config: the sweep's on the parent run, the trial's own on a nested run."""
+TRIALS_ARTIFACT = "trials.json"
+"""Table of all trials on the parent run, in the form of ``mlflow.log_table``."""
+CHECKPOINT_ARTIFACTS = "checkpoints"
+"""Folder of a trial run's artifacts that holds ``best`` and ``last``."""
