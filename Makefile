@@ -1,0 +1,72 @@
+# Everything runs in .venv, which is made on first use and again when pyproject.toml or constraints.txt changes.
+# Needs Python 3.11 or later and make; another interpreter: `make test PYTHON=python3.12`.
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+
+VENV := .venv
+RUN := $(VENV)/bin/python -m
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo test test-slow lint format lock clean
+
+help: ## show this list
+	@echo "Sweeps: hyperparameter search for distributed training"
+	@echo
+	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+env: $(READY) ## make the environment (.venv); the others do it when they need it
+
+demo: $(READY) ## search for the best LoRA settings of a tiny language model, on this machine's CPUs
+	@$(RUN) sweeps run conf=llm_lora
+
+test: lint ## lint, types and the quick tests; more for pytest in PYTEST_ARGS="-k space -x"
+	@echo "==> pytest"
+	@$(RUN) pytest $(PYTEST_ARGS)
+
+test-slow: $(READY) ## the tests that take minutes
+	@echo "==> pytest -m slow"
+	@$(RUN) pytest -m "slow and not gpu" $(PYTEST_ARGS)
+
+lint: $(READY) ## ruff and mypy, changing nothing
+	@echo "==> ruff check"
+	@$(RUN) ruff check
+	@echo "==> ruff format --check"
+	@$(RUN) ruff format --check
+	@echo "==> mypy (the first run reads all of torch and takes a minute or two)"
+	@$(RUN) mypy
+
+format: $(READY) ## let ruff mend and lay out the code
+	@$(RUN) ruff check --fix
+	@$(RUN) ruff format
+
+lock: $(READY) ## write constraints.txt anew from what is in .venv, after `pip install --upgrade` there
+	@$(RUN) pip freeze --all --exclude-editable | grep -v "^pip==" | sed 's/+[a-z0-9.]*$$//' > $(VENV)/constraints.txt
+	@{ sed '/^[^#]/,$$d' constraints.txt; cat $(VENV)/constraints.txt; } > $(VENV)/constraints.new
+	@cp $(VENV)/constraints.new constraints.txt
+	@touch $(READY)
+
+clean: ## remove .venv, caches and builds; sweeps and their records stay
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache
+	find sweeps src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Exact versions for every call of pip, for the environments that it builds sdists in too: those inherit the
+# variables and not the options. A relative path, since pip splits the value at spaces.
+$(READY): export PIP_CONSTRAINT = constraints.txt
+$(READY): export PIP_BUILD_CONSTRAINT = constraints.txt
+$(READY): export PIP_DISABLE_PIP_VERSION_CHECK = 1
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Sweeps needs Python 3.11 or later, and '$(PYTHON)' is not one ($$($(PYTHON) --version 2>&1))." >&2; \
+	  echo "Name another: make PYTHON=python3.12" >&2; exit 1; }
+	@if ! $(VENV)/bin/python -m pip --version >/dev/null 2>&1; then \
+	  echo "==> Making the environment in $(VENV) with $$($(PYTHON) --version)"; \
+	  $(PYTHON) -m venv --clear $(VENV) || { \
+	    echo "On Debian and Ubuntu 'python3 -m venv' needs the package python3-venv." >&2; exit 1; }; \
+	fi
+	@echo "==> Installing the versions of constraints.txt (the first time about 150 packages, some minutes)"
+	@$(RUN) pip install --quiet --editable '.[dev]'
+	@$(RUN) pip check --quiet
+	@touch $@
+	@echo "==> The environment is ready"
