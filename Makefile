@@ -65,8 +65,8 @@ $(READY): pyproject.toml constraints.txt
 	  $(PYTHON) -m venv --clear $(VENV) || { \
 	    echo "On Debian and Ubuntu 'python3 -m venv' needs the package python3-venv." >&2; exit 1; }; \
 	fi
-	@echo "==> Installing the versions of constraints.txt (the first time about 150 packages, some minutes)"
-	@$(RUN) pip install --quiet --editable '.[dev]'
+	@echo "==> Installing the versions of constraints.txt (the first time about 150 packages, one to a few minutes)"
+	@$(RUN) pip install -qq --editable '.[dev]'
 	@$(RUN) pip check --quiet
 	@touch $@
 	@echo "==> The environment is ready"
