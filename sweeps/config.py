@@ -72,9 +72,7 @@ class CategoricalDistribution:
                 raise ValueError(f"choices has {choice!r} twice; name each choice once")
 
 
-Distribution = Annotated[
-    FloatDistribution | IntDistribution | CategoricalDistribution, Field(discriminator="type")
-]
+Distribution = Annotated[FloatDistribution | IntDistribution | CategoricalDistribution, Field(discriminator="type")]
 
 
 def _check_bounds(distribution: FloatDistribution | IntDistribution) -> None:
@@ -122,10 +120,10 @@ class AshaScheduler:
     the best 1/eta of the trials that reached it go on."""
 
     kind: Literal["asha"]
-    grace_steps: PositiveInt
-    """Optimizer steps that every trial gets: the first rung."""
+    grace: PositiveInt = 1
+    """Evaluations that every trial gets: the first rung."""
     eta: Annotated[float, Field(gt=1)] = 3
-    """Rungs are at grace_steps, grace_steps * eta, ...; one in eta goes on."""
+    """Rungs are at grace, grace * eta, ... evaluations; one in eta goes on."""
     brackets: PositiveInt = 1
     """Number of sets of rungs, each with a later first rung."""
 

@@ -1,0 +1,165 @@
+"""What the schema alone cannot see: mistakes between one key and another, found before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from sweeps.compose import Composition
+from sweeps.config import SWEEP_CONFIG, SweepConfig
+from sweeps.errors import ConfigError, nearest
+from sweeps.space import Lookup, Space, check_point
+from sweeps_train.config import check_batch_split
+
+MISSING = object()
+OF_THE_SWEEP = {"name", "output_dir", "space", "search", "tracking", "cluster"}
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def check_sweep(composition: Composition) -> Space:
+    """Check a whole sweep, and return its space.
+
+    Raises:
+        ConfigError: With every mistake, one a line.
+    """
+    mistakes = _Mistakes()
+    config = composition.config
+    mistakes.collect(check_training, config)
+    mistakes.collect(_check_search, config)
+    space = mistakes.collect(Space, config.space)
+    if space is not None:
+        mistakes.collect(_check_paths, composition, space, mistakes)
+        mistakes.collect(_check_values, composition, space, mistakes)
+        for index, point in enumerate(config.search.points):
+            mistakes.collect(check_point, space, point, f"search.points.{index}")
+        if config.search.sampler.kind == "grid":
+            mistakes.collect(space.grid, lookup_in(composition))
+    mistakes.raise_any()
+    assert space is not None
+    return space
+
+
+def check_training(config: SweepConfig) -> None:
+    """The checks that hold for a sweep's config and for every trial's own.
+
+    Raises:
+        ConfigError: Keys that exclude each other.
+    """
+    try:
+        check_batch_split(config.train, config.scaling.num_workers)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def lookup_in(composition: Composition) -> Lookup:
+    """The sweep's own values by dotted path; a searched group's value is the option that the config chose."""
+    values = SWEEP_CONFIG.dump_python(composition.config, by_alias=True)
+
+    def lookup(path: str) -> Any:
+        if path in composition.options:
+            return composition.options[path]
+        value = find(values, path)
+        return None if value is MISSING else value
+
+    return lookup
+
+
+def find(values: Any, path: str) -> Any:
+    """The value at a dotted path of nested mappings, or ``MISSING``."""
+    for part in path.split("."):
+        if not isinstance(values, Mapping) or part not in values:
+            return MISSING
+        values = values[part]
+    return values
+
+
+class _Mistakes:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def collect(
+        self, check: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Result | None:
+        try:
+            return check(*args, **kwargs)
+        except ConfigError as error:
+            self.add(str(error))
+            return None
+
+    def add(self, text: str) -> None:
+        self.lines.extend(line for line in text.split("\n") if line not in self.lines)
+
+    def raise_any(self) -> None:
+        if self.lines:
+            raise ConfigError("\n".join(self.lines))
+
+
+def _check_search(config: SweepConfig) -> None:
+    """
+    Raises:
+        ConfigError: The metric is none of the task's, or early stopping could never happen.
+    """
+    known = config.task.metrics
+    if known and config.search.metric not in known:
+        raise ConfigError(
+            f"search.metric={config.search.metric}: the task {config.task.kind} does not report it; "
+            f"it reports {', '.join(known)}"
+        )
+
+
+def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) -> None:
+    """Every searched path is in the config, for every option of a searched group under which it can be reached."""
+    variants = {}
+    for key in composition.variants:
+        options = mistakes.collect(composition.trial, dict(key))
+        if options is not None:
+            variants[key] = SWEEP_CONFIG.dump_python(options, by_alias=True)
+    lookup = lookup_in(composition)
+    own_values = SWEEP_CONFIG.dump_python(composition.config, by_alias=True)
+    for path in space:
+        if path in composition.searched_groups:
+            continue
+        if path.split(".")[0] in OF_THE_SWEEP:
+            mistakes.add(f"space.{path}: belongs to the sweep and not to a trial, so it cannot be searched; drop it")
+            continue
+        for other in space[path].when:
+            if other not in space and other not in composition.options and find(own_values, other) is MISSING:
+                hint = nearest(other, [*space, *_leaves(own_values)])
+                mistakes.add(f"space.{path}.when.{other}: neither the space nor the config has it{hint}")
+        for key, values in variants.items():
+            context = space.context(path, lookup)
+            reached = context is not None and space.active(path, {**context, **dict(key)}, lookup)
+            if reached and find(values, path) is MISSING:
+                within = "".join(f" when {group} is {option}" for group, option in key)
+                hint = _condition_hint(path, variants) or nearest(path, _leaves(values))
+                mistakes.add(f"space.{path}: the config has no such value{within}{hint}")
+                break
+
+
+def _condition_hint(path: str, variants: Mapping[tuple[tuple[str, str], ...], Any]) -> str:
+    having = [dict(key) for key, values in variants.items() if find(values, path) is not MISSING]
+    if not having or not having[0]:
+        return ""
+    group, option = next(iter(having[0].items()))
+    return f"; add when: {{{group}: {option}}} to it"
+
+
+def _leaves(values: Any, prefix: str = "") -> list[str]:
+    if not isinstance(values, Mapping):
+        return [prefix.removesuffix(".")]
+    names = [name for name in values if prefix or name not in OF_THE_SWEEP]
+    return [leaf for name in names for leaf in _leaves(values[name], f"{prefix}{name}.")]
+
+
+def _check_values(composition: Composition, space: Space, mistakes: _Mistakes) -> None:
+    """Both ends of every range and every choice make a valid trial."""
+    if mistakes.lines:
+        return  # each of them would be repeated for every value
+    for path, value, point in space.corners(lookup_in(composition)):
+        try:
+            check_training(composition.trial(point))
+        except ConfigError as error:
+            for line in str(error).split("\n"):
+                mistakes.add(line if line.startswith(f"{path}=") else f"space.{path} reaches {value!r}: {line}")

@@ -1,0 +1,324 @@
+"""Composes ``conf/`` (and users' folders before it) with Hydra into a ``Composition``: the sweep's typed config,
+its space, and the means to build the config of any trial without Hydra."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra import compose
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+from sweeps.config import SWEEP_CONFIG, SweepConfig
+from sweeps.errors import ConfigError, UnknownName, nearest
+from sweeps.ranges import distribution_of_range
+from sweeps.schema_errors import read_config
+
+MAX_GROUP_COMBINATIONS = 64
+DISTRIBUTION_KEYS = {"type", "low", "high", "log", "step", "choices", "when"}
+
+
+def conf_folder() -> Path:
+    """Our own ``conf/``: inside an installed package, beside it in a checkout."""
+    package = Path(__file__).parent
+    installed = package / "conf"
+    return installed if installed.is_dir() else package.parent / "conf"
+
+
+class ConfSearchPath:
+    """Folders of configs, the first having precedence, and what can be chosen in them."""
+
+    def __init__(self, folders: Sequence[Path] = ()):
+        """
+        Args:
+            folders: Users' folders; our own comes after them.
+
+        Raises:
+            UnknownName: A folder does not exist.
+        """
+        for folder in folders:
+            if not folder.is_dir():
+                raise UnknownName(f"--config-dir={folder}: there is no such folder; give one that holds YAML files")
+        self.folders = [*(folder.resolve() for folder in folders), conf_folder()]
+
+    def __enter__(self) -> ConfigLoader:
+        search_path = create_config_search_path(str(self.folders[-1]))
+        for index, folder in enumerate(self.folders[:-1]):
+            search_path.prepend(f"user{index}", f"file://{folder}", anchor="main")
+        GlobalHydra.instance().clear()
+        return Hydra.create_main_hydra2("sweeps", search_path).config_loader
+
+    def __exit__(self, *_: object) -> None:
+        GlobalHydra.instance().clear()
+
+    def confs(self) -> list[str]:
+        """Names that ``conf=`` takes."""
+        with self as loader:
+            return sorted(loader.get_group_options("", ObjectType.CONFIG))
+
+    def groups(self) -> list[str]:
+        """Names of the groups, nested ones with a slash."""
+        with self as loader:
+            return _groups(loader)
+
+    def options(self, group: str) -> list[str]:
+        with self as loader:
+            return sorted(loader.get_group_options(group, ObjectType.CONFIG))
+
+    def header(self, name: str) -> str:
+        """First comment line of a YAML: what it is."""
+        for folder in self.folders:
+            path = folder / f"{name}.yaml"
+            if path.is_file():
+                first = path.read_text(encoding="utf-8").split("\n", 1)[0]
+                return first.removeprefix("#").strip() if first.startswith("#") else ""
+        return ""
+
+
+def _groups(loader: ConfigLoader, parent: str = "") -> list[str]:
+    found: list[str] = []
+    for name in loader.list_groups(parent):
+        group = f"{parent}/{name}" if parent else name
+        if group == "hydra":
+            continue
+        if loader.get_group_options(group, ObjectType.CONFIG):
+            found.append(group)
+        found.extend(_groups(loader, group))
+    return sorted(found)
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A sweep's config, and how to make a trial's config from sampled values. Free of Hydra, and it pickles."""
+
+    conf: str
+    config: SweepConfig
+    options: dict[str, str]
+    """Option that the config chose for each group."""
+    searched_groups: list[str]
+    variants: dict[tuple[tuple[str, str], ...], dict[str, Any]]
+    """Unresolved config of every combination of searched groups' options."""
+    fixed: list[str] = field(default_factory=list)
+    """Paths that the command line took out of the space by giving them a value."""
+
+    def container(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """The config of a trial, resolved but not checked: the sweep's with the sampled values set."""
+        groups = {group: str(parameters.get(group, self.options[group])) for group in self.searched_groups}
+        variant = OmegaConf.create(self.variants[tuple(sorted(groups.items()))])
+        for path, value in parameters.items():
+            if path not in groups:
+                OmegaConf.update(variant, path, value, force_add=True)
+        return _resolve(variant)
+
+    def trial(self, parameters: Mapping[str, Any]) -> SweepConfig:
+        """The checked config of a trial.
+
+        Raises:
+            ConfigError: The values do not make a valid config.
+        """
+        return read_config(self.container(parameters))
+
+    def as_yaml(self, parameters: Mapping[str, Any] | None = None) -> str:
+        """The whole config, defaults included, of the sweep or of one trial."""
+        config = self.trial(parameters) if parameters else self.config
+        text: str = yaml.safe_dump(
+            SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True), sort_keys=False, allow_unicode=True
+        )
+        return text
+
+
+def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath) -> Composition:
+    """Compose ``conf/CONF.yaml`` with Hydra overrides.
+
+    A range in an override (``train.lr=interval(1e-5, 1e-2)``) joins the space; a plain value for a searched path
+    takes it out of the space; ``space.PATH.FIELD=value`` changes a distribution, ``~space.PATH`` drops it.
+
+    Raises:
+        UnknownName: ``conf``, a group's option or a key does not exist.
+        ConfigError: The result is not a valid sweep; every mistake is named.
+    """
+    overrides = _parse(tokens)
+    with search_path as loader:
+        groups = set(_groups(loader))
+        confs = loader.get_group_options("", ObjectType.CONFIG)
+        if conf not in confs:
+            raise UnknownName(f"conf={conf}: there is no such conf{nearest(conf, confs)}")
+        of_space = [each for each in overrides if each.key_or_group.startswith("space.")]
+        ranges = [each for each in overrides if each.is_sweep_override()]
+        plain = [each for each in overrides if each not in of_space and each not in ranges]
+        arguments = [_hydra_token(each, groups) for each in plain]
+
+        base, choices = _compose(conf, arguments)
+        space = _flatten_space(base.get("space") or {})
+        fixed = [each.key_or_group for each in plain if space.pop(each.key_or_group, None) is not None]
+        for each in of_space:
+            _change_space(space, each)
+        for each in ranges:
+            options = sorted(loader.get_group_options(each.key_or_group)) if each.key_or_group in groups else None
+            space[each.key_or_group] = distribution_of_range(each, _select(base, each.key_or_group), options)
+        base["space"] = space
+        config = read_config(_resolve(base))
+
+        searched = {path: _options(config, path) for path in space if path in groups}
+        combinations = [dict(zip(searched, each, strict=True)) for each in itertools.product(*searched.values())]
+        if len(combinations) > MAX_GROUP_COMBINATIONS:
+            raise ConfigError(
+                f"space: the groups {', '.join(searched)} have {len(combinations)} combinations of options; "
+                f"at most {MAX_GROUP_COMBINATIONS} can be searched together"
+            )
+        own = {group: choices[group] for group in searched}  # may lie outside what is searched
+        variants = {}
+        for combination in [own, *combinations]:
+            raw = base if combination == own else _compose(conf, _with_options(arguments, combination))[0]
+            variants[tuple(sorted(combination.items()))] = {**raw, "space": {}}
+    return Composition(
+        conf=conf,
+        config=config,
+        options=choices,
+        searched_groups=sorted(searched),
+        variants=variants,
+        fixed=fixed,
+    )
+
+
+def _parse(tokens: Sequence[str]) -> list[Override]:
+    parser = OverridesParser.create()
+    parsed = []
+    for token in tokens:
+        try:
+            override = parser.parse_override(token)
+        except HydraException as error:
+            raise ConfigError(
+                f"{token!r} is not an override ({_first_line(error)}); write key=value, and quote what the shell "
+                "would take, as in 'train.lr=interval(1e-4, 1e-2)'"
+            ) from None
+        if not override.key_or_group:
+            raise ConfigError(f"{token!r} is not an override: it names no key; write key=value")
+        parsed.append(override)
+    return parsed
+
+
+def _hydra_token(override: Override, groups: set[str]) -> str:
+    """Values are set whether or not the YAML lists their key: the typed schema, which knows every key,
+    is the one that refuses unknown ones."""
+    text: str = override.input_line or ""
+    is_group = override.key_or_group in groups and not isinstance(override.value(), dict)
+    if is_group or override.is_delete():
+        return text
+    return "++" + text.lstrip("+")
+
+
+def _with_options(arguments: Sequence[str], options: Mapping[str, str]) -> list[str]:
+    kept = [argument for argument in arguments if argument.lstrip("+").split("=", 1)[0] not in options]
+    return [*kept, *(f"{group}={option}" for group, option in options.items())]
+
+
+def _compose(conf: str, arguments: Iterable[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The unresolved config, and the option chosen for each group."""
+    try:
+        composed = compose(conf, overrides=list(arguments), return_hydra_config=True)
+        choices = OmegaConf.to_container(composed.hydra.runtime.choices)
+        OmegaConf.set_struct(composed, False)
+        del composed["hydra"]
+        container = OmegaConf.to_container(composed, resolve=False)
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+        raise _explain(error) from None
+    assert isinstance(container, dict)
+    assert isinstance(choices, dict)
+    return {str(key): value for key, value in container.items()}, {
+        str(group): str(option) for group, option in choices.items()
+    }
+
+
+def _explain(error: Exception) -> ConfigError | UnknownName:
+    """Hydra's own message, shortened to what a person can act on."""
+    text = str(error)
+    if "Could not find" in text and "Available options" in text:
+        missing = text.split("Could not find '", 1)[1].split("'", 1)[0]
+        group, _, option = missing.rpartition("/")
+        listed = text.split("Available options", 1)[1].split("Config search path", 1)[0]
+        options = [line.strip() for line in listed.splitlines()[1:] if line.strip()]
+        return UnknownName(f"{group}={option}: there is no such option{nearest(option, options, count=5)}")
+    return ConfigError(_first_line(error))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]
+
+
+def _resolve(container: Mapping[str, Any] | DictConfig) -> dict[str, Any]:
+    """Interpolations replaced by what they point to.
+
+    Raises:
+        ConfigError: One points nowhere, or a value that the YAML leaves open (``???``) was not given.
+    """
+    config = container if isinstance(container, DictConfig) else OmegaConf.create(dict(container))
+    try:
+        resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        raise ConfigError(f"{error.full_key}: must be given, as in {error.full_key}=VALUE") from None
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{error.full_key}: {_first_line(error)}") from None
+    assert isinstance(resolved, dict)
+    return {str(key): value for key, value in resolved.items()}
+
+
+def _select(container: Mapping[str, Any], path: str) -> Any:
+    value: Any = container
+    for part in path.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return None
+        value = value[part]
+    return value
+
+
+def _flatten_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """``{train: {lr: {type: float}}}`` and ``{train.lr: {type: float}}`` are the same space."""
+    flat: dict[str, Any] = {}
+    for name, value in space.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value and not DISTRIBUTION_KEYS & {str(key) for key in value}:
+            flat.update(_flatten_space(value, f"{path}."))
+        elif value is not None:  # null takes a path out of the space
+            flat[path] = dict(value) if isinstance(value, Mapping) else value
+    return flat
+
+
+def _change_space(space: dict[str, Any], override: Override) -> None:
+    path = override.key_or_group.removeprefix("space.")
+    owner, _, name = path.rpartition(".")
+    value = override.value()
+    if override.is_delete() or (value is None and path in space):
+        if space.pop(path, None) is None:
+            raise UnknownName(f"~space.{path}: the space has no such path{nearest(path, space)}")
+    elif owner in space:
+        space[owner] = {**space[owner], name: value}
+    elif isinstance(value, Mapping):
+        space[path] = {**space.get(path, {}), **value}
+    elif name in DISTRIBUTION_KEYS:
+        raise UnknownName(f"{override.key_or_group}: the space has no path {owner!r}{nearest(owner, space)}")
+    else:
+        raise ConfigError(
+            f"{override.key_or_group}={value!r}: must be a distribution, "
+            f"such as 'space.{path}={{type: float, low: 0, high: 1}}'"
+        )
+
+
+def _options(config: SweepConfig, group: str) -> list[str]:
+    distribution = config.space[group]
+    if distribution.type != "categorical":
+        raise ConfigError(f"space.{group}: {group} is a config group; search it with a categorical of its options")
+    return [str(choice) for choice in distribution.choices]

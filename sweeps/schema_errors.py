@@ -1,0 +1,105 @@
+"""Turns pydantic's errors into messages that name the full key, the value and the fix."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from sweeps.config import SWEEP_CONFIG, SweepConfig
+from sweeps.errors import ConfigError, nearest
+
+
+def read_config(container: Mapping[str, Any]) -> SweepConfig:
+    """The typed config of a composed one.
+
+    Raises:
+        ConfigError: With every mistake, one a line.
+    """
+    try:
+        return SWEEP_CONFIG.validate_python(container)
+    except ValidationError as error:
+        lines = [describe(detail, container) for detail in error.errors(include_url=False)]
+        raise ConfigError("\n".join(dict.fromkeys(lines))) from None
+
+
+def describe(detail: Mapping[str, Any], container: Any) -> str:
+    """One mistake in one line: ``train.lr='abc': must be a valid number``."""
+    path, parent = _locate(detail["loc"], container)
+    key, value = ".".join(path), detail["input"]
+    match detail["type"]:
+        case "unexpected_keyword_argument":
+            known = [".".join([*path[:-1], name]) for name in _fields(parent)]
+            return f"{key}={_short(value)}: there is no such key{nearest(key, known)}"
+        case "missing" | "missing_keyword_only_argument":
+            return f"{key}: is required and has no default; give it a value"
+        case "union_tag_invalid":
+            tag = detail["ctx"]["discriminator"].strip("'")
+            return f"{key}.{tag}={detail['ctx']['tag']!r}: must be one of {detail['ctx']['expected_tags']}"
+        case "union_tag_not_found":
+            tag = detail["ctx"]["discriminator"].strip("'")
+            return f"{key}: needs the key {tag!r}, which says what it is"
+        case "value_error":
+            prefix = f"{key}: " if key else ""
+            return f"{prefix}{detail['ctx']['error']}"
+        case _:
+            message = detail["msg"].replace("Input should be", "must be").replace("String should", "must")
+            return f"{key}={_short(value)}: {message}"
+
+
+def _locate(location: Sequence[str | int], container: Any) -> tuple[list[str], list[str]]:
+    """The dotted path of an error, and pydantic's location of the mapping around it.
+
+    Pydantic puts the tag of a discriminated union into the location (``model, conv_net, channels``); a tag is
+    recognised by not being a key of the data at that place.
+    """
+    path: list[str] = []
+    for index, part in enumerate(location):
+        last = index == len(location) - 1
+        if isinstance(container, Mapping) and part in container:
+            container = container[part]
+        elif isinstance(container, list) and isinstance(part, int) and part < len(container):
+            container = container[part]
+        elif not last or not isinstance(container, Mapping) or part in (container.get("kind"), container.get("type")):
+            continue
+        path.append(str(part))
+    return path, [str(part) for part in location[:-1]]
+
+
+def _fields(location: Sequence[str]) -> list[str]:
+    """Names that the schema knows at a location (discriminator tags included in it)."""
+    annotation: Any = SweepConfig
+    for part in location:
+        annotation = _step(annotation, part)
+    fields = getattr(annotation, "__pydantic_fields__", {})
+    return [field.alias or name for name, field in fields.items()]
+
+
+def _step(annotation: Any, part: str) -> Any:
+    """The type one location part further: into a field, a union's member by its tag, or a mapping's values."""
+    fields = getattr(annotation, "__pydantic_fields__", None)
+    if fields is not None:
+        for name, field in fields.items():
+            if part in (name, field.alias):
+                return field.annotation
+        return None
+    members = typing.get_args(annotation)
+    for member in members:
+        tags = getattr(member, "__pydantic_fields__", {})
+        for discriminator in ("kind", "type"):
+            if discriminator in tags and part in typing.get_args(tags[discriminator].annotation):
+                return member
+    dataclasses = [member for member in members if hasattr(member, "__pydantic_fields__")]
+    if len(dataclasses) == 1:  # an optional section: X | None
+        return _step(dataclasses[0], part)
+    if typing.get_origin(annotation) is dict:  # a mapping of names, such as the space
+        value = members[1]
+        return typing.get_args(value)[0] if typing.get_origin(value) is typing.Annotated else value
+    return None
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

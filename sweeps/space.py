@@ -1,0 +1,223 @@
+"""The search space: dotted config paths and their distributions, and what they mean to Optuna.
+
+The one place that knows bounds (both ends are included, everywhere) and conditions.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sweeps.config import CategoricalDistribution, Distribution, FloatDistribution, IntDistribution
+from sweeps.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+Lookup = Callable[[str], Any]
+"""Gives the config's own value at a path, for conditions on what is not searched."""
+
+
+class Space:
+    """Paths and distributions, in an order in which every condition is decided before what depends on it."""
+
+    def __init__(self, distributions: Mapping[str, Distribution]):
+        """
+        Raises:
+            ConfigError: Conditions depend on each other in a circle.
+        """
+        self.distributions = {path: distributions[path] for path in _order(distributions)}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.distributions)
+
+    def __len__(self) -> int:
+        return len(self.distributions)
+
+    def __getitem__(self, path: str) -> Distribution:
+        return self.distributions[path]
+
+    def active(self, path: str, point: Mapping[str, Any], lookup: Lookup) -> bool:
+        """Whether the parameter exists at a point, of which everything it depends on is known."""
+        for other, wanted in self.distributions[path].when.items():
+            if other in self.distributions and other not in point:
+                return False  # what it depends on does not exist itself
+            value = point[other] if other in point else lookup(other)
+            if value not in (wanted if isinstance(wanted, list) else [wanted]):
+                return False
+        return True
+
+    def sample(self, suggest: Callable[[str, BaseDistribution], Any], lookup: Lookup) -> dict[str, Any]:
+        """A point, asked for one parameter after another (define-by-run).
+
+        Args:
+            suggest: Gives a value of an Optuna distribution, as ``optuna.Trial._suggest`` does.
+            lookup: The config's own values.
+
+        Returns:
+            Path -> value, only for the parameters that exist at this point.
+        """
+        point: dict[str, Any] = {}
+        for path, distribution in self.distributions.items():
+            if self.active(path, point, lookup):
+                point[path] = decode(distribution, suggest(path, to_optuna(distribution)))
+        return point
+
+    def grid(self, lookup: Lookup) -> list[dict[str, Any]]:
+        """Every point of a discrete space, once.
+
+        Raises:
+            ConfigError: A real-valued parameter has no step.
+        """
+        points: list[dict[str, Any]] = [{}]
+        for path, distribution in self.distributions.items():
+            values = grid_values(path, distribution)
+            grown: list[dict[str, Any]] = []
+            for point in points:
+                if self.active(path, point, lookup):
+                    grown.extend({**point, path: value} for value in values)
+                else:
+                    grown.append(point)
+            points = grown
+        return points
+
+    def default_point(self, lookup: Lookup) -> dict[str, Any] | None:
+        """The config's own values as a point, or None where they lie outside the space."""
+        point: dict[str, Any] = {}
+        for path, distribution in self.distributions.items():
+            if not self.active(path, point, lookup):
+                continue
+            value = lookup(path)
+            if not contains(distribution, value):
+                return None
+            point[path] = value
+        return point
+
+    def corners(self, lookup: Lookup) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+        """(path, value, point) for each end of every range and every choice, with what its conditions need set:
+        if these make valid configs, bounds and types are right."""
+        for path, distribution in self.distributions.items():
+            context = self.context(path, lookup)
+            if context is not None:
+                for value in boundary_values(distribution):
+                    yield path, value, {**context, path: value}
+
+    def context(self, path: str, lookup: Lookup) -> dict[str, Any] | None:
+        """Values of other searched parameters under which this one exists; None if it never does."""
+        context: dict[str, Any] = {}
+        for other, wanted in self.distributions[path].when.items():
+            values = wanted if isinstance(wanted, list) else [wanted]
+            if other in self.distributions:
+                possible = [value for value in values if contains(self.distributions[other], value)]
+                deeper = self.context(other, lookup)
+                if not possible or deeper is None:
+                    return None
+                context |= {**deeper, other: possible[0]}
+            elif lookup(other) not in values:
+                return None
+        return context
+
+
+def _order(distributions: Mapping[str, Distribution]) -> list[str]:
+    ordered: list[str] = []
+    waiting = list(distributions)
+    while waiting:
+        ready = [
+            path
+            for path in waiting
+            if not any(other in waiting for other in distributions[path].when if other != path)
+            and path not in distributions[path].when
+        ]
+        if not ready:
+            raise ConfigError(f"space: the conditions of {', '.join(waiting)} depend on each other; break the circle")
+        ordered.extend(ready)
+        waiting = [path for path in waiting if path not in ready]
+    return ordered
+
+
+def to_optuna(distribution: Distribution) -> BaseDistribution:
+    """The same distribution for Optuna, whose bounds are inclusive too."""
+    from optuna import distributions as optuna
+
+    match distribution:
+        case FloatDistribution(low=low, high=high, log=log, step=step):
+            return optuna.FloatDistribution(low, _last_step(low, high, step), log=log, step=step)
+        case IntDistribution(low=low, high=high, log=log, step=step):
+            return optuna.IntDistribution(low, low + (high - low) // step * step, log=log, step=step)
+        case CategoricalDistribution(choices=choices):
+            return optuna.CategoricalDistribution([encode(choice) for choice in choices])
+
+
+def _last_step(low: float, high: float, step: float | None) -> float:
+    """Optuna warns where ``high`` is no multiple of ``step`` away from ``low``, and then does this."""
+    if step is None:
+        return high
+    return low + math.floor((high - low) / step + 1e-9) * step
+
+
+def encode(choice: Any) -> bool | int | float | str | None:
+    """A choice as Optuna stores it: lists and mappings as JSON."""
+    return choice if choice is None or isinstance(choice, bool | int | float | str) else json.dumps(choice)
+
+
+def decode(distribution: Distribution, value: Any) -> Any:
+    """The config's value for what Optuna suggested."""
+    if isinstance(distribution, CategoricalDistribution):
+        return next(
+            choice
+            for choice in distribution.choices
+            if encode(choice) == value and isinstance(encode(choice), bool) == isinstance(value, bool)
+        )
+    return value
+
+
+def contains(distribution: Distribution, value: Any) -> bool:
+    """Whether a value can be sampled."""
+    match distribution:
+        case CategoricalDistribution(choices=choices):
+            return any(choice == value and isinstance(choice, bool) == isinstance(value, bool) for choice in choices)
+        case IntDistribution(low=low, high=high, step=step):
+            return isinstance(value, int) and low <= value <= high and (value - low) % step == 0
+        case FloatDistribution(low=low, high=high, step=step):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+                return False
+            return step is None or math.isclose((value - low) / step, round((value - low) / step), abs_tol=1e-6)
+
+
+def boundary_values(distribution: Distribution) -> list[Any]:
+    if isinstance(distribution, CategoricalDistribution):
+        return list(distribution.choices)
+    return [distribution.low] if distribution.low == distribution.high else [distribution.low, distribution.high]
+
+
+def grid_values(path: str, distribution: Distribution) -> list[Any]:
+    """Every value of a discrete distribution, in order."""
+    match distribution:
+        case CategoricalDistribution(choices=choices):
+            return list(choices)
+        case IntDistribution(low=low, high=high, step=step):
+            return list(range(low, high + 1, step))
+        case FloatDistribution(low=low, high=high, step=None):
+            raise ConfigError(
+                f"space.{path}: a grid needs a step between low={low} and high={high}, or a list of choices; "
+                f"for example 'space.{path}.step={(high - low) / 4:g}'"
+            )
+        case FloatDistribution(low=low, high=high, step=float(step)):
+            count = math.floor((high - low) / step + 1e-9) + 1
+            return [low + index * step for index in range(count)]
+
+
+def check_point(space: Space, point: Mapping[str, Any], name: str) -> None:
+    """
+    Raises:
+        ConfigError: A point that a person gave has a path that is not searched, or a value outside its range.
+    """
+    for path, value in point.items():
+        if path not in space.distributions:
+            raise ConfigError(f"{name}.{path}={value!r}: the space has no such path{nearest(path, space)}")
+        if not contains(space[path], value):
+            allowed = boundary_values(space[path])
+            between = "one of" if isinstance(space[path], CategoricalDistribution) else "between"
+            raise ConfigError(f"{name}.{path}={value!r}: must be {between} {allowed}, as the space says")
