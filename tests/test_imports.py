@@ -1,0 +1,170 @@
+"""Who may import whom, held by reading the sources; and what the quick commands must not load."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+# The parts of `sweeps` (a module, or a folder with all in it), lowest first. A part imports its own and lower
+# layers. A new part joins the lowest layer that can do its work.
+LAYERS: list[set[str]] = [
+    {"errors", "constants"},
+    {"config", "compose", "ranges", "schema_errors"},
+    {"checks", "cluster", "report", "search", "slot", "space", "tracking", "trial"},
+    {"doctor", "sweep"},
+    {"launch", "service"},
+    {"__init__", "cli"},
+    {"__main__"},
+]
+
+# Who may import `sweeps_train`: those who run training all of it, those who check a config its torch-free schema.
+TRAINING = {"slot", "trial"}
+TRAINING_SCHEMA = {"checks", "config"}
+
+NOT_FOR_WORKERS = ("sweeps", "hydra", "omegaconf", "mlflow", "optuna", "ray.tune")
+
+# Seconds to import, each of them.
+SLOW = {"ray", "torch", "mlflow", "transformers", "optuna", "datasets", "sklearn", "pandas"}
+
+
+class Sources:
+    """The modules of one package and what each imports, at its top or inside of functions."""
+
+    def __init__(self, folder: Path) -> None:
+        self.package = folder.name
+        self.paths = {self._module_name(folder, path): path for path in sorted(folder.rglob("*.py"))}
+
+    @staticmethod
+    def _module_name(folder: Path, path: Path) -> str:
+        parts = path.relative_to(folder.parent).with_suffix("").parts
+        # `sweeps/__init__.py` keeps its full name, so that the package's own code is a part like any other.
+        return ".".join(parts if len(parts) == 2 else [part for part in parts if part != "__init__"])
+
+    def imports(self) -> Iterator[tuple[str, str]]:
+        """Pairs of a module and the full name of something it imports: `ray.tune` for `from ray import tune`."""
+        for module, path in self.paths.items():
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), filename=str(path))):
+                if isinstance(node, ast.Import):
+                    yield from ((module, alias.name) for alias in node.names)
+                elif isinstance(node, ast.ImportFrom):
+                    assert node.level == 0, f"{path}:{node.lineno}: a relative import; write out the package's name"
+                    yield from ((module, f"{node.module}.{alias.name}") for alias in node.names)
+
+    def graph(self) -> dict[str, set[str]]:
+        """The package's modules and those of its modules that each imports."""
+        edges: dict[str, set[str]] = {module: set() for module in self.paths}
+        for module, imported in self.imports():
+            if is_within(imported, self.package):
+                edges[module].add(self._defining_module(imported))
+        return edges
+
+    def _defining_module(self, name: str) -> str:
+        while name not in self.paths and "." in name:
+            name = name.rpartition(".")[0]
+        return name if name in self.paths else f"{self.package}.__init__"
+
+
+def is_within(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
+def part_of(module: str) -> str:
+    return module.split(".")[1]
+
+
+def circle_in(graph: dict[str, set[str]]) -> str | None:
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return " imports ".join(reversed(error.args[1]))
+    return None
+
+
+@pytest.fixture(scope="module")
+def service(checkout: Path) -> Sources:
+    return Sources(checkout / "sweeps")
+
+
+@pytest.fixture(scope="module")
+def training(checkout: Path) -> Sources:
+    return Sources(checkout / "src" / "sweeps_train")
+
+
+def lines(found: Iterable[tuple[str, str]]) -> list[str]:
+    return sorted({f"{module} imports {imported}" for module, imported in found})
+
+
+def test_every_part_of_the_service_has_its_layer(service: Sources) -> None:
+    parts = {part_of(module) for module in service.paths}
+    assert parts - set().union(*LAYERS) == set(), "give each new part its layer in LAYERS of this file"
+
+
+def test_imports_go_down_the_layers_only(service: Sources) -> None:
+    height = {part: level for level, layer in enumerate(LAYERS) for part in layer}
+    upward = [
+        (module, imported)
+        for module, targets in service.graph().items()
+        for imported in targets
+        if height.get(part_of(imported), 0) > height.get(part_of(module), 0)
+    ]
+    assert lines(upward) == []
+
+
+@pytest.mark.parametrize("package", ["sweeps", "src/sweeps_train"])
+def test_no_module_imports_itself_through_others(checkout: Path, package: str) -> None:
+    assert circle_in(Sources(checkout / package).graph()) is None
+
+
+def test_no_part_of_the_service_imports_itself_through_others(service: Sources) -> None:
+    parts: dict[str, set[str]] = {}
+    for module, targets in service.graph().items():
+        part = part_of(module)
+        parts.setdefault(part, set()).update({part_of(target) for target in targets} - {part})
+    assert circle_in(parts) is None
+
+
+def test_only_what_runs_training_imports_the_training_library(service: Sources) -> None:
+    wrong = [
+        (module, imported)
+        for module, imported in service.imports()
+        if is_within(imported, "sweeps_train")
+        and part_of(module) not in TRAINING
+        and not (part_of(module) in TRAINING_SCHEMA and is_within(imported, "sweeps_train.config"))
+    ]
+    assert lines(wrong) == []
+
+
+def test_the_training_library_knows_nothing_of_the_search(training: Sources) -> None:
+    wrong = [
+        (module, imported)
+        for module, imported in training.imports()
+        if any(is_within(imported, package) for package in NOT_FOR_WORKERS)
+    ]
+    assert lines(wrong) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(["-c", "import sweeps"], id="import sweeps"),
+        pytest.param(["-c", "import sweeps.config, sweeps.compose, sweeps.errors"], id="import sweeps.config"),
+        pytest.param(["-m", "sweeps", "--help"], id="sweeps --help"),
+        pytest.param(["-m", "sweeps", "conf"], id="sweeps conf"),
+    ],
+)
+def test_a_quick_command_loads_nothing_slow(command: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", *command], capture_output=True, text=True, timeout=60, check=False
+    )
+    # A line is `import time: self [us] | cumulative | name`, with the name indented by its depth.
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    messages = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
+    assert done.returncode == 0, "\n".join(messages)
+    assert any(is_within(module, "sweeps") for module in loaded)
+    assert {module.partition(".")[0] for module in loaded} & SLOW == set()

@@ -1,0 +1,154 @@
+"""What a person installs: the wheel, complete and working far from the checkout; and the versions that it is given."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+# --- the wheel ------------------------------------------------------------------------------------------------
+
+
+def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, **options)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
+    run([sys.executable, "-m", "pip", "wheel", *options, str(checkout)])
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("installed")
+    run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), str(wheel)])
+    return folder
+
+
+@pytest.fixture
+def elsewhere(installed: Path) -> dict[str, str]:
+    """An environment in which the installed wheel comes before an editable install of the checkout."""
+    return {**os.environ, "PYTHONPATH": str(installed)}
+
+
+def test_wheel_holds_every_file_of_the_packages_and_of_conf_and_nothing_else(checkout: Path, wheel: Path) -> None:
+    sources = {
+        "sweeps": checkout / "sweeps",
+        "sweeps_train": checkout / "src/sweeps_train",
+        "sweeps/conf": checkout / "conf",
+    }
+    expected = {
+        f"{target}/{path.relative_to(folder).as_posix()}"
+        for target, folder in sources.items()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert names == expected
+    assert {"sweeps/py.typed", "sweeps_train/py.typed", "sweeps/conf/digits.yaml", "sweeps/conf/llm_lora.yaml"} <= names
+
+
+def test_wheel_holds_the_base_model_that_the_demo_tunes(wheel: Path) -> None:
+    prefix = "sweeps_train/models/tiny_llama/"
+    suffixes = {Path(name).suffix for name in zipfile.ZipFile(wheel).namelist() if name.startswith(prefix)}
+    assert {".safetensors", ".json"} <= suffixes
+
+
+def test_installed_wheel_is_found_before_the_checkout(installed: Path, elsewhere: dict[str, str]) -> None:
+    code = "import sweeps, sweeps_train; print(sweeps.__file__); print(sweeps_train.__file__)"
+    files = run([sys.executable, "-c", code], env=elsewhere).stdout.splitlines()
+    assert files == [str(installed / "sweeps/__init__.py"), str(installed / "sweeps_train/__init__.py")]
+
+
+def test_installed_wheel_lists_its_configs(elsewhere: dict[str, str]) -> None:
+    listed = run([sys.executable, "-m", "sweeps", "conf"], env=elsewhere).stdout
+    assert re.search(r"\bdigits\b", listed)
+    assert re.search(r"\bllm_lora\b", listed)
+
+
+def test_installed_wheel_plans_a_sweep_and_leaves_nothing_behind(
+    elsewhere: dict[str, str], working_folder: Path
+) -> None:
+    run([sys.executable, "-m", "sweeps", "run", "conf=digits", "--dry-run"], env=elsewhere)
+    assert list(working_folder.iterdir()) == []
+
+
+def test_installed_wheel_brings_the_command(installed: Path, elsewhere: dict[str, str]) -> None:
+    assert "run" in run([str(installed / "bin/sweeps"), "--help"], env=elsewhere).stdout
+
+
+# --- the versions ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pins(checkout: Path) -> dict[str, str]:
+    """The version of each distribution in constraints.txt."""
+    found = {}
+    for line in (checkout / "constraints.txt").read_text().splitlines():
+        if line.startswith("#"):
+            continue
+        # A local version (torch's `+cpu`) would tie everyone to the builds of one machine.
+        match = re.fullmatch(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.!]+)", line)
+        assert match, f"constraints.txt: {line!r} is no exact version; `make lock` writes them"
+        found[canonicalize_name(match[1])] = match[2]
+    return found
+
+
+@pytest.fixture(scope="module")
+def requirements(checkout: Path) -> list[Requirement]:
+    """What pyproject.toml asks for, to use, to develop and to build."""
+    project = tomllib.loads((checkout / "pyproject.toml").read_text())
+    asked = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["dev"]]
+    return [Requirement(line) for line in asked + project["build-system"]["requires"]]
+
+
+def test_each_requirement_is_pinned_within_its_range(requirements: list[Requirement], pins: dict[str, str]) -> None:
+    for requirement in requirements:
+        version = pins.get(canonicalize_name(requirement.name))
+        assert version is not None, f"{requirement.name} is not in constraints.txt: `make env lock`"
+        assert version in requirement.specifier, f"constraints.txt has {version}, pyproject.toml asks for {requirement}"
+
+
+def test_what_the_requirements_require_is_pinned_too(requirements: list[Requirement], pins: dict[str, str]) -> None:
+    floating = {
+        f"{requirement} (of {owner})"
+        for owner, requirement in closure(requirements)
+        # torch pins the CUDA packages of its own build by itself.
+        if canonicalize_name(requirement.name) not in pins and not str(requirement.specifier).startswith("==")
+    }
+    assert floating == set(), "add them to constraints.txt: `make env lock`"
+
+
+def closure(requirements: list[Requirement]) -> Iterator[tuple[str, Requirement]]:
+    """Each requirement that holds on this machine, of these and in turn of what they install, with its owner."""
+    waiting = [("pyproject.toml", requirement) for requirement in requirements]
+    seen = set()
+    while waiting:
+        owner, requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        key = (name, frozenset(requirement.extras))
+        if key in seen:
+            continue
+        seen.add(key)
+        yield owner, requirement
+        for line in importlib.metadata.requires(name) or []:
+            needed = Requirement(line)
+            if any(needed.marker is None or needed.marker.evaluate({"extra": extra}) for extra in {"", *key[1]}):
+                waiting.append((requirement.name, needed))
