@@ -6,17 +6,21 @@ import ast
 import graphlib
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 # The parts of `sweeps` (a module, or a folder with all in it), lowest first. A part imports its own and lower
 # layers. A new part joins the lowest layer that can do its work.
 LAYERS: list[set[str]] = [
     {"errors", "constants"},
     {"config", "compose", "ranges", "schema_errors"},
-    {"checks", "cluster", "report", "search", "slot", "space", "tracking", "trial"},
+    {"checks", "cluster", "mailbox", "report", "search", "slot", "space", "tracking", "trial"},
     {"doctor", "sweep"},
     {"launch", "service"},
     {"__init__", "cli"},
@@ -147,6 +151,20 @@ def test_the_training_library_knows_nothing_of_the_search(training: Sources) -> 
         if any(is_within(imported, package) for package in NOT_FOR_WORKERS)
     ]
     assert lines(wrong) == []
+
+
+def test_every_library_imported_is_asked_for(checkout: Path, service: Sources, training: Sources) -> None:
+    project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
+    extras = [line for extra, asked in project["optional-dependencies"].items() if extra != "dev" for line in asked]
+    asked_for = {canonicalize_name(Requirement(line).name) for line in project["dependencies"] + extras}
+    distributions = packages_distributions()
+    missing = [
+        (module, imported)
+        for module, imported in [*service.imports(), *training.imports()]
+        if (root := imported.partition(".")[0]) not in sys.stdlib_module_names | {"sweeps", "sweeps_train"}
+        and not asked_for & {canonicalize_name(name) for name in distributions.get(root, [root])}
+    ]
+    assert lines(missing) == [], "add what they belong to to the dependencies in pyproject.toml"
 
 
 @pytest.mark.parametrize(
