@@ -1,0 +1,142 @@
+"""The door to MLflow: a client that is quiet, and calls that fail in seconds instead of minutes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from sweeps.errors import TrackingUnreachable
+from sweeps.tracking.store import sqlite_path
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+REACH_WITHIN_S = 5
+"""How long a tracking server may take to answer before it counts as unreachable."""
+
+_DEFAULT_PORTS = {"postgresql": 5432, "postgres": 5432, "mysql": 3306, "mssql": 1433}
+_limits = threading.local()
+
+
+def connect(uri: str) -> MlflowClient:
+    """A client of the store, which has just answered. Creates an SQLite store that does not exist.
+
+    Args:
+        uri: Tracking URI.
+
+    Raises:
+        TrackingUnreachable: No answer within about five seconds, or the store can't be used.
+    """
+    _quieten()
+    from mlflow import MlflowClient
+
+    _limits_by_thread()
+    try:
+        _knock(uri)
+        with request_limits(REACH_WITHIN_S):
+            client = MlflowClient(tracking_uri=_absolute(uri))
+            client.search_experiments(max_results=1)
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        advice = (
+            "check that the folder exists and can be written to"
+            if sqlite_path(uri)
+            else "start it, correct the address, or use tracking.uri=sqlite:///mlflow.db"
+        )
+        raise TrackingUnreachable(f"tracking.uri={uri} does not answer: {reason[0][:300]}; {advice}") from error
+    return client
+
+
+@contextmanager
+def request_limits(timeout_s: float, retries: int = 0) -> Iterator[None]:
+    """MLflow's HTTP requests of this thread wait and retry only so long; what the user set in the environment wins.
+
+    By default one call may take four minutes in retries alone, without a word.
+    """
+    before = dict(_limits.__dict__)
+    timeout = max(1, round(timeout_s))
+    _limits.__dict__.update(MLFLOW_HTTP_REQUEST_TIMEOUT=timeout, MLFLOW_HTTP_REQUEST_MAX_RETRIES=retries)
+    try:
+        yield
+    finally:
+        _limits.__dict__.clear()
+        _limits.__dict__.update(before)
+
+
+@cache
+def _limits_by_thread() -> None:
+    # MLflow takes these two from the environment alone, at each request. To set them there would change them for
+    # the user's own MLflow calls too, and for every process that is started meanwhile; so only their reading is bent.
+    from mlflow import environment_variables
+
+    for name in ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"):
+        variable = getattr(environment_variables, name)
+        variable.get = _thread_first(name, variable.get)
+
+
+def _thread_first(name: str, plain: Callable[[], Any]) -> Callable[[], Any]:
+    def get() -> Any:
+        limit = _limits.__dict__.get(name)
+        return plain() if limit is None or name in os.environ else limit
+
+    return get
+
+
+def _absolute(uri: str) -> str:
+    # MLflow keeps stores by their URI and opens the file anew for each thread: `sqlite:///mlflow.db` would become
+    # another file when the working folder changes.
+    path = sqlite_path(uri)
+    return uri if path is None else f"sqlite:///{path.absolute()}"
+
+
+def artifact_location(uri: str, experiment: str) -> str | None:
+    """Where a new experiment of a local store keeps its artifacts: beside the database.
+
+    Nothing where MLflow's own choice does that: ``./mlruns`` for a database in the working folder, and a server's own.
+    """
+    path = sqlite_path(uri)
+    if path is None or path.absolute().parent == Path.cwd():
+        return None
+    return str(path.absolute().parent / "mlruns" / re.sub(r"[^\w.-]+", "_", experiment))
+
+
+def _knock(uri: str) -> None:
+    """A database's driver may wait for minutes, and MLflow retries that: see first whether anyone listens."""
+    address = urlsplit(uri)
+    dialect = address.scheme.partition("+")[0]
+    if dialect not in _DEFAULT_PORTS:
+        return
+    with socket.create_connection(
+        (address.hostname or "localhost", address.port or _DEFAULT_PORTS[dialect]), timeout=REACH_WITHIN_S
+    ):
+        pass
+    import sqlalchemy
+
+    engine = sqlalchemy.create_engine(uri)
+    try:
+        engine.connect().close()
+    finally:
+        engine.dispose()
+
+
+@cache
+def _quieten() -> None:
+    # Before the import: telemetry starts with it. The address lines go to stdout, where only results belong.
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+    import mlflow  # noqa: F401 - its import configures logging, which would undo what follows
+
+    # The migrations of a new SQLite store; and MLflow logs each failed write with a traceback, then raises it.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+    # With no request to retry there is nothing to say about retries.
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)

@@ -1,0 +1,146 @@
+"""The link to MLflow of the recorder's threads: calls are repeated until they succeed, and people are told once when
+the link breaks and once when it is back.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sweeps.tracking.client import request_limits
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 5.0
+POISON_AFTER_S = 300.0
+"""A call that has failed for so long while others get through will never succeed."""
+REFUSALS = {
+    "INVALID_PARAMETER_VALUE",
+    "INVALID_STATE",
+    "PERMISSION_DENIED",
+    "RESOURCE_ALREADY_EXISTS",
+    "RESOURCE_DOES_NOT_EXIST",
+}
+"""MLflow's error codes that a repetition does not change."""
+
+
+class Refused(Exception):
+    """MLflow understood the call and will never accept it."""
+
+
+class GaveUp(Exception):
+    """The time for the last calls is over."""
+
+
+class Link:
+    """What the threads that write to one tracking server know in common."""
+
+    def __init__(self, uri: str, probe: Callable[[], object]) -> None:
+        """Both threads share one link.
+
+        Args:
+            uri: Named in messages.
+            probe: A cheap call that succeeds if the server is there.
+        """
+        self._uri = uri
+        self._remote = uri.startswith("http")
+        self._probe = probe
+        self._lock = threading.Lock()
+        self._broken_since: float | None = None
+        self._deadline = float("inf")
+
+    def give_up_at(self, deadline: float) -> None:
+        """From ``deadline`` on (``time.monotonic``) calls raise ``GaveUp``; one under way ends about then."""
+        self._deadline = deadline
+
+    def call(self, function: Callable[[], T], timeout_s: float = 20) -> T:
+        """What ``function`` returns, however often it must be called.
+
+        Args:
+            function: A call of MLflow that may be repeated without harm.
+            timeout_s: How long one request may wait for the server.
+
+        Raises:
+            Refused: Repeating is of no use.
+            GaveUp: The deadline has passed.
+        """
+        started, pause = time.monotonic(), FIRST_PAUSE_S
+        while True:
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                raise GaveUp
+            try:
+                with request_limits(min(timeout_s, left)):
+                    result = function()
+            except GaveUp:
+                raise
+            except Exception as error:  # MLflow's, the database's, requests', boto's: all are retried
+                if self._is_refusal(error):
+                    raise Refused(_first_line(error)) from error
+                self._broken(error)
+                if time.monotonic() - started > POISON_AFTER_S and self._others_get_through():
+                    raise Refused(_first_line(error)) from error
+            else:
+                self._mended()
+                return result
+            time.sleep(max(0.0, min(pause, self._deadline - time.monotonic())))
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    def create_once(self, find: Callable[[], T | None], create: Callable[[], T]) -> T:
+        """What ``create`` returns, or ``find``: the server may have created it and died before it could say so.
+
+        Raises:
+            Refused, GaveUp: As ``call``.
+        """
+        asked = False
+
+        def find_or_create() -> T:
+            nonlocal asked
+            found = find() if asked else None
+            asked = True
+            return create() if found is None else found
+
+        return self.call(find_or_create)
+
+    def _is_refusal(self, error: Exception) -> bool:
+        from mlflow.exceptions import MlflowException, RestException
+
+        # Over HTTP only what MLflow itself says counts: a proxy in front of a server that restarts says 404 too.
+        spoken = isinstance(error, RestException if self._remote else MlflowException)
+        return spoken and getattr(error, "error_code", None) in REFUSALS
+
+    def _others_get_through(self) -> bool:
+        try:
+            with request_limits(5):
+                self._probe()
+        except Exception:  # noqa: BLE001 - whatever it is, the server is not there
+            return False
+        return True
+
+    def _broken(self, error: Exception) -> None:
+        with self._lock:
+            if self._broken_since is not None:
+                return
+            self._broken_since = time.monotonic()
+        logger.warning(
+            "writing to MLflow at %s fails (%s); training goes on, what it reports is kept and written later",
+            self._uri,
+            _first_line(error),
+        )
+
+    def _mended(self) -> None:
+        with self._lock:
+            if self._broken_since is None:
+                return
+            seconds, self._broken_since = time.monotonic() - self._broken_since, None
+        logger.warning("writing to MLflow at %s works again, after %.0f s", self._uri, seconds)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__

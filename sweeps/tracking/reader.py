@@ -1,0 +1,136 @@
+"""Sweeps as they are recorded in MLflow: ``list_sweeps`` and ``load_sweep``."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+
+from sweeps import constants
+from sweeps.errors import UnknownName, nearest
+from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
+from sweeps.tracking.store import RawRun, fetch_runs
+from sweeps.tracking.values import from_text, number
+
+SILENT_AFTER_S = 60.0
+"""A running sweep whose driver has not been heard of for so long was interrupted."""
+
+
+def list_sweeps(uri: str) -> list[SweepSummary]:
+    """All sweeps in the store, the newest first.
+
+    Args:
+        uri: Tracking URI.
+
+    Raises:
+        TrackingUnreachable: The server does not answer.
+    """
+    now = time.time()
+    parents = fetch_runs(uri, {constants.TAG_KIND: "sweep"})
+    return [_summary(parent, now) for parent in reversed(parents)]
+
+
+def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecord:
+    """One sweep with its trials.
+
+    Args:
+        uri: Tracking URI.
+        name: The sweep's name.
+        experiment: Look only into the experiment of this name.
+
+    Raises:
+        UnknownName: There is no such sweep; says which names are near.
+        TrackingUnreachable: The server does not answer.
+    """
+    runs = fetch_runs(uri, {constants.TAG_SWEEP: name}, experiment)
+    parents = [run for run in runs if run.tags.get(constants.TAG_KIND) == "sweep"]
+    if not parents:
+        known = [run.tags[constants.TAG_SWEEP] for run in fetch_runs(uri, {constants.TAG_KIND: "sweep"}, experiment)]
+        where = f"{uri}, experiment {experiment}" if experiment else uri
+        raise UnknownName(f"there is no sweep {name!r} in {where}{nearest(name, known)}")
+    parent = parents[0]
+    trials = _trials(run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id)
+    tags, now = parent.tags, time.time()
+    best = tags.get(constants.TAG_BEST_TRIAL)
+    return SweepRecord(
+        sweep=name,
+        status=_status(parent, now),
+        metric=tags.get(constants.TAG_METRIC, ""),
+        mode=tags.get(constants.TAG_MODE, ""),
+        counts={state: sum(trial.state == state for trial in trials) for state in STATES},
+        best=next((trial for trial in trials if trial.trial == best), None),
+        mlflow=MlflowIds(tracking_uri=uri, experiment_id=parent.experiment_id, run_id=parent.run_id),
+        trials=trials,
+        time=_time(parent, now),
+        conf=tags.get(constants.TAG_CONF, ""),
+        started=parent.started / 1000,
+        experiment=parent.experiment,
+        command=tags.get(constants.TAG_COMMAND, ""),
+        tags=tags,
+    )
+
+
+def _summary(parent: RawRun, now: float) -> SweepSummary:
+    tags = parent.tags
+    counts = json.loads(tags.get(constants.TAG_COUNTS, "{}"))
+    return SweepSummary(
+        sweep=tags.get(constants.TAG_SWEEP, ""),
+        conf=tags.get(constants.TAG_CONF, ""),
+        experiment=parent.experiment,
+        status=_status(parent, now),
+        metric=tags.get(constants.TAG_METRIC, ""),
+        mode=tags.get(constants.TAG_MODE, ""),
+        best=number(tags.get(constants.TAG_BEST_VALUE)),
+        counts={state: int(counts.get(state, 0)) for state in STATES},
+        started=parent.started / 1000,
+        wall_s=_time(parent, now).wall_s,
+        run_id=parent.run_id,
+    )
+
+
+def _status(parent: RawRun, now: float) -> str:
+    status = parent.tags.get(constants.TAG_STATE, "interrupted")
+    heard = number(parent.tags.get(constants.TAG_HEARTBEAT)) or parent.started / 1000
+    return "interrupted" if status == "running" and now - heard > SILENT_AFTER_S else status
+
+
+def _time(parent: RawRun, now: float) -> SweepTime:
+    written = json.loads(parent.tags.get(constants.TAG_TIME, "{}"))
+    heard = number(parent.tags.get(constants.TAG_HEARTBEAT))
+    running = _status(parent, now) == "running"
+    # What the driver last wrote; before its first word, as long as it is known to have been alive.
+    until = now if running else (parent.ended / 1000 if parent.ended else heard or parent.started / 1000)
+    return SweepTime(
+        wall_s=float(written.get("wall_s", until - parent.started / 1000)),
+        train_s=float(written.get("train_s", 0.0)),
+        goodput=float(written.get("goodput", 0.0)),
+    )
+
+
+def _trials(runs: Iterable[RawRun]) -> list[TrialRecord]:
+    by_id: dict[str, TrialRecord] = {}
+    for run in runs:
+        trial = _trial(run)
+        # A server that died between creating a run and saying so may hold it twice: the one that was written to counts.
+        other = by_id.get(trial.trial)
+        if other is None or (trial.steps, trial.state != "running") >= (other.steps, other.state != "running"):
+            by_id[trial.trial] = trial
+    return sorted(by_id.values(), key=lambda trial: (len(trial.trial), trial.trial))
+
+
+def _trial(run: RawRun) -> TrialRecord:
+    tags = run.tags
+    state = tags.get(constants.TAG_STATE, "running")
+    return TrialRecord(
+        trial=tags.get(constants.TAG_TRIAL, ""),
+        state=state,
+        value=number(tags.get(constants.TAG_VALUE)),
+        params={key: from_text(value) for key, value in sorted(run.params.items())},
+        run_id=run.run_id,
+        steps=int(number(tags.get(constants.TAG_STEPS)) or 0),
+        attempts=int(number(tags.get(constants.TAG_ATTEMPT)) or 1),
+        started=run.started / 1000,
+        ended=None if state == "running" or run.ended is None else run.ended / 1000,
+        checkpoint=tags.get(constants.TAG_CHECKPOINT_BEST) or tags.get(constants.TAG_CHECKPOINT_LAST),
+        error=tags.get(constants.TAG_ERROR),
+    )

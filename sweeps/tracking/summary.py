@@ -1,0 +1,73 @@
+"""What people read on MLflow's pages: names of runs, the table of trials, the description of a sweep."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.values import finite, short
+
+PARAMS_IN_NAME = 4
+LONGEST_NAME = 120
+
+
+def run_name(trial: str, params: Mapping[str, Any]) -> str:
+    """Such as ``003 lr=0.0021 r=16``."""
+    names = short_names(params)
+    shown = [f"{names[path]}={short(value)}" for path, value in list(params.items())[:PARAMS_IN_NAME]]
+    return " ".join([trial.zfill(3) if trial.isdigit() else trial, *shown])[:LONGEST_NAME]
+
+
+def short_names(paths: Mapping[str, Any]) -> dict[str, str]:
+    """The last part of each dotted path, or the last two where that is another one's too."""
+    parts = {path: path.split(".") for path in paths}
+    often = Counter(part[-1] for part in parts.values())
+    return {path: part[-1] if often[part[-1]] == 1 else ".".join(part[-2:]) for path, part in parts.items()}
+
+
+def trials_table(sweep: SweepRecord) -> str:
+    """All trials in the form of ``mlflow.log_table``."""
+    paths = sorted({path for trial in sweep.trials for path in trial.params})
+    columns = ["trial", "state", sweep.metric, "steps", "attempts", *paths, "run_id"]
+    data = [
+        [trial.trial, trial.state, finite(trial.value), trial.steps, trial.attempts]
+        + [trial.params.get(path) for path in paths]
+        + [trial.run_id]
+        for trial in sweep.trials
+    ]
+    return json.dumps({"columns": columns, "data": data})
+
+
+def note(sweep: SweepRecord, status: str, description: str) -> str:
+    """The parent run's description, in Markdown.
+
+    Args:
+        sweep: As recorded.
+        status: How it ended.
+        description: What the config says of itself.
+    """
+    counts = ", ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
+    lines = [description.strip(), f"**{status}** after {sweep.time.wall_s:.0f} s: {counts or 'no trials'}."]
+    if sweep.best is None:
+        lines.append("No trial has a value.")
+    else:
+        best = sweep.best
+        lines.append(f"Best: trial {best.trial}, `{sweep.metric}` = **{short(best.value)}** ({sweep.mode})")
+        lines.append("\n".join(["| parameter | value |", "|---|---|", *_rows(best.params)]))
+    commands = [f"python -m sweeps show {sweep.sweep}"]
+    if status == "finished":
+        commands += [
+            f"python -m sweeps best {sweep.sweep}",
+            f"python -m sweeps extend {sweep.sweep} search.num_trials=N",
+        ]
+    else:
+        commands.append(f"python -m sweeps resume {sweep.sweep}")
+    lines.append("\n".join(["```", *commands, "```"]))
+    return "\n\n".join(line for line in lines if line)
+
+
+def _rows(params: Mapping[str, Any]) -> list[str]:
+    return [f"| `{path}` | {json.dumps(value)} |" for path, value in params.items()]

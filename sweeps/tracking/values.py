@@ -1,0 +1,58 @@
+"""Typed values in MLflow's strings: a parameter comes back as it was sampled."""
+
+from __future__ import annotations
+
+import json
+import math
+import posixpath
+import re
+from typing import Any
+
+
+def to_text(value: Any) -> str:
+    """``0.001``, ``16``, ``true``, ``[1, 2]`` as JSON, strings plain; a string that reads as JSON is quoted."""
+    if isinstance(value, str):
+        return json.dumps(value) if not value or _is_json(value) else value
+    return json.dumps(value, default=str)
+
+
+def from_text(text: str) -> Any:
+    """The value behind ``to_text``; what is no JSON (someone else's parameter) is a string."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def metric_name(name: str) -> str:
+    """The name under which MLflow takes a metric: it refuses some characters, and paths that are not plain."""
+    plain = posixpath.normpath(re.sub(r"[^\w.\-: /]", "_", name)).lstrip("./")
+    return plain[:250] or "_"
+
+
+def number(text: str | None) -> float | None:
+    """A number in a tag; nothing if there is none."""
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def finite(value: float | None) -> float | None:
+    """JSON knows neither NaN nor infinity: they are shown as no value."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def short(value: Any) -> str:
+    """A parameter's value for people: three significant digits."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
