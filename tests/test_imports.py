@@ -20,7 +20,8 @@ from packaging.utils import canonicalize_name
 LAYERS: list[set[str]] = [
     {"errors", "constants"},
     {"config", "compose", "ranges", "schema_errors"},
-    {"checks", "cluster", "mailbox", "report", "search", "slot", "space", "tracking", "trial"},
+    {"checks", "cluster", "mailbox", "search", "slot", "space", "targets", "tracking", "trial"},
+    {"monitor", "plan", "report"},
     {"doctor", "sweep"},
     {"launch", "service"},
     {"__init__", "cli"},
@@ -29,7 +30,7 @@ LAYERS: list[set[str]] = [
 
 # Who may import `sweeps_train`: those who run training all of it, those who check a config its torch-free schema.
 TRAINING = {"slot", "trial"}
-TRAINING_SCHEMA = {"checks", "config"}
+TRAINING_SCHEMA = {"checks", "config", "targets"}
 
 NOT_FOR_WORKERS = ("sweeps", "hydra", "omegaconf", "mlflow", "optuna", "ray.tune")
 
