@@ -67,7 +67,7 @@ class ConfSearchPath:
     def confs(self) -> list[str]:
         """Names that ``conf=`` takes."""
         with self as loader:
-            return sorted(loader.get_group_options("", ObjectType.CONFIG))
+            return _confs(loader)
 
     def groups(self) -> list[str]:
         """Names of the groups, nested ones with a slash."""
@@ -86,6 +86,10 @@ class ConfSearchPath:
                 first = path.read_text(encoding="utf-8").split("\n", 1)[0]
                 return first.removeprefix("#").strip() if first.startswith("#") else ""
         return ""
+
+
+def _confs(loader: ConfigLoader) -> list[str]:
+    return sorted(name for name in loader.get_group_options("", ObjectType.CONFIG) if not name.startswith("_"))
 
 
 def _groups(loader: ConfigLoader, parent: str = "") -> list[str]:
@@ -153,7 +157,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
     overrides = _parse(tokens)
     with search_path as loader:
         groups = set(_groups(loader))
-        confs = loader.get_group_options("", ObjectType.CONFIG)
+        confs = _confs(loader)
         if conf not in confs:
             raise UnknownName(f"conf={conf}: there is no such conf{nearest(conf, confs)}")
         of_space = [each for each in overrides if each.key_or_group.startswith("space.")]

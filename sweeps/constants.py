@@ -6,7 +6,17 @@ STEP = "step"
 """Optimizer steps done when a result was reported."""
 COMPLETED = "sweeps_completed"
 """True in the last result of a trial that trained to its end (a scheduler stopped the others)."""
-TRIAL_ID = "trial_id"
+STOPPED = "sweeps_stopped"
+"""True in the last result of a trial that a person stopped."""
+EVALUATIONS = "evaluations"
+"""Evaluations done when a result was reported: the resource of early stopping."""
+
+# --- keys in a trial's Tune config -------------------------------------------------------------------------
+
+TRIAL = "trial"
+"""Number of the trial within its sweep, as text: ``0007``."""
+PARAMETERS = "parameters"
+"""Sampled values by dotted path."""
 
 # --- MLflow tags -------------------------------------------------------------------------------------------
 

@@ -1,0 +1,6 @@
+"""``python -m sweeps``."""
+
+from sweeps.cli import main
+
+if __name__ == "__main__":
+    main()

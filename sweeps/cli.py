@@ -1,0 +1,219 @@
+"""The command line: thin, and it imports late, so that help and mistakes are answered at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.traceback import Traceback
+
+from sweeps.errors import SweepsError, nearest
+
+if TYPE_CHECKING:
+    from sweeps.tracking.record import SweepRecord
+
+INTERRUPTED = 130
+NO_SUCCESS = 1
+PIPE_WIDTH = 200
+"""Columns where no terminal says how many there are: tables are for people and for grep."""
+EXIT_STATUS = {"interrupted": INTERRUPTED, "failed": NO_SUCCESS}
+
+
+class _Verbs(click.Group):
+    """Verbs in the order of their definition; an unknown one is answered with the nearest."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in self.commands:
+            ctx.fail(f"there is no verb {args[0]!r}{nearest(args[0], self.commands)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+def app() -> None:
+    """Hyperparameter search for distributed training, on Ray Tune, Ray Train, Optuna and MLflow."""
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+tracking_uri = click.option(
+    "--tracking-uri", metavar="URI", help="MLflow store or server; default: MLFLOW_TRACKING_URI, else mlflow.db here."
+)
+
+
+def _verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
+    """A verb with the options that every verb has; ``main`` and the configs' search path read them."""
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        directories = click.option(
+            "--config-dir",
+            "config_dirs",
+            metavar="DIR",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            help="Your own folder of configs, before ours. Repeatable.",
+        )
+        debug = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
+        return app.command(name)(directories(debug(function)))
+
+    return decorate
+
+
+stderr = Console(stderr=True)
+stdout = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+@_verb("run")
+@click.argument("tokens", nargs=-1, metavar="conf=NAME [key=value ...]")
+@click.option("--name", metavar="S", help="Name of the sweep; default: the config's name and the time.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
+@as_json
+def run(tokens: tuple[str, ...], name: str | None, dry_run: bool, as_json: bool, config_dirs: tuple[Path, ...]) -> None:
+    """Run a sweep: python -m sweeps run conf=llm_lora
+
+    key=value overrides any value of the config; key=option chooses a group's option; a range, such as
+    'train.lr=tag(log, interval(1e-5, 1e-2))' or 'model.lora.r=choice(4, 8, 16)', is searched.
+    """
+    from sweeps.plan import make_plan
+
+    plan = make_plan(tokens, config_dirs, name, shlex.join(["python", "-m", "sweeps", *sys.argv[1:]]))
+    if dry_run:
+        from sweeps.report.plan import plan_document, print_plan
+
+        if as_json:
+            _print_json(plan_document(plan))
+        else:
+            print_plan(plan, stdout)
+        return
+    from sweeps.report.live import LiveView, PlainView
+    from sweeps.sweep import run as run_plan
+
+    with LiveView(stderr) if stderr.is_terminal else PlainView(stderr) as view:
+        record = run_plan(plan, view)
+    if as_json:
+        _print_json(record.as_json())
+    else:
+        from sweeps.report.tables import print_outcome
+
+        print_outcome(record, stdout)
+    sys.exit(EXIT_STATUS.get(record.status, 0))
+
+
+@_verb("list")
+@as_json
+@tracking_uri
+def list_(as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
+    """List the sweeps, newest first."""
+    from sweeps.tracking import default_uri
+    from sweeps.tracking.reader import list_sweeps
+
+    sweeps = list_sweeps(tracking_uri or default_uri())
+    if as_json:
+        _print_json([each.as_json() for each in sweeps])
+    else:
+        from sweeps.report.tables import print_sweeps
+
+        print_sweeps(sweeps, stdout)
+
+
+@_verb("show")
+@click.argument("sweep")
+@as_json
+@tracking_uri
+def show(sweep: str, as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
+    """Show a sweep and its trials, the best first."""
+    record = _load(sweep, tracking_uri)
+    if as_json:
+        _print_json(record.as_json())
+    else:
+        from sweeps.report.tables import print_sweep
+
+        print_sweep(record, stdout)
+
+
+@_verb("best")
+@click.argument("sweep")
+@as_json
+@tracking_uri
+def best(sweep: str, as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
+    """Show the best trial: its value, parameters and checkpoint."""
+    record = _load(sweep, tracking_uri)
+    if as_json:
+        _print_json(record.as_json()["best"])
+    else:
+        from sweeps.report.tables import print_best
+
+        print_best(record, stdout)
+    sys.exit(0 if record.best is not None else NO_SUCCESS)
+
+
+@_verb("ui")
+@click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True, help="Port on 127.0.0.1.")
+@tracking_uri
+def ui(port: int, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
+    """Open the MLflow UI on the sweeps of this folder."""
+    from sweeps.tracking import default_uri
+
+    uri = tracking_uri or default_uri()
+    if uri.startswith(("http://", "https://")):
+        stdout.print(f"MLflow is at {uri}", soft_wrap=True)
+        return
+    stderr.print(f"MLflow UI on http://127.0.0.1:{port} (Ctrl-C ends it)", soft_wrap=True)
+    arguments = ["-m", "mlflow", "ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)]
+    os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - becomes the server, so that signals reach it
+
+
+@_verb("conf")
+@click.argument("group", required=False)
+@as_json
+def conf(group: str | None, as_json: bool, config_dirs: tuple[Path, ...]) -> None:
+    """List the sweeps and the options that can be chosen, with one line on each."""
+    from sweeps.report.choices import choices_document, print_choices
+
+    document = choices_document(config_dirs, group)
+    if as_json:
+        _print_json(document)
+    else:
+        print_choices(document, stdout)
+
+
+def _load(name: str, tracking_uri: str | None) -> SweepRecord:
+    from sweeps.tracking.reader import load_sweep
+    from sweeps.tracking import default_uri
+
+    return load_sweep(tracking_uri or default_uri(), name)
+
+
+def _print_json(document: Any) -> None:
+    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def main() -> None:
+    """The command line's one entry: errors become a message and an exit status here, and nowhere else."""
+    debug = "--debug" in sys.argv
+    try:
+        status = app(prog_name="python -m sweeps", standalone_mode=False)
+    except SweepsError as error:
+        if debug:
+            stderr.print(Traceback())
+        stderr.print(f"sweeps: {error}", markup=False, highlight=False, soft_wrap=True)
+        status = error.exit_status
+    except click.ClickException as error:  # an unknown verb or option
+        stderr.print(f"sweeps: {error.format_message()}", markup=False, highlight=False, soft_wrap=True)
+        stderr.print("Try: python -m sweeps --help", markup=False, highlight=False)
+        status = 2
+    except (KeyboardInterrupt, click.Abort):
+        stderr.print("sweeps: interrupted", markup=False)
+        status = INTERRUPTED
+    except BrokenPipeError:  # `| head` has read enough
+        sys.stdout = None
+        status = 0
+    sys.exit(status or 0)

@@ -1,0 +1,157 @@
+"""The Ray cluster: what it has, how many trials fit, and a quiet connection to it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sweeps.config import Scaling, SweepConfig
+from sweeps.errors import DoesNotFit, UserError
+
+Resources = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What one trial needs, and how many of them run at once."""
+
+    use_gpu: bool
+    per_worker: dict[str, float]
+    num_workers: int
+    concurrent: int
+
+    def describe(self) -> str:
+        needs = ", ".join(f"{amount:g} {name}" for name, amount in self.per_worker.items())
+        return f"{self.num_workers} workers of {needs}; {self.concurrent} at once"
+
+
+def local_resources(config: SweepConfig) -> dict[str, float]:
+    """What a Ray cluster started here will have; known without asking Ray."""
+    resources = {"CPU": float(config.cluster.num_cpus or os.cpu_count() or 1)}
+    gpus = config.cluster.num_gpus if config.cluster.num_gpus is not None else _count_gpus()
+    return resources | ({"GPU": float(gpus)} if gpus else {})
+
+
+def _count_gpus() -> int:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([device for device in visible.split(",") if device.strip() and device.strip() != "-1"])
+    return len(list(Path("/dev").glob("nvidia[0-9]*")))
+
+
+def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resources]) -> Fit:
+    """How many trials run at once on these nodes.
+
+    Args:
+        config: The sweep's.
+        scalings: Of every kind of trial that the space can make; the largest one counts.
+        nodes: Resources of each node.
+
+    Raises:
+        DoesNotFit: Not even one trial could ever be placed.
+    """
+    fits = [_fit_one(scaling, nodes) for scaling in scalings]
+    tightest = min(fits, key=lambda each: each.concurrent)
+    limits = [tightest.concurrent, config.search.num_trials, config.search.max_concurrent or tightest.concurrent]
+    return Fit(tightest.use_gpu, tightest.per_worker, tightest.num_workers, min(limits))
+
+
+def _fit_one(scaling: Scaling, nodes: Sequence[Resources]) -> Fit:
+    has_gpu = any(node.get("GPU", 0) > 0 for node in nodes)
+    use_gpu = has_gpu if scaling.use_gpu == "auto" else scaling.use_gpu
+    per_worker = {"CPU": 1.0, **({"GPU": 1.0} if use_gpu else {}), **scaling.resources_per_worker}
+    free = [dict(node) for node in nodes]
+    placed = 0
+    while _place(per_worker, free):
+        placed += 1
+    if placed < scaling.num_workers:
+        total: dict[str, float] = {}
+        for node in nodes:
+            for name, amount in node.items():
+                if name in per_worker:
+                    total[name] = total.get(name, 0) + amount
+        has = ", ".join(f"{total.get(name, 0):g} {name}" for name in per_worker)
+        needs = ", ".join(f"{amount:g} {name}" for name, amount in per_worker.items())
+        fix = f"lower scaling.num_workers to {placed}" if placed else "lower scaling.resources_per_worker"
+        raise DoesNotFit(
+            f"scaling.num_workers={scaling.num_workers}: the cluster can place {placed} workers of {needs} "
+            f"(it has {has}); {fix}, or raise cluster.num_cpus or join a larger cluster with cluster.address"
+        )
+    return Fit(use_gpu, per_worker, scaling.num_workers, placed // scaling.num_workers)
+
+
+def _place(worker: Resources, free: list[dict[str, float]]) -> bool:
+    """Take one worker's resources from the first node that has them."""
+    for node in free:
+        if all(node.get(name, 0) >= amount - 1e-9 for name, amount in worker.items()):
+            for name, amount in worker.items():
+                node[name] = node.get(name, 0) - amount
+            return any(worker.values())
+    return False
+
+
+@contextlib.contextmanager
+def connected(config: SweepConfig) -> Iterator[list[dict[str, float]]]:
+    """A connection to the cluster; gives the resources of each node, and leaves the cluster as it found it.
+
+    Raises:
+        UserError: ``cluster.address`` does not answer.
+    """
+    import ray
+
+    _quieten()
+    cluster = config.cluster
+    local = cluster.address == "local"
+    arguments: dict[str, Any] = {"num_cpus": cluster.num_cpus, "num_gpus": cluster.num_gpus} if local else {}
+    try:
+        ray.init(
+            address=cluster.address,
+            include_dashboard=False if local else None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env={"env_vars": _worker_environment()},
+            **arguments,
+        )
+    except ConnectionError as error:
+        raise UserError(
+            f"cluster.address={cluster.address}: no Ray cluster answers there ({str(error).splitlines()[0]}); "
+            "start one with `ray start --head`, or use cluster.address=local"
+        ) from None
+    try:
+        yield [{name: float(value) for name, value in node["Resources"].items()} for node in ray.nodes() if node["Alive"]]
+    finally:
+        ray.shutdown()
+
+
+def _worker_environment() -> dict[str, str]:
+    """Environment of every process that Ray starts for us."""
+    return {
+        # Train's controller looks after its workers at this interval; its default of 2 s delays every end of a trial.
+        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
+        "RAY_TRAIN_METRICS_ENABLED": "0",
+        "TOKENIZERS_PARALLELISM": "false",  # its warning about forks, once for every worker
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    }
+
+
+def _quieten() -> None:
+    """Ray's and Tune's own tables, hints and warnings: the sweep has its own progress."""
+    quiet = {
+        "RAY_AIR_NEW_OUTPUT": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no CSV, JSON and TensorBoard copies of what MLflow has
+        "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # the trial itself checks, and says what was reported
+        "TUNE_DISABLE_SIGINT_HANDLER": "1",  # ours stops the trials first
+        "TUNE_WARN_THRESHOLD_S": "60",
+        "TUNE_RESULT_BUFFER_LENGTH": "1",
+    }
+    for name, value in quiet.items():
+        os.environ.setdefault(name, value)
+    for name in ("ray", "ray.tune", "ray.train"):
+        logging.getLogger(name).setLevel(logging.ERROR)

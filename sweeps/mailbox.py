@@ -1,0 +1,155 @@
+"""The one channel between the workers of all trials, the trials' Tune actors, and the sweep's driver.
+
+Workers post what they measure and never wait for an answer; a trial's actor waits here for its next report; the
+driver drains everything into tracking and the live table; a wish to stop travels the other way. An asynchronous
+Ray actor: waiting costs nothing, and nobody polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+
+
+@dataclass(frozen=True)
+class Log:
+    """Training metrics at a step; they go to tracking alone."""
+
+    trial: str
+    attempt: int
+    step: int
+    metrics: dict[str, float]
+    timestamp_ms: int
+
+
+@dataclass(frozen=True)
+class Report(Log):
+    """An evaluation: it goes to the scheduler and the sampler, too."""
+
+    checkpoint: str | None = None
+    """Folder of a complete checkpoint of this step."""
+    done: bool = False
+    """The training reached its end."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A trial's workers are gone."""
+
+    trial: str
+    attempt: int
+    error: str | None = None
+    """Why, if they failed."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """A trial's workers have begun to train."""
+
+    trial: str
+    attempt: int
+    timestamp_ms: int
+
+
+Event = Log | Report | Ended | Started
+
+
+@dataclass
+class _Box:
+    """What is known of one trial."""
+
+    attempt: int = 0
+    reports: asyncio.Queue[Report | Ended] = field(default_factory=asyncio.Queue)
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    handles: dict[str, Any] = field(default_factory=dict)
+
+
+class Mailbox:
+    """See the module. Every method is called through a Ray actor handle."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[str, _Box] = defaultdict(_Box)
+        self._events: list[Event] = []
+        self._arrived = asyncio.Event()
+        self._stopping = False
+
+    # --- a trial's actor ---------------------------------------------------------------------------------
+
+    async def begin(self, trial: str) -> int:
+        """A trial is about to be started; returns the number of this attempt, from 1."""
+        box = self._boxes[trial]
+        box.stop.set()  # ends what an earlier attempt's workers still wait for
+        self._boxes[trial] = _Box(attempt=box.attempt + 1)
+        if self._stopping:
+            self._boxes[trial].stop.set()
+        return box.attempt + 1
+
+    async def next_report(self, trial: str) -> Report | Ended:
+        """Waits for the trial's next report, or for its end."""
+        return await self._boxes[trial].reports.get()
+
+    async def ended(self, event: Ended) -> None:
+        """The trial's worker group is gone, whatever the reason."""
+        box = self._boxes[event.trial]
+        if event.attempt == box.attempt:
+            box.reports.put_nowait(event)
+            box.stop.set()
+            self._publish(event)
+
+    async def handles(self, trial: str) -> dict[str, Any]:
+        """The controller, placement group and workers of the trial, as far as they have started."""
+        return self._boxes[trial].handles
+
+    # --- a trial's workers and their controller ----------------------------------------------------------
+
+    async def controller_started(self, trial: str, attempt: int, handles: dict[str, Any]) -> None:
+        box = self._boxes[trial]
+        if attempt == box.attempt:
+            box.handles |= handles
+
+    async def post(self, event: Log | Report | Started) -> None:
+        """What rank 0 has to say; events of an attempt that was given up are dropped."""
+        box = self._boxes[event.trial]
+        if event.attempt != box.attempt:
+            return
+        if isinstance(event, Report):
+            box.reports.put_nowait(event)
+        self._publish(event)
+
+    async def stop_requested(self, trial: str, attempt: int) -> None:
+        """Returns when the trial should stop, which may be never."""
+        box = self._boxes[trial]
+        if attempt == box.attempt:
+            await box.stop.wait()
+
+    # --- the driver --------------------------------------------------------------------------------------
+
+    async def stop(self, trial: str | None = None) -> None:
+        """Ask a trial, or all of them, to stop at the next boundary."""
+        if trial is None:
+            self._stopping = True
+        for name in list(self._boxes) if trial is None else [trial]:
+            self._boxes[name].stop.set()
+
+    async def drain(self, timeout_s: float) -> list[Event]:
+        """All events since the last call; waits for the first one, but not longer than ``timeout_s``."""
+        try:
+            await asyncio.wait_for(self._arrived.wait(), timeout_s)
+        except TimeoutError:
+            return []
+        events, self._events = self._events, []
+        self._arrived.clear()
+        return events
+
+    def _publish(self, event: Event) -> None:
+        self._events.append(event)
+        self._arrived.set()
+
+
+def open_mailbox() -> Any:
+    """Starts the actor, which takes nothing that workers could use and ends with the driver."""
+    return ray.remote(num_cpus=0, max_concurrency=10_000)(Mailbox).remote()

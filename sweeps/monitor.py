@@ -1,0 +1,253 @@
+"""What is known of a running sweep: fed by Tune and by the mailbox, it feeds tracking and what a person sees."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from sweeps.constants import COMPLETED, PARAMETERS, STOPPED, TRIAL
+
+if TYPE_CHECKING:
+    from sweeps.compose import Composition
+    from sweeps.mailbox import Event, Report
+    from sweeps.tracking.recorder import Recorder
+
+State = Literal["waiting", "running", "finished", "pruned", "failed", "stopped"]
+DRAIN_TIMEOUT_S = 0.5
+
+
+@dataclass
+class TrialStatus:
+    """One trial, as far as it has come."""
+
+    trial: str
+    parameters: dict[str, Any]
+    state: State = "waiting"
+    attempt: int = 0
+    step: int = 0
+    last_step: int | None = None
+    """The step at which it would end, if it is known."""
+    value: float | None = None
+    """Best value of the sweep's metric so far."""
+    latest: float | None = None
+    speed: str = ""
+    error: str | None = None
+    training_since: float | None = None
+    train_s: float = 0.0
+    checkpoint: str | None = None
+
+
+class View(Protocol):
+    """Shows a sweep to a person."""
+
+    def changed(self, monitor: Monitor) -> None:
+        """Something happened; called often."""
+
+    def event(self, monitor: Monitor, text: str) -> None:
+        """Something happened that is worth a line."""
+
+
+@dataclass
+class Monitor:
+    """The state of all trials. Tune's callbacks come on the driver's main thread, the mailbox's events on our own."""
+
+    sweep: str
+    composition: Composition
+    recorder: Recorder
+    view: View
+    concurrent: int
+    mailbox: Any = None
+    trials: dict[str, TrialStatus] = field(default_factory=dict)
+    started: float = field(default_factory=time.time)
+    stopping: bool = False
+    """A person has asked for the end."""
+
+    def __post_init__(self) -> None:
+        search = self.composition.config.search
+        self.metric, self.mode = search.metric, search.mode
+        self.num_trials = search.num_trials
+        self._lock = threading.RLock()
+        self._ended: list[tuple[str, State, str | None]] = []
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="monitor", daemon=True)
+
+    # --- what Tune says --------------------------------------------------------------------------------------
+
+    def trial_started(self, config: dict[str, Any], attempt: int) -> None:
+        trial, parameters = config[TRIAL], config[PARAMETERS]
+        with self._lock:
+            status = self.trials.setdefault(trial, TrialStatus(trial, parameters))
+            status.state, status.attempt = "running", attempt
+            own = self.composition.trial(parameters)
+            status.last_step = own.train.max_steps
+        self.recorder.start_trial(trial, parameters, self.composition.as_yaml(parameters), attempt)
+        again = f", attempt {attempt}" if attempt > 1 else ""
+        self.view.event(self, f"trial {trial} started{again}: {describe(parameters)}")
+
+    def trial_ended(self, config: dict[str, Any], result: dict[str, Any], error: str | None = None) -> None:
+        if error is not None:
+            state: State = "failed"
+        elif result.get(COMPLETED):
+            state = "finished"
+        elif result.get(STOPPED) or self.stopping:
+            state = "stopped"
+        else:
+            state = "pruned"
+        with self._lock:
+            self._ended.append((config[TRIAL], state, error))
+
+    def trial_retried(self, config: dict[str, Any], error: str) -> None:
+        self.view.event(self, f"trial {config[TRIAL]} failed and is started again: {error}")
+
+    # --- what the workers say --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take in everything that was posted, and stop following."""
+        self._closed.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        import ray
+
+        while True:
+            closing = self._closed.is_set()
+            with self._lock:
+                ended, self._ended = self._ended, []
+            # Everything that a trial posted was posted before Tune heard of its end: draining after taking the ends
+            # cannot miss any of it.
+            timeout = 0.01 if closing or ended else DRAIN_TIMEOUT_S
+            try:
+                self._take(ray.get(self.mailbox.drain.remote(timeout)))
+            except ray.exceptions.RayError:  # the cluster is gone; what was reported before has been taken
+                self._closed.set()
+            for trial, state, error in ended:
+                self._finish(trial, state, error)
+            with self._lock:
+                self._publish()
+                if closing and not self._ended:
+                    return
+
+    def _take(self, events: Iterable[Event]) -> None:
+        from sweeps.mailbox import Log, Report, Started
+
+        with self._lock:
+            for event in events:
+                status = self.trials.get(event.trial)
+                if status is None:
+                    continue
+                if isinstance(event, Started):
+                    status.training_since = event.timestamp_ms / 1000
+                elif isinstance(event, Log):
+                    self.recorder.log(event.trial, event.step, event.metrics, event.timestamp_ms)
+                    status.step = event.step
+                    status.speed = _speed(event.metrics) or status.speed
+                    if status.training_since is not None:
+                        now = event.timestamp_ms / 1000
+                        status.train_s += now - status.training_since
+                        status.training_since = now
+                if isinstance(event, Report):
+                    self._take_report(status, event)
+
+    def _take_report(self, status: TrialStatus, report: Report) -> None:
+        value = report.metrics.get(self.metric)
+        best = value is not None and math.isfinite(value) and self.better(value, status.value)
+        status.latest = value
+        if best:
+            status.value = value
+        if report.checkpoint is not None:
+            keep = self.composition.config.checkpoint.keep
+            if "last" in keep:
+                self.recorder.checkpoint(status.trial, report.checkpoint, "last")
+            if best and "best" in keep:
+                self.recorder.checkpoint(status.trial, report.checkpoint, "best")
+            if best or status.checkpoint is None:
+                status.checkpoint = report.checkpoint
+
+    def _finish(self, trial: str, state: State, error: str | None) -> None:
+        with self._lock:
+            status = self.trials[trial]
+            before = self.best()
+            status.state, status.error = state, error
+            now_best = self.best()
+        self.recorder.end_trial(trial, state, status.value, status.step, status.attempt, error)
+        text = f"trial {trial} {state} at step {status.step}"
+        if status.value is not None:
+            text += f", {self.metric} {status.value:.4g}"
+        if error is not None:
+            text += f": {error}"
+        if now_best is status and before is not status:
+            text += " (best so far)"
+        self.view.event(self, text)
+
+    def _publish(self) -> None:
+        best = self.best()
+        self.recorder.update(
+            self.counts(),
+            (best.trial, best.value, best.parameters) if best is not None and best.value is not None else None,
+            self.time(),
+        )
+        self.view.changed(self)
+
+    # --- what it comes to ------------------------------------------------------------------------------------
+
+    def better(self, value: float, than: float | None) -> bool:
+        if than is None:
+            return True
+        return value < than if self.mode == "min" else value > than
+
+    def best(self) -> TrialStatus | None:
+        """The trial with the best value so far; of a pruned trial it is a real value of a real checkpoint, too."""
+        best: TrialStatus | None = None
+        for status in self.trials.values():
+            if status.value is not None and status.state != "failed" and self.better(
+                status.value, best.value if best else None
+            ):
+                best = status
+        return best
+
+    def counts(self) -> dict[str, int]:
+        counts = dict.fromkeys(("finished", "pruned", "failed", "running", "stopped"), 0)
+        for status in self.trials.values():
+            if status.state in counts:
+                counts[status.state] += 1
+        return counts
+
+    def ended_count(self) -> int:
+        return sum(status.state not in ("waiting", "running") for status in self.trials.values())
+
+    def time(self) -> dict[str, float]:
+        """Seconds since the start, seconds of training summed over trials, and goodput: the share of the time of
+        all places for trials in which workers trained."""
+        wall = time.time() - self.started
+        train = sum(status.train_s for status in self.trials.values())
+        return {"wall_s": wall, "train_s": train, "goodput": min(1.0, train / (wall * self.concurrent)) if wall else 0.0}
+
+    def remaining_s(self) -> float | None:
+        """Estimated seconds to the end, from the pace so far."""
+        ended = self.ended_count()
+        if not ended:
+            return None
+        return (time.time() - self.started) / ended * (self.num_trials - ended)
+
+
+def describe(parameters: dict[str, Any]) -> str:
+    """Parameters in one short line: last parts of the paths, three significant digits."""
+    return " ".join(f"{path.rsplit('.', 1)[-1]}={short(value)}" for path, value in parameters.items())
+
+
+def short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _speed(metrics: dict[str, float]) -> str:
+    for unit in ("tokens", "samples"):
+        if (rate := metrics.get(f"train/{unit}_per_second")) is not None:
+            return f"{rate:,.0f} {unit}/s"
+    return ""

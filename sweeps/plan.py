@@ -1,0 +1,101 @@
+"""The plan of a sweep: everything that is known, and checked, before anything starts."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sweeps.checks import check_sweep, lookup_in
+from sweeps.cluster import Fit, fit, local_resources
+from sweeps.compose import Composition, ConfSearchPath, compose_sweep
+from sweeps.config import Scaling, SweepConfig
+from sweeps.errors import ConfigError, UnknownName, UserError
+from sweeps.space import Space
+from sweeps.targets import check_targets
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep that can be run."""
+
+    name: str
+    composition: Composition
+    space: Space
+    scalings: list[Scaling]
+    """Of every kind of trial that the space can make."""
+    command: str
+
+    @property
+    def config(self) -> SweepConfig:
+        return self.composition.config
+
+    @property
+    def folder(self) -> Path:
+        """Where the sweep's checkpoints, its study and Ray's files are."""
+        return Path(self.config.output_dir).absolute() / self.name
+
+    @property
+    def local_fit(self) -> Fit | None:
+        """How many trials run at once, where that is known without asking a cluster."""
+        if self.config.cluster.address != "local":
+            return None
+        return fit(self.config, self.scalings, [local_resources(self.config)])
+
+
+def make_plan(tokens: Sequence[str], config_dirs: Sequence[Path], name: str | None, command: str) -> Plan:
+    """The plan for what was typed; imports neither ray, torch nor mlflow.
+
+    Args:
+        tokens: ``conf=NAME`` and overrides.
+        config_dirs: Users' folders of configs, before our own.
+        name: Name of the sweep; default: the config's name and the time.
+        command: What was typed, for the record.
+
+    Raises:
+        UserError: For every mistake that can be seen from here.
+    """
+    search_path = ConfSearchPath(config_dirs)
+    confs = [token.removeprefix("conf=") for token in tokens if token.startswith("conf=")]
+    if len(confs) != 1:
+        known = ", ".join(search_path.confs())
+        raise UnknownName(f"say which sweep to run, once: conf=NAME; there is {known}")
+    overrides = [token for token in tokens if not token.startswith("conf=")]
+    composition = compose_sweep(confs[0], overrides, search_path)
+    space = check_sweep(composition)
+    plan = Plan(
+        name=_checked_name(name) if name else f"{composition.config.name}-{time.strftime('%Y%m%d-%H%M%S')}",
+        composition=composition,
+        space=space,
+        scalings=_scalings(composition, space),
+        command=command,
+    )
+    check_targets(composition.config)
+    _ = plan.local_fit
+    _check_folder(plan.folder)
+    return plan
+
+
+def _checked_name(name: str) -> str:
+    if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or len(name) > 120:
+        raise ConfigError(f"--name={name}: use letters, digits, '.', '_' and '-', at most 120")
+    return name
+
+
+def _scalings(composition: Composition, space: Space) -> list[Scaling]:
+    """The sweep's own scaling, and those at the ends of what the space searches of it."""
+    scalings = [composition.config.scaling]
+    for path, _, point in space.corners(lookup_in(composition)):
+        if path.startswith("scaling"):
+            scalings.append(composition.trial(point).scaling)
+    return scalings
+
+
+def _check_folder(folder: Path) -> None:
+    if folder.exists():
+        raise UserError(f"the folder {folder} exists already; choose another --name")
+    existing = next(parent for parent in folder.parents if parent.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise UserError(f"output_dir: {folder.parent} cannot be written; set output_dir to a folder that can")

@@ -1,0 +1,44 @@
+"""What can be chosen: every sweep and every group's options, one line on each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from sweeps.compose import ConfSearchPath
+from sweeps.errors import UnknownName, nearest
+
+Document = dict[str, dict[str, str]]
+"""Group -> option -> what it is. Sweeps are the group ``conf``."""
+
+
+def choices_document(config_dirs: Sequence[Path], group: str | None) -> Document:
+    """
+    Raises:
+        UnknownName: There is no such group.
+    """
+    search_path = ConfSearchPath(config_dirs)
+    groups = ["conf", *search_path.groups()]
+    if group is not None and group not in groups:
+        raise UnknownName(f"{group}: there is no such group{nearest(group, groups)}")
+    document: Document = {}
+    for name in [group] if group is not None else groups:
+        if name == "conf":
+            document[name] = {conf: search_path.header(conf) for conf in search_path.confs()}
+        else:
+            document[name] = {option: search_path.header(f"{name}/{option}") for option in search_path.options(name)}
+    return document
+
+
+def print_choices(document: Document, console: Console) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for group, options in document.items():
+        for option, header in options.items():
+            table.add_row(f"[bold]{group}=[/bold]{option}", header)
+        table.add_section()
+    console.print(table)

@@ -1,0 +1,101 @@
+"""Tables and summaries of recorded sweeps, on a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from sweeps.report.live import STATE_STYLES, duration
+from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
+from sweeps.tracking.values import short
+
+
+def print_sweeps(sweeps: Sequence[SweepSummary], console: Console) -> None:
+    if not sweeps:
+        console.print("There are no sweeps yet. Start one: python -m sweeps run conf=digits")
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name, justify in (("sweep", "left"), ("status", "left"), ("trials", "right"), ("best", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for name in ("metric", "started", "took"):
+        table.add_column(name)
+    for each in sweeps:
+        table.add_row(
+            each.sweep,
+            each.status,
+            str(sum(each.counts.values())),
+            "" if each.best is None else short(each.best),
+            f"{each.metric} ({each.mode})",
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(each.started)),
+            duration(each.wall_s),
+        )
+    console.print(table)
+
+
+def print_sweep(record: SweepRecord, console: Console) -> None:
+    """Everything about one sweep: its trials from best to worst."""
+    _print_headline(record, console)
+    paths = list(dict.fromkeys(path for trial in record.trials for path in trial.params))
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name, justify in (("trial", "left"), ("state", "left"), (record.metric, "right"), ("step", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for path in paths:
+        table.add_column(path.rsplit(".", 1)[-1], justify="right")
+    for trial in sorted(record.trials, key=lambda each: _rank(record, each)):
+        style = STATE_STYLES.get(trial.state, "")
+        value = "" if trial.value is None else short(trial.value)
+        cells = [short(trial.params[path]) if path in trial.params else "" for path in paths]
+        table.add_row(trial.trial, f"[{style}]{trial.state}[/]", value, str(trial.steps), *cells)
+    console.print(table)
+    for trial in record.trials:
+        if trial.error:
+            console.print(f"trial {trial.trial} failed: {trial.error}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _rank(record: SweepRecord, trial: TrialRecord) -> tuple[bool, float, str]:
+    value = trial.value if trial.value is not None else 0.0
+    return trial.value is None, value if record.mode == "min" else -value, trial.trial
+
+
+def print_best(record: SweepRecord, console: Console) -> None:
+    """The best trial and where its model is."""
+    best = record.best
+    if best is None:
+        console.print(f"No trial of {record.sweep} has a value of {record.metric} yet.", markup=False)
+        return
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    table.add_row("best trial", f"{best.trial} ({best.state} after {best.steps} steps)")
+    table.add_row(record.metric, "" if best.value is None else f"{best.value:.6g}")
+    for path, value in best.params.items():
+        table.add_row(path, short(value))
+    table.add_row("checkpoint", best.checkpoint or "none was kept")
+    table.add_row("MLflow run", best.run_id)
+    console.print(table)
+
+
+def print_outcome(record: SweepRecord, console: Console) -> None:
+    """What a person wants to know at the end of a sweep, and what to type next."""
+    _print_headline(record, console)
+    print_best(record, console)
+    console.print()
+    console.print(f"MLflow    {record.mlflow.tracking_uri}", markup=False, soft_wrap=True)
+    console.print("compare   python -m sweeps ui", markup=False)
+    console.print(f"trials    python -m sweeps show {record.sweep}", markup=False, soft_wrap=True)
+    failed = [trial for trial in record.trials if trial.state == "failed"]
+    for trial in failed[:3]:
+        console.print(f"trial {trial.trial} failed: {trial.error}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_headline(record: SweepRecord, console: Console) -> None:
+    counts = ", ".join(f"{count} {state}" for state, count in record.counts.items() if count)
+    time_ = record.time
+    console.print(f"[bold]{record.sweep}[/bold] {record.status}: {counts or 'no trials'}", highlight=False)
+    console.print(
+        f"{duration(time_.wall_s)}, of which workers trained {time_.goodput:.0%}", markup=False, highlight=False
+    )
+    console.print()

@@ -1,0 +1,216 @@
+"""The story of a sweep: plan, check, start, search, record, end."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from sweeps.checks import lookup_in
+from sweeps.cluster import connected, fit
+from sweeps.constants import PARAMETERS, TRIAL
+from sweeps.errors import UserError
+from sweeps.monitor import Monitor, View
+from sweeps.plan import Plan
+from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.record import SweepRecord
+
+if TYPE_CHECKING:
+    from ray import tune
+    from ray.tune.experiment import Trial as TuneTrial
+
+    from sweeps.search.searcher import OptunaSearcher
+    from sweeps.tracking.recorder import Recorder
+
+
+def run(plan: Plan, view: View) -> SweepRecord:
+    """Run a sweep to its end, or until a person stops it.
+
+    Raises:
+        UserError: A mistake that only the tracking server or the cluster could show; nothing was started.
+    """
+    config = plan.config
+    _make_folder(plan)
+    recorder = _recorder(plan)
+    recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`")
+    status = "failed"
+    try:
+        with connected(config) as nodes:
+            places = fit(config, plan.scalings, nodes)
+            monitor = Monitor(plan.name, plan.composition, recorder, view, places.concurrent)
+            view.event(monitor, f"{plan.name}: {config.search.num_trials} trials; {places.describe()}")
+            status = _search(plan, monitor, places.use_gpu)
+    finally:
+        recorder.close(status)
+    return load_sweep(config.tracking.uri, plan.name)
+
+
+def _make_folder(plan: Plan) -> None:
+    try:
+        plan.folder.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(
+            f"output_dir={plan.config.output_dir}: cannot make the folder {plan.folder} ({error.strerror}); "
+            "set output_dir to a folder that can be written"
+        ) from None
+
+
+def _recorder(plan: Plan) -> Recorder:
+    from sweeps.tracking.recorder import Recorder
+
+    config = plan.config
+    return Recorder(
+        config.tracking.uri,
+        config.tracking.experiment or plan.composition.conf,
+        sweep=plan.name,
+        conf=plan.composition.conf,
+        metric=config.search.metric,
+        mode=config.search.mode,
+        checkpoints=config.tracking.checkpoints,
+    )
+
+
+def _search(plan: Plan, monitor: Monitor, use_gpu: bool) -> str:
+    """Let Tune search; returns how the sweep ended."""
+    from ray import tune
+
+    from sweeps.mailbox import open_mailbox
+    from sweeps.search.schedulers import build_scheduler
+    from sweeps.trial import TRIAL_RESOURCES, Trial, TrialContext
+
+    config = plan.config
+    monitor.mailbox = open_mailbox()
+    context = TrialContext(plan.composition, str(plan.folder), use_gpu, monitor.mailbox)
+    stopper = _stopper(monitor)
+    tuner = tune.Tuner(
+        tune.with_resources(tune.with_parameters(Trial, context=context), TRIAL_RESOURCES),
+        tune_config=tune.TuneConfig(
+            metric=config.search.metric,
+            mode=config.search.mode,
+            search_alg=_searcher(plan),
+            scheduler=build_scheduler(config.search.scheduler),
+            num_samples=config.search.num_trials,
+            max_concurrent_trials=monitor.concurrent,
+            reuse_actors=True,
+        ),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=str(plan.folder),
+            failure_config=tune.FailureConfig(max_failures=config.search.max_retries),
+            callbacks=[_tune_callback(monitor)],
+            stop=stopper,
+            verbose=0,
+        ),
+    )
+    monitor.start()
+    with _stopping_on_signals(monitor):
+        try:
+            tuner.fit()
+        finally:
+            for status in monitor.trials.values():
+                if status.state == "running":  # Tune says nothing of the trials that it stops all together
+                    monitor.trial_ended({TRIAL: status.trial, PARAMETERS: status.parameters}, {})
+            monitor.close()
+    if monitor.stopping:
+        return "interrupted"
+    return "finished" if monitor.counts()["finished"] else "failed"
+
+
+def _searcher(plan: Plan) -> OptunaSearcher:
+    """The study in the sweep's folder, its sampler, and the points that come first."""
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    from sweeps.search.samplers import build_sampler, shuffled
+    from sweeps.search.searcher import OptunaSearcher
+
+    class SweepSearcher(OptunaSearcher):
+        """Gives every point its number, which names the trial for people."""
+
+        def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+            point = super().suggest(trial_id)
+            if not isinstance(point, dict):
+                return point
+            return {TRIAL: f"{self.number(trial_id):04}", PARAMETERS: point}
+
+    search, lookup = plan.config.search, lookup_in(plan.composition)
+    points: list[dict[str, Any]] = [*search.points]
+    if search.default_first and (default := plan.space.default_point(lookup)) is not None:
+        points.insert(0, default)
+    if search.sampler.kind == "grid":
+        points = [*points, *(p for p in shuffled(plan.space.grid(lookup), plan.config.seed) if p not in points)]
+    return SweepSearcher(
+        plan.space,
+        metric=search.metric,
+        mode=search.mode,
+        sampler=build_sampler(search.sampler, plan.config.seed),
+        storage=JournalStorage(JournalFileBackend(str(plan.folder / "optuna.log"))),
+        study_name=plan.name,
+        points=points,
+        only_points=search.sampler.kind == "grid",
+        lookup=lookup,
+        validate=plan.composition.trial,
+    )
+
+
+def _stopper(monitor: Monitor) -> tune.Stopper:
+    from ray import tune
+
+    class StopWhenAsked(tune.Stopper):
+        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+            return False
+
+        def stop_all(self) -> bool:
+            return monitor.stopping
+
+    return StopWhenAsked()
+
+
+def _tune_callback(monitor: Monitor) -> tune.Callback:
+    from ray import tune
+
+    class TellMonitor(tune.Callback):
+        def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+            monitor.trial_started(trial.config, trial.num_failures + 1)
+
+        def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+            monitor.trial_ended(trial.config, trial.last_result)
+
+        def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+            monitor.trial_retried(trial.config, _reason(trial))
+
+        def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+            monitor.trial_ended(trial.config, trial.last_result, error=_reason(trial))
+
+    return TellMonitor()
+
+
+def _reason(trial: TuneTrial) -> str:
+    """The last line of the error that ended a trial."""
+    error = trial.get_error() or trial.get_pickled_error()
+    lines = str(error).strip().splitlines() if error is not None else ["unknown error"]
+    return lines[-1].removeprefix("sweeps.errors.TrialFailed: ").strip()
+
+
+@contextlib.contextmanager
+def _stopping_on_signals(monitor: Monitor) -> Iterator[None]:
+    """Ctrl-C, or SIGTERM: the workers save and stop at their next boundary; a second one does not wait for them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        if monitor.stopping:
+            raise KeyboardInterrupt
+        monitor.stopping = True
+        monitor.view.event(monitor, "stopping: trials save their state and end; once more to leave at once")
+        monitor.mailbox.stop.remote()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

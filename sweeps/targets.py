@@ -1,0 +1,67 @@
+"""Checks what a config points to outside itself: users' own code by import path, and local files."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from pathlib import Path
+
+from sweeps.config import SweepConfig
+from sweeps.errors import ConfigError, nearest
+from sweeps_train.config import CausalLM, CustomData, CustomModel, TextData
+
+
+def check_targets(config: SweepConfig) -> None:
+    """
+    Raises:
+        ConfigError: An import path, or a path that can only be a local file, leads nowhere.
+    """
+    for key, section in (("model", config.model), ("data", config.data)):
+        if isinstance(section, CustomModel | CustomData):
+            check_target(f"{key}._target_", section.target)
+        elif isinstance(section, CausalLM | TextData):
+            _check_path(f"{key}.path", section.path)
+    if isinstance(config.data, TextData) and config.data.eval_path is not None:
+        _check_path("data.eval_path", config.data.eval_path)
+
+
+def check_target(key: str, target: str) -> None:
+    """Finds ``package.module.name`` without importing the module, which may take seconds (torch)."""
+    module_name, _, name = target.rpartition(".")
+    if not module_name:
+        raise ConfigError(f"{key}={target}: must be an import path such as package.module.name")
+    working_folder = str(Path.cwd())
+    if working_folder not in sys.path:  # a module beside the config is importable on the workers, too
+        sys.path.insert(0, working_folder)
+    try:
+        spec = importlib.util.find_spec(module_name)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None:
+        raise ConfigError(f"{key}={target}: there is no module {module_name!r}; is it installed, or in this folder?")
+    if spec.origin is None or not spec.origin.endswith(".py"):
+        return  # a compiled module shows its names only when it is imported
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    imported = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    assigned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    if name not in names | imported | assigned and "*" not in imported:
+        raise ConfigError(f"{key}={target}: the module {module_name} has no {name!r}{nearest(name, names)}")
+
+
+def _check_path(key: str, path: str) -> None:
+    """A hub name looks like ``owner/name``; what begins like a path of this machine must exist on it."""
+    if "://" in path or path.startswith("builtin:") or any(sign in path for sign in "*?["):
+        return
+    local = Path(path).expanduser()
+    if (path.startswith(("/", "./", "../", "~")) or local.suffix in FILE_SUFFIXES) and not local.exists():
+        raise ConfigError(f"{key}={path}: there is no such file or folder; give one that exists, or a hub name")
+
+
+FILE_SUFFIXES = {".jsonl", ".json", ".parquet", ".txt", ".csv"}

@@ -1,0 +1,121 @@
+"""A trial: the Tune trainable that hands a sampled config to a slot and passes on what its workers report."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+
+from sweeps.compose import Composition
+from sweeps.constants import COMPLETED, EVALUATIONS, PARAMETERS, STEP, STOPPED, TRIAL
+from sweeps.errors import TrialFailed
+from sweeps.mailbox import Ended, Report
+from sweeps.slot import Assignment, Slot, Workers
+
+TRIAL_RESOURCES = {"CPU": 0, "node:__internal_head__": 0.0001}
+"""A trial's actor only waits. Tune refuses to ask for nothing at all, so it asks for a grain of what every Ray
+cluster has on its head node, which workers never ask for."""
+
+
+@dataclass(frozen=True)
+class TrialContext:
+    """What every trial of a sweep shares."""
+
+    composition: Composition
+    folder: str
+    """Absolute folder of the sweep."""
+    use_gpu: bool
+    mailbox: Any
+
+    def checkpoint_folder(self, trial: str) -> str:
+        return str(Path(self.folder) / "trials" / trial)
+
+
+class Trial(tune.Trainable):
+    """One point of the space, trained. ``step()`` waits for the workers' next report.
+
+    It asks Tune for no resources: its workers' placement group does, and the sweep bounds how many trials run at
+    once, so that no two half-placed trials can wait for each other.
+    """
+
+    def setup(self, config: dict[str, Any], context: TrialContext) -> None:
+        self._context = context
+        self._slot: Slot | None = None
+        self._last: dict[str, Any] = {}
+        self._start(config)
+
+    def _start(self, config: dict[str, Any]) -> None:
+        context = self._context
+        trial = config[TRIAL]
+        attempt = ray.get(context.mailbox.begin.remote(trial))
+        sweep = context.composition.trial(config[PARAMETERS])
+        self._metric = sweep.search.metric
+        self._eval_every = sweep.train.eval_every
+        self._trial = trial
+        self._last = {}
+        self._slot = Slot(
+            Workers(
+                num_workers=sweep.scaling.num_workers,
+                use_gpu=context.use_gpu,
+                resources_per_worker=worker_resources(sweep.scaling.resources_per_worker),
+                storage_path=str(Path(context.folder) / "ray_train"),
+            ),
+            Assignment(
+                trial=trial,
+                attempt=attempt,
+                training=sweep.training(),
+                metric=sweep.search.metric,
+                mode=sweep.search.mode,
+                checkpoint_folder=context.checkpoint_folder(trial),
+                mailbox=context.mailbox,
+            ),
+        )
+        self._slot.start()
+
+    def step(self) -> dict[str, Any]:
+        event: Report | Ended = ray.get(self._context.mailbox.next_report.remote(self._trial))
+        if isinstance(event, Ended):
+            if event.error is not None:
+                raise TrialFailed(event.error)
+            return {**self._last, STOPPED: True, COMPLETED: False, "done": True}
+        if self._metric not in event.metrics:
+            raise TrialFailed(
+                f"search.metric={self._metric} is not among the reported metrics: {', '.join(sorted(event.metrics))}"
+            )
+        self._last = {
+            **event.metrics,
+            STEP: event.step,
+            EVALUATIONS: math.ceil(event.step / self._eval_every),
+            COMPLETED: event.done,
+            "done": event.done,
+        }
+        return dict(self._last)
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """The workers' checkpoints are in the trial's folder already; Tune's holds where."""
+        path = Path(checkpoint_dir) / "trial.json"
+        path.write_text(json.dumps({"checkpoints": self._context.checkpoint_folder(self._trial)}), encoding="utf-8")
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Nothing to do: training goes on from the newest checkpoint in the trial's folder."""
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take the next trial in the same actor."""
+        self.cleanup()
+        self._start(new_config)
+        return True
+
+    def cleanup(self) -> None:
+        if self._slot is not None:
+            self._slot.stop()
+            self._slot = None
+
+
+def worker_resources(resources: dict[str, float]) -> dict[str, float]:
+    """What one worker reserves besides its GPU: one CPU, if nothing else was asked for."""
+    return {"CPU": 1, **resources}
