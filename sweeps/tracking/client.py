@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from sweeps.errors import TrackingUnreachable
-from sweeps.tracking.store import sqlite_path
+from sweeps.tracking.uris import shown, sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-REACH_WITHIN_S = 5
-"""How long a tracking server may take to answer before it counts as unreachable."""
+CONNECT_WITHIN_S = 5
+"""How long a tracking server may take to accept a connection before it counts as unreachable."""
+REACH_WITHIN_S = 10
+"""How long it may take to answer: a busy one that has just been started needs some seconds for its first answer."""
 
 _DEFAULT_PORTS = {"postgresql": 5432, "postgres": 5432, "mysql": 3306, "mssql": 1433}
 _limits = threading.local()
@@ -34,7 +36,7 @@ def connect(uri: str) -> MlflowClient:
         uri: Tracking URI.
 
     Raises:
-        TrackingUnreachable: No answer within about five seconds, or the store can't be used.
+        TrackingUnreachable: No connection within five seconds, no answer within ten, or the store can't be used.
     """
     _quieten()
     from mlflow import MlflowClient
@@ -46,14 +48,21 @@ def connect(uri: str) -> MlflowClient:
             client = MlflowClient(tracking_uri=_absolute(uri))
             client.search_experiments(max_results=1)
     except Exception as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
         advice = (
             "check that the folder exists and can be written to"
             if sqlite_path(uri)
             else "start it, correct the address, or use tracking.uri=sqlite:///mlflow.db"
         )
-        raise TrackingUnreachable(f"tracking.uri={uri} does not answer: {reason[0][:300]}; {advice}") from error
+        raise TrackingUnreachable(f"tracking.uri={shown(uri)} does not answer: {reason(error)}; {advice}") from error
     return client
+
+
+def reason(error: BaseException) -> str:
+    """One line that says why a call failed: its first cause, without the layers around it."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__
 
 
 @contextmanager
@@ -63,7 +72,8 @@ def request_limits(timeout_s: float, retries: int = 0) -> Iterator[None]:
     By default one call may take four minutes in retries alone, without a word.
     """
     before = dict(_limits.__dict__)
-    timeout = max(1, round(timeout_s))
+    # `requests` takes a pair too: how long to connect, how long to wait for an answer.
+    timeout = (min(CONNECT_WITHIN_S, timeout_s), timeout_s)
     _limits.__dict__.update(MLFLOW_HTTP_REQUEST_TIMEOUT=timeout, MLFLOW_HTTP_REQUEST_MAX_RETRIES=retries)
     try:
         yield
@@ -116,7 +126,7 @@ def _knock(uri: str) -> None:
     if dialect not in _DEFAULT_PORTS:
         return
     with socket.create_connection(
-        (address.hostname or "localhost", address.port or _DEFAULT_PORTS[dialect]), timeout=REACH_WITHIN_S
+        (address.hostname or "localhost", address.port or _DEFAULT_PORTS[dialect]), timeout=CONNECT_WITHIN_S
     ):
         pass
     import sqlalchemy

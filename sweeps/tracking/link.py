@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from sweeps.tracking.client import request_limits
+from sweeps.tracking.client import reason, request_limits
+from sweeps.tracking.uris import shown
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class Link:
             uri: Named in messages.
             probe: A cheap call that succeeds if the server is there.
         """
-        self._uri = uri
+        self._uri = shown(uri)
         self._remote = uri.startswith("http")
         self._probe = probe
         self._lock = threading.Lock()
@@ -75,16 +76,16 @@ class Link:
             if left <= 0:
                 raise GaveUp
             try:
-                with request_limits(min(timeout_s, left)):
+                with request_limits(max(1.0, min(timeout_s, left))):
                     result = function()
             except GaveUp:
                 raise
             except Exception as error:  # MLflow's, the database's, requests', boto's: all are retried
                 if self._is_refusal(error):
-                    raise Refused(_first_line(error)) from error
+                    raise Refused(reason(error)) from error
                 self._broken(error)
                 if time.monotonic() - started > POISON_AFTER_S and self._others_get_through():
-                    raise Refused(_first_line(error)) from error
+                    raise Refused(reason(error)) from error
             else:
                 self._mended()
                 return result
@@ -130,7 +131,7 @@ class Link:
         logger.warning(
             "writing to MLflow at %s fails (%s); training goes on, what it reports is kept and written later",
             self._uri,
-            _first_line(error),
+            reason(error),
         )
 
     def _mended(self) -> None:
@@ -139,8 +140,3 @@ class Link:
                 return
             seconds, self._broken_since = time.monotonic() - self._broken_since, None
         logger.warning("writing to MLflow at %s works again, after %.0f s", self._uri, seconds)
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:300] if lines else type(error).__name__

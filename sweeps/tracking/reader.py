@@ -10,6 +10,7 @@ from sweeps import constants
 from sweeps.errors import UnknownName, nearest
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 from sweeps.tracking.store import RawRun, fetch_runs
+from sweeps.tracking.uris import shown
 from sweeps.tracking.values import from_text, number
 
 SILENT_AFTER_S = 60.0
@@ -46,7 +47,7 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
     parents = [run for run in runs if run.tags.get(constants.TAG_KIND) == "sweep"]
     if not parents:
         known = [run.tags[constants.TAG_SWEEP] for run in fetch_runs(uri, {constants.TAG_KIND: "sweep"}, experiment)]
-        where = f"{uri}, experiment {experiment}" if experiment else uri
+        where = f"{shown(uri)}, experiment {experiment}" if experiment else shown(uri)
         raise UnknownName(f"there is no sweep {name!r} in {where}{nearest(name, known)}")
     parent = parents[0]
     trials = _trials(run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id)

@@ -23,6 +23,7 @@ from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.summary import note, run_name, trials_table
+from sweeps.tracking.uris import shown
 from sweeps.tracking.values import metric_name, to_text
 
 if TYPE_CHECKING:
@@ -113,9 +114,9 @@ class Recorder:
         try:
             self._ids = self._adopt() if resume else self._create(config_yaml, command)
         except GaveUp as error:
-            raise TrackingUnreachable(f"tracking.uri={self._uri} stopped answering; try again") from error
+            raise TrackingUnreachable(f"tracking.uri={shown(self._uri)} stopped answering; try again") from error
         except Refused as error:
-            raise UserError(f"MLflow at tracking.uri={self._uri} refuses the sweep: {error}") from error
+            raise UserError(f"MLflow at tracking.uri={shown(self._uri)} refuses the sweep: {error}") from error
         self._link.give_up_at(float("inf"))
         self._outbox.start()
         return self._ids
@@ -165,7 +166,7 @@ class Recorder:
             logger.warning(
                 "MLflow at %s did not take everything within %.0f s: %d points and %d checkpoints are missing from "
                 "sweep %s",
-                self._uri,
+                shown(self._uri),
                 timeout_s,
                 points,
                 folders,
@@ -286,7 +287,7 @@ class Recorder:
     def _create(self, config_yaml: str, command: str) -> MlflowIds:
         if self._parents():
             raise UserError(
-                f"a sweep named {self._sweep!r} exists already in {self._uri}; choose another --name, or "
+                f"a sweep named {self._sweep!r} exists already in {shown(self._uri)}; choose another --name, or "
                 f"`python -m sweeps resume {self._sweep}` to go on with it"
             )
         experiment_id = self._link.call(self._experiment_id)

@@ -10,7 +10,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import quote
+
+from sweeps.tracking.client import connect, request_limits
+from sweeps.tracking.uris import sqlite_path
 
 if TYPE_CHECKING:
     from mlflow.store.entities import PagedList
@@ -57,15 +60,6 @@ def tag_filter(tags: Mapping[str, str]) -> str:
     """The filter of ``search_runs`` for runs that have all of ``tags``."""
     quoted = {key: f'"{value}"' if "'" in value else f"'{value}'" for key, value in tags.items()}
     return " AND ".join(f'tags."{key}" = {value}' for key, value in quoted.items())
-
-
-def sqlite_path(uri: str) -> Path | None:
-    """The file behind ``sqlite:///...``; nothing for every other store."""
-    scheme, separator, rest = uri.partition(":///")
-    if not separator or scheme.partition("+")[0] != "sqlite":
-        return None
-    name = unquote(rest.partition("?")[0])
-    return None if name in {"", ":memory:"} else Path(name)
 
 
 def _from_sqlite(path: Path, tags: Mapping[str, str], experiment: str | None) -> list[RawRun]:
@@ -123,8 +117,6 @@ def _key_values(rows: Iterable[tuple[str, str, str]]) -> dict[str, dict[str, str
 
 
 def _from_client(uri: str, tags: Mapping[str, str], experiment: str | None) -> list[RawRun]:
-    from sweeps.tracking.client import connect, request_limits
-
     client = connect(uri)
     filters = tag_filter(tags)
     with request_limits(ANSWER_WITHIN_S, retries=1):

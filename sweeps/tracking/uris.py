@@ -1,0 +1,21 @@
+"""Tracking URIs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """The file behind ``sqlite:///...``; nothing for every other store."""
+    scheme, separator, rest = uri.partition(":///")
+    if not separator or scheme.partition("+")[0] != "sqlite":
+        return None
+    name = unquote(rest.partition("?")[0])
+    return None if name in {"", ":memory:"} else Path(name)
+
+
+def shown(uri: str) -> str:
+    """The URI without its password."""
+    return re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", uri)
