@@ -22,7 +22,7 @@ import pytest
 
 from sweeps import constants
 from sweeps.errors import TrackingUnreachable, UnknownName, UserError
-from sweeps.tracking import store
+from sweeps.tracking import outbox, store
 from sweeps.tracking.points import StepSet
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.recorder import Recorder
@@ -515,6 +515,18 @@ def test_reading_while_a_writer_holds_the_database(uri: str, tmp_path: Path) -> 
         assert len(list_sweeps(uri)) == 1
 
 
+def test_reading_after_a_writer_was_killed_within_a_transaction(uri: str, tmp_path: Path) -> None:
+    record_small_sweep(uri)
+    code = (
+        f"import os, signal, sqlite3; c = sqlite3.connect({str(tmp_path / 'mlflow.db')!r})\n"
+        "c.execute('PRAGMA cache_size = 1'); c.execute('UPDATE tags SET value = value || hex(zeroblob(999))')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False)
+    assert (tmp_path / "mlflow.db-journal").exists()
+    assert list_sweeps(uri)[0].status == "finished"
+
+
 # --- a server that is away ---------------------------------------------------------------------------------------
 
 
@@ -530,6 +542,32 @@ def test_an_unreachable_server_is_named_quickly(monkeypatch: pytest.MonkeyPatch)
                 ask(uri)
             assert time.monotonic() - started < 6
             assert "secret" not in str(caught.value)
+
+
+def test_limits_of_requests_are_of_one_thread_and_the_users_own_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT
+
+    from sweeps.tracking.client import _limits_by_thread, request_limits
+
+    _limits_by_thread()
+    for variable in ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"):
+        monkeypatch.delenv(variable, raising=False)
+    with request_limits(8), ThreadPoolExecutor(1) as other:
+        assert (MLFLOW_HTTP_REQUEST_TIMEOUT.get(), MLFLOW_HTTP_REQUEST_MAX_RETRIES.get()) == ((5, 8), 0)
+        assert other.submit(MLFLOW_HTTP_REQUEST_TIMEOUT.get).result() == 120
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "77")
+        assert MLFLOW_HTTP_REQUEST_TIMEOUT.get() == 77
+
+
+def test_points_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(outbox, "MOST_POINTS", 10)
+    waiting: Any = outbox.Outbox(None, None, lambda: None, 10)  # type: ignore[arg-type]
+    waiting.adopt("0", "run", fresh=True)
+    for step in range(20):
+        waiting.log("0", step, 0, {"a": 1.0})
+    assert (waiting._waiting, waiting._left_out, len(caplog.messages)) == (10, 10, 1)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

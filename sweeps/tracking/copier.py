@@ -89,14 +89,14 @@ class CheckpointCopier:
             pass
 
     def _copy(self, trial: str, which: Which, folder: Path) -> None:
-        run_id = self._wait_for_run(trial, 1.0)
-        if run_id is None:
-            if time.monotonic() >= self._deadline:
-                raise GaveUp
-            with self._condition:  # later; the writer can't create runs at the moment
-                self._queue.setdefault((trial, which), folder)
-            return
         try:
+            run_id = self._wait_for_run(trial, 1.0)
+            if run_id is None:
+                if time.monotonic() >= self._deadline:
+                    raise GaveUp
+                with self._condition:  # later; the writer can't create runs at the moment
+                    self._queue.setdefault((trial, which), folder)
+                return
             copied = self._link.call(partial(self._attempt, run_id, (trial, which), folder), ANSWER_WITHIN_S)
         except Refused as error:
             self._warn(f"MLflow refuses the {which} checkpoint of trial {trial}: {error}")

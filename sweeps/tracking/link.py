@@ -1,11 +1,10 @@
-"""The link to MLflow of the recorder's threads: calls are repeated until they succeed, and people are told once when
+"""The link to MLflow of a recorder's thread: calls are repeated until they succeed, and people are told once when
 the link breaks and once when it is back.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -39,19 +38,20 @@ class GaveUp(Exception):
 
 
 class Link:
-    """What the threads that write to one tracking server know in common."""
+    """Repeats the calls of one thread; see the module."""
 
-    def __init__(self, uri: str, probe: Callable[[], object]) -> None:
-        """Both threads share one link.
+    def __init__(self, uri: str, doing: str, probe: Callable[[], object]) -> None:
+        """Each thread has its own: one may fail where the other does not, as on a full disk.
 
         Args:
             uri: Named in messages.
+            doing: What the calls do, for messages, such as ``writing to MLflow``.
             probe: A cheap call that succeeds if the server is there.
         """
         self._uri = shown(uri)
+        self._doing = doing
         self._remote = uri.startswith("http")
         self._probe = probe
-        self._lock = threading.Lock()
         self._broken_since: float | None = None
         self._deadline = float("inf")
 
@@ -124,19 +124,18 @@ class Link:
         return True
 
     def _broken(self, error: Exception) -> None:
-        with self._lock:
-            if self._broken_since is not None:
-                return
-            self._broken_since = time.monotonic()
+        if self._broken_since is not None:
+            return
+        self._broken_since = time.monotonic()
         logger.warning(
-            "writing to MLflow at %s fails (%s); training goes on, what it reports is kept and written later",
+            "%s at %s fails (%s); training goes on, and this is tried again until it succeeds",
+            self._doing,
             self._uri,
             reason(error),
         )
 
     def _mended(self) -> None:
-        with self._lock:
-            if self._broken_since is None:
-                return
-            seconds, self._broken_since = time.monotonic() - self._broken_since, None
-        logger.warning("writing to MLflow at %s works again, after %.0f s", self._uri, seconds)
+        if self._broken_since is None:
+            return
+        seconds, self._broken_since = time.monotonic() - self._broken_since, None
+        logger.warning("%s at %s works again, after %.0f s", self._doing, self._uri, seconds)

@@ -164,10 +164,17 @@ class Outbox:
             return lane.run_id if lane else None
 
     def wait_for_run(self, key: str, timeout_s: float) -> str | None:
-        """As ``run_id``, after waiting for its creation."""
+        """As ``run_id``, after waiting for its creation.
+
+        Raises:
+            Refused: It will never be created, which was said.
+        """
         with self._condition:
-            self._condition.wait_for(lambda: self._lanes[key].run_id is not None, timeout=timeout_s)
-            return self._lanes[key].run_id
+            lane = self._lanes[key]
+            self._condition.wait_for(lambda: lane.run_id is not None or lane.refused, timeout=timeout_s)
+            if lane.run_id is None and lane.refused:
+                raise Refused("its run was refused")
+            return lane.run_id
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until all that waits now is written; whether it was."""
@@ -258,6 +265,9 @@ class Outbox:
             )
         except Refused as error:
             logger.warning("MLflow refuses the run %s: %s", new.name, error)
+            with self._condition:
+                lane.refused = True
+                self._condition.notify_all()
             return
         with self._condition:
             lane.run_id = str(run.info.run_id)

@@ -86,6 +86,7 @@ class Recorder:
         self._description = ""
         self._client: MlflowClient
         self._link: Link
+        self._copier_link: Link
         self._outbox: Outbox
         self._copier: CheckpointCopier
         self._ids: MlflowIds
@@ -106,11 +107,12 @@ class Recorder:
             UserError: A sweep of that name exists already, or with ``resume`` does not.
         """
         self._client = connect(self._uri)
-        self._link = Link(self._uri, lambda: self._client.search_experiments(max_results=1))
+        self._link = Link(self._uri, "writing to MLflow", self._probe)
+        self._copier_link = Link(self._uri, "copying checkpoints to MLflow", self._probe)
         self._link.give_up_at(time.monotonic() + OPEN_WITHIN_S)
         self._description = description
         self._outbox = Outbox(self._client, self._link, self._beat, HEARTBEAT_S)
-        self._copier = CheckpointCopier(self._client, self._link, self._outbox.wait_for_run, self._copied)
+        self._copier = CheckpointCopier(self._client, self._copier_link, self._outbox.wait_for_run, self._copied)
         try:
             self._ids = self._adopt() if resume else self._create(config_yaml, command)
         except GaveUp as error:
@@ -155,6 +157,7 @@ class Recorder:
         """
         deadline = time.monotonic() + timeout_s
         self._link.give_up_at(deadline)
+        self._copier_link.give_up_at(deadline)
         folders = self._copier.close(deadline)
         written = self._outbox.flush(deadline - time.monotonic())
         self._outbox.tag(PARENT, {constants.TAG_STATE: status, constants.TAG_HEARTBEAT: _now()})
@@ -245,6 +248,7 @@ class Recorder:
             path: Its folder.
             which: Of which kind it is; it replaces the one before.
         """
+        assert trial_id in self._trials, f"trial {trial_id} was not started"
         if self._checkpoints == "copy":
             self._copier.submit(trial_id, which, Path(path))
         elif self._checkpoints == "reference":
@@ -341,6 +345,9 @@ class Recorder:
         if found is not None:
             return str(found.experiment_id)
         return str(self._client.create_experiment(self._experiment, artifact_location(self._uri, self._experiment)))
+
+    def _probe(self) -> None:
+        self._client.search_experiments(max_results=1)
 
     def _beat(self) -> None:
         self._outbox.tag(PARENT, {constants.TAG_HEARTBEAT: _now()})

@@ -75,8 +75,7 @@ def _from_sqlite(path: Path, tags: Mapping[str, str], experiment: str | None) ->
         values.append(experiment)
     source = f"FROM runs r JOIN experiments e ON e.experiment_id = r.experiment_id WHERE {where}"
     columns = "r.run_uuid, r.experiment_id, e.name, r.status, r.start_time, r.end_time"
-    # Read-only, so that a mistaken path is never created and a running sweep is never kept from writing.
-    with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as database:
+    with closing(_open_to_read(path)) as database:
         try:
             # One read transaction: runs, tags and params of the same moment.
             database.execute("BEGIN")
@@ -107,6 +106,19 @@ def _from_sqlite(path: Path, tags: Mapping[str, str], experiment: str | None) ->
         )
         for run_id, experiment_id, name, status, started, ended in rows
     ]
+
+
+def _open_to_read(path: Path) -> sqlite3.Connection:
+    # Without the right to create: a mistaken path must not become a file.
+    source = f"file:{quote(str(path.absolute()))}"
+    database = sqlite3.connect(f"{source}?mode=ro", uri=True)
+    try:
+        database.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        # A driver that was killed within a transaction leaves a journal, which only a writer may roll back.
+        database.close()
+        return sqlite3.connect(f"{source}?mode=rw", uri=True)
+    return database
 
 
 def _key_values(rows: Iterable[tuple[str, str, str]]) -> dict[str, dict[str, str]]:
