@@ -1,0 +1,188 @@
+"""English and Python from the running interpreter's own standard library: text that is on every machine.
+
+The default sweep adapts a small language model to the library's docstrings; that model was pretrained on the
+library's code with the docstrings cut out. Nothing here is random: one Python release gives the same text on
+every machine, and the next release gives slightly different text.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import os
+import sysconfig
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+Split = Literal["train", "eval"]
+
+MIN_DOCSTRING_CHARACTERS = 80
+"""Shorter docstrings are mostly one-liners that repeat a name."""
+
+MIN_ASCII_FRACTION = 0.95
+"""Part of a docstring's characters that must be ASCII: to a byte-level model other scripts are noise."""
+
+EVAL_FRACTION = 0.1
+"""Part of the modules held out, about."""
+
+# Not the library's code: tests, other people's packages, generated tables, the help topics (prose in a dict).
+# And what distributions package apart or newer Pythons have dropped: without it machines differ less.
+_FOLDERS_LEFT_OUT = frozenset(
+    {"test", "tests", "idle_test", "__pycache__", "site-packages", "dist-packages", "lib-dynload"}
+    | {"encodings", "pydoc_data", "__phello__", "distutils", "ensurepip", "idlelib", "lib2to3", "tkinter", "turtledemo"}
+)
+# _sysconfigdata_*.py and config-*/ hold the build settings of one machine.
+_PREFIXES_LEFT_OUT = ("_sysconfigdata", "config-")
+
+
+def source_files() -> list[Path]:
+    """The ``.py`` files of the running Python's standard library, sorted; no tests, no site-packages.
+
+    Raises:
+        FileNotFoundError: This Python came without its library's source.
+    """
+    root = _library()
+    found = []
+    for folder, subfolders, names in os.walk(root):
+        # In place, so that os.walk does not descend into what is left out.
+        subfolders[:] = [
+            name for name in subfolders if name not in _FOLDERS_LEFT_OUT and not name.startswith(_PREFIXES_LEFT_OUT)
+        ]
+        found += [
+            Path(folder, name) for name in names if name.endswith(".py") and not name.startswith(_PREFIXES_LEFT_OUT)
+        ]
+    if not found:
+        raise FileNotFoundError(
+            f"no Python source in {root}: this Python came without the source of its standard library; "
+            "set data.path to a text of your own"
+        )
+    return sorted(found, key=lambda path: path.relative_to(root).parts)
+
+
+def split_of(path: Path) -> Split:
+    """The split of a source file, by its module's top-level name: a package is in one split as a whole."""
+    name = path.relative_to(_library()).parts[0].removesuffix(".py")
+    # Not hash(), which differs from process to process.
+    return "eval" if hashlib.sha256(name.encode()).digest()[0] < EVAL_FRACTION * 256 else "train"
+
+
+def docstrings(split: Split) -> list[str]:
+    """The docstrings of the standard library's modules, classes and functions, each text once.
+
+    Their order is fixed and mixes the modules, so that the first few are a fair sample of all.
+    """
+    return list(_docstrings_by_split()[split])
+
+
+def code_without_docstrings(split: Split = "train") -> Iterator[str]:
+    """The standard library's sources with every docstring cut out; comments stay.
+
+    For pretraining: a base model that has never seen a docstring leaves a fine-tuning on docstrings something
+    honest to learn. Documentation in other places goes too: any string that stands alone as a statement, and
+    what is assigned to a ``__doc__``.
+    """
+    for path in source_files():
+        if split_of(path) == split and (tree := _parse(path)):
+            code = _cut(path.read_bytes(), list(_documentation(tree))).decode()
+            if code.strip():
+                yield code
+
+
+def _library() -> Path:
+    return Path(sysconfig.get_path("stdlib"))
+
+
+def _parse(path: Path) -> ast.Module | None:
+    """The file's syntax tree; None where it does not parse or is not UTF-8, on which ast's columns count."""
+    source = path.read_bytes()
+    try:
+        source.decode("utf-8")
+        return ast.parse(source)
+    except (SyntaxError, ValueError):
+        return None
+
+
+@cache  # Parsing the library takes a second, and a warm worker loads the same data for every trial.
+def _docstrings_by_split() -> dict[Split, tuple[str, ...]]:
+    split_by_text: dict[str, Split] = {}
+    for path in source_files():
+        if tree := _parse(path):
+            split = split_of(path)
+            for text in _docstrings_of(tree):
+                if _is_worth_learning(text):
+                    # The first place counts: text that modules share is never both trained on and held out.
+                    split_by_text.setdefault(text, split)
+    mixed = sorted(split_by_text, key=lambda text: hashlib.sha256(text.encode()).digest())
+    return {
+        "train": tuple(text for text in mixed if split_by_text[text] == "train"),
+        "eval": tuple(text for text in mixed if split_by_text[text] == "eval"),
+    }
+
+
+def _docstrings_of(tree: ast.Module) -> Iterator[str]:
+    for owner, body in _bodies(tree):
+        if isinstance(owner, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and body:
+            text = _text_of_bare_string(body[0])
+            if text is not None:
+                yield inspect.cleandoc(text).strip()
+
+
+def _is_worth_learning(text: str) -> bool:
+    ascii_characters = len(text.encode("ascii", errors="ignore"))
+    return len(text) >= MIN_DOCSTRING_CHARACTERS and ascii_characters >= MIN_ASCII_FRACTION * len(text)
+
+
+def _documentation(tree: ast.Module) -> Iterator[tuple[ast.stmt, bool]]:
+    """Every statement that only documents, and whether a placeholder must stand in for it."""
+    for _, body in _bodies(tree):
+        found = [statement for statement in body if _is_documentation(statement)]
+        # A block of nothing else needs one placeholder to stay a block.
+        alone = len(found) == len(body)
+        for position, statement in enumerate(found):
+            yield statement, alone and position == 0
+
+
+def _is_documentation(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
+        target = statement.targets[0]
+        return getattr(target, "attr", None) == "__doc__" or getattr(target, "id", None) == "__doc__"
+    return _text_of_bare_string(statement) is not None
+
+
+def _bodies(tree: ast.Module) -> Iterator[tuple[ast.AST, list[ast.stmt]]]:
+    """Every block of statements and its owner. Expressions hold no blocks: not entering them is twice as fast."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        owner = waiting.pop()
+        for name in ("body", "orelse", "finalbody"):
+            body = getattr(owner, name, None)
+            if body:
+                yield owner, body
+                waiting += body
+        waiting += getattr(owner, "handlers", ())
+        waiting += getattr(owner, "cases", ())
+
+
+def _text_of_bare_string(statement: ast.stmt) -> str | None:
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        value = statement.value.value
+        return value if isinstance(value, str) else None
+    return None
+
+
+def _cut(source: bytes, statements: list[tuple[ast.stmt, bool]]) -> bytes:
+    """The source without these statements; ``...`` stays where a block or a line would otherwise break."""
+    # ast counts lines as the tokenizer does, at \n and \r\n; bytes.splitlines does too, and columns are bytes.
+    lines: list[bytes | None] = list(source.removeprefix(b"\xef\xbb\xbf").splitlines(keepends=True))
+    # From the end, so that two statements on one line do not shift each other's columns.
+    for statement, needs_placeholder in sorted(statements, key=lambda pair: (-pair[0].lineno, -pair[0].col_offset)):
+        first, last = statement.lineno - 1, (statement.end_lineno or statement.lineno) - 1
+        before = (lines[first] or b"")[: statement.col_offset]
+        after = (lines[last] or b"")[statement.end_col_offset :]
+        lines[first : last + 1] = [None] * (last + 1 - first)
+        if needs_placeholder or before.strip() or after.strip():
+            lines[first] = before + b"..." + after
+    return b"".join(line for line in lines if line is not None)

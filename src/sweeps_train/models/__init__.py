@@ -1,0 +1,1 @@
+"""Models that a trial trains, and the small base model that ships with Sweeps."""

@@ -1,0 +1,154 @@
+"""The text that every machine has, and the base model that was pretrained on it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sweeps_train.data import standard_library
+from sweeps_train.data.standard_library import code_without_docstrings, docstrings, source_files, split_of
+
+
+def _modules(split: str) -> set[str]:
+    root = standard_library._library()
+    return {path.relative_to(root).parts[0] for path in source_files() if split_of(path) == split}
+
+
+def _normalized(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _expressions(code: str) -> Iterator[ast.Constant]:
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield node.value
+
+
+def test_no_module_is_in_both_splits_and_a_tenth_is_held_out() -> None:
+    train, held_out = _modules("train"), _modules("eval")
+    assert not train & held_out
+    assert 0.03 < len(held_out) / len(train | held_out) < 0.2
+
+
+def test_a_package_is_in_one_split_as_a_whole() -> None:
+    assert len({split_of(path) for path in source_files() if "asyncio" in path.parts}) == 1
+
+
+def test_no_docstring_is_in_both_splits_or_twice_in_one() -> None:
+    texts = docstrings("train") + docstrings("eval")
+    assert len(texts) == len(set(texts))
+
+
+def test_there_is_enough_text_to_learn_from() -> None:
+    assert sum(map(len, docstrings("train"))) > 500_000
+    assert sum(map(len, docstrings("eval"))) > 50_000
+    assert len(docstrings("eval")) > 100
+
+
+def test_docstrings_are_english_of_some_length_without_indentation() -> None:
+    for text in docstrings("eval"):
+        assert len(text) >= standard_library.MIN_DOCSTRING_CHARACTERS
+        assert text == text.strip()
+        assert sum(character.isascii() for character in text) >= standard_library.MIN_ASCII_FRACTION * len(text)
+
+
+def test_tests_and_installed_packages_are_no_sources() -> None:
+    root = standard_library._library()
+    parts = {part for path in source_files() for part in path.relative_to(root).parts}
+    assert not parts & {"test", "tests", "idle_test", "site-packages", "__pycache__"}
+    assert {"argparse.py", "asyncio", "json"} <= parts
+
+
+def test_the_text_is_the_same_in_another_process_with_another_hash_seed() -> None:
+    program = (
+        "from sweeps_train.data.standard_library import docstrings; import hashlib;"
+        "print(hashlib.sha256('\\0'.join(docstrings('train') + docstrings('eval')).encode()).hexdigest())"
+    )
+    package_folder = str(Path(standard_library.__file__).parents[2])
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": package_folder},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(digests) == 1
+
+
+def test_changing_the_returned_list_does_not_change_the_next_one() -> None:
+    docstrings("eval").clear()
+    assert docstrings("eval")
+
+
+def test_the_pretraining_code_contains_no_docstring() -> None:
+    code = [*code_without_docstrings("train"), *code_without_docstrings("eval")]
+    everything = "\n".join(map(_normalized, code))
+    seen = [text for text in docstrings("train") + docstrings("eval") if _normalized(text) in everything]
+    assert seen == []
+
+
+def test_the_pretraining_code_still_parses_and_keeps_its_comments() -> None:
+    code = list(code_without_docstrings("eval"))
+    assert all(not isinstance(constant.value, str) for text in code for constant in _expressions(text))
+    assert sum(text.count("# ") for text in code) > 1000
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('"""Module."""\nx = 1\n', "x = 1\n"),
+        ('def f():\n    """One.\n\n    Two.\n    """\n    return 1  # why\n', "def f():\n    return 1  # why\n"),
+        ('class A:\n    """Only."""\n', "class A:\n    ...\n"),
+        ('class A: "Only."\n', "class A: ...\n"),
+        ('def f():\n    "é"; return "é"\n', 'def f():\n    ...; return "é"\n'),
+        ('def f():\n    "a"; "b"\n', "def f():\n    ...; ...\n"),
+        ('x: int = 0\n"""What x is."""\n', "x: int = 0\n"),
+        ('f.__doc__ = """Late."""\n__doc__ = "Module."\ny = "kept"\n', 'y = "kept"\n'),
+        ('try:\n    ("a"\n     "b")\nexcept OSError:\n    "c"\n', "try:\n    ...\nexcept OSError:\n    ...\n"),
+        ('match x:\n    case 1:\n        "one"\n', "match x:\n    case 1:\n        ...\n"),
+    ],
+)
+def test_a_docstring_is_cut_out_of_the_code_around_it(source: str, expected: str) -> None:
+    statements = list(standard_library._documentation(ast.parse(source)))
+    assert standard_library._cut(source.encode(), statements).decode() == expected
+    ast.parse(expected)
+
+
+def test_a_python_without_library_sources_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standard_library, "_library", lambda: tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"data\.path"):
+        source_files()
+
+
+def test_the_shipped_model_loads_offline_and_its_loss_is_what_its_card_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from sweeps_train.models.pretrain_tiny_llama import FOLDER, heldout_loss, token_stream
+
+    model = AutoModelForCausalLM.from_pretrained(FOLDER)
+    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+    sample = docstrings("eval")[:64]
+    assert tokenizer(sample[0]).input_ids == token_stream(sample[:1]).tolist()
+    assert tokenizer.decode(tokenizer(sample[0]).input_ids, skip_special_tokens=True) == sample[0]
+
+    row = re.search(r"\| docstrings \| ([\d.]+)", (FOLDER / "README.md").read_text())
+    assert row is not None
+    # 64 documents are a small part of all, and another Python has other docstrings.
+    assert heldout_loss(model, sample) == pytest.approx(float(row[1]), abs=0.2)
+
+
+def test_the_shipped_model_is_small_enough_for_a_wheel() -> None:
+    from sweeps_train.models.pretrain_tiny_llama import FOLDER
+
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 4_000_000
