@@ -6,8 +6,8 @@ import json
 import os
 import shlex
 import sys
-from pathlib import Path
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -186,8 +186,8 @@ def conf(group: str | None, as_json: bool, config_dirs: tuple[Path, ...]) -> Non
 
 
 def _load(name: str, tracking_uri: str | None) -> SweepRecord:
-    from sweeps.tracking.reader import load_sweep
     from sweeps.tracking import default_uri
+    from sweeps.tracking.reader import load_sweep
 
     return load_sweep(tracking_uri or default_uri(), name)
 

@@ -123,7 +123,8 @@ def connected(config: SweepConfig) -> Iterator[list[dict[str, float]]]:
             "start one with `ray start --head`, or use cluster.address=local"
         ) from None
     try:
-        yield [{name: float(value) for name, value in node["Resources"].items()} for node in ray.nodes() if node["Alive"]]
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        yield [{name: float(amount) for name, amount in node["Resources"].items()} for node in nodes if node["Alive"]]
     finally:
         ray.shutdown()
 
@@ -140,7 +141,7 @@ def _worker_environment() -> dict[str, str]:
 
 
 def _quieten() -> None:
-    """Ray's and Tune's own tables, hints and warnings: the sweep has its own progress."""
+    """Ray's, Tune's and Optuna's own tables, hints and warnings: the sweep has its own progress."""
     quiet = {
         "RAY_AIR_NEW_OUTPUT": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -153,5 +154,5 @@ def _quieten() -> None:
     }
     for name, value in quiet.items():
         os.environ.setdefault(name, value)
-    for name in ("ray", "ray.tune", "ray.train"):
+    for name in ("ray", "ray.tune", "ray.train", "optuna"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -235,7 +235,7 @@ def _compose(conf: str, arguments: Iterable[str]) -> tuple[dict[str, Any], dict[
     try:
         composed = compose(conf, overrides=list(arguments), return_hydra_config=True)
         choices = OmegaConf.to_container(composed.hydra.runtime.choices)
-        OmegaConf.set_struct(composed, False)
+        OmegaConf.set_struct(composed, value=False)
         del composed["hydra"]
         container = OmegaConf.to_container(composed, resolve=False)
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:

@@ -152,4 +152,5 @@ class Mailbox:
 
 def open_mailbox() -> Any:
     """Starts the actor, which takes nothing that workers could use and ends with the driver."""
-    return ray.remote(num_cpus=0, max_concurrency=10_000)(Mailbox).remote()
+    actor: Any = ray.remote(Mailbox)
+    return actor.options(num_cpus=0, max_concurrency=10_000).remote()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from sweeps.constants import COMPLETED, PARAMETERS, STOPPED, TRIAL
+from sweeps.tracking.summary import describe
 
 if TYPE_CHECKING:
     from sweeps.compose import Composition
@@ -39,6 +40,8 @@ class TrialStatus:
     training_since: float | None = None
     train_s: float = 0.0
     checkpoint: str | None = None
+    ending: bool = False
+    """Tune has said that it ended; what its workers posted is still being taken in."""
 
 
 class View(Protocol):
@@ -75,13 +78,17 @@ class Monitor:
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="monitor", daemon=True)
 
+    def __reduce__(self) -> tuple[type[object], tuple[()]]:
+        # Tune pickles its callbacks for a restore that we do not use; a monitor belongs to its driver.
+        return object, ()
+
     # --- what Tune says --------------------------------------------------------------------------------------
 
     def trial_started(self, config: dict[str, Any], attempt: int) -> None:
         trial, parameters = config[TRIAL], config[PARAMETERS]
         with self._lock:
             status = self.trials.setdefault(trial, TrialStatus(trial, parameters))
-            status.state, status.attempt = "running", attempt
+            status.state, status.attempt, status.ending = "running", attempt, False
             own = self.composition.trial(parameters)
             status.last_step = own.train.max_steps
         self.recorder.start_trial(trial, parameters, self.composition.as_yaml(parameters), attempt)
@@ -98,7 +105,15 @@ class Monitor:
         else:
             state = "pruned"
         with self._lock:
+            self.trials[config[TRIAL]].ending = True
             self._ended.append((config[TRIAL], state, error))
+
+    def all_ended(self) -> None:
+        """Tune has stopped all trials together, of which it says nothing."""
+        with self._lock:
+            for status in self.trials.values():
+                if status.state == "running" and not status.ending:
+                    self.trial_ended({TRIAL: status.trial}, {})
 
     def trial_retried(self, config: dict[str, Any], error: str) -> None:
         self.view.event(self, f"trial {config[TRIAL]} failed and is started again: {error}")
@@ -206,8 +221,10 @@ class Monitor:
         """The trial with the best value so far; of a pruned trial it is a real value of a real checkpoint, too."""
         best: TrialStatus | None = None
         for status in self.trials.values():
-            if status.value is not None and status.state != "failed" and self.better(
-                status.value, best.value if best else None
+            if (
+                status.value is not None
+                and status.state != "failed"
+                and self.better(status.value, best.value if best else None)
             ):
                 best = status
         return best
@@ -227,7 +244,7 @@ class Monitor:
         all places for trials in which workers trained."""
         wall = time.time() - self.started
         train = sum(status.train_s for status in self.trials.values())
-        return {"wall_s": wall, "train_s": train, "goodput": min(1.0, train / (wall * self.concurrent)) if wall else 0.0}
+        return {"wall_s": wall, "train_s": train, "goodput": min(1.0, train / max(wall * self.concurrent, 1e-9))}
 
     def remaining_s(self) -> float | None:
         """Estimated seconds to the end, from the pace so far."""
@@ -235,15 +252,6 @@ class Monitor:
         if not ended:
             return None
         return (time.time() - self.started) / ended * (self.num_trials - ended)
-
-
-def describe(parameters: dict[str, Any]) -> str:
-    """Parameters in one short line: last parts of the paths, three significant digits."""
-    return " ".join(f"{path.rsplit('.', 1)[-1]}={short(value)}" for path, value in parameters.items())
-
-
-def short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _speed(metrics: dict[str, float]) -> str:

@@ -26,7 +26,8 @@ def distribution_of_range(override: Override, current: Any, options: Sequence[st
     Raises:
         ConfigError: A tag or form that has no meaning as a distribution.
     """
-    key, sweep = override.key_or_group, override.value()
+    key = override.key_or_group
+    sweep: Any = override.value()  # Hydra's annotation leaves Glob out
     if isinstance(sweep, Glob):
         if options is None:
             raise ConfigError(f"{override.input_line}: glob chooses among a group's options, and {key} is no group")

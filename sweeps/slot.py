@@ -16,7 +16,7 @@ import ray
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
-from ray.train.v2._internal.execution.callback import ControllerCallback, RayTrainCallback, WorkerGroupCallback
+from ray.train.v2._internal.execution.callback import ControllerCallback, WorkerGroupCallback
 from ray.util import remove_placement_group
 
 from sweeps.mailbox import Ended, Log, Report, Started
@@ -69,7 +69,7 @@ class Slot:
                 name=name,
                 storage_path=workers.storage_path,
                 failure_config=FailureConfig(max_failures=0),  # a retry is a new slot, counted by trial
-                callbacks=[_Watch(assignment.trial, assignment.attempt, self._mailbox)],
+                callbacks=[_Watch(assignment.trial, assignment.attempt, self._mailbox)],  # type: ignore[list-item]
             ),
         )
         self._thread = threading.Thread(target=self._fit, name=f"slot-{name}", daemon=True)
@@ -83,7 +83,7 @@ class Slot:
         error = None
         try:
             self._trainer.fit()
-        except Exception as exception:  # whatever it is, the trial must hear of it
+        except Exception as exception:  # noqa: BLE001 - whatever it is, the trial must hear of it
             error = None if self._stopped else _reason(exception)
         with contextlib.suppress(ray.exceptions.RayError):
             ray.get(self._mailbox.ended.remote(Ended(self._assignment.trial, self._assignment.attempt, error)))
@@ -123,8 +123,8 @@ class Slot:
 
 
 class _Trainer(TorchTrainer):
-    def _create_default_callbacks(self) -> list[RayTrainCallback]:
-        callbacks = super()._create_default_callbacks()
+    def _create_default_callbacks(self) -> list[Any]:
+        callbacks = super()._create_default_callbacks()  # type: ignore[misc]  # typed by Ray as another class
         return [each for each in callbacks if not isinstance(each, PlacementGroupCleanerCallback)]
 
 
@@ -165,6 +165,7 @@ def _reason(exception: BaseException) -> str:
 def train_assignment(config: dict[str, Any]) -> None:
     """Runs on every worker: the training loop, with the mailbox as its reporter."""
     import ray.train
+
     from sweeps_train.loop import train
 
     assignment: Assignment = config["assignment"]

@@ -14,7 +14,7 @@ from sweeps.config import CategoricalDistribution, Distribution, FloatDistributi
 from sweeps.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
+    import optuna
 
 Lookup = Callable[[str], Any]
 """Gives the config's own value at a path, for conditions on what is not searched."""
@@ -49,11 +49,11 @@ class Space:
                 return False
         return True
 
-    def sample(self, suggest: Callable[[str, BaseDistribution], Any], lookup: Lookup) -> dict[str, Any]:
+    def sample(self, trial: optuna.Trial, lookup: Lookup) -> dict[str, Any]:
         """A point, asked for one parameter after another (define-by-run).
 
         Args:
-            suggest: Gives a value of an Optuna distribution, as ``optuna.Trial._suggest`` does.
+            trial: Makes the suggestions.
             lookup: The config's own values.
 
         Returns:
@@ -62,7 +62,7 @@ class Space:
         point: dict[str, Any] = {}
         for path, distribution in self.distributions.items():
             if self.active(path, point, lookup):
-                point[path] = decode(distribution, suggest(path, to_optuna(distribution)))
+                point[path] = _suggest(trial, path, distribution)
         return point
 
     def grid(self, lookup: Lookup) -> list[dict[str, Any]]:
@@ -137,17 +137,16 @@ def _order(distributions: Mapping[str, Distribution]) -> list[str]:
     return ordered
 
 
-def to_optuna(distribution: Distribution) -> BaseDistribution:
-    """The same distribution for Optuna, whose bounds are inclusive too."""
-    from optuna import distributions as optuna
-
+def _suggest(trial: optuna.Trial, path: str, distribution: Distribution) -> Any:
+    """Ask Optuna, whose bounds are inclusive too."""
     match distribution:
         case FloatDistribution(low=low, high=high, log=log, step=step):
-            return optuna.FloatDistribution(low, _last_step(low, high, step), log=log, step=step)
+            return trial.suggest_float(path, low, _last_step(low, high, step), log=log, step=step)
         case IntDistribution(low=low, high=high, log=log, step=step):
-            return optuna.IntDistribution(low, low + (high - low) // step * step, log=log, step=step)
+            return trial.suggest_int(path, low, low + (high - low) // step * step, log=log, step=step)
         case CategoricalDistribution(choices=choices):
-            return optuna.CategoricalDistribution([encode(choice) for choice in choices])
+            encoded = trial.suggest_categorical(path, [encode(choice) for choice in choices])
+            return next(choice for choice in choices if _same(encode(choice), encoded))
 
 
 def _last_step(low: float, high: float, step: float | None) -> float:
@@ -162,22 +161,16 @@ def encode(choice: Any) -> bool | int | float | str | None:
     return choice if choice is None or isinstance(choice, bool | int | float | str) else json.dumps(choice)
 
 
-def decode(distribution: Distribution, value: Any) -> Any:
-    """The config's value for what Optuna suggested."""
-    if isinstance(distribution, CategoricalDistribution):
-        return next(
-            choice
-            for choice in distribution.choices
-            if encode(choice) == value and isinstance(encode(choice), bool) == isinstance(value, bool)
-        )
-    return value
+def _same(one: Any, other: Any) -> bool:
+    """Equal, and not merely as ``True == 1``."""
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
 
 
 def contains(distribution: Distribution, value: Any) -> bool:
     """Whether a value can be sampled."""
     match distribution:
         case CategoricalDistribution(choices=choices):
-            return any(choice == value and isinstance(choice, bool) == isinstance(value, bool) for choice in choices)
+            return any(_same(choice, value) for choice in choices)
         case IntDistribution(low=low, high=high, step=step):
             return isinstance(value, int) and low <= value <= high and (value - low) % step == 0
         case FloatDistribution(low=low, high=high, step=step):
@@ -199,14 +192,13 @@ def grid_values(path: str, distribution: Distribution) -> list[Any]:
             return list(choices)
         case IntDistribution(low=low, high=high, step=step):
             return list(range(low, high + 1, step))
-        case FloatDistribution(low=low, high=high, step=None):
+        case FloatDistribution(low=low, high=high, step=step):
+            if step is not None:
+                return [low + index * step for index in range(math.floor((high - low) / step + 1e-9) + 1)]
             raise ConfigError(
                 f"space.{path}: a grid needs a step between low={low} and high={high}, or a list of choices; "
                 f"for example 'space.{path}.step={(high - low) / 4:g}'"
             )
-        case FloatDistribution(low=low, high=high, step=float(step)):
-            count = math.floor((high - low) / step + 1e-9) + 1
-            return [low + index * step for index in range(count)]
 
 
 def check_point(space: Space, point: Mapping[str, Any], name: str) -> None:

@@ -25,25 +25,38 @@ if TYPE_CHECKING:
     from sweeps.tracking.recorder import Recorder
 
 
+STOP_WITHIN_S = 6.0
+
+
+class _LeaveNow(BaseException):
+    """Raised in the main thread by a signal; like KeyboardInterrupt, it must pass through ``except Exception``."""
+
+
 def run(plan: Plan, view: View) -> SweepRecord:
     """Run a sweep to its end, or until a person stops it.
 
     Raises:
         UserError: A mistake that only the tracking server or the cluster could show; nothing was started.
     """
+    from sweeps.tracking.client import connect
+
     config = plan.config
-    _make_folder(plan)
-    recorder = _recorder(plan)
-    recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`")
-    status = "failed"
-    try:
-        with connected(config) as nodes:
-            places = fit(config, plan.scalings, nodes)
-            monitor = Monitor(plan.name, plan.composition, recorder, view, places.concurrent)
-            view.event(monitor, f"{plan.name}: {config.search.num_trials} trials; {places.describe()}")
-            status = _search(plan, monitor, places.use_gpu)
-    finally:
-        recorder.close(status)
+    connect(config.tracking.uri)  # first of all: nothing may start that could not be recorded
+    with connected(config) as nodes:
+        places = fit(config, plan.scalings, nodes)
+        _make_folder(plan)
+        recorder = _recorder(plan)
+        recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`")
+        monitor = Monitor(plan.name, plan.composition, recorder, view, places.concurrent)
+        view.event(monitor, f"{plan.name}: {config.search.num_trials} trials; {places.describe()}")
+        status = "failed"
+        try:
+            status = _search(plan, monitor, use_gpu=places.use_gpu)
+        except KeyboardInterrupt:
+            status = "interrupted"
+            raise
+        finally:
+            recorder.close(status)
     return load_sweep(config.tracking.uri, plan.name)
 
 
@@ -72,7 +85,7 @@ def _recorder(plan: Plan) -> Recorder:
     )
 
 
-def _search(plan: Plan, monitor: Monitor, use_gpu: bool) -> str:
+def _search(plan: Plan, monitor: Monitor, *, use_gpu: bool) -> str:
     """Let Tune search; returns how the sweep ended."""
     from ray import tune
 
@@ -83,7 +96,6 @@ def _search(plan: Plan, monitor: Monitor, use_gpu: bool) -> str:
     config = plan.config
     monitor.mailbox = open_mailbox()
     context = TrialContext(plan.composition, str(plan.folder), use_gpu, monitor.mailbox)
-    stopper = _stopper(monitor)
     tuner = tune.Tuner(
         tune.with_resources(tune.with_parameters(Trial, context=context), TRIAL_RESOURCES),
         tune_config=tune.TuneConfig(
@@ -94,25 +106,24 @@ def _search(plan: Plan, monitor: Monitor, use_gpu: bool) -> str:
             num_samples=config.search.num_trials,
             max_concurrent_trials=monitor.concurrent,
             reuse_actors=True,
+            trial_dirname_creator=lambda trial: str(trial.config[TRIAL]),
         ),
         run_config=tune.RunConfig(
             name="tune",
             storage_path=str(plan.folder),
             failure_config=tune.FailureConfig(max_failures=config.search.max_retries),
             callbacks=[_tune_callback(monitor)],
-            stop=stopper,
+            stop=_stopper(monitor),
             verbose=0,
         ),
     )
     monitor.start()
-    with _stopping_on_signals(monitor):
-        try:
+    try:
+        with _stopping_on_signals(monitor):
             tuner.fit()
-        finally:
-            for status in monitor.trials.values():
-                if status.state == "running":  # Tune says nothing of the trials that it stops all together
-                    monitor.trial_ended({TRIAL: status.trial, PARAMETERS: status.parameters}, {})
-            monitor.close()
+    finally:
+        monitor.all_ended()
+        monitor.close()
     if monitor.stopping:
         return "interrupted"
     return "finished" if monitor.counts()["finished"] else "failed"
@@ -120,6 +131,7 @@ def _search(plan: Plan, monitor: Monitor, use_gpu: bool) -> str:
 
 def _searcher(plan: Plan) -> OptunaSearcher:
     """The study in the sweep's folder, its sampler, and the points that come first."""
+    import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
@@ -129,12 +141,13 @@ def _searcher(plan: Plan) -> OptunaSearcher:
     class SweepSearcher(OptunaSearcher):
         """Gives every point its number, which names the trial for people."""
 
-        def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        def suggest(self, trial_id: str) -> dict[str, Any] | None:
             point = super().suggest(trial_id)
             if not isinstance(point, dict):
                 return point
             return {TRIAL: f"{self.number(trial_id):04}", PARAMETERS: point}
 
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # not a line for every suggestion
     search, lookup = plan.config.search, lookup_in(plan.composition)
     points: list[dict[str, Any]] = [*search.points]
     if search.default_first and (default := plan.space.default_point(lookup)) is not None:
@@ -196,21 +209,26 @@ def _reason(trial: TuneTrial) -> str:
 
 @contextlib.contextmanager
 def _stopping_on_signals(monitor: Monitor) -> Iterator[None]:
-    """Ctrl-C, or SIGTERM: the workers save and stop at their next boundary; a second one does not wait for them."""
+    """Ctrl-C, or SIGTERM: the workers save and stop at their next boundary. Who is not done within the deadline
+    (it may still be starting), or when a person presses again, is killed with the connection to the cluster."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def stop(number: int, frame: object) -> None:
+    def stop(*_: object) -> None:
         if monitor.stopping:
-            raise KeyboardInterrupt
+            raise _LeaveNow
         monitor.stopping = True
         monitor.view.event(monitor, "stopping: trials save their state and end; once more to leave at once")
         monitor.mailbox.stop.remote()
+        signal.setitimer(signal.ITIMER_REAL, STOP_WITHIN_S)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
     try:
         yield
+    except _LeaveNow:
+        pass
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -43,7 +43,7 @@ class Trial(tune.Trainable):
     once, so that no two half-placed trials can wait for each other.
     """
 
-    def setup(self, config: dict[str, Any], context: TrialContext) -> None:
+    def setup(self, config: dict[str, Any], context: TrialContext) -> None:  # type: ignore[override]  # Tune's way
         self._context = context
         self._slot: Slot | None = None
         self._last: dict[str, Any] = {}

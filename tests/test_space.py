@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from sweeps.config import Distribution
 from sweeps.errors import ConfigError
-from sweeps.space import Space, check_point, contains, to_optuna
+from sweeps.space import Space, check_point, contains
 
 READ: TypeAdapter[dict[str, Distribution]] = TypeAdapter(dict[str, Distribution])
 
@@ -25,7 +25,7 @@ def nothing(path: str) -> Any:
 
 def sampled(space: Space, count: int = 200) -> list[dict[str, Any]]:
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-    return [space.sample(study.ask()._suggest, nothing) for _ in range(count)]
+    return [space.sample(study.ask(), nothing) for _ in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def sampled(space: Space, count: int = 200) -> list[dict[str, Any]]:
         ({"type": "int", "low": 1, "high": 4, "log": True}, {1, 4}, [0, 5]),
         ({"type": "float", "low": 0.0, "high": 0.5, "step": 0.25}, {0.0, 0.5}, [0.1, 0.75]),
         ({"type": "float", "low": 0.0, "high": 0.6, "step": 0.25}, {0.0, 0.5}, [0.6]),
-        ({"type": "categorical", "choices": [True, 1, "1", None]}, {True, 1, "1", None}, [0, "2", False]),
+        ({"type": "categorical", "choices": [True, 2, "1", None]}, {True, 2, "1", None}, [0, "2", False, 1]),
     ],
 )
 def test_both_ends_are_sampled_and_nothing_outside(
@@ -54,7 +54,6 @@ def test_a_real_range_contains_both_of_its_ends(log: bool) -> None:
     space = space_of(x={"type": "float", "low": 1e-4, "high": 1e-2, "log": log})
     assert contains(space["x"], 1e-4)
     assert contains(space["x"], 1e-2)
-    assert to_optuna(space["x"]) == optuna.distributions.FloatDistribution(1e-4, 1e-2, log=log)
     assert all(1e-4 <= point["x"] <= 1e-2 for point in sampled(space))
 
 

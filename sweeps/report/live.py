@@ -10,6 +10,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from sweeps.tracking.summary import describe
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -36,7 +38,8 @@ class PlainView:
 
     def event(self, monitor: Monitor, text: str) -> None:
         done = f"{monitor.ended_count()}/{monitor.num_trials}"
-        self._console.print(f"{time.strftime('%H:%M:%S')} [{done}] {text}", markup=False, highlight=False, soft_wrap=True)
+        line = f"{time.strftime('%H:%M:%S')} [{done}] {text}"
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 class LiveView:
@@ -85,14 +88,13 @@ def progress_table(monitor: Monitor, news: list[str]) -> Group:
     table.add_column("speed", justify="right")
     table.add_column("parameters", overflow="ellipsis", no_wrap=True)
     for status in _rows(monitor):
-        table.add_row(*_cells(monitor, status))
+        table.add_row(*_cells(status))
 
     best = monitor.best()
     lines: list[Text | Table] = [headline, table]
     if best is not None and best.value is not None:
-        from sweeps.monitor import describe
-
-        lines.append(Text(f"best {monitor.metric} {best.value:.4g}: trial {best.trial}, {describe(best.parameters)}", "bold"))
+        summary = f"best {monitor.metric} {best.value:.4g}: trial {best.trial}, {describe(best.parameters)}"
+        lines.append(Text(summary, "bold"))
     lines.extend(Text(each, style="dim", no_wrap=True, overflow="ellipsis") for each in news)
     return Group(*lines)
 
@@ -105,9 +107,7 @@ def _rows(monitor: Monitor) -> list[TrialStatus]:
     return [*running, *ended][:MAX_ROWS]
 
 
-def _cells(monitor: Monitor, status: TrialStatus) -> list[str | Text]:
-    from sweeps.monitor import describe
-
+def _cells(status: TrialStatus) -> list[str | Text]:
     step = f"{status.step}/{status.last_step}" if status.last_step else str(status.step)
     shown = status.latest if status.state == "running" else status.value
     return [

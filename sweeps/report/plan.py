@@ -7,8 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from sweeps.config import CategoricalDistribution, Distribution
-from sweeps.config import SWEEP_CONFIG
+from sweeps.config import SWEEP_CONFIG, CategoricalDistribution, Distribution
 from sweeps.plan import Plan
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,9 +19,11 @@ def build_sampler(sampler: Sampler, seed: int) -> BaseSampler:
         case TPESampler(startup_trials=startup_trials):
             # group: conditional parameters are modelled together where they occur together. constant_liar: trials
             # that still run count as bad, so that parallel suggestions differ.
-            return optuna.samplers.TPESampler(
-                seed=seed, multivariate=True, group=True, constant_liar=True, n_startup_trials=startup_trials
-            )
+            with warnings.catch_warnings():  # group is experimental in Optuna 5, which is said at every start
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                return optuna.samplers.TPESampler(
+                    seed=seed, multivariate=True, group=True, constant_liar=True, n_startup_trials=startup_trials
+                )
         case RandomSampler() | GridSampler():  # a grid is a list of points, which need no sampling
             return optuna.samplers.RandomSampler(seed=seed)
 

@@ -20,4 +20,4 @@ def build_scheduler(scheduler: Scheduler) -> TrialScheduler:
                 time_attr=EVALUATIONS, max_t=NEVER, grace_period=grace, reduction_factor=eta, brackets=brackets
             )
         case NoScheduler():
-            return FIFOScheduler()
+            return FIFOScheduler()  # type: ignore[no-untyped-call]

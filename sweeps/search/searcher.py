@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import optuna
 from optuna.samplers import BaseSampler
@@ -62,6 +62,7 @@ class OptunaSearcher(Searcher):
             validate: Raises ``ConfigError`` for a point that cannot be run; it is told as failed, and the next asked.
         """
         super().__init__(metric=metric, mode=mode)
+        self._name = metric
         self.space = space if isinstance(space, Space) else Space(space)
         self.study = optuna.create_study(
             storage=storage,
@@ -78,14 +79,14 @@ class OptunaSearcher(Searcher):
         for point in points:
             self.study.enqueue_trial({path: encode(value) for path, value in point.items()})
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
         """The next point, by path; parameters whose conditions do not hold are absent."""
         reason = ""
         for _ in range(MAX_INVALID_SUGGESTIONS):
             if self._only_points and not self._waiting():
-                return str(self.FINISHED)
+                return cast("dict[str, Any]", self.FINISHED)  # a string, by Tune's own convention
             trial = self.study.ask()
-            point = self.space.sample(trial._suggest, self._lookup)
+            point = self.space.sample(trial, self._lookup)
             try:
                 if self._validate is not None:
                     self._validate(point)
@@ -107,7 +108,7 @@ class OptunaSearcher(Searcher):
         return self._trials[trial_id].number
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        value = result.get(self._metric)
+        value = result.get(self._name)
         if trial_id not in self._trials or value is None or not math.isfinite(value):
             return
         step = int(result.get(STEP, result["training_iteration"]))
@@ -124,9 +125,9 @@ class OptunaSearcher(Searcher):
             self.on_trial_result(trial_id, result)
             del self._trials[trial_id]
         values = list(self._values.pop(trial_id).values())
-        last = (result or {}).get(self._metric)
+        last = (result or {}).get(self._name)
         if error or not values or last is None or not math.isfinite(last):
-            trial.set_user_attr(REASON, "error" if error else f"{self._metric}={last}")
+            trial.set_user_attr(REASON, "error" if error else f"{self._name}={last}")
             self.study.tell(trial, state=TrialState.FAIL)
         elif result is not None and result.get(STOPPED):
             trial.set_user_attr(REASON, "stopped by a person")

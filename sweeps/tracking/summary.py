@@ -16,9 +16,14 @@ LONGEST_NAME = 120
 
 def run_name(trial: str, params: Mapping[str, Any]) -> str:
     """Such as ``003 lr=0.0021 r=16``."""
+    shown = describe(dict(list(params.items())[:PARAMS_IN_NAME]))
+    return f"{trial.zfill(3) if trial.isdigit() else trial} {shown}".strip()[:LONGEST_NAME]
+
+
+def describe(params: Mapping[str, Any]) -> str:
+    """Parameters in one short line: ``lr=0.0021 r=16``."""
     names = short_names(params)
-    shown = [f"{names[path]}={short(value)}" for path, value in list(params.items())[:PARAMS_IN_NAME]]
-    return " ".join([trial.zfill(3) if trial.isdigit() else trial, *shown])[:LONGEST_NAME]
+    return " ".join(f"{names[path]}={short(value)}" for path, value in params.items())
 
 
 def short_names(paths: Mapping[str, Any]) -> dict[str, str]:

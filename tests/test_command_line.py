@@ -1,0 +1,175 @@
+"""The command line: what is printed, which exit status, and that mistakes start nothing and cost no time."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sweeps.cli import main
+
+HEAVY = ("ray", "torch", "mlflow", "optuna", "transformers")
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Exit status of ``python -m sweeps ...``, in this process."""
+    monkeypatch.setattr(sys, "argv", ["sweeps", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["rum"], ["rum", "did you mean run"]),
+        (["run"], ["conf=NAME", "digits", "llm_lora"]),
+        (["run", "conf=digits", "conf=llm_lora"], ["once"]),
+        (["run", "conf=digit"], ["conf=digit", "digits"]),
+        (["run", "conf=digits", "--nme=x"], ["--nme", "--name"]),
+        (["run", "conf=digits", "--name=a/b"], ["--name=a/b", "letters"]),
+        (["run", "conf=digits", "train.lr=abc"], ["train.lr='abc'", "number"]),
+        (["run", "conf=digits", "search.metric=loss"], ["search.metric=loss", "eval/loss"]),
+        (["run", "conf=digits", "scaling.num_workers=8", "cluster.num_cpus=2"], ["num_workers=8", "cluster.num_cpus"]),
+        (
+            ["run", "conf=digits", "scaling.resources_per_worker={TPU: 4}"],
+            ["scaling.num_workers=2", "0 workers", "0 TPU"],
+        ),
+        (["run", "conf=digits", "scaling.use_gpu=true", "cluster.num_gpus=0"], ["GPU", "scaling.num_workers"]),
+        (["run", "conf=llm_lora", "data=text", "data.path=./no.jsonl"], ["data.path=./no.jsonl", "no such file"]),
+        (
+            ["run", "conf=digits", "space=none", "model=custom", "model._target_=nowhere.Net"],
+            ["model._target_=nowhere.Net", "no module"],
+        ),
+        (
+            ["run", "conf=digits", "space=none", "model=custom", "model._target_=collections.OrderedDic"],
+            ["collections", "OrderedDic"],
+        ),
+        (["run", "conf=digits", "--config-dir=nowhere"], ["--config-dir=nowhere", "no such folder"]),
+        (["conf", "modle"], ["modle", "model"]),
+        (["show", "nothing"], ["nothing"]),
+        (["best", "nothing"], ["nothing"]),
+    ],
+)
+def test_a_mistake_exits_2_with_one_message_and_no_traceback(
+    arguments: list[str], words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed(monkeypatch, *arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("sweeps: ")
+    assert "Traceback" not in err
+    for word in words:
+        assert word in err
+    assert list(Path().iterdir()) == []
+
+
+def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed(monkeypatch, "run", "conf=digit", "--debug") == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("file").write_text("in the way", encoding="utf-8")
+    assert typed(monkeypatch, "run", "conf=digits", "output_dir=file/below") == 2
+    assert "output_dir" in capsys.readouterr().err
+
+
+def test_a_folder_that_exists_already_is_not_written_over(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("outputs/mine").mkdir(parents=True)
+    assert typed(monkeypatch, "run", "conf=digits", "--name=mine") == 2
+    assert "--name" in capsys.readouterr().err
+
+
+def test_an_unreachable_tracking_server_is_named_and_nothing_is_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        uri = f"http://127.0.0.1:{free.getsockname()[1]}"
+    assert typed(monkeypatch, "run", "conf=digits", f"tracking.uri={uri}", "--name=a") == 2
+    err = capsys.readouterr().err
+    assert f"tracking.uri={uri}" in err
+    assert "Traceback" not in err
+    assert not Path("outputs/a").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["list"],
+        ["conf"],
+        ["run", "conf=digits", "--dry-run"],
+        ["run", "conf=llm_lora", "train.lr=abc"],
+        ["run", "conf=digits", "scaling.num_workers=8", "cluster.num_cpus=2"],
+    ],
+    ids=" ".join,
+)
+def test_help_lists_plans_and_mistakes_import_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import sys; sys.argv[0] = 'sweeps'\nfrom sweeps.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
+    )
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "[]"
+    assert time.monotonic() - began < 20  # under a second on an idle machine; this only catches a hang
+
+
+def test_a_dry_run_prints_the_plan_and_starts_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed(monkeypatch, "run", "conf=digits", "--dry-run", "--name=p", "cluster.num_cpus=4") == 0
+    out = capsys.readouterr().out
+    for word in ("train.lr", "0.0001 to 0.1, log", "2 workers of 1 CPU; 2 at once", "16 trials", "Nothing was started"):
+        assert word in out
+    assert list(Path().iterdir()) == []
+
+
+def test_a_dry_run_with_json_is_one_document(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed(monkeypatch, "run", "conf=digits", "--dry-run", "--json", "train.lr=0.01") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["config"]["train"]["lr"] == 0.01
+    assert document["fixed"] == ["train.lr"]
+
+
+def test_conf_lists_every_sweep_and_option_with_a_line_on_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed(monkeypatch, "conf", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {"digits", "llm_lora"} <= set(document["conf"])
+    assert {"optuna_asha", "optuna", "asha", "random", "grid"} <= set(document["search"])
+    assert all(line for options in document.values() for line in options.values())
+
+
+def test_a_module_beside_the_working_folder_can_be_a_target(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("my_nets.py").write_text("class Net:\n    pass\n", encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [str(Path.cwd()), *sys.path])
+    tokens = ["space=none", "model=custom", "model._target_=my_nets.Net", "--dry-run"]
+    assert typed(monkeypatch, "run", "conf=digits", *tokens) == 0
+    capsys.readouterr()
+
+
+def test_the_module_runs_as_a_program() -> None:
+    environment = {**os.environ, "NO_COLOR": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "sweeps", "--help"], capture_output=True, text=True, check=True, env=environment
+    )
+    assert "run" in done.stdout
