@@ -179,6 +179,8 @@ class TextData:
             raise ValueError("prompt_field and completion_field belong together; set both or neither")
         if self.text_field is None and self.prompt_field is None and self.messages_field is None:
             raise ValueError("name the data's column: text_field, prompt_field and completion_field, or messages_field")
+        if self.packing and (self.prompt_field is not None or self.messages_field is not None):
+            raise ValueError("packing=true is for plain text only; set packing=false with prompts or chat messages")
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -1,0 +1,41 @@
+"""Trains off-cluster: ``python -m sweeps_train CONFIG.json``, or ``torchrun --nproc-per-node 2 -m sweeps_train ...``.
+
+CONFIG.json is a ``TrainingConfig``, such as the ``training.json`` in every checkpoint. Each event is printed as a line
+of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from sweeps_train.config import TRAINING_CONFIG
+from sweeps_train.loop import train
+from sweeps_train.reporter import PrintReporter
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m sweeps_train", description="Train one config.")
+    parser.add_argument("config", type=Path, metavar="CONFIG.json")
+    parser.add_argument("--checkpoints", metavar="DIR", help="save checkpoints there, and go on from the newest one")
+    arguments = parser.parse_args()
+    config = TRAINING_CONFIG.validate_json(arguments.config.read_bytes())
+
+    distributed = "WORLD_SIZE" in os.environ  # torchrun sets it
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) if distributed else 0)
+    if distributed:
+        dist.init_process_group()  # gloo for tensors on CPUs, NCCL for those on GPUs
+    try:
+        train(config, reporter=PrintReporter(), checkpoint_folder=arguments.checkpoints)
+    finally:
+        if distributed:
+            dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""Checkpoints: folders ``step-00000020`` that hold everything from which a training goes on exactly.
+
+A checkpoint is written under another name and renamed when it is complete; one that has its name is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sweeps_train.config import TRAINING_CONFIG, CausalLM, TrainingConfig
+from sweeps_train.optimizer import load_optimizer_state
+from sweeps_train.precision import Precision
+from sweeps_train.random_state import random_state, set_random_state
+from sweeps_train.workers import Workers
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from sweeps_train.tasks import Task
+
+TRAINING_FILE = "training.json"
+"""The ``TrainingConfig``."""
+METRICS_FILE = "metrics.json"
+"""What was reported at this step; null where nothing was, between two evaluations."""
+STATE_FILE = "training_state.pt"
+"""Optimizer, gradient scaler, progress, and every worker's random states."""
+
+UNFINISHED = ".unfinished"
+"""Ends the name of a folder that is being written, or removed."""
+
+
+@dataclass
+class Progress:
+    """How far a training is."""
+
+    step: int = 0
+    """Optimizer steps done."""
+    samples: int = 0
+    """Samples consumed by all workers: the position in the order of the data."""
+
+
+def save_checkpoint(
+    root: Path,
+    config: TrainingConfig,
+    task: Task,
+    optimizer: torch.optim.Optimizer,
+    precision: Precision,
+    progress: Progress,
+    metrics: dict[str, float] | None,
+    workers: Workers,
+) -> Path:
+    """Saves a step; every worker must call it, and rank 0 writes.
+
+    Args:
+        root: Folder of the run's checkpoints.
+        config: The training.
+        task: Its model (and tokenizer) is saved.
+        optimizer: Its moments are saved.
+        precision: Its gradient scaler is saved.
+        progress: How far the training is.
+        metrics: What is reported at this step, if it is.
+        workers: All of them: each has random states of its own.
+
+    Returns:
+        The checkpoint's folder, complete on rank 0.
+    """
+    random_states = workers.gather(random_state(workers.device))
+    path = root / f"step-{progress.step:08d}"
+    if workers.rank == 0:
+        unfinished = path.with_name(path.name + UNFINISHED)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        task.save(unfinished)
+        _write_json(unfinished / TRAINING_FILE, TRAINING_CONFIG.dump_python(config, mode="json", by_alias=True))
+        _write_json(unfinished / METRICS_FILE, metrics)
+        state = {
+            "step": progress.step,
+            "samples": progress.samples,
+            "optimizer": optimizer.state_dict(),
+            "scaler": precision.scaler.state_dict(),
+            "random": random_states,
+        }
+        torch.save(state, unfinished / STATE_FILE)
+        _flush(unfinished)
+        unfinished.rename(path)
+        _flush_folder(root)
+    return path
+
+
+def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, precision: Precision, workers: Workers) -> Progress:
+    """Restores all but the model, which ``build_task`` reads; every worker must call it.
+
+    A worker that the checkpoint does not know, since there were fewer of them, keeps its present random states.
+
+    Raises:
+        FileNotFoundError: This worker does not see the checkpoint.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such checkpoint on this machine; all workers must share its folder")
+    state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True)
+    load_optimizer_state(optimizer, state["optimizer"])
+    if state["scaler"]:  # empty where no scaling was needed
+        precision.scaler.load_state_dict(state["scaler"])
+    if workers.rank < len(state["random"]):
+        set_random_state(state["random"][workers.rank], workers.device)
+    return Progress(step=state["step"], samples=state["samples"])
+
+
+def load_model(folder: str | Path, *, merge: bool = False) -> nn.Module:
+    """The trained model of a checkpoint, on the CPU and ready for inference.
+
+    Args:
+        folder: A checkpoint: ``outputs/SWEEP/trials/TRIAL/step-00000020``, or one that tracking has given back.
+        merge: Fold LoRA adapters into the base model, which then is a plain transformers model.
+
+    Raises:
+        ValueError: The folder is no checkpoint, or its base model cannot be loaded.
+    """
+    folder = Path(folder)
+    config = read_training_config(folder)
+    if isinstance(config.model, CausalLM):
+        from peft import PeftModel
+
+        from sweeps_train.models.causal_lm import build_causal_lm
+
+        model = build_causal_lm(config.model, folder)
+        if merge and isinstance(model, PeftModel):
+            model = model.merge_and_unload()
+    else:
+        from sweeps_train.models.image import load_image_model
+
+        model = load_image_model(config.model, folder)
+    return model.eval()
+
+
+def read_training_config(folder: Path) -> TrainingConfig:
+    """
+    Raises:
+        ValueError: The folder is no checkpoint.
+    """
+    file = folder / TRAINING_FILE
+    if not file.is_file():
+        raise ValueError(f"{folder} is no checkpoint: it has no {TRAINING_FILE}; give a folder step-00000020")
+    return TRAINING_CONFIG.validate_json(file.read_bytes())
+
+
+def read_metrics(path: Path) -> dict[str, float] | None:
+    """What was reported at a checkpoint's step."""
+    metrics: dict[str, float] | None = json.loads((path / METRICS_FILE).read_text(encoding="utf-8"))
+    return metrics
+
+
+def latest_checkpoint(root: str | Path) -> Path | None:
+    """The newest complete checkpoint in the folder of a run's checkpoints."""
+    complete = _complete(Path(root))
+    return complete[-1] if complete else None
+
+
+def best_checkpoint(root: str | Path, metric: str, mode: str) -> Path | None:
+    """The checkpoint with the best value, the earlier of two equal ones; None if none has a value."""
+    best, best_value = None, math.inf
+    for path in _complete(Path(root)):
+        metrics = read_metrics(path)
+        if metrics is not None:
+            value = metrics[metric] if mode == "min" else -metrics[metric]
+            if value < best_value:  # never true of NaN
+                best, best_value = path, value
+    return best
+
+
+def remove_superseded(root: Path, keep: Sequence[str], metric: str, mode: str, *, finished: bool) -> None:
+    """Removes checkpoints that need not be kept.
+
+    Args:
+        root: Folder of the run's checkpoints.
+        keep: ``best``, ``last``, both or none. The last one stays in any case until the training is finished,
+            which would go on from it, and beyond if nothing else could be kept.
+        metric: What ``best`` is measured by.
+        mode: Whether ``min`` or ``max`` is best.
+        finished: The training has reached its end.
+    """
+    checkpoints = _complete(root)
+    best = best_checkpoint(root, metric, mode) if "best" in keep else None
+    kept = {best} if finished and "last" not in keep and best is not None else {best, checkpoints[-1]}
+    for path in checkpoints:
+        if path not in kept:
+            # Half removed, it would look like a checkpoint.
+            condemned = path.with_name(path.name + UNFINISHED)
+            path.rename(condemned)
+            shutil.rmtree(condemned)
+
+
+def remove_unfinished(root: Path) -> None:
+    """Removes what a process that died while saving or removing has left."""
+    for path in root.glob(f"step-*{UNFINISHED}"):
+        shutil.rmtree(path)
+
+
+def _complete(root: Path) -> list[Path]:
+    """Complete checkpoints, oldest first."""
+    found = [path for path in root.glob("step-*") if re.fullmatch(r"step-\d+", path.name)]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+
+
+def _write_json(file: Path, content: Any) -> None:
+    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _flush(folder: Path) -> None:
+    """To the disk itself: after a power cut the new name must not lead to empty files."""
+    for file in folder.rglob("*"):
+        if file.is_file():
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
+    _flush_folder(folder)
+
+
+def _flush_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,115 @@
+"""Images with a label each: scikit-learn's digits, or a user's own data set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset, default_collate
+
+from sweeps_train.config import CustomData, DigitsData
+from sweeps_train.data.samples import Batch
+from sweeps_train.targets import call_target
+
+
+class ImageSamples:
+    """(input, label) pairs; every sample is one unit of the loss."""
+
+    def __init__(self, pairs: Dataset[tuple[Any, Any]]):
+        self._pairs = pairs
+
+    def __len__(self) -> int:
+        return len(self._pairs)  # type: ignore[arg-type] # torch's Dataset leaves __len__ out on purpose
+
+    def num_classes(self) -> int:
+        """From the data set's ``classes``, as torchvision's have them, or from all labels."""
+        classes = getattr(self._pairs, "classes", None)
+        return len(classes) if classes is not None else 1 + max(int(self._pairs[i][1]) for i in range(len(self)))
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        """``inputs`` of the data set's shape after the batch dimension, ``labels`` of shape (batch,)."""
+        inputs, labels = default_collate([self._pairs[index] for index in indices])
+        return {"inputs": inputs, "labels": labels}
+
+    def units(self, indices: Sequence[int]) -> int:
+        return len(indices)
+
+    def size(self, indices: Sequence[int]) -> int:
+        return len(indices)
+
+
+@dataclass(frozen=True)
+class ImageShape:
+    """What a classifier must know of its images."""
+
+    channels: int
+    height: int
+    width: int
+    classes: int
+
+
+def image_shape(samples: ImageSamples) -> ImageShape:
+    """The shape of the first image, and the number of classes.
+
+    Raises:
+        ValueError: The inputs are no images.
+    """
+    shape = tuple(samples.batch([0])["inputs"].shape[1:])
+    if len(shape) != 3:
+        raise ValueError(
+            f"data: an input has shape {shape}, and this model wants (channels, height, width); "
+            "give such images, or a model.kind=custom that takes these"
+        )
+    return ImageShape(*shape, samples.num_classes())
+
+
+def build_image_samples(config: DigitsData | CustomData) -> tuple[ImageSamples, ImageSamples]:
+    """Training and held-out samples.
+
+    Raises:
+        ValueError: A user's function gives no two data sets, or empty ones.
+    """
+    if isinstance(config, DigitsData):
+        return _digits(config.eval_fraction)
+    pair = call_target("data", config.target, config.arguments)
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise ValueError(
+            f"data._target_={config.target} returned {type(pair).__name__}; "
+            "it must return two data sets: training and held-out"
+        )
+    for name, data_set in zip(("training", "held-out"), pair, strict=True):
+        if not hasattr(data_set, "__len__") or not hasattr(data_set, "__getitem__"):
+            raise ValueError(
+                f"data._target_={config.target}: the {name} data is a {type(data_set).__name__}; "
+                "it must be a data set with a length, whose items are read by index"
+            )
+        if len(data_set) == 0:
+            raise ValueError(f"data._target_={config.target}: the {name} data is empty; it needs at least one sample")
+    return ImageSamples(pair[0]), ImageSamples(pair[1])
+
+
+class _Tensors(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    def __init__(self, inputs: torch.Tensor, labels: torch.Tensor):
+        self._inputs, self._labels = inputs, labels
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._inputs[index], self._labels[index]
+
+
+def _digits(eval_fraction: float) -> tuple[ImageSamples, ImageSamples]:
+    """1,797 images of shape (1, 8, 8) with values from -1 to 1, split alike in every class and for every seed."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    pixels, labels = load_digits(return_X_y=True)
+    images = torch.from_numpy(pixels).float().view(-1, 1, 8, 8) / 8 - 1
+    train, held_out = train_test_split(range(len(labels)), test_size=eval_fraction, random_state=0, stratify=labels)
+    classes = torch.from_numpy(labels).long()
+    return ImageSamples(_Tensors(images[train], classes[train])), ImageSamples(
+        _Tensors(images[held_out], classes[held_out])
+    )

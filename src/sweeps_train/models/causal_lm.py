@@ -1,0 +1,123 @@
+"""Causal language models and their tokenizers, by transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from sweeps_train.config import CausalLM
+from sweeps_train.models.lora import add_lora
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+BUILTIN_MODELS = {"builtin:tiny_llama": Path(__file__).parent / "tiny_llama"}
+"""Models that ship with Sweeps."""
+
+
+def build_causal_lm(config: CausalLM, weights: Path | None = None) -> nn.Module:
+    """The pretrained model, with adapters if the config has them.
+
+    Args:
+        config: What to load, and how.
+        weights: Folder of a checkpoint, to go on from its weights.
+
+    Raises:
+        ValueError: The model cannot be loaded, or cannot have such adapters.
+    """
+    from transformers import AutoModelForCausalLM
+
+    whole = weights is not None and config.lora is None
+    with _no_progress_bar():
+        try:
+            model = AutoModelForCausalLM.from_pretrained(
+                weights if whole else _location(config.path),
+                revision=None if whole else config.revision,
+                dtype=config.dtype,
+                attn_implementation=config.attention,
+                trust_remote_code=config.trust_remote_code,
+            )
+        except OSError as error:
+            raise ValueError(f"model.path={config.path} cannot be loaded: {error}") from error
+    # What a checkpoint names as its base must lead to it on other machines, too.
+    model.name_or_path = model.config.name_or_path = config.path
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if config.lora is not None:
+        model = add_lora(model, config.lora, weights)
+    for parameter in model.parameters():
+        if parameter.requires_grad and parameter.dtype == torch.float16:
+            # A step is mostly smaller than fp16's rounding, and torch's gradient scaler refuses such parameters.
+            parameter.data = parameter.data.float()
+    return model
+
+
+def build_tokenizer(config: CausalLM) -> PreTrainedTokenizerBase:
+    """The model's tokenizer, or the one that the config names.
+
+    Raises:
+        ValueError: It cannot be loaded.
+    """
+    from transformers import AutoTokenizer
+
+    path = config.tokenizer or config.path
+    key = "model.tokenizer" if config.tokenizer else "model.path"
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            _location(path),
+            revision=None if config.tokenizer else config.revision,
+            trust_remote_code=config.trust_remote_code,
+        )
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{key}={path}: no tokenizer can be loaded from it: {error}") from error
+    return tokenizer
+
+
+def max_positions(model: nn.Module) -> int | None:
+    """The longest sequence, in tokens, that the model has positions for; None where it sets no limit."""
+    config = model.config.get_text_config()  # type: ignore[union-attr, operator] # transformers' own
+    positions: int | None = getattr(config, "max_position_embeddings", None)
+    return positions
+
+
+def save_causal_lm(model: nn.Module, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Writes adapters, or the whole model, and the tokenizer, as peft and transformers read them."""
+    from peft import PeftModel
+    from transformers import PreTrainedModel
+
+    if isinstance(model, PeftModel):
+        # "auto" would ask the hub whether the vocabulary was resized, which it is not.
+        model.save_pretrained(str(folder), save_embedding_layers=False)
+        (folder / "README.md").unlink()  # a form to fill in
+    else:
+        assert isinstance(model, PreTrainedModel)
+        with _no_progress_bar():
+            model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _location(path: str) -> str:
+    if path.startswith("builtin:"):
+        if path not in BUILTIN_MODELS:
+            raise ValueError(f"model.path={path}: there is no such model; builtin are {sorted(BUILTIN_MODELS)}")
+        return str(BUILTIN_MODELS[path])
+    return str(Path(path).expanduser())
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """transformers draws one for every model read or written: several a minute, from every worker at once."""
+    from transformers.utils import logging
+
+    drawn = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if drawn:
+            logging.enable_progress_bar()

@@ -1,0 +1,49 @@
+"""A small convolutional network."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from sweeps_train.config import ConvNet
+from sweeps_train.data.images import ImageShape
+
+
+class ConvNetClassifier(nn.Module):
+    """Blocks of convolution, normalisation, ReLU and pooling, then a linear classifier over the mean of all places.
+
+    Group normalisation (Wu & He, 2018, https://arxiv.org/abs/1803.08494) and not batch normalisation: a sample's
+    result depends on no other sample, so that training is the same however a batch is split over workers.
+    """
+
+    def __init__(self, config: ConvNet, shape: ImageShape):
+        """
+        Raises:
+            ValueError: The images are too small for so many blocks.
+        """
+        super().__init__()
+        if min(shape.height, shape.width) < 2**config.blocks:
+            raise ValueError(
+                f"model.blocks={config.blocks} halve images of {shape.height}x{shape.width} pixels to nothing; "
+                f"use at most {min(shape.height, shape.width).bit_length() - 1}"
+            )
+        layers: list[nn.Module] = []
+        channels_in = shape.channels
+        for block in range(config.blocks):
+            channels = config.channels * 2**block
+            layers += [
+                nn.Conv2d(channels_in, channels, kernel_size=3, padding=1),
+                nn.GroupNorm(1, channels),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+            ]
+            channels_in = channels
+        self.features = nn.Sequential(*layers)
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier = nn.Linear(channels_in, shape.classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Images of shape (batch, channels, height, width) to logits of shape (batch, classes)."""
+        features: torch.Tensor = self.features(images).mean(dim=(2, 3))
+        logits: torch.Tensor = self.classifier(self.dropout(features))
+        return logits

@@ -1,0 +1,56 @@
+"""Models of images: building them, and their files in a checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+from safetensors.torch import load_model as load_weights
+from safetensors.torch import save_model as save_weights
+from torch import nn
+
+from sweeps_train.config import ConvNet, CustomModel, VisionTransformer
+from sweeps_train.data.images import ImageShape
+from sweeps_train.models.conv_net import ConvNetClassifier
+from sweeps_train.models.vision_transformer import VisionTransformerClassifier
+from sweeps_train.targets import call_target
+
+WEIGHTS_FILE = "model.safetensors"
+SHAPE_FILE = "image_shape.json"
+"""Channels, height, width and classes, so that a checkpoint is read without its data."""
+
+ImageModel = ConvNet | VisionTransformer | CustomModel
+
+
+def build_image_model(config: ImageModel, shape: ImageShape | None) -> nn.Module:
+    """A freshly initialised model; a custom one needs no shape.
+
+    Raises:
+        ValueError: The model does not fit the images, or a user's own cannot be made.
+    """
+    if isinstance(config, CustomModel):
+        model = call_target("model", config.target, config.arguments)
+        if not isinstance(model, nn.Module):
+            raise ValueError(f"model._target_={config.target} returned {type(model).__name__}; it must be a torch Module")
+        return model
+    assert shape is not None
+    if isinstance(config, ConvNet):
+        return ConvNetClassifier(config, shape)
+    return VisionTransformerClassifier(config, shape)
+
+
+def save_image_model(model: nn.Module, shape: ImageShape | None, folder: Path) -> None:
+    """Writes weights and shape."""
+    save_weights(model, str(folder / WEIGHTS_FILE))
+    if shape is not None:
+        (folder / SHAPE_FILE).write_text(json.dumps(dataclasses.asdict(shape)), encoding="utf-8")
+
+
+def load_image_model(config: ImageModel, folder: Path) -> nn.Module:
+    """The model that ``save_image_model`` wrote."""
+    shape_file = folder / SHAPE_FILE
+    shape = ImageShape(**json.loads(shape_file.read_text(encoding="utf-8"))) if shape_file.exists() else None
+    model = build_image_model(config, shape)
+    load_weights(model, str(folder / WEIGHTS_FILE))
+    return model

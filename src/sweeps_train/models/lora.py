@@ -1,0 +1,114 @@
+"""Low-rank adapters on a causal language model, by peft."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from safetensors.torch import load_file
+from torch import nn
+
+from sweeps_train.config import Lora
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
+
+ADAPTER_FILE = "adapter_model.safetensors"
+
+# By the name of a layer that it is in (`self_attn.q_proj`, `attn.c_attn`, `mlp.c_proj`, `ffn.up_proj`), else by its
+# own name (OPT's `fc1` is directly in the decoder layer).
+_PARTS: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
+    "attention": (
+        re.compile(r"attn|attention", re.IGNORECASE),
+        re.compile(r"([qkvo]|out|qkv)_proj|Wqkv|c_attn|query_key_value|query|key|value"),
+    ),
+    "mlp": (
+        re.compile(r"mlp|ffn|feed_?forward|moe|experts", re.IGNORECASE),
+        re.compile(r"(gate|up|down|gate_up)_proj|fc\d|fc_(in|out)|w[123]|dense_h_to_4h|dense_4h_to_h"),
+    ),
+}
+# They choose the expert; adapting them is another matter.
+_ROUTERS = {"gate", "router"}
+
+
+def add_lora(model: PreTrainedModel, config: Lora, weights: Path | None) -> PeftModel:
+    """Freezes the model and adds adapters to it.
+
+    Args:
+        model: The base model; changed in place.
+        config: Rank, scale, dropout and place of the adapters.
+        weights: Folder with an ``adapter_model.safetensors``; without it the adapters start as zero.
+
+    Raises:
+        ValueError: The model has no such layers.
+    """
+    from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
+
+    lora = LoraConfig(
+        r=config.r,
+        lora_alpha=config.alpha,  # type: ignore[arg-type] # declared int; it only ever divides it by r
+        lora_dropout=config.dropout,
+        target_modules=target_modules(model, config.target_modules),
+        task_type="CAUSAL_LM",
+    )
+    try:
+        adapted = get_peft_model(model, lora)
+    except ValueError as error:
+        raise ValueError(f"model.lora.target_modules={config.target_modules}: {error}") from error
+    if weights is not None:
+        result = set_peft_model_state_dict(adapted, load_file(weights / ADAPTER_FILE))
+        if result.unexpected_keys:
+            raise ValueError(f"{weights}: adapters for layers that the model does not have: {result.unexpected_keys}")
+    return adapted  # type: ignore[return-value] # a PeftMixedModel only when asked for
+
+
+def target_modules(model: nn.Module, wanted: str | list[str]) -> str | list[str]:
+    """What peft is asked for: names of linear layers for ``attention`` and ``mlp``, else ``wanted`` itself.
+
+    Raises:
+        ValueError: The model has no attention, or no MLP, that can be told by its name.
+    """
+    if isinstance(wanted, list):
+        return wanted
+    if wanted not in _PARTS:
+        return wanted if wanted == "all-linear" else [wanted]
+    linear = [name for name, module in model.named_modules() if _is_linear(module)]
+    chosen = [name for name in linear if _part_of(name) == wanted]
+    if not chosen:
+        kinds = sorted({name.rpartition(".")[2] for name in linear})
+        raise ValueError(
+            f"model.lora.target_modules={wanted}: no such layer in a {type(model).__name__}; "
+            f"use all-linear, or names from {kinds}"
+        )
+    others = [name for name in linear if name not in set(chosen)]
+    return sorted({_shortest_suffix(name, others) for name in chosen})
+
+
+def _part_of(name: str) -> Literal["attention", "mlp"] | str | None:
+    *parents, own = name.split(".")
+    if own in _ROUTERS:
+        return None
+    for part, (parent_pattern, _) in _PARTS.items():
+        if any(parent_pattern.search(parent) for parent in parents):
+            return part
+    for part, (_, own_pattern) in _PARTS.items():
+        if own_pattern.fullmatch(own):
+            return part
+    return None
+
+
+def _shortest_suffix(name: str, others: list[str]) -> str:
+    """The end of a name that no other layer shares, so that a few names say it for all decoder layers."""
+    parts = name.split(".")
+    for length in range(1, len(parts)):
+        suffix = ".".join(parts[-length:])
+        if not any(f".{other}".endswith(f".{suffix}") for other in others):
+            return suffix
+    return name
+
+
+def _is_linear(module: nn.Module) -> bool:
+    # GPT-2 has transformers' Conv1D, which is a linear layer with its weight transposed.
+    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"

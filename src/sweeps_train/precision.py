@@ -1,0 +1,36 @@
+"""Mixed precision: the type of the forward pass, and the loss scaling that fp16 needs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Precision:
+    """Autocast and gradient scaler (Micikevicius et al., 2017, https://arxiv.org/abs/1710.03740)."""
+
+    def __init__(self, name: Literal["auto", "fp32", "bf16", "fp16"], device: torch.device):
+        """
+        Args:
+            name: ``auto`` is bf16 on GPUs that have it in hardware, fp16 on older ones, fp32 on CPUs.
+            device: Where the model is.
+        """
+        if name == "auto":
+            name = _natural(device)
+        self._device_type = device.type
+        self._type = _TYPES.get(name)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
+        """Does nothing unless the type is fp16, whose gradients underflow unscaled."""
+
+    def autocast(self) -> torch.autocast:
+        """Context of a forward pass."""
+        return torch.autocast(self._device_type, dtype=self._type, enabled=self._type is not None)
+
+
+def _natural(device: torch.device) -> Literal["fp32", "bf16", "fp16"]:
+    if device.type != "cuda":
+        return "fp32"
+    return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"

@@ -1,0 +1,38 @@
+"""The random states of torch, Python and numpy: seeded, saved and restored together."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def seed_all(*seeds: int) -> None:
+    """Seeds torch (on all devices), Python and numpy from several numbers, which are mixed."""
+    seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - users' data sets and models may draw from the global state
+    torch.manual_seed(seed)
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """The present states, of types that ``torch.load(weights_only=True)`` reads."""
+    kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)  # noqa: NPY002
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+        "python": random.getstate(),
+        "numpy": (kind, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, gauss),
+    }
+
+
+def set_random_state(state: dict[str, Any], device: torch.device) -> None:
+    """Restores what ``random_state`` gave; a CUDA state only where there is one, and a device for it."""
+    torch.set_rng_state(state["torch"])
+    if device.type == "cuda" and state["cuda"] is not None:
+        torch.cuda.set_rng_state(state["cuda"], device)
+    random.setstate(state["python"])
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002

@@ -1,0 +1,54 @@
+"""Next-token prediction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from sweeps_train.config import CausalLM, TextData, TrainingConfig
+from sweeps_train.data.samples import Batch
+from sweeps_train.data.text import IGNORED, build_text_samples
+from sweeps_train.models.causal_lm import build_causal_lm, build_tokenizer, max_positions, save_causal_lm
+
+_LARGEST_EXPONENT = math.log(torch.finfo(torch.float64).max)
+
+
+class CausalLMTraining:
+    """The unit of the loss is a token that counts: not padding, not a prompt."""
+
+    speed = "tokens_per_second"
+    num_scores = 1
+
+    def __init__(self, config: TrainingConfig, weights: Path | None):
+        assert isinstance(config.model, CausalLM) and isinstance(config.data, TextData)
+        self.model = build_causal_lm(config.model, weights)
+        self._tokenizer = build_tokenizer(config.model)
+        self.train_samples, self.eval_samples = build_text_samples(
+            config.data, self._tokenizer, max_positions(self.model)
+        )
+
+    def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        logits = model(
+            input_ids=batch["input_ids"], attention_mask=batch.get("attention_mask"), use_cache=False
+        ).logits
+        # In float32: a sum over thousands of tokens and a vocabulary of 100,000 loses too much in half precision.
+        return functional.cross_entropy(
+            logits.flatten(0, 1).float(), batch["targets"].flatten(), ignore_index=IGNORED, reduction="sum"
+        )
+
+    def score(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        return self.loss(model, batch).unsqueeze(0)
+
+    def metrics(self, scores: Sequence[float], units: int) -> dict[str, float]:
+        loss = scores[0] / units
+        # math.exp raises where it overflows; a diverged training should report infinity and go on.
+        perplexity = math.inf if loss > _LARGEST_EXPONENT else math.exp(loss)
+        return {"eval/loss": loss, "eval/perplexity": perplexity}
+
+    def save(self, folder: Path) -> None:
+        save_causal_lm(self.model, self._tokenizer, folder)

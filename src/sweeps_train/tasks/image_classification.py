@@ -1,0 +1,50 @@
+"""Image classification."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from sweeps_train.config import CustomData, CustomModel, DigitsData, TrainingConfig
+from sweeps_train.data.images import build_image_samples, image_shape
+from sweeps_train.data.samples import Batch
+from sweeps_train.models.image import ImageModel, build_image_model, load_image_model, save_image_model
+
+
+class ImageClassification:
+    """The unit of the loss is an image."""
+
+    speed = "samples_per_second"
+    num_scores = 2  # loss, correct answers
+
+    def __init__(self, config: TrainingConfig, weights: Path | None):
+        assert isinstance(config.model, ImageModel) and isinstance(config.data, DigitsData | CustomData)
+        self.train_samples, self.eval_samples = build_image_samples(config.data)
+        # A user's own model knows what it takes, which need not be images.
+        self._shape = None if isinstance(config.model, CustomModel) else image_shape(self.train_samples)
+        self.model = (
+            build_image_model(config.model, self._shape) if weights is None else load_image_model(config.model, weights)
+        )
+
+    def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        return _cross_entropy(model(batch["inputs"]), batch["labels"])
+
+    def score(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        logits, labels = model(batch["inputs"]), batch["labels"]
+        correct = (logits.argmax(dim=-1) == labels).sum()
+        return torch.stack([_cross_entropy(logits, labels), correct])
+
+    def metrics(self, scores: Sequence[float], units: int) -> dict[str, float]:
+        loss, correct = scores
+        return {"eval/loss": loss / units, "eval/accuracy": correct / units}
+
+    def save(self, folder: Path) -> None:
+        save_image_model(self.model, self._shape, folder)
+
+
+def _cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(logits.float(), labels, reduction="sum")

@@ -1,0 +1,48 @@
+"""What a task is to the training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from sweeps_train.data.samples import Batch, Samples
+
+
+class Task(Protocol):
+    """A model, its data, and what is measured."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The model to train, bare."""
+
+    @property
+    def train_samples(self) -> Samples:
+        """What is learned from."""
+
+    @property
+    def eval_samples(self) -> Samples:
+        """What is held out."""
+
+    @property
+    def speed(self) -> str:
+        """Name of the speed, of which ``Samples.size`` is the numerator: ``tokens_per_second``."""
+
+    @property
+    def num_scores(self) -> int:
+        """Length of what ``score`` returns."""
+
+    def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        """The loss of a batch, summed over its units; a scalar. ``model`` may be wrapped."""
+
+    def score(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        """Sums over a held-out batch, shape (``num_scores``,), from which ``metrics`` follow."""
+
+    def metrics(self, scores: Sequence[float], units: int) -> dict[str, float]:
+        """``eval/*`` from the scores of all held-out batches and the number of their units."""
+
+    def save(self, folder: Path) -> None:
+        """Writes the model's weights, and what belongs to them."""
