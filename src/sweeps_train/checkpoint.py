@@ -91,6 +91,7 @@ def save_checkpoint(
             "random": random_states,
         }
         torch.save(state, unfinished / STATE_FILE)
+        _share(unfinished)
         _flush(unfinished)
         unfinished.rename(path)
         _flush_folder(root)
@@ -214,6 +215,13 @@ def _complete(root: Path) -> list[Path]:
 
 def _write_json(file: Path, content: Any) -> None:
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _share(folder: Path) -> None:
+    """safetensors writes files that their owner alone can read; a team shares its checkpoints."""
+    usual = (folder / TRAINING_FILE).stat().st_mode
+    for file in folder.glob("*.safetensors"):
+        file.chmod(usual)
 
 
 def _flush(folder: Path) -> None:

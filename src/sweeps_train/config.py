@@ -259,13 +259,16 @@ class DDP:
     kind: Literal["ddp"]
 
 
+Kept = Literal["best", "last"]
+
+
 @dataclass(config=STRICT, kw_only=True)
 class Checkpoint:
     """When to save, and what to keep."""
 
     every: PositiveInt | None = None
     """Steps between checkpoints; default: at every evaluation. The last step is always saved."""
-    keep: list[Literal["best", "last"]] = Field(default_factory=lambda: ["best", "last"])
+    keep: list[Kept] = Field(default_factory=lambda: list[Kept](("best", "last")))
     """Which checkpoints of a trial stay: the best by the search's metric, the newest, or both."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -53,75 +54,159 @@ def train(
     Raises:
         ValueError: Something in the config cannot work; the message names the key and the fix.
     """
-    workers = Workers.current()
-    reporter = reporter if workers.rank == 0 else None
-    micro_batch_size, _ = check_batch_split(config.train, workers.size)
-    root = Path(checkpoint_folder) if checkpoint_folder is not None else None
-    start = _starting_point(root, workers, resume=resume)
+    training = _Training(config, reporter, checkpoint_folder, metric, mode, resume=resume)
+    training.repeat_report()
+    while training.progress.step < training.total_steps:
+        training.step()
+        boundary = training.boundary()
+        if boundary is not None and training.settle(boundary):
+            return
 
-    seed_all(config.seed)  # alike on all workers, which build the same weights
-    task = build_task(config, start)
-    total_steps = _total_steps(config.train, len(task.train_samples))
-    model = workers.replicate(task.model.to(workers.device).train())
-    optimizer = build_optimizer(task.model, config.train)
-    precision = Precision(config.train.precision, workers.device)
-    order = SampleOrder(len(task.train_samples), config.seed)
 
-    seed_all(config.seed, workers.rank)  # apart, since workers' dropout must differ
-    progress = Progress()
-    if start is not None:
-        progress = load_checkpoint(start, optimizer, precision, workers)
-        # Its report is repeated: the process may have died between saving and reporting.
-        reported = read_metrics(start)
-        ended = progress.step >= total_steps
-        if ended and reported is None:  # stopped between two evaluations, and now shortened to there
-            reported, _ = _evaluate(task, precision, workers, micro_batch_size, reporter)
-        if reporter is not None and reported is not None:
-            reporter.report(progress.step, reported, str(start), ended)
+@dataclass(frozen=True)
+class _Boundary:
+    """A step after which the loop records; the same steps on all workers, which meet in its reductions."""
 
-    window = _Window(workers)
-    while progress.step < total_steps:
-        lr = learning_rate(config.train, progress.step, total_steps)
-        for group in optimizer.param_groups:
-            group["lr"] = lr
-        indices = order.take(progress.samples, config.train.global_batch_size)
-        window.loss += _backward(task, model, precision, workers, indices, micro_batch_size)
-        _update(task.model, optimizer, precision, config.train.max_grad_norm)
-        window.units += task.train_samples.units(indices)
-        window.size += task.train_samples.size(indices)
-        progress.step += 1
-        progress.samples += len(indices)
+    evaluates: bool
+    saves: bool
+    done: bool
 
-        done = progress.step == total_steps
-        evaluates = done or progress.step % config.train.eval_every == 0
-        saves = done or progress.step % (config.checkpoint.every or config.train.eval_every) == 0
-        if not (evaluates or saves or progress.step % config.train.log_every == 0):
-            continue
 
-        # What follows happens at the same steps on all workers, so that they meet in its reductions.
-        metrics, stops = window.close(task, reporter)
-        metrics["train/lr"] = lr
-        metrics["train/epoch"] = progress.samples / len(task.train_samples)
-        metrics["train/num_workers"] = float(workers.size)
-        if evaluates:
-            evaluation, stops_now = _evaluate(task, precision, workers, micro_batch_size, reporter)
+class _Training:
+    """All that a training consists of, from its first step or from a checkpoint."""
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        reporter: Reporter | None,
+        checkpoint_folder: str | None,
+        metric: str,
+        mode: str,
+        *,
+        resume: bool,
+    ):
+        self.config, self.metric, self.mode = config, metric, mode
+        self.workers = Workers.current()
+        self.reporter = reporter if self.workers.rank == 0 else None
+        self.micro_batch_size, _ = check_batch_split(config.train, self.workers.size)
+        self.root = Path(checkpoint_folder) if checkpoint_folder is not None else None
+        self.started_from = _starting_point(self.root, self.workers, resume=resume)
+
+        seed_all(config.seed)  # alike on all workers, which build the same weights
+        self.task = build_task(config, self.started_from)
+        self.total_steps = _total_steps(config.train, len(self.task.train_samples))
+        self.model = self.workers.replicate(self.task.model.to(self.workers.device).train())
+        self.optimizer = build_optimizer(self.task.model, config.train)
+        self.precision = Precision(config.train.precision, self.workers.device)
+        self.order = SampleOrder(len(self.task.train_samples), config.seed)
+
+        seed_all(config.seed, self.workers.rank)  # apart, since workers' dropout must differ
+        self.progress = Progress()
+        if self.started_from is not None:
+            self.progress = load_checkpoint(self.started_from, self.optimizer, self.precision, self.workers)
+        self.lr = 0.0
+        self.window = _Window(self.workers)
+
+    def repeat_report(self) -> None:
+        """Reports the checkpoint that it starts from: the process may have died between saving and reporting."""
+        if self.started_from is None:
+            return
+        metrics = read_metrics(self.started_from)
+        done = self.progress.step >= self.total_steps
+        if done and metrics is None:  # it was stopped between two evaluations, and is now shortened to there
+            metrics, _ = self._evaluate()
+        if self.reporter is not None and metrics is not None:
+            self.reporter.report(self.progress.step, metrics, str(self.started_from), done)
+        self.window = _Window(self.workers)
+
+    def step(self) -> None:
+        """One optimizer step, on one global batch."""
+        samples, train = self.task.train_samples, self.config.train
+        self.lr = learning_rate(train, self.progress.step, self.total_steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.lr
+        indices = self.order.take(self.progress.samples, train.global_batch_size)
+        self.window.loss += self._backward(indices)
+        _update(self.task.model, self.optimizer, self.precision, train.max_grad_norm)
+        self.window.units += samples.units(indices)
+        self.window.size += samples.size(indices)
+        self.progress.step += 1
+        self.progress.samples += len(indices)
+
+    def _backward(self, indices: list[int]) -> torch.Tensor:
+        """Gradients of the mean loss over the units of a global batch, however they are spread over workers and
+        micro batches; returns this worker's part of the summed loss."""
+        samples, device = self.task.train_samples, self.workers.device
+        share = self.workers.share(indices)
+        # Gradients are averaged over the workers, hence their number.
+        scale = self.workers.size / samples.units(indices)
+        total = torch.zeros((), dtype=torch.float64, device=device)
+        for start in range(0, len(share), self.micro_batch_size):
+            batch = _to(samples.batch(share[start : start + self.micro_batch_size]), device)
+            is_last = start + self.micro_batch_size >= len(share)
+            with _synchronization(self.model, wanted=is_last):
+                with self.precision.autocast():
+                    loss = self.task.loss(self.model, batch)
+                torch.autograd.backward(self.precision.scaler.scale(loss * scale))
+            total += loss.detach()
+        return total
+
+    def boundary(self) -> _Boundary | None:
+        """What is due after the steps done; None if nothing is."""
+        step, train = self.progress.step, self.config.train
+        done = step == self.total_steps
+        evaluates = done or step % train.eval_every == 0
+        saves = done or step % (self.config.checkpoint.every or train.eval_every) == 0
+        due = evaluates or saves or step % train.log_every == 0
+        return _Boundary(evaluates, saves, done) if due else None
+
+    def settle(self, boundary: _Boundary) -> bool:
+        """Records, evaluates, saves and reports what is due; returns whether to stop."""
+        metrics, stops = self.window.close(self.task, self.reporter)
+        metrics["train/lr"] = self.lr
+        metrics["train/epoch"] = self.progress.samples / len(self.task.train_samples)
+        metrics["train/num_workers"] = float(self.workers.size)
+        if boundary.evaluates:
+            evaluation, stops_now = self._evaluate()
             metrics |= evaluation
             stops = stops or stops_now
-            _check_metric(metric, metrics)
+            _check_metric(self.metric, metrics)
         checkpoint = None
-        if root is not None and (saves or stops):
-            reported = metrics if evaluates else None
-            checkpoint = save_checkpoint(root, config, task, optimizer, precision, progress, reported, workers)
-            if workers.rank == 0:
-                remove_superseded(root, config.checkpoint.keep, metric, mode, finished=done)
-        if reporter is not None and evaluates:
-            kept = checkpoint is not None and checkpoint.exists()
-            reporter.report(progress.step, metrics, str(checkpoint) if kept else None, done)
-        elif reporter is not None:
-            reporter.log(progress.step, metrics)
-        if stops:
-            return
-        window = _Window(workers)
+        if boundary.saves or stops:
+            checkpoint = self._save(metrics if boundary.evaluates else None, done=boundary.done)
+        if self.reporter is not None and boundary.evaluates:
+            self.reporter.report(self.progress.step, metrics, checkpoint, boundary.done)
+        elif self.reporter is not None:
+            self.reporter.log(self.progress.step, metrics)
+        self.window = _Window(self.workers)
+        return stops
+
+    def _save(self, metrics: dict[str, float] | None, *, done: bool) -> str | None:
+        """The folder of a new checkpoint, on rank 0 and if it is to be kept."""
+        if self.root is None:
+            return None
+        path = save_checkpoint(
+            self.root, self.config, self.task, self.optimizer, self.precision, self.progress, metrics, self.workers
+        )
+        if self.workers.rank != 0:
+            return None
+        remove_superseded(self.root, self.config.checkpoint.keep, self.metric, self.mode, finished=done)
+        return str(path) if path.exists() else None
+
+    @torch.no_grad()
+    def _evaluate(self) -> tuple[dict[str, float], bool]:
+        """``eval/*`` over the held-out samples, each counted once, and whether to stop."""
+        # The bare model: workers may have different numbers of batches, and the wrapper's forward pass communicates.
+        model, samples, device = self.task.model.eval(), self.task.eval_samples, self.workers.device
+        self.workers.synchronize_buffers(model)
+        scores = torch.zeros(self.task.num_scores, dtype=torch.float64, device=device)
+        for indices in in_batches(self.workers.share(range(len(samples))), self.micro_batch_size):
+            batch = _to(samples.batch(indices), device)
+            with self.precision.autocast():
+                scores += self.task.score(model, batch)
+        model.train()
+        *totals, stops = self.workers.sum([*scores.tolist(), _stop_vote(self.reporter)])
+        return self.task.metrics(totals, samples.units(range(len(samples)))), stops > 0
 
 
 def _starting_point(root: Path | None, workers: Workers, *, resume: bool) -> Path | None:
@@ -153,32 +238,7 @@ def _total_steps(config: Train, num_samples: int) -> int:
     return math.ceil(config.epochs * num_samples / config.global_batch_size)
 
 
-def _backward(
-    task: Task,
-    model: nn.Module,
-    precision: Precision,
-    workers: Workers,
-    indices: list[int],
-    micro_batch_size: int,
-) -> torch.Tensor:
-    """Gradients of the mean loss over the units of a global batch, however they are spread over workers and micro
-    batches; returns this worker's part of the summed loss."""
-    share = workers.share(indices)
-    # Gradients are averaged over the workers, hence their number.
-    scale = workers.size / task.train_samples.units(indices)
-    total = torch.zeros((), dtype=torch.float64, device=workers.device)
-    for start in range(0, len(share), micro_batch_size):
-        batch = _to(task.train_samples.batch(share[start : start + micro_batch_size]), workers.device)
-        is_last = start + micro_batch_size >= len(share)
-        with _synchronization(model, is_last):
-            with precision.autocast():
-                loss = task.loss(model, batch)
-            precision.scaler.scale(loss * scale).backward()
-        total += loss.detach()
-    return total
-
-
-def _synchronization(model: nn.Module, wanted: bool) -> AbstractContextManager[None]:
+def _synchronization(model: nn.Module, *, wanted: bool) -> AbstractContextManager[None]:
     """Workers exchange gradients once a step, in its last backward pass."""
     if wanted or not isinstance(model, DistributedDataParallel):
         return nullcontext()
@@ -196,24 +256,6 @@ def _update(
     precision.scaler.step(optimizer)
     precision.scaler.update()
     optimizer.zero_grad()
-
-
-@torch.no_grad()
-def _evaluate(
-    task: Task, precision: Precision, workers: Workers, batch_size: int, reporter: Reporter | None
-) -> tuple[dict[str, float], bool]:
-    """``eval/*`` over the held-out samples, each counted once, and whether to stop."""
-    # The bare model: workers may have different numbers of batches, and the wrapper's forward pass communicates.
-    model, samples = task.model.eval(), task.eval_samples
-    workers.synchronize_buffers(model)
-    scores = torch.zeros(task.num_scores, dtype=torch.float64, device=workers.device)
-    for indices in in_batches(workers.share(range(len(samples))), batch_size):
-        batch = _to(samples.batch(indices), workers.device)
-        with precision.autocast():
-            scores += task.score(model, batch)
-    model.train()
-    *totals, stops = workers.sum([*scores.tolist(), _stop_vote(reporter)])
-    return task.metrics(totals, samples.units(range(len(samples)))), stops > 0
 
 
 class _Window:

@@ -19,12 +19,13 @@ def seed_all(*seeds: int) -> None:
 
 def random_state(device: torch.device) -> dict[str, Any]:
     """The present states, of types that ``torch.load(weights_only=True)`` reads."""
-    kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)  # noqa: NPY002
+    numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002
+    keys = torch.from_numpy(numpy_state["state"]["key"].astype(np.int64))
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
         "python": random.getstate(),
-        "numpy": (kind, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, gauss),
+        "numpy": {**numpy_state, "state": {**numpy_state["state"], "key": keys}},
     }
 
 
@@ -34,5 +35,6 @@ def set_random_state(state: dict[str, Any], device: torch.device) -> None:
     if device.type == "cuda" and state["cuda"] is not None:
         torch.cuda.set_rng_state(state["cuda"], device)
     random.setstate(state["python"])
-    kind, keys, *rest = state["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    inner = state["numpy"]["state"]
+    keys = inner["key"].numpy().astype(np.uint32)
+    np.random.set_state({**state["numpy"], "state": {**inner, "key": keys}})  # noqa: NPY002

@@ -67,10 +67,8 @@ class Workers:
         """The model with gradients averaged over the workers; starts all of them from rank 0's weights."""
         if self.size == 1:
             return model
-        # Buffers are those of normalisation layers, which training does not read: before every forward pass their
-        # broadcast would be wasted, so `synchronize_buffers` does it before they matter.
         device_ids = [self.device] if self.device.type == "cuda" else None
-        return DistributedDataParallel(model, device_ids=device_ids, broadcast_buffers=False)
+        return DistributedDataParallel(model, device_ids=device_ids)
 
     def synchronize_buffers(self, model: nn.Module) -> None:
         """Gives every worker rank 0's buffers (running means and the like)."""

@@ -77,7 +77,8 @@ def _local_files(key: str, path: str) -> list[Path] | None:
     if local.is_dir():
         found = sorted(file for file in local.rglob("*") if file.suffix in _LOADERS and file.is_file())
     elif glob.has_magic(path):
-        found = sorted(Path(name) for name in glob.glob(str(local), recursive=True) if Path(name).is_file())
+        names = glob.glob(str(local), recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
+        found = sorted(Path(name) for name in names if Path(name).is_file())
     elif local.suffix in _LOADERS or path.startswith((".", "/", "~", "builtin:")):
         found = []
     else:
@@ -114,7 +115,7 @@ def _read_json(key: str, file: Path) -> list[Document]:
         else:
             for line in text.split("\n"):  # not splitlines, which also splits at characters that JSON allows in strings
                 if line.strip():
-                    documents.append(json.loads(line))  # noqa: PERF401 - the line number is in the message
+                    documents.append(json.loads(line))
     except json.JSONDecodeError as error:
         raise ValueError(f"{key}: {file} is not JSON, document {len(documents) + 1}: {error}") from error
     if not all(isinstance(document, dict) for document in documents):
@@ -137,7 +138,9 @@ def _read_hub(key: str, path: str, subset: str | None, split: str) -> list[Docum
     try:
         return list(load_dataset(path, subset, split=split))
     except Exception as error:  # whatever datasets or the network says, the person must learn which key led there
-        raise ValueError(f"{key}: the data set {path} (split {split}) cannot be loaded from the hub: {error}") from error
+        raise ValueError(
+            f"{key}: the data set {path} (split {split}) cannot be loaded from the hub: {error}"
+        ) from error
 
 
 def column(documents: Sequence[Document], key: str, name: str) -> Iterable[Any]:

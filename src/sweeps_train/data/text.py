@@ -115,7 +115,9 @@ class _Encoder:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, config: TextData):
         if not isinstance(tokenizer.eos_token_id, int):
-            raise ValueError("the tokenizer has no end-of-text token; give model.tokenizer one that has")
+            raise ValueError(  # noqa: TRY004 - a mistake in the config
+                "the tokenizer has no end-of-text token; give model.tokenizer one that has"
+            )
         self._tokenizer = tokenizer
         self._config = config
         self.end = tokenizer.eos_token_id
@@ -171,7 +173,8 @@ class _Encoder:
                 "the loss counts all tokens, the user's too"
             )
         for messages in chats:
-            encoded = self._tokenizer.apply_chat_template(
+            # Its type leaves out the dict.
+            encoded: Any = self._tokenizer.apply_chat_template(
                 messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=marks_assistant
             )
             ids = list(encoded["input_ids"])
@@ -181,7 +184,9 @@ class _Encoder:
         listed = list(texts)
         for index, text in enumerate(listed):
             if not isinstance(text, str):
-                raise ValueError(f"{key}: document {index + 1} holds a {type(text).__name__} there; it must be text")
+                raise ValueError(  # noqa: TRY004 - a mistake in the data
+                    f"{key}: document {index + 1} holds a {type(text).__name__} there; it must be text"
+                )
         # verbose=False: documents longer than the model's positions are cut later.
         encoded: list[list[int]] = self._tokenizer(listed, add_special_tokens=False, verbose=False).input_ids
         yield from encoded

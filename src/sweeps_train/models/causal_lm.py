@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -32,11 +32,12 @@ def build_causal_lm(config: CausalLM, weights: Path | None = None) -> nn.Module:
     """
     from transformers import AutoModelForCausalLM
 
-    whole = weights is not None and config.lora is None
+    # With adapters, a checkpoint has those alone.
+    whole = weights if config.lora is None else None
     with _no_progress_bar():
         try:
-            model = AutoModelForCausalLM.from_pretrained(
-                weights if whole else _location(config.path),
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                whole or _location(config.path),
                 revision=None if whole else config.revision,
                 dtype=config.dtype,
                 attn_implementation=config.attention,
@@ -50,11 +51,12 @@ def build_causal_lm(config: CausalLM, weights: Path | None = None) -> nn.Module:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if config.lora is not None:
         model = add_lora(model, config.lora, weights)
-    for parameter in model.parameters():
+    trained: nn.Module = model
+    for parameter in trained.parameters():
         if parameter.requires_grad and parameter.dtype == torch.float16:
             # A step is mostly smaller than fp16's rounding, and torch's gradient scaler refuses such parameters.
             parameter.data = parameter.data.float()
-    return model
+    return trained
 
 
 def build_tokenizer(config: CausalLM) -> PreTrainedTokenizerBase:
@@ -112,8 +114,9 @@ def _location(path: str) -> str:
 @contextmanager
 def _no_progress_bar() -> Iterator[None]:
     """transformers draws one for every model read or written: several a minute, from every worker at once."""
-    from transformers.utils import logging
+    from transformers.utils import logging as untyped
 
+    logging: Any = untyped
     drawn = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

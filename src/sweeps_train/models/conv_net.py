@@ -10,7 +10,7 @@ from sweeps_train.data.images import ImageShape
 
 
 class ConvNetClassifier(nn.Module):
-    """Blocks of convolution, normalisation, ReLU and pooling, then a linear classifier over the mean of all places.
+    """Blocks of convolution, normalisation, ReLU and pooling, then a linear classifier over what is left.
 
     Group normalisation (Wu & He, 2018, https://arxiv.org/abs/1803.08494) and not batch normalisation: a sample's
     result depends on no other sample, so that training is the same however a batch is split over workers.
@@ -40,10 +40,11 @@ class ConvNetClassifier(nn.Module):
             channels_in = channels
         self.features = nn.Sequential(*layers)
         self.dropout = nn.Dropout(config.dropout)
-        self.classifier = nn.Linear(channels_in, shape.classes)
+        places = (shape.height >> config.blocks) * (shape.width >> config.blocks)
+        self.classifier = nn.Linear(channels_in * places, shape.classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Images of shape (batch, channels, height, width) to logits of shape (batch, classes)."""
-        features: torch.Tensor = self.features(images).mean(dim=(2, 3))
+        features: torch.Tensor = self.features(images).flatten(1)
         logits: torch.Tensor = self.classifier(self.dropout(features))
         return logits

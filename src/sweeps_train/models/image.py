@@ -32,7 +32,9 @@ def build_image_model(config: ImageModel, shape: ImageShape | None) -> nn.Module
     if isinstance(config, CustomModel):
         model = call_target("model", config.target, config.arguments)
         if not isinstance(model, nn.Module):
-            raise ValueError(f"model._target_={config.target} returned {type(model).__name__}; it must be a torch Module")
+            raise ValueError(  # noqa: TRY004 - a mistake in the config
+                f"model._target_={config.target} returned {type(model).__name__}; it must be a torch Module"
+            )
         return model
     assert shape is not None
     if isinstance(config, ConvNet):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import load_file
 from torch import nn
@@ -58,10 +58,10 @@ def add_lora(model: PreTrainedModel, config: Lora, weights: Path | None) -> Peft
     except ValueError as error:
         raise ValueError(f"model.lora.target_modules={config.target_modules}: {error}") from error
     if weights is not None:
-        result = set_peft_model_state_dict(adapted, load_file(weights / ADAPTER_FILE))
+        result: Any = set_peft_model_state_dict(adapted, load_file(weights / ADAPTER_FILE))
         if result.unexpected_keys:
             raise ValueError(f"{weights}: adapters for layers that the model does not have: {result.unexpected_keys}")
-    return adapted  # type: ignore[return-value] # a PeftMixedModel only when asked for
+    return adapted
 
 
 def target_modules(model: nn.Module, wanted: str | list[str]) -> str | list[str]:
@@ -86,7 +86,8 @@ def target_modules(model: nn.Module, wanted: str | list[str]) -> str | list[str]
     return sorted({_shortest_suffix(name, others) for name in chosen})
 
 
-def _part_of(name: str) -> Literal["attention", "mlp"] | str | None:
+def _part_of(name: str) -> str | None:
+    """``attention``, ``mlp``, or neither, such as the head."""
     *parents, own = name.split(".")
     if own in _ROUTERS:
         return None

@@ -33,9 +33,7 @@ class CausalLMTraining:
         )
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
-        logits = model(
-            input_ids=batch["input_ids"], attention_mask=batch.get("attention_mask"), use_cache=False
-        ).logits
+        logits = model(input_ids=batch["input_ids"], attention_mask=batch.get("attention_mask"), use_cache=False).logits
         # In float32: a sum over thousands of tokens and a vocabulary of 100,000 loses too much in half precision.
         return functional.cross_entropy(
             logits.flatten(0, 1).float(), batch["targets"].flatten(), ignore_index=IGNORED, reduction="sum"
