@@ -131,11 +131,23 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) ->
         for key, values in variants.items():
             context = space.context(path, lookup)
             reached = context is not None and space.active(path, {**context, **dict(key)}, lookup)
-            if reached and find(values, path) is MISSING:
+            if reached and find(values, path) is MISSING and not _takes_any_name(composition, key, values, path):
                 within = "".join(f" when {group} is {option}" for group, option in key)
                 hint = _condition_hint(path, variants) or nearest(path, _leaves(values))
                 mistakes.add(f"space.{path}: the config has no such value{within}{hint}")
                 break
+
+
+def _takes_any_name(composition: Composition, key: tuple[tuple[str, str], ...], values: Any, path: str) -> bool:
+    """Whether the path is a new name in a mapping whose names the schema leaves open, as ``model.arguments``."""
+    owner, _, _ = path.rpartition(".")
+    if not isinstance(find(values, owner), Mapping):
+        return False
+    try:
+        composition.trial({**dict(key), path: None})
+    except ConfigError:
+        return False
+    return True
 
 
 def _condition_hint(path: str, variants: Mapping[tuple[tuple[str, str], ...], Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -96,7 +97,8 @@ def run(tokens: tuple[str, ...], name: str | None, dry_run: bool, as_json: bool,
     from sweeps.report.live import LiveView, PlainView
     from sweeps.sweep import run as run_plan
 
-    with LiveView(stderr) if stderr.is_terminal else PlainView(stderr) as view:
+    # Whatever a library prints while the sweep runs, stdout holds our result alone.
+    with contextlib.redirect_stdout(sys.stderr), LiveView(stderr) if stderr.is_terminal else PlainView(stderr) as view:
         record = run_plan(plan, view)
     if as_json:
         _print_json(record.as_json())

@@ -140,6 +140,11 @@ def _worker_environment() -> dict[str, str]:
     }
 
 
+def _to_log(data: Any, ignore_prefix: bool) -> None:  # noqa: ARG001, FBT001 - the signature of what it replaces
+    for line in data["lines"]:
+        logging.getLogger("ray").debug(line)
+
+
 def _quieten() -> None:
     """Ray's, Tune's and Optuna's own tables, hints and warnings: the sweep has its own progress."""
     quiet = {
@@ -152,7 +157,11 @@ def _quieten() -> None:
         "TUNE_WARN_THRESHOLD_S": "60",
         "TUNE_RESULT_BUFFER_LENGTH": "1",
     }
-    for name, value in quiet.items():
+    for name, value in quiet.items():  # some are read when ray is imported
         os.environ.setdefault(name, value)
+    from ray._private import worker as ray_worker
+
+    # Ray prints a paragraph about every dead worker into our stdout. The trial that lost it says so in one line.
+    ray_worker.print_to_stdstream = _to_log
     for name in ("ray", "ray.tune", "ray.train", "optuna"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -44,7 +44,7 @@ def distribution_of_range(override: Override, current: Any, options: Sequence[st
     if isinstance(sweep, RangeSweep):
         return {**_of_range(override, sweep), **({"log": True} if log else {})}
     low, high = sweep.start, sweep.end
-    whole = isinstance(low, int) and isinstance(high, int) and not isinstance(current, float)
+    whole = {type(low), type(high)} == {int} and not isinstance(current, float)
     return {"type": "int" if whole else "float", "low": low, "high": high, "log": log}
 
 

@@ -46,7 +46,11 @@ def run(plan: Plan, view: View) -> SweepRecord:
         places = fit(config, plan.scalings, nodes)
         _make_folder(plan)
         recorder = _recorder(plan)
-        recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`")
+        try:
+            recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`")
+        except UserError:
+            plan.folder.rmdir()
+            raise
         monitor = Monitor(plan.name, plan.composition, recorder, view, places.concurrent)
         view.event(monitor, f"{plan.name}: {config.search.num_trials} trials; {places.describe()}")
         status = "failed"

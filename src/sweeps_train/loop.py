@@ -27,6 +27,7 @@ from sweeps_train.optimizer import build_optimizer, learning_rate
 from sweeps_train.precision import Precision
 from sweeps_train.random_state import seed_all
 from sweeps_train.reporter import Reporter
+from sweeps_train.system import system_metrics
 from sweeps_train.tasks import Task, build_task
 from sweeps_train.workers import Workers
 
@@ -272,10 +273,12 @@ class _Window:
         """Of all workers."""
 
     def close(self, task: Task, reporter: Reporter | None) -> tuple[dict[str, float], bool]:
-        """Loss and speed, and whether to stop."""
-        loss, stops = self._workers.sum([self.loss.item(), _stop_vote(reporter)])
+        """Loss, speed and what all workers together take of their machines, and whether to stop."""
+        system = system_metrics(self._workers.device)
+        loss, stops, *totals = self._workers.sum([self.loss.item(), _stop_vote(reporter), *system.values()])
         seconds = time.perf_counter() - self._began
-        return {"train/loss": loss / self.units, f"train/{task.speed}": self.size / seconds}, stops > 0
+        metrics = {"train/loss": loss / self.units, f"train/{task.speed}": self.size / seconds}
+        return metrics | dict(zip(system, totals, strict=True)), stops > 0
 
 
 def _stop_vote(reporter: Reporter | None) -> float:

@@ -166,19 +166,25 @@ class _Encoder:
                 "data.messages_field needs a chat template, and the tokenizer has none; "
                 "give model.tokenizer one of a chat model"
             )
-        marks_assistant = re.search(r"\{%-?\s*generation\s*-?%\}", str(template)) is not None
-        if not marks_assistant:
+        # Where text became tokens is known to the tokenizers in Rust alone.
+        marks = re.search(r"\{%-?\s*generation\s*-?%\}", str(template)) is not None and self._tokenizer.is_fast
+        if not marks:
             _log.warning(
-                "the tokenizer's chat template does not mark the assistant's turns ({%% generation %%}): "
-                "the loss counts all tokens, the user's too"
+                "the tokenizer's chat template does not mark the assistant's turns ({% generation %}), or the "
+                "tokenizer is written in Python and cannot follow them: the loss counts all tokens, the user's too"
             )
-        for messages in chats:
-            # Its type leaves out the dict.
-            encoded: Any = self._tokenizer.apply_chat_template(
-                messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=marks_assistant
-            )
+        for index, messages in enumerate(chats):
+            try:
+                # Its type leaves out the dict.
+                encoded: Any = self._tokenizer.apply_chat_template(
+                    messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=marks
+                )
+            except Exception as error:  # a template may raise whatever its author thought of
+                raise ValueError(
+                    f"data.messages_field: document {index + 1} does not fit the chat template: {error}"
+                ) from error
             ids = list(encoded["input_ids"])
-            yield ids, [bool(mark) for mark in encoded["assistant_masks"]] if marks_assistant else [True] * len(ids)
+            yield ids, [bool(mark) for mark in encoded["assistant_masks"]] if marks else [True] * len(ids)
 
     def _encode(self, key: str, texts: Iterable[Any]) -> Iterator[list[int]]:
         listed = list(texts)

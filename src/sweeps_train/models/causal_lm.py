@@ -48,7 +48,10 @@ def build_causal_lm(config: CausalLM, weights: Path | None = None) -> nn.Module:
     # What a checkpoint names as its base must lead to it on other machines, too.
     model.name_or_path = model.config.name_or_path = config.path
     if config.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        # transformers has renamed it in the course of its version 5.
+        name = "activation_checkpointing_enable"
+        enable = getattr(model, name, None) or model.gradient_checkpointing_enable
+        enable({"use_reentrant": False})  # the reentrant kind has no gradients behind frozen embeddings
     if config.lora is not None:
         model = add_lora(model, config.lora, weights)
     trained: nn.Module = model

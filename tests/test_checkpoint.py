@@ -1,0 +1,190 @@
+"""Checkpoints: which are found, which are kept, and what can be loaded from them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from training_runs import IMAGES, TEXT, configured, run, write_prompts
+
+import sweeps_train
+from sweeps_train.checkpoint import best_checkpoint, latest_checkpoint, remove_superseded
+
+EVERY_STEP = {"max_steps": 4, "eval_every": 1}
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("step-*"))
+
+
+def fake(folder: Path, **losses: float | None) -> Path:
+    """Checkpoints that have metrics alone: ``fake(folder, step_1=0.5)``."""
+    for name, loss in losses.items():
+        path = folder / f"step-{int(name.removeprefix('step_')):08d}"
+        path.mkdir(parents=True)
+        (path / "metrics.json").write_text(json.dumps(None if loss is None else {"eval/loss": loss}))
+    return folder
+
+
+def test_a_torn_checkpoint_is_ignored_and_removed(tmp_path: Path) -> None:
+    config = configured(IMAGES)
+    run(config, tmp_path, stop_when_asked=4)  # at step 6
+    torn = tmp_path / "step-00000007.unfinished"
+    torn.mkdir()
+    (torn / "training.json").write_text("{")
+    assert latest_checkpoint(tmp_path) == tmp_path / "step-00000006"
+    recorder = run(config, tmp_path)
+    assert [step for step, *_ in recorder.reports] == [8]
+    assert not torn.exists()
+
+
+def test_a_checkpoint_has_its_name_only_when_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="No space"):
+        run(configured(IMAGES), tmp_path)
+    assert names(tmp_path) == ["step-00000004.unfinished"]
+    assert latest_checkpoint(tmp_path) is None
+
+
+def test_a_finished_training_reports_its_end_again_and_trains_no_further(tmp_path: Path) -> None:
+    config = configured(IMAGES)
+    first, again = run(config, tmp_path), run(config, tmp_path)
+    assert again.reports == first.reports[-1:]
+
+
+def test_a_training_resumed_at_an_evaluation_repeats_its_report(tmp_path: Path) -> None:
+    config = configured(IMAGES)
+    stopped = run(config, tmp_path, stop_when_asked=2)  # at step 4, which is evaluated
+    resumed = run(config, tmp_path)
+    assert [(step, done) for step, _, _, done in resumed.reports] == [(4, False), (8, True)]
+    assert resumed.reports[0] == stopped.reports[0]
+
+
+def test_a_training_shortened_to_where_it_was_stopped_is_evaluated_there(tmp_path: Path) -> None:
+    run(configured(IMAGES), tmp_path, stop_when_asked=4)  # at step 6, which is not evaluated
+    recorder = run(configured(IMAGES, train={"max_steps": 6}), tmp_path)
+    assert [(step, done) for step, _, _, done in recorder.reports] == [(6, True)]
+    assert "eval/accuracy" in recorder.final
+
+
+def test_the_learning_rate_of_a_resumed_training_is_that_of_its_config(tmp_path: Path) -> None:
+    run(configured(IMAGES, train={"max_steps": 4, "schedule": "constant"}), tmp_path)
+    recorder = run(configured(IMAGES, train={"schedule": "constant", "lr": 1e-4}), tmp_path)
+    assert recorder.final["train/lr"] == 1e-4
+
+
+def test_an_earlier_training_in_the_folder_is_an_error_unless_it_is_resumed(tmp_path: Path) -> None:
+    run(configured(IMAGES), tmp_path)
+    with pytest.raises(ValueError, match="holds checkpoints of an earlier training"):
+        run(configured(IMAGES), tmp_path, resume=False)
+
+
+# --- which are kept ------------------------------------------------------------------------------------------
+
+
+def test_best_and_last_are_kept(tmp_path: Path) -> None:
+    recorder = run(configured(IMAGES, train=EVERY_STEP | {"lr": 1.0}), tmp_path)  # too high: it gets worse
+    losses = {step: metrics["eval/loss"] for step, metrics, *_ in recorder.reports}
+    best = min(losses, key=lambda step: losses[step])
+    assert best != 4
+    assert names(tmp_path) == [f"step-{best:08d}", "step-00000004"]
+
+
+def test_the_best_checkpoint_survives_a_resume(tmp_path: Path) -> None:
+    folder = fake(tmp_path, step_1=0.1, step_2=0.5)
+    remove_superseded(folder, ["best", "last"], "eval/loss", "min", finished=False)
+    fake(folder, step_3=0.4)
+    remove_superseded(folder, ["best", "last"], "eval/loss", "min", finished=False)
+    assert names(folder) == ["step-00000001", "step-00000003"]
+
+
+@pytest.mark.parametrize(
+    ("keep", "finished", "kept"),
+    [
+        (["best", "last"], False, [1, 3]),
+        (["last"], False, [3]),
+        (["best"], False, [1, 3]),  # the training would go on from the last one
+        (["best", "last"], True, [1, 3]),
+        (["last"], True, [3]),
+        (["best"], True, [1]),
+    ],
+)
+def test_what_is_kept_follows_the_config(keep: list[str], finished: bool, kept: list[int], tmp_path: Path) -> None:
+    fake(tmp_path, step_1=0.1, step_2=0.5, step_3=0.4)
+    remove_superseded(tmp_path, keep, "eval/loss", "min", finished=finished)
+    assert names(tmp_path) == [f"step-{step:08d}" for step in kept]
+
+
+def test_the_best_is_by_mode_and_neither_nan_nor_unevaluated(tmp_path: Path) -> None:
+    folder = fake(tmp_path, step_1=float("nan"), step_2=0.5, step_3=0.7, step_4=0.7, step_5=None)
+    assert best_checkpoint(folder, "eval/loss", "min") == folder / "step-00000002"
+    assert best_checkpoint(folder, "eval/loss", "max") == folder / "step-00000003"
+
+
+def test_a_checkpoint_that_is_not_kept_is_not_announced(tmp_path: Path) -> None:
+    config = configured(IMAGES, train=EVERY_STEP | {"lr": 1.0}, checkpoint={"keep": ["best"]})
+    recorder = run(config, tmp_path)
+    assert [checkpoint is None for _, _, checkpoint, _ in recorder.reports] == [False, False, False, True]
+    assert len(names(tmp_path)) == 1
+
+
+# --- what can be loaded --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lora", [{"r": 4, "alpha": 32, "target_modules": "mlp"}, None], ids=["lora", "all weights"])
+def test_load_model_gives_the_language_model_that_was_trained(
+    lora: dict[str, Any] | None, working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sweeps_train import loop
+
+    write_prompts(working_folder)
+    built = []
+    build_task = loop.build_task
+    monkeypatch.setattr(loop, "build_task", lambda *arguments: built.append(build_task(*arguments)) or built[-1])
+    run(configured(TEXT, model={"lora": lora}), working_folder / "checkpoints")
+    folder = working_folder / "checkpoints" / "step-00000008"
+
+    tokens = torch.arange(3, 60).unsqueeze(0)
+    with torch.no_grad():
+        expected = built[0].model.eval()(tokens).logits
+        assert torch.equal(sweeps_train.load_model(folder)(tokens).logits, expected)
+        merged = sweeps_train.load_model(str(folder), merge=True)
+        torch.testing.assert_close(merged(tokens).logits, expected, rtol=1e-4, atol=1e-4)
+    assert type(merged).__name__ == "LlamaForCausalLM"
+
+
+def test_adapters_name_their_base_as_the_config_does(working_folder: Path) -> None:
+    write_prompts(working_folder)
+    run(configured(TEXT), working_folder / "checkpoints")
+    folder = working_folder / "checkpoints" / "step-00000008"
+    written = json.loads((folder / "adapter_config.json").read_text())
+    assert written["base_model_name_or_path"] == "builtin:tiny_llama"
+    assert str(Path(sweeps_train.__file__).parent) not in "".join(
+        file.read_text() for file in folder.iterdir() if file.suffix == ".json"
+    )
+    assert all("lora_" in name for name in load_file(folder / "adapter_model.safetensors"))
+    assert (folder / "tokenizer_config.json").exists()
+
+
+def test_load_model_gives_the_image_model_that_was_trained(tmp_path: Path) -> None:
+    recorder = run(configured(IMAGES, model={"dropout": 0.5}), tmp_path)
+    model = sweeps_train.load_model(tmp_path / "step-00000008")
+    from sweeps_train.config import DigitsData
+    from sweeps_train.data.images import build_image_samples
+
+    _, held_out = build_image_samples(DigitsData(kind="digits", eval_fraction=0.05))
+    batch = held_out.batch(range(len(held_out)))
+    correct = (model(batch["inputs"]).argmax(dim=1) == batch["labels"]).float().mean().item()
+    assert correct == pytest.approx(recorder.final["eval/accuracy"])
+
+
+def test_a_folder_that_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"is no checkpoint: it has no training\.json"):
+        sweeps_train.load_model(tmp_path)

@@ -1,0 +1,153 @@
+"""Models: language models with adapters in the right places, and image models of any shape."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers import ByT5Tokenizer
+
+from sweeps_train.config import CausalLM, ConvNet, Lora, VisionTransformer
+from sweeps_train.data.images import ImageShape
+from sweeps_train.models.causal_lm import build_causal_lm, build_tokenizer, max_positions, save_causal_lm
+from sweeps_train.models.image import build_image_model
+from sweeps_train.models.lora import target_modules
+
+LLAMA_ATTENTION = ["k_proj", "o_proj", "q_proj", "v_proj"]
+SMALL = {"vocab_size": 100, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+WIDE = SMALL | {"intermediate_size": 32}
+
+
+def model_of(kind: str, **options: Any) -> torch.nn.Module:
+    config = getattr(transformers, f"{kind}Config")(**options)
+    return transformers.AutoModelForCausalLM.from_config(config)
+
+
+@pytest.mark.parametrize(
+    ("model", "attention", "mlp"),
+    [
+        (("Llama", WIDE), LLAMA_ATTENTION, ["down_proj", "gate_proj", "up_proj"]),
+        (("Qwen2", WIDE | {"num_key_value_heads": 2}), LLAMA_ATTENTION, ["down_proj", "gate_proj", "up_proj"]),
+        (("Phi3", WIDE | {"pad_token_id": 0}), ["o_proj", "qkv_proj"], ["down_proj", "gate_up_proj"]),
+        (("Phi", WIDE), ["dense", "k_proj", "q_proj", "v_proj"], ["fc1", "fc2"]),
+        (
+            ("GPT2", {"vocab_size": 100, "n_embd": 16, "n_layer": 2, "n_head": 2}),
+            ["attn.c_proj", "c_attn"],
+            ["c_fc", "mlp.c_proj"],
+        ),
+        (("GPTNeoX", WIDE), ["dense", "query_key_value"], ["dense_4h_to_h", "dense_h_to_4h"]),
+        (
+            ("OPT", SMALL | {"ffn_dim": 32, "word_embed_proj_dim": 16}),
+            ["k_proj", "out_proj", "q_proj", "v_proj"],
+            ["fc1", "fc2"],
+        ),
+        (("Bloom", {"vocab_size": 100, "hidden_size": 16, "n_layer": 2, "n_head": 2}), ["dense", "query_key_value"],
+         ["dense_4h_to_h", "dense_h_to_4h"]),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)  # fmt: skip
+def test_attention_and_mlp_are_found_in_every_architecture(
+    model: tuple[str, dict[str, Any]], attention: list[str], mlp: list[str]
+) -> None:
+    built = model_of(model[0], **model[1])
+    assert target_modules(built, "attention") == attention
+    assert target_modules(built, "mlp") == mlp
+
+
+def test_what_is_not_a_part_is_left_to_peft() -> None:
+    llama = model_of("Llama", **WIDE)
+    assert target_modules(llama, "all-linear") == "all-linear"
+    assert target_modules(llama, "q_proj") == ["q_proj"]
+    assert target_modules(llama, ["q_proj", "up_proj"]) == ["q_proj", "up_proj"]
+
+
+def test_a_part_that_the_model_does_not_have_is_an_error_that_names_what_it_has() -> None:
+    with pytest.raises(ValueError, match=r"model.lora.target_modules=attention: .*use all-linear, or .*\['0', '1'\]"):
+        target_modules(torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)), "attention")
+
+
+def tiny(**options: Any) -> CausalLM:
+    return CausalLM(**{"kind": "causal_lm", "path": "builtin:tiny_llama", **options})
+
+
+def trainable(model: torch.nn.Module) -> set[str]:
+    return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+@pytest.mark.parametrize("wanted", ["attention", "mlp", "all-linear", "q_proj", ["q_proj", "v_proj"]])
+def test_only_adapters_are_trained(wanted: str | list[str]) -> None:
+    model = build_causal_lm(tiny(lora=Lora(target_modules=wanted)))
+    assert trainable(model)
+    assert all("lora_" in name for name in trainable(model))
+
+
+def test_modules_that_the_model_does_not_have_are_an_error() -> None:
+    with pytest.raises(ValueError, match=r"model.lora.target_modules=\['no_proj'\]"):
+        build_causal_lm(tiny(lora=Lora(target_modules=["no_proj"])))
+
+
+def test_without_lora_every_weight_is_trained() -> None:
+    model = build_causal_lm(tiny())
+    assert trainable(model) == {name for name, _ in model.named_parameters()}
+
+
+def test_weights_that_are_trained_are_not_kept_in_fp16() -> None:
+    assert {p.dtype for p in build_causal_lm(tiny(dtype="float16")).parameters()} == {torch.float32}
+    adapted = build_causal_lm(tiny(dtype="float16", lora=Lora()))
+    assert {(p.requires_grad, p.dtype) for p in adapted.parameters()} == {(True, torch.float32), (False, torch.float16)}
+    assert {p.dtype for p in build_causal_lm(tiny(dtype="bfloat16")).parameters()} == {torch.bfloat16}
+
+
+def test_gradient_checkpointing_gives_the_same_gradients() -> None:
+    gradients = []
+    for checkpointing in (False, True):
+        torch.manual_seed(0)
+        model = build_causal_lm(tiny(lora=Lora(), gradient_checkpointing=checkpointing)).train()
+        model(torch.arange(3, 40).unsqueeze(0)).logits.square().mean().backward()
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    assert len(gradients[0]) > 0
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_a_model_in_a_folder_is_loaded_and_named_as_the_config_does(working_folder: Path) -> None:
+    save_causal_lm(model_of("Llama", **WIDE | {"max_position_embeddings": 64}), ByT5Tokenizer(), Path("mine"))
+    config = tiny(path="./mine", lora=Lora())
+    model = build_causal_lm(config)
+    assert max_positions(model) == 64
+    assert build_tokenizer(config)("a").input_ids == [100, 1]
+    save_causal_lm(model, ByT5Tokenizer(), Path("adapted"))
+    assert json.loads(Path("adapted/adapter_config.json").read_text())["base_model_name_or_path"] == "./mine"
+
+
+@pytest.mark.parametrize("path", ["builtin:large_llama", "./no/folder", "owner/name"])
+def test_a_model_that_is_not_there_is_an_error(path: str) -> None:
+    with pytest.raises(ValueError, match=f"model.path={path}"):
+        build_causal_lm(tiny(path=path))
+
+
+@pytest.mark.parametrize("config", [
+    ConvNet(kind="conv_net", blocks=3),
+    VisionTransformer(kind="vision_transformer", patch_size=4),
+])  # fmt: skip
+def test_image_models_take_images_of_other_shapes(config: ConvNet | VisionTransformer) -> None:
+    model = build_image_model(config, ImageShape(channels=3, height=12, width=20, classes=7))
+    assert model(torch.zeros(2, 3, 12, 20)).shape == (2, 7)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (ConvNet(kind="conv_net", blocks=4), "model.blocks=4 .*use at most 3"),
+        (
+            VisionTransformer(kind="vision_transformer", patch_size=3),
+            "model.patch_size=3 does not divide images of 8x8",
+        ),
+    ],
+)
+def test_an_image_model_that_does_not_fit_is_an_error(config: ConvNet | VisionTransformer, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_image_model(config, ImageShape(channels=1, height=8, width=8, classes=10))

@@ -1,0 +1,350 @@
+"""Sweeps from end to end: real Ray, real MLflow, two gloo workers a trial, through the command line."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from mlflow import MlflowClient, artifacts
+
+from sweeps_train import load_model
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished sweep: its folder, what it printed, and its JSON document."""
+
+    folder: Path
+    status: int
+    err: str
+    document: dict[str, Any]
+
+    @property
+    def store(self) -> str:
+        return f"sqlite:///{self.folder}/mlflow.db"
+
+    @property
+    def client(self) -> MlflowClient:
+        return MlflowClient(self.store)
+
+    def trials(self) -> list[Any]:
+        """MLflow's nested runs, in order of their trial."""
+        ids = self.document["mlflow"]
+        runs = self.client.search_runs([ids["experiment_id"]], f"tags.`mlflow.parentRunId` = '{ids['run_id']}'")
+        return sorted(runs, key=lambda run: run.data.tags["sweeps.trial"])
+
+    def parent(self) -> Any:
+        return self.client.get_run(self.document["mlflow"]["run_id"])
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "sweeps", *arguments],
+        cwd=folder,
+        env={**os.environ, "SWEEPS_CACHE": str(folder / "cache")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(folder: Path, *arguments: str) -> Done:
+    process = start(folder, "run", *arguments, "--json")
+    out, err = process.communicate(timeout=280)
+    assert process.returncode in (0, 1), err
+    return Done(folder, process.returncode, err, json.loads(out))
+
+
+SHORT = ("train.max_steps=40", "train.eval_every=10", "train.log_every=5")
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    return run(tmp_path_factory.mktemp("digits"), "conf=digits", "search.num_trials=4", *SHORT, "--name=first")
+
+
+@pytest.fixture(scope="module")
+def lora(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    tokens = ("train.max_steps=16", "train.eval_every=8", "train.log_every=4", "data.max_eval_documents=8")
+    tokens += (
+        "search=optuna",
+        "search.num_trials=2",
+        "train.lr=0.005",
+        "model.lora.target_modules=choice(mlp,attention)",
+    )
+    return run(tmp_path_factory.mktemp("lora"), "conf=llm_lora", *tokens, "--name=lora")
+
+
+def test_a_sweep_ends_with_the_documents_promised_keys(digits: Done) -> None:
+    document = digits.document
+    assert digits.status == 0
+    assert set(document) == {"sweep", "status", "metric", "mode", "counts", "best", "mlflow", "trials", "time"}
+    assert (document["sweep"], document["status"], document["metric"]) == ("first", "finished", "eval/accuracy")
+    assert set(document["counts"]) == {"finished", "pruned", "failed", "running", "stopped"}
+    assert sum(document["counts"].values()) == len(document["trials"]) == 4
+    assert set(document["trials"][0]) == {"trial", "state", "value", "params", "run_id", "steps", "attempts"}
+    assert set(document["best"]) == {"trial", "value", "params", "run_id", "checkpoint"}
+    assert 0 < document["time"]["goodput"] <= 1
+    assert document["time"]["train_s"] < document["time"]["wall_s"]
+
+
+def test_the_default_configuration_is_the_first_trial_and_asha_stops_some(digits: Done) -> None:
+    first = digits.document["trials"][0]
+    assert first["params"]["train.lr"] == 0.001
+    assert first["params"]["model"] == "conv_net"
+    assert first["state"] == "finished"
+    assert digits.document["counts"]["pruned"] >= 1
+    pruned = [trial for trial in digits.document["trials"] if trial["state"] == "pruned"]
+    assert all(trial["steps"] < 40 for trial in pruned)
+
+
+def test_the_best_value_is_the_best_that_any_trial_reported(digits: Done) -> None:
+    values = []
+    for trial in digits.trials():
+        history = digits.client.get_metric_history(trial.info.run_id, "eval/accuracy")
+        values.append(max(point.value for point in history))
+    assert digits.document["best"]["value"] == max(values)
+    assert [trial["value"] for trial in digits.document["trials"]] == values
+
+
+def test_mlflow_has_a_parent_with_one_nested_run_for_each_trial(digits: Done) -> None:
+    parent = digits.parent()
+    assert parent.info.run_name == "first"
+    assert parent.info.status == "FINISHED"
+    tags = parent.data.tags
+    assert (tags["sweeps.kind"], tags["sweeps.conf"], tags["sweeps.state"]) == ("sweep", "digits", "finished")
+    assert tags["sweeps.best.trial"] == digits.document["best"]["trial"]
+    assert f"best.{next(iter(digits.document['best']['params']))}" in tags
+    assert "Best: trial" in tags["mlflow.note.content"]
+    assert len(digits.trials()) == 4
+
+
+def test_every_sampled_parameter_is_an_mlflow_parameter_under_its_path(digits: Done) -> None:
+    for run_, trial in zip(digits.trials(), digits.document["trials"], strict=True):
+        assert set(run_.data.params) == set(trial["params"])
+        assert float(run_.data.params["train.lr"]) == trial["params"]["train.lr"]
+        assert run_.data.tags["sweeps.attempt"] == "1"
+        assert "lr=" in run_.info.run_name or "model=" in run_.info.run_name
+
+
+def test_every_metric_is_recorded_at_its_step_once_and_none_of_rays_own(digits: Done) -> None:
+    finished = digits.trials()[0]
+    steps = {
+        name: [point.step for point in digits.client.get_metric_history(finished.info.run_id, name)]
+        for name in finished.data.metrics
+    }
+    assert sorted(steps["eval/accuracy"]) == sorted(steps["eval/loss"]) == [10, 20, 30, 40]
+    assert sorted(steps["train/loss"]) == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert {"train/lr", "train/samples_per_second", "train/num_workers", "system/memory_mib"} <= set(steps)
+    assert finished.data.metrics["train/num_workers"] == 2
+    assert all(name.split("/")[0] in {"train", "eval", "system"} for name in steps)
+
+
+def test_each_run_holds_its_own_whole_config(digits: Done) -> None:
+    for run_, trial in zip(digits.trials(), digits.document["trials"], strict=True):
+        text = Path(artifacts.download_artifacts(f"{run_.info.artifact_uri}/config.yaml")).read_text(encoding="utf-8")
+        config = yaml.safe_load(text)
+        assert config["train"]["lr"] == trial["params"]["train.lr"]
+        assert config["train"]["max_steps"] == 40
+
+
+def test_the_parent_holds_a_table_of_all_trials(digits: Done) -> None:
+    path = artifacts.download_artifacts(f"{digits.parent().info.artifact_uri}/trials.json")
+    table = json.loads(Path(path).read_text(encoding="utf-8"))
+    assert len(table["data"]) == 4
+    assert {"trial", "state", "eval/accuracy", "train.lr"} <= set(table["columns"])
+
+
+def test_the_best_model_loads_from_mlflow_alone(digits: Done) -> None:
+    import torch
+
+    folder = artifacts.download_artifacts(digits.document["best"]["checkpoint"], tracking_uri=digits.store)
+    logits = load_model(folder)(torch.zeros(3, 1, 8, 8))
+    assert logits.shape == (3, 10)
+
+
+def test_every_trial_keeps_its_best_and_its_last_checkpoint(digits: Done) -> None:
+    for run_ in digits.trials():
+        names = {item.path for item in digits.client.list_artifacts(run_.info.run_id, "checkpoints")}
+        assert names == {"checkpoints/best", "checkpoints/last"}
+
+
+def test_the_study_was_told_what_happened(digits: Done) -> None:
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    storage = JournalStorage(JournalFileBackend(str(digits.folder / "outputs" / "first" / "optuna.log")))
+    study = optuna.load_study(study_name="first", storage=storage)
+    expected = {"finished": "COMPLETE", "pruned": "PRUNED"}
+    for told, trial in zip(study.trials, digits.document["trials"], strict=True):
+        assert told.state.name == expected[trial["state"]]
+        assert max(told.intermediate_values) == trial["steps"]
+        if trial["state"] == "finished":
+            assert told.value == trial["value"]
+
+
+def test_progress_is_one_plain_line_an_event_and_nothing_else(digits: Done) -> None:
+    lines = digits.err.splitlines()
+    assert all(re.match(r"\d\d:\d\d:\d\d \[\d/4\] ", line) for line in lines), digits.err
+    assert sum("started" in line for line in lines) == 4
+
+
+def test_list_show_and_best_read_the_sweep_from_mlflow(digits: Done) -> None:
+    def out(*arguments: str) -> str:
+        process = start(digits.folder, *arguments)
+        printed, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (0, "")
+        return printed
+
+    assert json.loads(out("show", "first", "--json")) == digits.document
+    assert json.loads(out("best", "first", "--json")) == digits.document["best"]
+    assert json.loads(out("list", "--json"))[0]["sweep"] == "first"
+    assert "first" in out("list")
+    assert "pruned" in out("show", "first")
+    assert digits.document["best"]["run_id"] in out("best", "first")
+
+
+def test_a_name_that_is_taken_is_refused(digits: Done) -> None:
+    process = start(digits.folder, "run", "conf=digits", "--name=first", "output_dir=elsewhere")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "first" in err
+    assert not (digits.folder / "elsewhere" / "first").exists()
+
+
+def test_lora_trials_learn_and_their_adapters_load_from_mlflow_alone(lora: Done) -> None:
+    import torch
+
+    assert lora.document["counts"]["finished"] == 2
+    for run_ in lora.trials():
+        history = sorted(lora.client.get_metric_history(run_.info.run_id, "eval/loss"), key=lambda point: point.step)
+        assert history[-1].value < history[0].value < 1.9  # the base model's own is about 1.8
+        assert run_.data.metrics["eval/perplexity"] == pytest.approx(math.exp(history[-1].value))
+        assert run_.data.metrics["train/tokens_per_second"] > 0
+    folder = artifacts.download_artifacts(lora.document["best"]["checkpoint"], tracking_uri=lora.store)
+    assert (Path(folder) / "adapter_model.safetensors").stat().st_size < 1_000_000
+    for merge in (False, True):
+        logits = load_model(folder, merge=merge)(input_ids=torch.tensor([[70, 71]])).logits
+        assert logits.shape == (1, 2, 384)
+
+
+FAULTY = """
+import os
+from pathlib import Path
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, fault, width=8):
+        super().__init__()
+        self.fault, self.calls = fault, 0
+        self.layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, width), torch.nn.Linear(width, 10))
+
+    def forward(self, images):
+        self.calls += self.training
+        if self.fault == "raises" and self.calls == 12:
+            raise RuntimeError("the fault of this test")
+        if self.fault == "dies_once" and self.calls == 12 and os.environ["RANK"] == "1":
+            mark = Path("{folder}") / "died"
+            if not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), 9)
+        return self.layers(images)
+"""
+
+
+def test_a_trial_that_fails_is_retried_alone_and_the_sweep_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "faulty.py").write_text(FAULTY.replace("{folder}", str(tmp_path)), encoding="utf-8")
+    done = run(
+        tmp_path,
+        "conf=digits",
+        "space=none",
+        "search=grid",
+        "model=custom",
+        "model._target_=faulty.Net",
+        "model.arguments.fault=choice(none, raises, dies_once)",
+        "search.num_trials=3",
+        "search.max_retries=1",
+        *SHORT,
+    )
+    states = {trial["params"]["model.arguments.fault"]: trial for trial in done.document["trials"]}
+    assert {name: trial["state"] for name, trial in states.items()} == {
+        "none": "finished",
+        "raises": "failed",
+        "dies_once": "finished",
+    }
+    assert {name: trial["attempts"] for name, trial in states.items()} == {"none": 1, "raises": 2, "dies_once": 2}
+    assert "the fault of this test" in done.err
+    assert done.status == 0
+    for trial in done.trials():
+        steps = [point.step for point in done.client.get_metric_history(trial.info.run_id, "eval/loss")]
+        assert len(steps) == len(set(steps))
+    failed = next(run_ for run_ in done.trials() if run_.data.tags["sweeps.state"] == "failed")
+    assert "the fault of this test" in failed.data.tags["sweeps.error"]
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = start(
+        tmp_path, "run", "conf=digits", "train.max_steps=1000000", "search=random", "--name=endless", "--json"
+    )
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_ctrl_c_stops_cleanly_and_loses_nothing(endless: subprocess.Popen[str], tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/mlflow.db"
+    wait_until(lambda: reported(store, "endless") >= 3)
+    family = psutil.Process(endless.pid).children(recursive=True)
+    assert len(family) > 3
+    endless.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    out, err = endless.communicate(timeout=60)
+    assert time.monotonic() - began < 30  # a few seconds, and as many for a busy machine
+    assert endless.returncode == 130, err
+    assert "Traceback" not in err
+    assert not [process for process in family if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    done = Done(tmp_path, 130, err, json.loads(out))
+    assert done.document["status"] == "interrupted"
+    assert done.document["counts"]["stopped"] == 1
+    (trial,) = done.trials()
+    assert trial.info.status == "KILLED"
+    steps = [point.step for point in done.client.get_metric_history(trial.info.run_id, "eval/loss")]
+    assert sorted(steps) == [22 * count for count in range(1, len(steps) + 1)]
+    checkpoints = sorted((tmp_path / "outputs" / "endless" / "trials" / "0000").glob("step-*"))
+    assert int(checkpoints[-1].name.removeprefix("step-")) >= max(steps)
+
+
+def reported(store: str, sweep: str) -> int:
+    """Evaluations recorded so far, without loading MLflow while the sweep makes its database."""
+    from sweeps.errors import SweepsError
+    from sweeps.tracking.reader import load_sweep
+
+    try:
+        trials = load_sweep(store, sweep).trials
+    except SweepsError:
+        return 0
+    return max((trial.steps // 22 for trial in trials), default=0)
+
+
+def wait_until(condition: Any, timeout_s: float = 90) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.2)

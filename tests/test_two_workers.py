@@ -1,0 +1,127 @@
+"""Two processes that train one model together over gloo, compared with themselves and with one process."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from training_runs import IMAGES, TEXT, Recorder, configured, on_two_workers, run, slow_libraries, write_prompts
+
+# Asked once at step 2, twice at step 4 (before and after the evaluation), and then at step 6.
+STOP_AT_STEP_6 = 4
+
+# Without dropout, so that only rounding is left between one worker and two.
+SAME_ON_ANY_NUMBER = {
+    "images": configured(IMAGES, model={"dropout": 0.0}),
+    "images in micro batches": configured(IMAGES, model={"dropout": 0.0}, train={"micro_batch_size": 50}),
+    "text": configured(TEXT, model={"lora": {"r": 4, "target_modules": "all-linear"}}),
+    "text in micro batches": configured(
+        TEXT, model={"lora": {"r": 4, "target_modules": "all-linear"}}, train={"micro_batch_size": 2}
+    ),
+    "packed text, all weights, sgd": configured(
+        TEXT,
+        model={"lora": None},
+        data={"prompt_field": None, "completion_field": None, "text_field": "completion", "packing": True}
+        | {"sequence_length": 32},
+        train={"optimizer": "sgd", "lr": 1e-2, "warmup_fraction": 0.2},
+    ),
+}
+RESUMED = {"images": IMAGES, "text": TEXT}
+
+
+@dataclass
+class Results:
+    unbroken: dict[str, Recorder]
+    stopped: dict[str, Recorder]
+    resumed: dict[str, Recorder]
+    same: dict[str, Recorder]
+    loaded_for_images: set[str]
+
+
+def scenario() -> Results:
+    """Runs on each of the two workers; images first, while nothing else has been imported."""
+    results = Results({}, {}, {}, {}, set())
+    for name, base in RESUMED.items():
+        config = configured(base)
+        results.unbroken[name] = run(config, Path(f"{name}-unbroken"))
+        results.stopped[name] = run(config, Path(f"{name}-broken"), stop_when_asked=STOP_AT_STEP_6)
+        results.resumed[name] = run(config, Path(f"{name}-broken"))
+        if name == "images":
+            results.loaded_for_images = slow_libraries()
+    for name, config in SAME_ON_ANY_NUMBER.items():
+        results.same[name] = run(config)
+    return results
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("two-workers")
+    write_prompts(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two_workers(folder: Path) -> list[Results]:
+    return on_two_workers(scenario, folder)
+
+
+@pytest.mark.parametrize("task", RESUMED)
+def test_a_stop_request_ends_all_workers_at_the_next_boundary_with_a_checkpoint(
+    task: str, two_workers: list[Results], folder: Path
+) -> None:
+    first, second = two_workers
+    assert list(first.stopped[task].logs) == [2, 6]
+    assert [(step, done) for step, _, _, done in first.stopped[task].reports] == [(4, False)]
+    # It went on from step 6: nothing is repeated, since nothing was reported there.
+    assert [(step, done) for step, _, _, done in first.resumed[task].reports] == [(8, True)]
+    assert list(first.resumed[task].logs) == []
+    for recorder in (second.stopped[task], second.resumed[task]):
+        assert (recorder.asked, recorder.logs, recorder.reports) == (0, {}, [])
+
+
+@pytest.mark.parametrize("task", RESUMED)
+def test_a_resumed_training_equals_an_unbroken_one_to_the_last_bit(
+    task: str, two_workers: list[Results], folder: Path
+) -> None:
+    unbroken, resumed = two_workers[0].unbroken[task].final, two_workers[0].resumed[task].final
+    assert learned(resumed) == learned(unbroken)
+    weights = "model.safetensors" if task == "images" else "adapter_model.safetensors"
+    last = Path("step-00000008", weights)
+    assert (folder / f"{task}-broken" / last).read_bytes() == (folder / f"{task}-unbroken" / last).read_bytes()
+
+
+@pytest.mark.parametrize("name", SAME_ON_ANY_NUMBER)
+def test_two_workers_train_and_evaluate_as_one_worker_does(
+    name: str, two_workers: list[Results], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    one, two = run(SAME_ON_ANY_NUMBER[name]), two_workers[0].same[name]
+    assert [step for step, *_ in two.reports] == [4, 8]
+    for (_, expected, *_), (_, actual, *_) in zip(one.reports, two.reports, strict=True):
+        workers = {"train/num_workers": 2.0}
+        assert learned(actual) == pytest.approx(learned(expected) | workers, rel=1e-4)
+    assert one.final["eval/loss"] != one.reports[0][1]["eval/loss"]
+
+
+def test_one_worker_goes_on_from_a_checkpoint_of_two(two_workers: list[Results], folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "images-unbroken", tmp_path / "checkpoints")
+    recorder = run(configured(IMAGES, train={"max_steps": 12}), tmp_path / "checkpoints")
+    assert [(step, done) for step, _, _, done in recorder.reports] == [(8, False), (12, True)]
+    assert recorder.final["train/num_workers"] == 1
+    assert recorder.final["train/epoch"] == pytest.approx(12 * 400 / 1707)
+
+
+def test_image_classification_loads_no_language_libraries(two_workers: list[Results]) -> None:
+    assert two_workers[0].loaded_for_images == set()
+
+
+def learned(metrics: dict[str, float]) -> dict[str, Any]:
+    """All but what the machine was like: speed, memory."""
+    return {
+        name: value
+        for name, value in metrics.items()
+        if name.startswith(("train/", "eval/")) and not name.endswith("_per_second")
+    }

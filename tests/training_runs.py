@@ -1,0 +1,128 @@
+"""Small trainings for tests, in this process or in two that talk over gloo."""
+
+from __future__ import annotations
+
+import copy
+import json
+import multiprocessing
+import pickle
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
+
+PROMPTS = "prompts.jsonl"
+
+IMAGES: dict[str, Any] = {
+    "task": {"kind": "image_classification"},
+    "model": {"kind": "conv_net", "channels": 4, "dropout": 0.2},
+    "data": {"kind": "digits", "eval_fraction": 0.05},
+    "train": {"max_steps": 8, "global_batch_size": 400, "lr": 1e-2, "eval_every": 4, "log_every": 2},
+    "strategy": {"kind": "ddp"},
+    "checkpoint": {},
+}
+"""Four batches are more than an epoch, and the 90 held-out images do not divide into whole batches."""
+
+TEXT: dict[str, Any] = {
+    "task": {"kind": "causal_lm"},
+    "model": {
+        "kind": "causal_lm",
+        "path": "builtin:tiny_llama",
+        "lora": {"r": 4, "dropout": 0.2, "target_modules": "attention"},
+    },
+    "data": {
+        "kind": "text",
+        "path": PROMPTS,
+        "prompt_field": "prompt",
+        "completion_field": "completion",
+        "packing": False,
+        "sequence_length": 64,
+        "eval_fraction": 0.2,
+    },
+    "train": {"max_steps": 8, "global_batch_size": 8, "lr": 1e-2, "eval_every": 4, "log_every": 2},
+    "strategy": {"kind": "ddp"},
+    "checkpoint": {},
+}
+"""25 documents of very different lengths, of which 5 are held out; needs ``write_prompts``."""
+
+
+def configured(base: dict[str, Any], **changes: Any) -> TrainingConfig:
+    """A config with some sections changed: ``configured(TEXT, train={"lr": 1e-3})``."""
+    config = copy.deepcopy(base)
+    for section, values in changes.items():
+        config[section] = {**config[section], **values}
+    return TRAINING_CONFIG.validate_python(config)
+
+
+def write_prompts(folder: Path) -> Path:
+    file = folder / PROMPTS
+    rows = [{"prompt": f"Count to {n}: ", "completion": " ".join(map(str, range(n)))} for n in range(1, 26)]
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return file
+
+
+@dataclass
+class Recorder:
+    """A reporter that remembers, and asks to stop when it has been asked often enough."""
+
+    stop_when_asked: int | None = None
+    logs: dict[int, dict[str, float]] = field(default_factory=dict)
+    reports: list[tuple[int, dict[str, float], str | None, bool]] = field(default_factory=list)
+    asked: int = 0
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        assert step not in self.logs
+        self.logs[step] = metrics
+
+    def report(self, step: int, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
+        self.reports.append((step, metrics, checkpoint, done))
+
+    def should_stop(self) -> bool:
+        self.asked += 1
+        return self.stop_when_asked is not None and self.asked >= self.stop_when_asked
+
+    @property
+    def final(self) -> dict[str, float]:
+        assert [done for *_, done in self.reports] == [False] * (len(self.reports) - 1) + [True]
+        return self.reports[-1][1]
+
+
+def run(config: TrainingConfig, folder: Path | None = None, **options: Any) -> Recorder:
+    """Trains on the workers of this process's group; only rank 0's recorder has anything in it."""
+    from sweeps_train.loop import train
+
+    recorder = Recorder(stop_when_asked=options.pop("stop_when_asked", None))
+    train(config, reporter=recorder, checkpoint_folder=str(folder) if folder else None, **options)
+    return recorder
+
+
+def on_two_workers(scenario: Callable[[], Any], folder: Path) -> list[Any]:
+    """What a scenario (a function of a module) returns on rank 0 and on rank 1, both working in ``folder``."""
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_worker, args=(scenario, folder, rank)) for rank in (0, 1)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    return [pickle.loads((folder / f"result-{rank}").read_bytes()) for rank in (0, 1)]
+
+
+def _worker(scenario: Callable[[], Any], folder: Path, rank: int) -> None:
+    import os
+
+    import torch.distributed as dist
+
+    os.chdir(folder)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    try:
+        Path(f"result-{rank}").write_bytes(pickle.dumps(scenario()))
+    finally:
+        dist.destroy_process_group()
+
+
+def slow_libraries() -> set[str]:
+    return {"transformers", "peft", "datasets", "ray"} & set(sys.modules)
