@@ -140,7 +140,7 @@ def _worker_environment() -> dict[str, str]:
     }
 
 
-def _to_log(data: Any, ignore_prefix: bool) -> None:  # noqa: ARG001, FBT001 - the signature of what it replaces
+def _to_log(data: Any, ignore_prefix: bool) -> None:  # noqa: ARG001 - the signature of what it replaces
     for line in data["lines"]:
         logging.getLogger("ray").debug(line)
 

@@ -138,7 +138,9 @@ def test_every_sampled_parameter_is_an_mlflow_parameter_under_its_path(digits: D
     for run_, trial in zip(digits.trials(), digits.document["trials"], strict=True):
         assert set(run_.data.params) == set(trial["params"])
         assert float(run_.data.params["train.lr"]) == trial["params"]["train.lr"]
-        assert run_.data.tags["sweeps.attempt"] == "1"
+        tags = run_.data.tags
+        assert (tags["sweeps.sweep"], tags["sweeps.conf"], tags["sweeps.attempt"]) == ("first", "digits", "1")
+        assert tags["sweeps.state"] == trial["state"]
         assert "lr=" in run_.info.run_name or "model=" in run_.info.run_name
 
 

@@ -84,6 +84,7 @@ class Recorder:
         self._trials: dict[str, _Trial] = {}
         self._best_tags: set[str] = set()
         self._description = ""
+        self._commit: dict[str, str] = {}
         self._client: MlflowClient
         self._link: Link
         self._copier_link: Link
@@ -111,6 +112,7 @@ class Recorder:
         self._copier_link = Link(self._uri, "copying checkpoints to MLflow", self._probe)
         self._link.give_up_at(time.monotonic() + OPEN_WITHIN_S)
         self._description = description
+        self._commit = {"mlflow.source.git.commit": commit} if (commit := git_commit()) else {}
         self._outbox = Outbox(self._client, self._link, self._beat, HEARTBEAT_S)
         self._copier = CheckpointCopier(self._client, self._copier_link, self._outbox.wait_for_run, self._copied)
         try:
@@ -201,6 +203,8 @@ class Recorder:
                     "mlflow.user": user(),
                     constants.TAG_KIND: "trial",
                     constants.TAG_SWEEP: self._sweep,
+                    constants.TAG_CONF: self._conf,
+                    **self._commit,
                     **{key: text for key, text in tags.items() if text is not None},
                 },
                 started_ms=_now_ms(),
@@ -309,8 +313,7 @@ class Recorder:
             constants.TAG_COMMAND: command,
             constants.TAG_HEARTBEAT: _now(),
         }
-        if commit := git_commit():
-            tags["mlflow.source.git.commit"] = commit
+        tags |= self._commit
         create = partial(self._client.create_run, experiment_id, _now_ms(), tags, run_name=self._sweep)
         run_id = self._link.create_once(
             find=lambda: next((run.run_id for run in self._parents()), None),
