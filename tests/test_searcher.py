@@ -96,7 +96,8 @@ def test_the_study_is_told_how_a_trial_really_ended(
 def test_points_come_first_and_what_they_leave_out_is_sampled() -> None:
     search = searcher(points=[{"lr": 0.01, "kind": "a"}, {"layers": 2}])
     first, second = search.suggest("0"), search.suggest("1")
-    assert first is not None and second is not None
+    assert first is not None
+    assert second is not None
     assert (first["lr"], first["kind"]) == (0.01, "a")
     assert second["layers"] == 2
 
