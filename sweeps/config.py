@@ -173,8 +173,9 @@ class Scaling:
     """One GPU for each worker; auto: if the cluster has any."""
     resources_per_worker: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
     """What Ray reserves for a worker besides its GPU; default: one CPU."""
-    isolation: Literal["process"] = "process"
-    """``process``: every trial has fresh worker processes."""
+    isolation: Literal["warm", "process"] = "warm"
+    """``warm``: worker processes outlive a trial, and the next one starts in them within milliseconds;
+    ``process``: every trial has fresh ones."""
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -1,8 +1,8 @@
-"""The one channel between the workers of all trials, the trials' Tune actors, and the sweep's driver.
+"""The one channel between the workers of all slots, the trials' Tune actors, and the sweep's driver.
 
-Workers post what they measure and never wait for an answer; a trial's actor waits here for its next report; the
-driver drains everything into tracking and the live table; a wish to stop travels the other way. An asynchronous
-Ray actor: waiting costs nothing, and nobody polls.
+A trial's actor gives its slot an assignment and waits for the next report; workers wait for assignments, post what
+they measure and never wait for an answer; the driver drains everything into tracking and the live table; a wish to
+stop travels the other way. An asynchronous Ray actor: waiting costs nothing, and nobody polls.
 """
 
 from __future__ import annotations
@@ -38,12 +38,14 @@ class Report(Log):
 
 @dataclass(frozen=True)
 class Ended:
-    """A trial's workers are gone."""
+    """A trial's workers are done with it, or gone."""
 
     trial: str
     attempt: int
     error: str | None = None
     """Why, if they failed."""
+    memory_mib: float = 0.0
+    """Resident memory of the main worker, as it was left."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,22 @@ Event = Log | Report | Ended | Started
 
 @dataclass
 class _Box:
-    """What is known of one trial."""
+    """What is known of one trial's current attempt."""
 
     attempt: int = 0
     reports: asyncio.Queue[Report | Ended] = field(default_factory=asyncio.Queue)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    end: Ended | None = None
+
+
+@dataclass
+class _SlotBox:
+    """What is known of one slot."""
+
+    assignments: list[Any] = field(default_factory=list)
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    closed: bool = False
     handles: dict[str, Any] = field(default_factory=dict)
 
 
@@ -73,6 +86,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._boxes: dict[str, _Box] = defaultdict(_Box)
+        self._slots: dict[str, _SlotBox] = defaultdict(_SlotBox)
         self._events: list[Event] = []
         self._arrived = asyncio.Event()
         self._stopping = False
@@ -93,23 +107,60 @@ class Mailbox:
         return await self._boxes[trial].reports.get()
 
     async def ended(self, event: Ended) -> None:
-        """The trial's worker group is gone, whatever the reason."""
+        """The trial's workers are done with it, or gone; the first who says so is right."""
         box = self._boxes[event.trial]
-        if event.attempt == box.attempt:
+        if event.attempt == box.attempt and box.end is None:
+            box.end = event
             box.reports.put_nowait(event)
             box.stop.set()
+            box.ended.set()
             self._publish(event)
 
-    async def handles(self, trial: str) -> dict[str, Any]:
-        """The controller, placement group and workers of the trial, as far as they have started."""
-        return self._boxes[trial].handles
-
-    # --- a trial's workers and their controller ----------------------------------------------------------
-
-    async def controller_started(self, trial: str, attempt: int, handles: dict[str, Any]) -> None:
+    async def wait_ended(self, trial: str, attempt: int) -> Ended | None:
+        """Waits until the workers are done with an attempt; None if it was given up for a later one."""
         box = self._boxes[trial]
-        if attempt == box.attempt:
-            box.handles |= handles
+        if attempt != box.attempt:
+            return None
+        await box.ended.wait()
+        return box.end
+
+    async def assign(self, slot: str, assignment: Any) -> None:
+        """Give a slot its next trial."""
+        box = self._slots[slot]
+        async with box.changed:
+            box.assignments.append(assignment)
+            box.changed.notify_all()
+
+    async def close_slot(self, slot: str) -> None:
+        """No more trials for a slot: its workers return."""
+        box = self._slots[slot]
+        async with box.changed:
+            box.closed = True
+            box.changed.notify_all()
+
+    async def handles(self, slot: str) -> dict[str, Any]:
+        """The controller, placement group and workers of a slot, as far as they have started."""
+        return self._slots[slot].handles
+
+    # --- a slot's workers and their controller -----------------------------------------------------------
+
+    async def slot_started(self, slot: str, handles: dict[str, Any]) -> None:
+        self._slots[slot].handles |= handles
+
+    async def next_assignment(self, slot: str, index: int) -> Any:
+        """Waits for a slot's assignment of this number, from 0; None when there will be none.
+
+        Every worker of the slot asks for itself, so that an idle slot holds no collective open.
+        """
+        box = self._slots[slot]
+        async with box.changed:
+            await box.changed.wait_for(lambda: box.closed or index < len(box.assignments))
+        if index >= len(box.assignments):
+            return None
+        assignment = box.assignments[index]
+        if index:
+            box.assignments[index - 1] = None  # nobody will ask for it again
+        return assignment
 
     async def post(self, event: Log | Report | Started) -> None:
         """What rank 0 has to say; events of an attempt that was given up are dropped."""

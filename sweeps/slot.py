@@ -1,5 +1,6 @@
-"""A slot: a running worker group (one ``TorchTrainer``) that trains a trial.
+"""A slot: a running worker group (one ``TorchTrainer``) that trials are given to, one after another.
 
+A warm slot outlives its trials: processes, process group, imported libraries, tokenized data and base model stay.
 Ray Train leaves the workers of a trial that was stopped early to a cleaner that may never succeed (ray#58515,
 #61756, #65443): here the slot frees its own, at once, and the cleaner is not started.
 """
@@ -7,14 +8,18 @@ Ray Train leaves the workers of a trial that was stopped early to a cleaner that
 from __future__ import annotations
 
 import contextlib
+import gc
+import itertools
 import threading
 import time
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
 import ray
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
+from ray.train.v2._internal.callbacks import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.execution.callback import ControllerCallback, WorkerGroupCallback
 from ray.util import remove_placement_group
@@ -22,6 +27,10 @@ from ray.util import remove_placement_group
 from sweeps.mailbox import Ended, Log, Report, Started
 from sweeps_train.config import TrainingConfig
 
+MEMORY_FACTOR, MEMORY_SLACK_MIB = 1.5, 512.0
+"""A slot whose main worker has grown beyond this since its first trial is rebuilt."""
+RELEASE_TIMEOUT_S = 20.0
+"""Seconds that workers have to notice that their trial is over; then they are killed, and the slot rebuilt."""
 ABORT_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 30.0
 
@@ -53,13 +62,12 @@ class Workers:
 class Slot:
     """One worker group, from the moment it is asked for to the moment its resources are free again."""
 
-    def __init__(self, workers: Workers, assignment: Assignment):
-        self._assignment = assignment
-        self._mailbox = assignment.mailbox
-        name = f"{assignment.trial}-{assignment.attempt}"
+    def __init__(self, name: str, workers: Workers, mailbox: Any):
+        self.workers = workers
+        self._name, self._mailbox = name, mailbox
         self._trainer = _Trainer(
-            train_assignment,
-            train_loop_config={"assignment": assignment},
+            serve,
+            train_loop_config={"slot": name, "mailbox": mailbox},
             scaling_config=ScalingConfig(
                 num_workers=workers.num_workers,
                 use_gpu=workers.use_gpu,
@@ -68,34 +76,48 @@ class Slot:
             run_config=RunConfig(
                 name=name,
                 storage_path=workers.storage_path,
-                failure_config=FailureConfig(max_failures=0),  # a retry is a new slot, counted by trial
-                callbacks=[_Watch(assignment.trial, assignment.attempt, self._mailbox)],  # type: ignore[list-item]
+                failure_config=FailureConfig(max_failures=0),  # a retry is counted by trial, and gets a new slot
+                callbacks=[_Watch(name, mailbox)],  # type: ignore[list-item]
             ),
         )
         self._thread = threading.Thread(target=self._fit, name=f"slot-{name}", daemon=True)
+        self._trial: tuple[str, int] | None = None
+        self._first_memory_mib: float | None = None
         self._stopped = False
-
-    def start(self) -> None:
-        """Ask for the workers; returns at once."""
         self._thread.start()
 
-    def _fit(self) -> None:
-        error = None
-        try:
-            self._trainer.fit()
-        except Exception as exception:  # noqa: BLE001 - whatever it is, the trial must hear of it
-            error = None if self._stopped else _reason(exception)
-        with contextlib.suppress(ray.exceptions.RayError):
-            ray.get(self._mailbox.ended.remote(Ended(self._assignment.trial, self._assignment.attempt, error)))
+    def assign(self, assignment: Assignment) -> None:
+        """Give the workers a trial; they take it as soon as they have started."""
+        self._trial = assignment.trial, assignment.attempt
+        ray.get(self._mailbox.assign.remote(self._name, assignment))
+        if not self._thread.is_alive():  # it died while it was idle
+            self._say_ended("the slot's workers died before the trial began")
 
-    def stop(self) -> None:
+    def release(self) -> bool:
+        """Wait until the workers are done with their trial, which is told to stop; whether they can take another."""
+        if self._trial is None or not self._thread.is_alive():
+            return False
+        trial, attempt = self._trial
+        self._mailbox.stop.remote(trial)
+        try:
+            ended: Ended | None = ray.get(self._mailbox.wait_ended.remote(trial, attempt), timeout=RELEASE_TIMEOUT_S)
+        except ray.exceptions.GetTimeoutError:
+            return False  # a hung collective, or a step that takes longer than that
+        if ended is None or ended.error is not None:
+            return False
+        if self._first_memory_mib is None:
+            self._first_memory_mib = ended.memory_mib
+        return ended.memory_mib <= self._first_memory_mib * MEMORY_FACTOR + MEMORY_SLACK_MIB
+
+    def close(self) -> None:
         """Free the workers now. Idempotent."""
         self._stopped = True
         if not self._thread.is_alive():
             return
+        ray.get(self._mailbox.close_slot.remote(self._name))
         handles = self._wait_for_handles()
         controller = handles.get("controller")
-        if controller is not None:
+        if controller is not None and self._thread.is_alive():
             with contextlib.suppress(ray.exceptions.RayError):  # the controller exits while it answers
                 ray.get(controller.abort.remote(), timeout=ABORT_TIMEOUT_S)
             self._thread.join(ABORT_TIMEOUT_S)
@@ -103,12 +125,25 @@ class Slot:
             self._kill(handles)
             self._thread.join(ABORT_TIMEOUT_S)
 
+    def _fit(self) -> None:
+        error: str | None = None
+        try:
+            self._trainer.fit()
+        except Exception as exception:  # noqa: BLE001 - whatever it is, the trial must hear of it
+            error = None if self._stopped else _reason(exception)
+        self._say_ended(error)
+
+    def _say_ended(self, error: str | None) -> None:
+        if self._trial is not None:
+            with contextlib.suppress(ray.exceptions.RayError):
+                ray.get(self._mailbox.ended.remote(Ended(*self._trial, error)))
+
     def _wait_for_handles(self) -> dict[str, Any]:
         """A group that is still being started cannot be freed: its placement group is not known yet."""
         deadline = time.monotonic() + START_TIMEOUT_S
         handles: dict[str, Any] = {}
         while time.monotonic() < deadline and self._thread.is_alive():
-            handles = ray.get(self._mailbox.handles.remote(self._assignment.trial))
+            handles = ray.get(self._mailbox.handles.remote(self._name))
             if "workers" in handles:
                 break
             time.sleep(0.05)
@@ -125,14 +160,16 @@ class Slot:
 class _Trainer(TorchTrainer):
     def _create_default_callbacks(self) -> list[Any]:
         callbacks = super()._create_default_callbacks()  # type: ignore[misc]  # typed by Ray as another class
-        return [each for each in callbacks if not isinstance(each, PlacementGroupCleanerCallback)]
+        # Nor Ray Data's manager, a process for each worker group, where nobody uses Ray Data.
+        unused = (PlacementGroupCleanerCallback, DatasetsCallback)
+        return [each for each in callbacks if not isinstance(each, unused)]
 
 
 class _Watch(ControllerCallback, WorkerGroupCallback):
     """Runs in Train's controller: tells the mailbox what has been started, so that the slot can free it."""
 
-    def __init__(self, trial: str, attempt: int, mailbox: Any):
-        self._trial, self._attempt, self._mailbox = trial, attempt, mailbox
+    def __init__(self, slot: str, mailbox: Any):
+        self._slot, self._mailbox = slot, mailbox
 
     def after_controller_start(self, train_run_context: Any) -> None:
         self._tell({"controller": ray.get_runtime_context().current_actor})
@@ -146,7 +183,7 @@ class _Watch(ControllerCallback, WorkerGroupCallback):
         )
 
     def _tell(self, handles: dict[str, Any]) -> None:
-        ray.get(self._mailbox.controller_started.remote(self._trial, self._attempt, handles))
+        ray.get(self._mailbox.slot_started.remote(self._slot, handles))
 
 
 def _reason(exception: BaseException) -> str:
@@ -162,14 +199,31 @@ def _reason(exception: BaseException) -> str:
     return last if last.startswith(name) or ": " in last else f"{name}: {last}"
 
 
-def train_assignment(config: dict[str, Any]) -> None:
-    """Runs on every worker: the training loop, with the mailbox as its reporter."""
+def serve(config: dict[str, Any]) -> None:
+    """Runs on every worker of a slot: one trial after another, until there are no more.
+
+    An error ends the worker, and with it the whole group: the other workers may be waiting for it in a collective.
+    """
     import ray.train
 
+    slot, mailbox = config["slot"], config["mailbox"]
+    is_main = ray.train.get_context().get_world_rank() == 0
+    for index in itertools.count():
+        assignment: Assignment | None = ray.get(mailbox.next_assignment.remote(slot, index))
+        if assignment is None:
+            return
+        _train(assignment, is_main=is_main)
+        gc.collect()  # models and optimizers have reference cycles; what is left counts as a leak
+        if is_main:
+            memory_mib = psutil.Process().memory_info().rss / 2**20
+            ray.get(mailbox.ended.remote(Ended(assignment.trial, assignment.attempt, memory_mib=memory_mib)))
+
+
+def _train(assignment: Assignment, *, is_main: bool) -> None:
+    """One trial, with the mailbox as its reporter."""
     from sweeps_train.loop import train
 
-    assignment: Assignment = config["assignment"]
-    reporter = MailboxReporter(assignment) if ray.train.get_context().get_world_rank() == 0 else None
+    reporter = MailboxReporter(assignment) if is_main else None
     train(
         assignment.training,
         reporter=reporter,

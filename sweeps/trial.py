@@ -46,36 +46,38 @@ class Trial(tune.Trainable):
     def setup(self, config: dict[str, Any], context: TrialContext) -> None:  # type: ignore[override]  # Tune's way
         self._context = context
         self._slot: Slot | None = None
-        self._last: dict[str, Any] = {}
-        self._start(config)
+        self._begin(config)
 
-    def _start(self, config: dict[str, Any]) -> None:
+    def _begin(self, config: dict[str, Any]) -> None:
+        """Give the trial to the slot at hand, if it is warm and fits, or to a new one."""
         context = self._context
-        trial = config[TRIAL]
-        attempt = ray.get(context.mailbox.begin.remote(trial))
+        self._trial: str = config[TRIAL]
         sweep = context.composition.trial(config[PARAMETERS])
-        self._metric = sweep.search.metric
-        self._eval_every = sweep.train.eval_every
-        self._trial = trial
-        self._last = {}
-        self._slot = Slot(
-            Workers(
-                num_workers=sweep.scaling.num_workers,
-                use_gpu=context.use_gpu,
-                resources_per_worker=worker_resources(sweep.scaling.resources_per_worker),
-                storage_path=str(Path(context.folder) / "ray_train"),
-            ),
+        self._metric, self._eval_every = sweep.search.metric, sweep.train.eval_every
+        self._last: dict[str, Any] = {}
+        workers = Workers(
+            num_workers=sweep.scaling.num_workers,
+            use_gpu=context.use_gpu,
+            resources_per_worker=worker_resources(sweep.scaling.resources_per_worker),
+            storage_path=str(Path(context.folder) / "ray_train"),
+        )
+        warm = sweep.scaling.isolation == "warm"
+        if self._slot is not None and not (warm and self._slot.workers == workers and self._slot.release()):
+            self.cleanup()
+        attempt = ray.get(context.mailbox.begin.remote(self._trial))
+        if self._slot is None:
+            self._slot = Slot(f"slot-{self._trial}-{attempt}", workers, context.mailbox)
+        self._slot.assign(
             Assignment(
-                trial=trial,
+                trial=self._trial,
                 attempt=attempt,
                 training=sweep.training(),
                 metric=sweep.search.metric,
                 mode=sweep.search.mode,
-                checkpoint_folder=context.checkpoint_folder(trial),
+                checkpoint_folder=context.checkpoint_folder(self._trial),
                 mailbox=context.mailbox,
-            ),
+            )
         )
-        self._slot.start()
 
     def step(self) -> dict[str, Any]:
         event: Report | Ended = ray.get(self._context.mailbox.next_report.remote(self._trial))
@@ -106,13 +108,13 @@ class Trial(tune.Trainable):
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take the next trial in the same actor."""
-        self.cleanup()
-        self._start(new_config)
+        self._begin(new_config)
         return True
 
     def cleanup(self) -> None:
+        """Give the workers back."""
         if self._slot is not None:
-            self._slot.stop()
+            self._slot.close()
             self._slot = None
 
 

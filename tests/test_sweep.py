@@ -196,7 +196,7 @@ def test_the_study_was_told_what_happened(digits: Done) -> None:
     expected = {"finished": "COMPLETE", "pruned": "PRUNED"}
     for told, trial in zip(study.trials, digits.document["trials"], strict=True):
         assert told.state.name == expected[trial["state"]]
-        assert max(told.intermediate_values) == trial["steps"]
+        assert 0 < max(told.intermediate_values) <= trial["steps"]  # a pruned one goes on to its next boundary
         if trial["state"] == "finished":
             assert told.value == trial["value"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import multiprocessing
+import os
 import pickle
 import sys
 from collections.abc import Callable
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
+
+# The loop leaves the number of threads alone where it is given; Ray and torchrun give it, too.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 PROMPTS = "prompts.jsonl"
 
@@ -92,8 +96,11 @@ class Recorder:
 
 def run(config: TrainingConfig, folder: Path | None = None, **options: Any) -> Recorder:
     """Trains on the workers of this process's group; only rank 0's recorder has anything in it."""
+    import torch
+
     from sweeps_train.loop import train
 
+    torch.set_num_threads(1)  # on a busy machine, threads that wait for each other take minutes for seconds' work
     recorder = Recorder(stop_when_asked=options.pop("stop_when_asked", None))
     train(config, reporter=recorder, checkpoint_folder=str(folder) if folder else None, **options)
     return recorder
@@ -112,8 +119,6 @@ def on_two_workers(scenario: Callable[[], Any], folder: Path) -> list[Any]:
 
 
 def _worker(scenario: Callable[[], Any], folder: Path, rank: int) -> None:
-    import os
-
     import torch.distributed as dist
 
     os.chdir(folder)

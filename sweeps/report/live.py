@@ -84,7 +84,7 @@ def progress_table(monitor: Monitor, news: list[str]) -> Group:
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name, justify in (("trial", "left"), ("state", "left"), ("step", "right"), (monitor.metric, "right")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     table.add_column("speed", justify="right")
     table.add_column("parameters", overflow="ellipsis", no_wrap=True)
     for status in _rows(monitor):
