@@ -176,6 +176,9 @@ class Scaling:
     isolation: Literal["warm", "process"] = "warm"
     """``warm``: worker processes outlive a trial, and the next one starts in them within milliseconds;
     ``process``: every trial has fresh ones."""
+    hang_timeout_s: PositiveFloat = 1800.0
+    """Seconds without a word from a trial's workers, once they train, after which they are taken to hang: the trial
+    fails, and is retried in new ones."""
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -8,6 +8,7 @@ stop travels the other way. An asynchronous Ray actor: waiting costs nothing, an
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,6 +70,8 @@ class _Box:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     end: Ended | None = None
+    heard: float | None = None
+    """When the workers last posted something, on the monotonic clock; None while they have not started."""
 
 
 @dataclass
@@ -102,9 +105,18 @@ class Mailbox:
             self._boxes[trial].stop.set()
         return box.attempt + 1
 
-    async def next_report(self, trial: str) -> Report | Ended:
-        """Waits for the trial's next report, or for its end."""
-        return await self._boxes[trial].reports.get()
+    async def next_report(self, trial: str, silence_s: float) -> Report | Ended:
+        """Waits for the trial's next report, or for its end: workers that train and say nothing at all for
+        ``silence_s`` count as ended by a hang."""
+        box = self._boxes[trial]
+        while True:
+            silent = 0.0 if box.heard is None else time.monotonic() - box.heard
+            if silent >= silence_s:
+                return Ended(trial, box.attempt, f"no report for {silent:.0f} s: its workers hang")
+            try:
+                return await asyncio.wait_for(box.reports.get(), silence_s - silent)
+            except TimeoutError:
+                continue  # something else may have been posted meanwhile
 
     async def ended(self, event: Ended) -> None:
         """The trial's workers are done with it, or gone; the first who says so is right."""
@@ -167,6 +179,7 @@ class Mailbox:
         box = self._boxes[event.trial]
         if event.attempt != box.attempt:
             return
+        box.heard = time.monotonic()
         if isinstance(event, Report):
             box.reports.put_nowait(event)
         self._publish(event)

@@ -54,6 +54,7 @@ class Trial(tune.Trainable):
         self._trial: str = config[TRIAL]
         sweep = context.composition.trial(config[PARAMETERS])
         self._metric, self._eval_every = sweep.search.metric, sweep.train.eval_every
+        self._hang_timeout_s = sweep.scaling.hang_timeout_s
         self._last: dict[str, Any] = {}
         workers = Workers(
             num_workers=sweep.scaling.num_workers,
@@ -80,7 +81,7 @@ class Trial(tune.Trainable):
         )
 
     def step(self) -> dict[str, Any]:
-        event: Report | Ended = ray.get(self._context.mailbox.next_report.remote(self._trial))
+        event: Report | Ended = ray.get(self._context.mailbox.next_report.remote(self._trial, self._hang_timeout_s))
         if isinstance(event, Ended):
             if event.error is not None:
                 raise TrialFailed(event.error)

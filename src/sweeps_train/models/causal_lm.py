@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from sweeps_train.config import CausalLM
+from sweeps_train.config import CausalLM, Lora
 from sweeps_train.models.lora import add_lora
+from sweeps_train.shared import keep
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -30,15 +32,43 @@ def build_causal_lm(config: CausalLM, weights: Path | None = None) -> nn.Module:
     Raises:
         ValueError: The model cannot be loaded, or cannot have such adapters.
     """
+    if config.lora is None:
+        model = _load(config, weights)
+    else:
+        # The frozen base is the same for all trials that adapt it: what the last one put on it is taken off.
+        base = keep("base model", replace(config, lora=None), lambda: _Base(_load(config, None)))
+        model = base.adapt(config.lora, weights)
+    trained: nn.Module = model
+    for parameter in trained.parameters():
+        if parameter.requires_grad and parameter.dtype == torch.float16:
+            # A step is mostly smaller than fp16's rounding, and torch's gradient scaler refuses such parameters.
+            parameter.data = parameter.data.float()
+    return trained
+
+
+class _Base:
+    """A frozen base model, and the adapters that are on it."""
+
+    def __init__(self, model: Any):
+        self._model = model
+        self._adapted: Any = None
+
+    def adapt(self, lora: Lora, weights: Path | None) -> Any:
+        if self._adapted is not None:
+            self._model = self._adapted.unload()
+        self._adapted = add_lora(self._model, lora, weights)
+        return self._adapted
+
+
+def _load(config: CausalLM, weights: Path | None) -> Any:
+    """The model without adapters, its own weights or a checkpoint's."""
     from transformers import AutoModelForCausalLM
 
-    # With adapters, a checkpoint has those alone.
-    whole = weights if config.lora is None else None
     with _no_progress_bar():
         try:
             model: Any = AutoModelForCausalLM.from_pretrained(
-                whole or _location(config.path),
-                revision=None if whole else config.revision,
+                weights or _location(config.path),
+                revision=None if weights else config.revision,
                 dtype=config.dtype,
                 attn_implementation=config.attention,
                 trust_remote_code=config.trust_remote_code,
@@ -52,14 +82,7 @@ def build_causal_lm(config: CausalLM, weights: Path | None = None) -> nn.Module:
         name = "activation_checkpointing_enable"
         enable = getattr(model, name, None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})  # the reentrant kind has no gradients behind frozen embeddings
-    if config.lora is not None:
-        model = add_lora(model, config.lora, weights)
-    trained: nn.Module = model
-    for parameter in trained.parameters():
-        if parameter.requires_grad and parameter.dtype == torch.float16:
-            # A step is mostly smaller than fp16's rounding, and torch's gradient scaler refuses such parameters.
-            parameter.data = parameter.data.float()
-    return trained
+    return model
 
 
 def build_tokenizer(config: CausalLM) -> PreTrainedTokenizerBase:

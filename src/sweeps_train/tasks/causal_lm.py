@@ -14,6 +14,7 @@ from sweeps_train.config import CausalLM, TextData, TrainingConfig
 from sweeps_train.data.samples import Batch
 from sweeps_train.data.text import IGNORED, build_text_samples
 from sweeps_train.models.causal_lm import build_causal_lm, build_tokenizer, max_positions, save_causal_lm
+from sweeps_train.shared import keep
 
 _LARGEST_EXPONENT = math.log(torch.finfo(torch.float64).max)
 
@@ -27,10 +28,14 @@ class CausalLMTraining:
     def __init__(self, config: TrainingConfig, weights: Path | None):
         assert isinstance(config.model, CausalLM) and isinstance(config.data, TextData)
         self.model = build_causal_lm(config.model, weights)
-        self._tokenizer = build_tokenizer(config.model)
-        self.train_samples, self.eval_samples = build_text_samples(
-            config.data, self._tokenizer, max_positions(self.model)
+        model, data = config.model, config.data
+        of_tokenizer = (model.tokenizer or model.path, model.revision, model.trust_remote_code)
+        tokenizer = keep("tokenizer", of_tokenizer, lambda: build_tokenizer(model))
+        positions = max_positions(self.model)
+        self.train_samples, self.eval_samples = keep(
+            "text", (data, of_tokenizer, positions), lambda: build_text_samples(data, tokenizer, positions)
         )
+        self._tokenizer = tokenizer
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         logits = model(input_ids=batch["input_ids"], attention_mask=batch.get("attention_mask"), use_cache=False).logits

@@ -13,6 +13,7 @@ from sweeps_train.config import CustomData, CustomModel, DigitsData, TrainingCon
 from sweeps_train.data.images import build_image_samples, image_shape
 from sweeps_train.data.samples import Batch
 from sweeps_train.models.image import ImageModel, build_image_model, load_image_model, save_image_model
+from sweeps_train.shared import keep
 
 
 class ImageClassification:
@@ -23,7 +24,8 @@ class ImageClassification:
 
     def __init__(self, config: TrainingConfig, weights: Path | None):
         assert isinstance(config.model, ImageModel) and isinstance(config.data, DigitsData | CustomData)
-        self.train_samples, self.eval_samples = build_image_samples(config.data)
+        data = config.data
+        self.train_samples, self.eval_samples = keep("images", data, lambda: build_image_samples(data))
         # A user's own model knows what it takes, which need not be images.
         self._shape = None if isinstance(config.model, CustomModel) else image_shape(self.train_samples)
         self.model = (

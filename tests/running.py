@@ -1,0 +1,61 @@
+"""Runs sweeps through the command line, for the tests that need whole ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlflow import MlflowClient
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished sweep: its folder, what it printed, and its JSON document."""
+
+    folder: Path
+    status: int
+    err: str
+    document: dict[str, Any]
+
+    @property
+    def store(self) -> str:
+        return f"sqlite:///{self.folder}/mlflow.db"
+
+    @property
+    def client(self) -> MlflowClient:
+        return MlflowClient(self.store)
+
+    def trials(self) -> list[Any]:
+        """MLflow's nested runs, in order of their trial."""
+        ids = self.document["mlflow"]
+        runs = self.client.search_runs([ids["experiment_id"]], f"tags.`mlflow.parentRunId` = '{ids['run_id']}'")
+        return sorted(runs, key=lambda run: run.data.tags["sweeps.trial"])
+
+    def parent(self) -> Any:
+        return self.client.get_run(self.document["mlflow"]["run_id"])
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "sweeps", *arguments],
+        cwd=folder,
+        env={**os.environ, "SWEEPS_CACHE": str(folder / "cache")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(folder: Path, *arguments: str) -> Done:
+    process = start(folder, "run", *arguments, "--json")
+    out, err = process.communicate(timeout=280)
+    assert process.returncode in (0, 1), err
+    return Done(folder, process.returncode, err, json.loads(out))
+
+
+SHORT = ("train.max_steps=40", "train.eval_every=10", "train.log_every=5")
