@@ -65,10 +65,12 @@ def _fit_one(scaling: Scaling, nodes: Sequence[Resources]) -> Fit:
     has_gpu = any(node.get("GPU", 0) > 0 for node in nodes)
     use_gpu = has_gpu if scaling.use_gpu == "auto" else scaling.use_gpu
     per_worker = {"CPU": 1.0, **({"GPU": 1.0} if use_gpu else {}), **scaling.resources_per_worker}
-    free = [dict(node) for node in nodes]
-    placed = 0
-    while _place(per_worker, free):
-        placed += 1
+    if not any(per_worker.values()):
+        raise DoesNotFit(
+            "scaling.resources_per_worker: a worker that reserves nothing would fit any number of times; "
+            "give it something, such as scaling.resources_per_worker.CPU=1"
+        )
+    placed = sum(_fits_on(per_worker, node) for node in nodes)
     if placed < scaling.num_workers:
         total: dict[str, float] = {}
         for node in nodes:
@@ -85,14 +87,9 @@ def _fit_one(scaling: Scaling, nodes: Sequence[Resources]) -> Fit:
     return Fit(use_gpu, per_worker, scaling.num_workers, placed // scaling.num_workers)
 
 
-def _place(worker: Resources, free: list[dict[str, float]]) -> bool:
-    """Take one worker's resources from the first node that has them."""
-    for node in free:
-        if all(node.get(name, 0) >= amount - 1e-9 for name, amount in worker.items()):
-            for name, amount in worker.items():
-                node[name] = node.get(name, 0) - amount
-            return any(worker.values())
-    return False
+def _fits_on(worker: Resources, node: Resources) -> int:
+    """How many workers a node holds."""
+    return min(int(node.get(name, 0) / amount + 1e-9) for name, amount in worker.items() if amount > 0)
 
 
 @contextlib.contextmanager
@@ -117,7 +114,7 @@ def connected(config: SweepConfig) -> Iterator[list[dict[str, float]]]:
             runtime_env={"env_vars": _worker_environment()},
             **arguments,
         )
-    except ConnectionError as error:
+    except (ConnectionError, ValueError, RuntimeError) as error:  # nobody answers; an address of no known form
         raise UserError(
             f"cluster.address={cluster.address}: no Ray cluster answers there ({str(error).splitlines()[0]}); "
             "start one with `ray start --head`, or use cluster.address=local"

@@ -138,6 +138,11 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(
     assert list(Path().iterdir()) == []
 
 
+def test_a_huge_cluster_and_workers_without_resources_are_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert typed(monkeypatch, "run", "conf=digits", "--dry-run", "--name=p", "cluster.num_cpus=1000000000000") == 0
+    assert typed(monkeypatch, "run", "conf=digits", "--dry-run", "scaling.resources_per_worker.CPU=0") == 2
+
+
 def test_a_dry_run_with_json_is_one_document(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
