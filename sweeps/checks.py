@@ -17,6 +17,9 @@ OF_THE_SWEEP = {"name", "output_dir", "space", "search", "tracking", "cluster"}
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
+Key = tuple[tuple[str, str], ...]
+"""Options of the searched groups, as ``Composition.variants`` has them."""
+
 
 def check_sweep(composition: Composition) -> Space:
     """Check a whole sweep, and return its space.
@@ -117,17 +120,13 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) ->
         if options is not None:
             variants[key] = SWEEP_CONFIG.dump_python(options, by_alias=True)
     lookup = lookup_in(composition)
-    own_values = SWEEP_CONFIG.dump_python(composition.config, by_alias=True)
     for path in space:
         if path in composition.searched_groups:
             continue
         if path.split(".")[0] in OF_THE_SWEEP:
             mistakes.add(f"space.{path}: belongs to the sweep and not to a trial, so it cannot be searched; drop it")
             continue
-        for other in space[path].when:
-            if other not in space and other not in composition.options and find(own_values, other) is MISSING:
-                hint = nearest(other, [*space, *_leaves(own_values)])
-                mistakes.add(f"space.{path}.when.{other}: neither the space nor the config has it{hint}")
+        _check_conditions(composition, variants, path, mistakes)
         for key, values in variants.items():
             context = space.context(path, lookup)
             reached = context is not None and space.active(path, {**context, **dict(key)}, lookup)
@@ -138,7 +137,42 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) ->
                 break
 
 
-def _takes_any_name(composition: Composition, key: tuple[tuple[str, str], ...], values: Any, path: str) -> bool:
+def _check_conditions(composition: Composition, variants: Mapping[Key, Any], path: str, mistakes: _Mistakes) -> None:
+    """What a parameter's ``when`` names is there, and can have those values: else it would silently never exist."""
+    own_values, space = SWEEP_CONFIG.dump_python(composition.config, by_alias=True), composition.config.space
+    for other, wanted in space[path].when.items():
+        if other in composition.options:
+            continue  # a group, whose options were checked when it was composed
+        if other not in space and find(own_values, other) is MISSING:
+            hint = nearest(other, [*space, *_leaves(own_values)])
+            mistakes.add(f"space.{path}.when.{other}: neither the space nor the config has it{hint}")
+        if wanted == []:
+            mistakes.add(f"space.{path}.when.{other}=[]: so {path} would never exist; name one or more values")
+        for value in wanted if isinstance(wanted, list) else [wanted]:
+            refusal = _refusal(composition, variants, other, value)
+            if refusal is not None:
+                mistakes.add(f"space.{path}.when.{refusal}")
+
+
+def _refusal(composition: Composition, variants: Mapping[Key, Any], path: str, value: Any) -> str | None:
+    """Why a path cannot have a value under any options of the searched groups; None if it can, or is not there."""
+    refusal = None
+    for key, values in variants.items():
+        if find(values, path) is MISSING:
+            continue
+        try:
+            composition.trial({**dict(key), path: value})
+        except ConfigError as error:
+            own = [line for line in str(error).split("\n") if line.startswith(f"{path}=")]
+            if not own:
+                return None
+            refusal = own[0]
+        else:
+            return None
+    return refusal
+
+
+def _takes_any_name(composition: Composition, key: Key, values: Any, path: str) -> bool:
     """Whether the path is a new name in a mapping whose names the schema leaves open, as ``model.arguments``."""
     owner, _, _ = path.rpartition(".")
     if not isinstance(find(values, owner), Mapping):
@@ -150,7 +184,7 @@ def _takes_any_name(composition: Composition, key: tuple[tuple[str, str], ...], 
     return True
 
 
-def _condition_hint(path: str, variants: Mapping[tuple[tuple[str, str], ...], Any]) -> str:
+def _condition_hint(path: str, variants: Mapping[Key, Any]) -> str:
     having = [dict(key) for key, values in variants.items() if find(values, path) is not MISSING]
     if not having or not having[0]:
         return ""

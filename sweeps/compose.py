@@ -17,7 +17,7 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
@@ -163,6 +163,8 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         of_space = [each for each in overrides if each.key_or_group.startswith("space.")]
         ranges = [each for each in overrides if each.is_sweep_override()]
         plain = [each for each in overrides if each not in of_space and each not in ranges]
+        for each in plain:
+            _check_option(each, groups)
         arguments = [_hydra_token(each, groups) for each in plain]
 
         base, choices = _compose(conf, arguments)
@@ -176,6 +178,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         base["space"] = space
         config = read_config(_resolve(base))
 
+        _check_group_conditions(config, loader, groups)
         searched = {path: _options(config, path) for path in space if path in groups}
         combinations = [dict(zip(searched, each, strict=True)) for each in itertools.product(*searched.values())]
         if len(combinations) > MAX_GROUP_COMBINATIONS:
@@ -213,6 +216,39 @@ def _parse(tokens: Sequence[str]) -> list[Override]:
             raise ConfigError(f"{token!r} is not an override: it names no key; write key=value")
         parsed.append(override)
     return parsed
+
+
+def _check_group_conditions(config: SweepConfig, loader: ConfigLoader, groups: set[str]) -> None:
+    """
+    Raises:
+        UnknownName: A parameter's condition names an option that its group does not have.
+    """
+    for path, distribution in config.space.items():
+        for group, wanted in distribution.when.items():
+            if group not in groups:
+                continue
+            options = sorted(loader.get_group_options(group))
+            for option in (wanted or [""]) if isinstance(wanted, list) else [wanted]:
+                if option not in options:
+                    raise UnknownName(
+                        f"space.{path}.when.{group}={option!r}: the group {group} has no such option"
+                        f"{nearest(str(option), options)}"
+                    )
+
+
+def _check_option(override: Override, groups: set[str]) -> None:
+    """
+    Raises:
+        ConfigError: A group is given what can be no option's name, at which Hydra would break.
+    """
+    value = override.value()
+    if override.key_or_group not in groups or override.is_delete() or isinstance(value, str | dict | QuotedString):
+        return
+    if not isinstance(value, list) or not value or not all(isinstance(each, str | QuotedString) for each in value):
+        raise ConfigError(
+            f"{override.input_line}: {override.key_or_group} is a group; give the name of one of its options "
+            f"(python -m sweeps conf {override.key_or_group} lists them)"
+        )
 
 
 def _hydra_token(override: Override, groups: set[str]) -> str:
@@ -325,4 +361,7 @@ def _options(config: SweepConfig, group: str) -> list[str]:
     distribution = config.space[group]
     if distribution.type != "categorical":
         raise ConfigError(f"space.{group}: {group} is a config group; search it with a categorical of its options")
-    return [str(choice) for choice in distribution.choices]
+    for index, choice in enumerate(distribution.choices):
+        if not isinstance(choice, str):
+            raise ConfigError(f"space.{group}.choices.{index}={choice!r}: must be the name of an option of {group}")
+    return list(distribution.choices)

@@ -11,9 +11,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from sweeps_train.config import STRICT, PositiveFloat, PositiveInt, TrainingConfig
+from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt, TrainingConfig
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120)]
+
+NonEmpty = Annotated[str, Field(min_length=1)]
+Whole = Annotated[int, Field(gt=-(2**63), lt=2**63)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 # --- space ------------------------------------------------------------------------------------------------
 
@@ -26,8 +30,8 @@ class FloatDistribution:
     """A real number between ``low`` and ``high``, both included."""
 
     type: Literal["float"]
-    low: float
-    high: float
+    low: Finite
+    high: Finite
     log: bool = False
     """Sample the logarithm evenly: for values that matter by their order of magnitude."""
     step: PositiveFloat | None = None
@@ -44,8 +48,8 @@ class IntDistribution:
     """A whole number between ``low`` and ``high``, both included."""
 
     type: Literal["int"]
-    low: int
-    high: int
+    low: Whole
+    high: Whole
     log: bool = False
     """Sample the logarithm evenly."""
     step: PositiveInt = 1
@@ -122,7 +126,7 @@ class AshaScheduler:
     kind: Literal["asha"]
     grace: PositiveInt = 1
     """Evaluations that every trial gets: the first rung."""
-    eta: Annotated[float, Field(gt=1)] = 3
+    eta: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3
     """Rungs are at grace, grace * eta, ... evaluations; one in eta goes on."""
     brackets: PositiveInt = 1
     """Number of sets of rungs, each with a later first rung."""
@@ -171,7 +175,7 @@ class Scaling:
     """Processes that train one trial together."""
     use_gpu: bool | Literal["auto"] = "auto"
     """One GPU for each worker; auto: if the cluster has any."""
-    resources_per_worker: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    resources_per_worker: dict[str, NonNegativeFloat] = Field(default_factory=dict)
     """What Ray reserves for a worker besides its GPU; default: one CPU."""
     isolation: Literal["warm", "process"] = "warm"
     """``warm``: worker processes outlive a trial, and the next one starts in them within milliseconds;
@@ -185,9 +189,9 @@ class Scaling:
 class Tracking:
     """MLflow."""
 
-    uri: str = "sqlite:///mlflow.db"
+    uri: NonEmpty = "sqlite:///mlflow.db"
     """Tracking server or store."""
-    experiment: str | None = None
+    experiment: NonEmpty | None = None
     """MLflow experiment; default: the name of the conf."""
     checkpoints: Literal["copy", "reference", "none"] = "copy"
     """Copy a trial's kept checkpoints into MLflow, record only where they are, or neither."""
@@ -197,7 +201,7 @@ class Tracking:
 class Cluster:
     """The Ray cluster that trials run on."""
 
-    address: str = "local"
+    address: NonEmpty = "local"
     """``local`` starts Ray here, for this sweep alone; ``auto`` or an address joins a running cluster."""
     num_cpus: PositiveInt | None = None
     """Logical CPUs of a local cluster; default: the machine's."""
@@ -217,7 +221,7 @@ class SweepConfig(TrainingConfig):
     cluster: Cluster
     space: dict[str, Distribution] = Field(default_factory=dict)
     """Dotted path of a value, or name of a group -> distribution."""
-    output_dir: str = "outputs"
+    output_dir: NonEmpty = "outputs"
     """Folder for checkpoints and Ray's files, one subfolder a sweep."""
 
     def training(self) -> TrainingConfig:

@@ -35,7 +35,7 @@ class Plan:
     @property
     def folder(self) -> Path:
         """Where the sweep's checkpoints, its study and Ray's files are."""
-        return Path(self.config.output_dir).absolute() / self.name
+        return Path(self.config.output_dir).expanduser().absolute() / self.name
 
     @property
     def local_fit(self) -> Fit | None:

@@ -51,9 +51,9 @@ def distribution_of_range(override: Override, current: Any, options: Sequence[st
 def _of_range(override: Override, sweep: RangeSweep) -> dict[str, Any]:
     start, stop, step = sweep.start or 0, sweep.stop, sweep.step
     assert stop is not None  # the grammar gives ``range(stop)`` as start=0
-    # As many values as Python's range would give; half a step of tolerance is for real steps.
-    count = math.ceil((stop - start) / step - 1e-9)
-    if step <= 0 or count <= 0:
+    # As many values as Python's range would give; the tolerance is for real steps.
+    count = math.ceil((stop - start) / step - 1e-9) if step > 0 else 0
+    if count <= 0:
         raise ConfigError(f"{override.input_line}: the range is empty; give start < stop and a positive step")
     high = start + (count - 1) * step
     whole = all(isinstance(each, int) for each in (start, stop, step))

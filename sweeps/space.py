@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sweeps.config import CategoricalDistribution, Distribution, FloatDistribution, IntDistribution
@@ -15,6 +15,8 @@ from sweeps.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     import optuna
+
+MAX_GRID_POINTS = 100_000
 
 Lookup = Callable[[str], Any]
 """Gives the config's own value at a path, for conditions on what is not searched."""
@@ -69,11 +71,16 @@ class Space:
         """Every point of a discrete space, once.
 
         Raises:
-            ConfigError: A real-valued parameter has no step.
+            ConfigError: A real-valued parameter has no step, or the points are too many to list.
         """
         points: list[dict[str, Any]] = [{}]
         for path, distribution in self.distributions.items():
             values = grid_values(path, distribution)
+            if len(points) * len(values) > MAX_GRID_POINTS:
+                raise ConfigError(
+                    f"search.sampler.kind='grid': with space.{path} the grid has more than {MAX_GRID_POINTS:,} points; "
+                    "widen its steps, search less, or use search=random"
+                )
             grown: list[dict[str, Any]] = []
             for point in points:
                 if self.active(path, point, lookup):
@@ -185,16 +192,19 @@ def boundary_values(distribution: Distribution) -> list[Any]:
     return [distribution.low] if distribution.low == distribution.high else [distribution.low, distribution.high]
 
 
-def grid_values(path: str, distribution: Distribution) -> list[Any]:
+def grid_values(path: str, distribution: Distribution) -> Sequence[Any]:
     """Every value of a discrete distribution, in order."""
     match distribution:
         case CategoricalDistribution(choices=choices):
             return list(choices)
         case IntDistribution(low=low, high=high, step=step):
-            return list(range(low, high + 1, step))
+            return range(low, high + 1, step)
         case FloatDistribution(low=low, high=high, step=step):
             if step is not None:
-                return [low + index * step for index in range(math.floor((high - low) / step + 1e-9) + 1)]
+                count = math.floor((high - low) / step + 1e-9) + 1
+                if count > MAX_GRID_POINTS:
+                    raise ConfigError(f"space.{path}: step={step} makes {count:,} values of a grid; widen it")
+                return [low + index * step for index in range(count)]
             raise ConfigError(
                 f"space.{path}: a grid needs a step between low={low} and high={high}, or a list of choices; "
                 f"for example 'space.{path}.step={(high - low) / 4:g}'"

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-PositiveInt = Annotated[int, Field(gt=0)]
+PositiveInt = Annotated[int, Field(gt=0, lt=2**63)]
 NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -282,8 +282,8 @@ class TrainingConfig:
     train: Train
     strategy: DDP
     checkpoint: Checkpoint
-    seed: int = 0
-    """Seeds weights, data order and dropout."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seeds weights, data order, dropout and the search; a 32-bit number, since numpy takes no other."""
 
     def __post_init__(self) -> None:
         wanted = {
