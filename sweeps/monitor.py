@@ -104,6 +104,8 @@ class Monitor:
             state = "stopped"
         else:
             state = "pruned"
+        if config[TRIAL] not in self.trials:  # its actor could not be made: Tune says no word of its start
+            self.trial_started(config, 1)
         with self._lock:
             self.trials[config[TRIAL]].ending = True
             self._ended.append((config[TRIAL], state, error))
@@ -127,6 +129,9 @@ class Monitor:
         """Take in everything that was posted, and stop following."""
         self._closed.set()
         self._thread.join()
+        for trial, state, error in self._ended:  # when the cluster is gone, the thread was before these ended
+            self._finish(trial, state, error)
+        self._publish()
 
     def _follow(self) -> None:
         import ray

@@ -14,10 +14,14 @@ from typing import Any
 
 import psutil
 import pytest
+import ray
 import yaml
 from mlflow import artifacts
 from running import SHORT, Done, run, start
 
+from sweeps.compose import ConfSearchPath, compose_sweep
+from sweeps.constants import PARAMETERS, TRIAL
+from sweeps.monitor import Monitor
 from sweeps_train import load_model
 
 pytestmark = pytest.mark.timeout(300)
@@ -299,3 +303,33 @@ def wait_until(condition: Any, timeout_s: float = 90) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.2)
+
+
+class _Told:
+    """A recorder and a view that only remember; every call of them is allowed."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: self.calls.append((name, arguments))
+
+
+class _DeadMailbox:
+    drain = property(lambda self: self)
+
+    def remote(self, timeout_s: float) -> None:
+        raise ray.exceptions.RayActorError
+
+
+def test_a_trial_that_fails_before_its_start_and_after_the_clusters_end_is_recorded() -> None:
+    told = _Told()
+    recorder: Any = told
+    monitor = Monitor("s", compose_sweep("digits", [], ConfSearchPath()), recorder, recorder, 1, _DeadMailbox())
+    monitor.start()
+    monitor._thread.join(30)  # the mailbox is gone, and with it what there is to follow
+    monitor.trial_ended({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, {}, error="no actor")
+    monitor.close()
+    ends = [arguments for name, arguments in told.calls if name == "end_trial"]
+    assert [(trial, state, error) for trial, state, *_, error in ends] == [("0000", "failed", "no actor")]
+    assert monitor.counts()["failed"] == 1
