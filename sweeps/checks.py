@@ -102,7 +102,7 @@ class _Mistakes:
 def _check_search(config: SweepConfig) -> None:
     """
     Raises:
-        ConfigError: The metric is none of the task's, or early stopping could never happen.
+        ConfigError: The metric is none of the task's.
     """
     known = config.task.metrics
     if known and config.search.metric not in known:
