@@ -161,4 +161,4 @@ def _quieten() -> None:
     # Ray prints a paragraph about every dead worker into our stdout. The trial that lost it says so in one line.
     ray_worker.print_to_stdstream = _to_log
     for name in ("ray", "ray.tune", "ray.train", "optuna"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # tracebacks of failed trials, too

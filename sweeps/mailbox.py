@@ -70,8 +70,13 @@ class _Box:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     end: Ended | None = None
-    heard: float | None = None
-    """When the workers last posted something, on the monotonic clock; None while they have not started."""
+    started: bool = False
+    """The workers have begun to train."""
+    heard: float = field(default_factory=time.monotonic)
+    """When the workers last posted something, or when they were asked for."""
+    longest_silence: float = 0.0
+    discards: bool = False
+    """The trial is over for Tune: what its workers still post, before they notice, is no part of it."""
 
 
 @dataclass
@@ -110,9 +115,10 @@ class Mailbox:
         ``silence_s`` count as ended by a hang."""
         box = self._boxes[trial]
         while True:
-            silent = 0.0 if box.heard is None else time.monotonic() - box.heard
+            silent = time.monotonic() - box.heard
             if silent >= silence_s:
-                return Ended(trial, box.attempt, f"no report for {silent:.0f} s: its workers hang")
+                what = "its workers hang" if box.started else "its workers do not start; are their resources taken?"
+                return Ended(trial, box.attempt, f"no report for {silent:.0f} s: {what}")
             try:
                 return await asyncio.wait_for(box.reports.get(), silence_s - silent)
             except TimeoutError:
@@ -128,12 +134,16 @@ class Mailbox:
             box.ended.set()
             self._publish(event)
 
-    async def wait_ended(self, trial: str, attempt: int) -> Ended | None:
-        """Waits until the workers are done with an attempt; None if it was given up for a later one."""
+    async def wait_ended(self, trial: str, attempt: int, timeout_s: float) -> Ended | None:
+        """Waits until the workers are done with an attempt; None if that takes too long: longer than ``timeout_s``
+        and than three times their longest silence so far, or if the attempt was given up for a later one."""
         box = self._boxes[trial]
         if attempt != box.attempt:
             return None
-        await box.ended.wait()
+        try:
+            await asyncio.wait_for(box.ended.wait(), max(timeout_s, 3 * box.longest_silence))
+        except TimeoutError:
+            return None
         return box.end
 
     async def assign(self, slot: str, assignment: Any) -> None:
@@ -149,6 +159,10 @@ class Mailbox:
         async with box.changed:
             box.closed = True
             box.changed.notify_all()
+
+    async def forget_slot(self, slot: str) -> None:
+        """Its workers are gone."""
+        self._slots.pop(slot, None)
 
     async def handles(self, slot: str) -> dict[str, Any]:
         """The controller, placement group and workers of a slot, as far as they have started."""
@@ -177,9 +191,12 @@ class Mailbox:
     async def post(self, event: Log | Report | Started) -> None:
         """What rank 0 has to say; events of an attempt that was given up are dropped."""
         box = self._boxes[event.trial]
-        if event.attempt != box.attempt:
+        if event.attempt != box.attempt or box.discards:
             return
-        box.heard = time.monotonic()
+        now = time.monotonic()
+        if box.started:
+            box.longest_silence = max(box.longest_silence, now - box.heard)
+        box.started, box.heard = True, now
         if isinstance(event, Report):
             box.reports.put_nowait(event)
         self._publish(event)
@@ -192,12 +209,18 @@ class Mailbox:
 
     # --- the driver --------------------------------------------------------------------------------------
 
-    async def stop(self, trial: str | None = None) -> None:
-        """Ask a trial, or all of them, to stop at the next boundary."""
-        if trial is None:
-            self._stopping = True
-        for name in list(self._boxes) if trial is None else [trial]:
-            self._boxes[name].stop.set()
+    async def stop(self, trial: str, attempt: int, discard: bool = False) -> None:
+        """Ask a trial to stop at its next boundary, and perhaps drop what it posts until then."""
+        box = self._boxes.get(trial)
+        if box is not None and box.attempt == attempt:
+            box.stop.set()
+            box.discards = box.discards or discard
+
+    async def stop_all(self) -> None:
+        """Ask every trial, also those to come, to stop at the next boundary."""
+        self._stopping = True
+        for box in self._boxes.values():
+            box.stop.set()
 
     async def drain(self, timeout_s: float) -> list[Event]:
         """All events since the last call; waits for the first one, but not longer than ``timeout_s``."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
 import threading
 import time
@@ -40,6 +42,8 @@ class TrialStatus:
     training_since: float | None = None
     train_s: float = 0.0
     checkpoint: str | None = None
+    failure: str = "a trial's actor died"
+    """What to say of its last failed attempt."""
     ending: bool = False
     """Tune has said that it ended; what its workers posted is still being taken in."""
 
@@ -75,6 +79,7 @@ class Monitor:
         self.num_trials = search.num_trials
         self._lock = threading.RLock()
         self._ended: list[tuple[str, State, str | None]] = []
+        self._retried: list[str] = []
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="monitor", daemon=True)
 
@@ -107,8 +112,20 @@ class Monitor:
         if config[TRIAL] not in self.trials:  # its actor could not be made: Tune says no word of its start
             self.trial_started(config, 1)
         with self._lock:
-            self.trials[config[TRIAL]].ending = True
+            status = self.trials[config[TRIAL]]
+            status.ending = True
+        if state == "pruned":
+            self._discard(status)
+        with self._lock:
             self._ended.append((config[TRIAL], state, error))
+
+    def _discard(self, status: TrialStatus) -> None:
+        """The scheduler has stopped it: its workers shall notice now, and what they measure until then is dropped,
+        as it is no part of what scheduler and sampler learned from."""
+        import ray
+
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.get(self.mailbox.stop.remote(status.trial, status.attempt, discard=True))
 
     def all_ended(self) -> None:
         """Tune has stopped all trials together, of which it says nothing."""
@@ -117,8 +134,10 @@ class Monitor:
                 if status.state == "running" and not status.ending:
                     self.trial_ended({TRIAL: status.trial}, {})
 
-    def trial_retried(self, config: dict[str, Any], error: str) -> None:
-        self.view.event(self, f"trial {config[TRIAL]} failed and is started again: {error}")
+    def trial_retried(self, config: dict[str, Any]) -> None:
+        """It failed, and is started again."""
+        with self._lock:
+            self._retried.append(config[TRIAL])
 
     # --- what the workers say --------------------------------------------------------------------------------
 
@@ -140,29 +159,38 @@ class Monitor:
             closing = self._closed.is_set()
             with self._lock:
                 ended, self._ended = self._ended, []
+                retried, self._retried = self._retried, []
             # Everything that a trial posted was posted before Tune heard of its end: draining after taking the ends
             # cannot miss any of it.
-            timeout = 0.01 if closing or ended else DRAIN_TIMEOUT_S
+            timeout = 0.01 if closing or ended or retried else DRAIN_TIMEOUT_S
             try:
                 self._take(ray.get(self.mailbox.drain.remote(timeout)))
             except ray.exceptions.RayError:  # the cluster is gone; what was reported before has been taken
                 self._closed.set()
-            for trial, state, error in ended:
-                self._finish(trial, state, error)
+            try:
+                for trial in retried:
+                    self.view.event(self, self.trials[trial].failure)
+                for trial, state, error in ended:
+                    self._finish(trial, state, error)
+                with self._lock:
+                    self._publish()
+            except Exception:  # a fault in what is shown must not end what is recorded
+                logging.getLogger(__name__).exception("the progress of the sweep could not be shown")
             with self._lock:
-                self._publish()
                 if closing and not self._ended:
                     return
 
     def _take(self, events: Iterable[Event]) -> None:
-        from sweeps.mailbox import Log, Report, Started
+        from sweeps.mailbox import Ended, Log, Report, Started
 
         with self._lock:
             for event in events:
                 status = self.trials.get(event.trial)
                 if status is None:
                     continue
-                if isinstance(event, Started):
+                if isinstance(event, Ended) and event.error is not None:
+                    status.failure = f"trial {event.trial}: attempt {event.attempt} failed: {event.error}"
+                elif isinstance(event, Started):
                     status.training_since = event.timestamp_ms / 1000
                 elif isinstance(event, Log):
                     self.recorder.log(event.trial, event.step, event.metrics, event.timestamp_ms)
@@ -193,16 +221,15 @@ class Monitor:
     def _finish(self, trial: str, state: State, error: str | None) -> None:
         with self._lock:
             status = self.trials[trial]
-            before = self.best()
             status.state, status.error = state, error
-            now_best = self.best()
+            is_best = self.best() is status
         self.recorder.end_trial(trial, state, status.value, status.step, status.attempt, error)
         text = f"trial {trial} {state} at step {status.step}"
         if status.value is not None:
             text += f", {self.metric} {status.value:.4g}"
         if error is not None:
             text += f": {error}"
-        if now_best is status and before is not status:
+        if is_best:
             text += " (best so far)"
         self.view.event(self, text)
 

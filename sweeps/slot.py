@@ -30,7 +30,8 @@ from sweeps_train.config import TrainingConfig
 MEMORY_FACTOR, MEMORY_SLACK_MIB = 1.5, 512.0
 """A slot whose main worker has grown beyond this since its first trial is rebuilt."""
 RELEASE_TIMEOUT_S = 20.0
-"""Seconds that workers have to notice that their trial is over; then they are killed, and the slot rebuilt."""
+"""Seconds that workers have to notice that their trial is over, or three times as long as they have been silent
+before, if that is longer; then they are killed, and the slot rebuilt."""
 ABORT_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 30.0
 
@@ -97,12 +98,11 @@ class Slot:
         """Wait until the workers are done with their trial, which is told to stop; whether they can take another."""
         if self._trial is None or not self._thread.is_alive():
             return False
-        trial, attempt = self._trial
-        self._mailbox.stop.remote(trial)
+        self._mailbox.stop.remote(*self._trial)
         try:
-            ended: Ended | None = ray.get(self._mailbox.wait_ended.remote(trial, attempt), timeout=RELEASE_TIMEOUT_S)
-        except ray.exceptions.GetTimeoutError:
-            return False  # a hung collective, or a step that takes longer than that
+            ended: Ended | None = ray.get(self._mailbox.wait_ended.remote(*self._trial, RELEASE_TIMEOUT_S))
+        except ray.exceptions.RayError:
+            return False
         if ended is None or ended.error is not None:
             return False
         if self._first_memory_mib is None:
@@ -112,18 +112,19 @@ class Slot:
     def close(self) -> None:
         """Free the workers now. Idempotent."""
         self._stopped = True
-        if not self._thread.is_alive():
-            return
-        ray.get(self._mailbox.close_slot.remote(self._name))
-        handles = self._wait_for_handles()
-        controller = handles.get("controller")
-        if controller is not None and self._thread.is_alive():
+        handles: dict[str, Any] = {}
+        if self._thread.is_alive():
+            with contextlib.suppress(ray.exceptions.RayError):  # without the mailbox there is nothing to abort with
+                ray.get(self._mailbox.close_slot.remote(self._name))
+                handles = self._wait_for_handles()
             with contextlib.suppress(ray.exceptions.RayError):  # the controller exits while it answers
-                ray.get(controller.abort.remote(), timeout=ABORT_TIMEOUT_S)
+                if (controller := handles.get("controller")) is not None and self._thread.is_alive():
+                    ray.get(controller.abort.remote(), timeout=ABORT_TIMEOUT_S)
             self._thread.join(ABORT_TIMEOUT_S)
         if self._thread.is_alive():
             self._kill(handles)
             self._thread.join(ABORT_TIMEOUT_S)
+        self._mailbox.forget_slot.remote(self._name)
 
     def _fit(self) -> None:
         error: str | None = None

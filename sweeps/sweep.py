@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sweeps.checks import lookup_in
-from sweeps.cluster import connected, fit
+from sweeps.cluster import Fit, connected, fit
 from sweeps.constants import PARAMETERS, TRIAL
 from sweeps.errors import UserError
 from sweeps.monitor import Monitor, View
@@ -41,27 +41,33 @@ def run(plan: Plan, view: View) -> SweepRecord:
     from sweeps.tracking.client import connect
 
     config = plan.config
-    connect(config.tracking.uri)  # first of all: nothing may start that could not be recorded
-    with connected(config) as nodes:
-        places = fit(config, plan.scalings, nodes)
-        _make_folder(plan)
-        recorder = _recorder(plan)
-        try:
+    _make_folder(plan)
+    try:
+        connect(config.tracking.uri)  # nothing may start that could not be recorded
+        with connected(config) as nodes:
+            places = fit(config, plan.scalings, nodes)
+            recorder = _recorder(plan)
             recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`")
-        except UserError:
+            _record(plan, recorder, view, places)
+    except UserError:
+        with contextlib.suppress(OSError):  # not empty, if it comes from the search itself
             plan.folder.rmdir()
-            raise
-        monitor = Monitor(plan.name, plan.composition, recorder, view, places.concurrent)
-        view.event(monitor, f"{plan.name}: {config.search.num_trials} trials; {places.describe()}")
-        status = "failed"
-        try:
-            status = _search(plan, monitor, use_gpu=places.use_gpu)
-        except KeyboardInterrupt:
-            status = "interrupted"
-            raise
-        finally:
-            recorder.close(status)
+        raise
     return load_sweep(config.tracking.uri, plan.name)
+
+
+def _record(plan: Plan, recorder: Recorder, view: View, places: Fit) -> None:
+    """Search, and record how it ended, however it ends."""
+    status = "failed"
+    try:
+        monitor = Monitor(plan.name, plan.composition, recorder, view, places.concurrent)
+        view.event(monitor, f"{plan.name}: {plan.config.search.num_trials} trials; {places.describe()}")
+        status = _search(plan, monitor, use_gpu=places.use_gpu)
+    except KeyboardInterrupt:
+        status = "interrupted"
+        raise
+    finally:
+        recorder.close(status)
 
 
 def _make_folder(plan: Plan) -> None:
@@ -158,6 +164,7 @@ def _searcher(plan: Plan) -> OptunaSearcher:
         points.insert(0, default)
     if search.sampler.kind == "grid":
         points = [*points, *(p for p in shuffled(plan.space.grid(lookup), plan.config.seed) if p not in points)]
+    points = points[: search.num_trials]
     return SweepSearcher(
         plan.space,
         metric=search.metric,
@@ -196,7 +203,7 @@ def _tune_callback(monitor: Monitor) -> tune.Callback:
             monitor.trial_ended(trial.config, trial.last_result)
 
         def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-            monitor.trial_retried(trial.config, _reason(trial))
+            monitor.trial_retried(trial.config)
 
         def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
             monitor.trial_ended(trial.config, trial.last_result, error=_reason(trial))
@@ -219,12 +226,16 @@ def _stopping_on_signals(monitor: Monitor) -> Iterator[None]:
         yield
         return
 
+    armed = True
+
     def stop(*_: object) -> None:
+        if not armed:
+            return
         if monitor.stopping:
             raise _LeaveNow
         monitor.stopping = True
         monitor.view.event(monitor, "stopping: trials save their state and end; once more to leave at once")
-        monitor.mailbox.stop.remote()
+        monitor.mailbox.stop_all.remote()
         signal.setitimer(signal.ITIMER_REAL, STOP_WITHIN_S)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
@@ -233,6 +244,7 @@ def _stopping_on_signals(monitor: Monitor) -> Iterator[None]:
     except _LeaveNow:
         pass
     finally:
+        armed = False
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -46,7 +46,15 @@ class Trial(tune.Trainable):
     def setup(self, config: dict[str, Any], context: TrialContext) -> None:  # type: ignore[override]  # Tune's way
         self._context = context
         self._slot: Slot | None = None
-        self._begin(config)
+        self._begin_or_fail(config)
+
+    def _begin_or_fail(self, config: dict[str, Any]) -> None:
+        """Tune retries a trial that fails in ``step()``, and none that fails before: so the failure waits."""
+        self._failure: str | None = None
+        try:
+            self._begin(config)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this trial's failure
+            self._failure = f"{type(error).__name__}: {error}"
 
     def _begin(self, config: dict[str, Any]) -> None:
         """Give the trial to the slot at hand, if it is warm and fits, or to a new one."""
@@ -81,6 +89,8 @@ class Trial(tune.Trainable):
         )
 
     def step(self) -> dict[str, Any]:
+        if self._failure is not None:
+            raise TrialFailed(self._failure)
         event: Report | Ended = ray.get(self._context.mailbox.next_report.remote(self._trial, self._hang_timeout_s))
         if isinstance(event, Ended):
             if event.error is not None:
@@ -109,7 +119,7 @@ class Trial(tune.Trainable):
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take the next trial in the same actor."""
-        self._begin(new_config)
+        self._begin_or_fail(new_config)
         return True
 
     def cleanup(self) -> None:

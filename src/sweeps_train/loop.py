@@ -56,12 +56,15 @@ def train(
         ValueError: Something in the config cannot work; the message names the key and the fix.
     """
     training = _Training(config, reporter, checkpoint_folder, metric, mode, resume=resume)
-    training.repeat_report()
-    while training.progress.step < training.total_steps:
-        training.step()
-        boundary = training.boundary()
-        if boundary is not None and training.settle(boundary):
-            return
+    try:
+        training.repeat_report()
+        while training.progress.step < training.total_steps:
+            training.step()
+            boundary = training.boundary()
+            if boundary is not None and training.settle(boundary):
+                return
+    finally:
+        training.task.close()
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,6 @@ from torch import nn
 
 from sweeps_train.config import CausalLM, Lora
 from sweeps_train.models.lora import add_lora
-from sweeps_train.shared import keep
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -33,11 +31,11 @@ def build_causal_lm(config: CausalLM, weights: Path | None = None) -> nn.Module:
         ValueError: The model cannot be loaded, or cannot have such adapters.
     """
     if config.lora is None:
-        model = _load(config, weights)
-    else:
-        # The frozen base is the same for all trials that adapt it: what the last one put on it is taken off.
-        base = keep("base model", replace(config, lora=None), lambda: _Base(_load(config, None)))
-        model = base.adapt(config.lora, weights)
+        return _trainable(_load(config, weights))
+    return _trainable(add_lora(_load(config, None), config.lora, weights))
+
+
+def _trainable(model: Any) -> nn.Module:
     trained: nn.Module = model
     for parameter in trained.parameters():
         if parameter.requires_grad and parameter.dtype == torch.float16:
@@ -46,18 +44,23 @@ def build_causal_lm(config: CausalLM, weights: Path | None = None) -> nn.Module:
     return trained
 
 
-class _Base:
-    """A frozen base model, and the adapters that are on it."""
+class SharedBase:
+    """A frozen base model that one trial after another puts its adapters on."""
 
-    def __init__(self, model: Any):
-        self._model = model
+    def __init__(self, config: CausalLM):
+        self._model = _load(config, None)
         self._adapted: Any = None
 
-    def adapt(self, lora: Lora, weights: Path | None) -> Any:
+    def adapt(self, lora: Lora, weights: Path | None) -> nn.Module:
+        """The base with new adapters; those of the trial before must have been taken off."""
+        self._adapted = add_lora(self._model, lora, weights)
+        return _trainable(self._adapted)
+
+    def release(self) -> None:
+        """Take the adapters off again, and with them all that hooks onto their parameters."""
         if self._adapted is not None:
             self._model = self._adapted.unload()
-        self._adapted = add_lora(self._model, lora, weights)
-        return self._adapted
+            self._adapted = None
 
 
 def _load(config: CausalLM, weights: Path | None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,7 +14,13 @@ from torch.nn import functional
 from sweeps_train.config import CausalLM, TextData, TrainingConfig
 from sweeps_train.data.samples import Batch
 from sweeps_train.data.text import IGNORED, build_text_samples
-from sweeps_train.models.causal_lm import build_causal_lm, build_tokenizer, max_positions, save_causal_lm
+from sweeps_train.models.causal_lm import (
+    SharedBase,
+    build_causal_lm,
+    build_tokenizer,
+    max_positions,
+    save_causal_lm,
+)
 from sweeps_train.shared import keep
 
 _LARGEST_EXPONENT = math.log(torch.finfo(torch.float64).max)
@@ -27,8 +34,14 @@ class CausalLMTraining:
 
     def __init__(self, config: TrainingConfig, weights: Path | None):
         assert isinstance(config.model, CausalLM) and isinstance(config.data, TextData)
-        self.model = build_causal_lm(config.model, weights)
         model, data = config.model, config.data
+        self._base: SharedBase | None = None
+        if model.lora is None:
+            self.model = build_causal_lm(model, weights)
+        else:
+            bare = replace(model, lora=None)
+            self._base = keep("base model", bare, lambda: SharedBase(bare))
+            self.model = self._base.adapt(model.lora, weights)
         of_tokenizer = (model.tokenizer or model.path, model.revision, model.trust_remote_code)
         tokenizer = keep("tokenizer", of_tokenizer, lambda: build_tokenizer(model))
         positions = max_positions(self.model)
@@ -55,3 +68,7 @@ class CausalLMTraining:
 
     def save(self, folder: Path) -> None:
         save_causal_lm(self.model, self._tokenizer, folder)
+
+    def close(self) -> None:
+        if self._base is not None:
+            self._base.release()

@@ -47,6 +47,9 @@ class ImageClassification:
     def save(self, folder: Path) -> None:
         save_image_model(self.model, self._shape, folder)
 
+    def close(self) -> None:
+        pass
+
 
 def _cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(logits.float(), labels, reduction="sum")

@@ -46,3 +46,6 @@ class Task(Protocol):
 
     def save(self, folder: Path) -> None:
         """Writes the model's weights, and what belongs to them."""
+
+    def close(self) -> None:
+        """The training is over: puts back what the next one shares."""
