@@ -145,19 +145,45 @@ def test_load_model_gives_the_language_model_that_was_trained(
     from sweeps_train import loop
 
     write_prompts(working_folder)
-    built = []
+    tokens = torch.arange(3, 60).unsqueeze(0)
+    trained = []
     build_task = loop.build_task
-    monkeypatch.setattr(loop, "build_task", lambda *arguments: built.append(build_task(*arguments)) or built[-1])
+
+    def build(*arguments: Any) -> Any:
+        task = build_task(*arguments)
+        close = task.close
+
+        def ask_and_close() -> None:  # closing takes the adapters off again
+            with torch.no_grad():
+                trained.append(task.model.eval()(tokens).logits)
+            close()
+
+        task.close = ask_and_close
+        return task
+
+    monkeypatch.setattr(loop, "build_task", build)
     run(configured(TEXT, model={"lora": lora}), working_folder / "checkpoints")
     folder = working_folder / "checkpoints" / "step-00000008"
 
-    tokens = torch.arange(3, 60).unsqueeze(0)
     with torch.no_grad():
-        expected = built[0].model.eval()(tokens).logits
+        (expected,) = trained
         assert torch.equal(sweeps_train.load_model(folder)(tokens).logits, expected)
         merged = sweeps_train.load_model(str(folder), merge=True)
         torch.testing.assert_close(merged(tokens).logits, expected, rtol=1e-4, atol=1e-4)
     assert type(merged).__name__ == "LlamaForCausalLM"
+
+
+def test_loaded_models_do_not_share_their_base(working_folder: Path) -> None:
+    write_prompts(working_folder)
+    tokens = torch.arange(3, 60).unsqueeze(0)
+    run(configured(TEXT, model={"lora": {"r": 4}}), working_folder / "one")
+    first = sweeps_train.load_model(working_folder / "one" / "step-00000008")
+    with torch.no_grad():
+        before = first(tokens).logits
+        run(configured(TEXT, model={"lora": {"r": 8}}, train={"lr": 0.03}), working_folder / "other")
+        second = sweeps_train.load_model(working_folder / "other" / "step-00000008")
+        assert torch.equal(first(tokens).logits, before)
+        assert not torch.equal(second(tokens).logits, before)
 
 
 def test_adapters_name_their_base_as_the_config_does(working_folder: Path) -> None:
