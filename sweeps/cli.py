@@ -163,12 +163,19 @@ def best(sweep: str, as_json: bool, tracking_uri: str | None, config_dirs: tuple
 def ui(port: int, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
     """Open the MLflow UI on the sweeps of this folder."""
     from sweeps.tracking import default_uri
+    from sweeps.tracking.reader import list_sweeps
 
     uri = tracking_uri or default_uri()
-    if uri.startswith(("http://", "https://")):
-        stdout.print(f"MLflow is at {uri}", soft_wrap=True)
+    is_server = uri.startswith(("http://", "https://"))
+    address = uri.rstrip("/") if is_server else f"http://127.0.0.1:{port}"
+    stderr.print(f"MLflow UI on {address}" + ("" if is_server else " (Ctrl-C ends it)"), soft_wrap=True)
+    experiments = {each.experiment: each.experiment_id for each in list_sweeps(uri)}
+    for name, number in sorted(experiments.items()):
+        # The address without this part leads to MLflow's pages for language-model applications.
+        page = f"{address}/#/experiments/{number}?workflowType=machine_learning"
+        stderr.print(f"{name}: {page}", markup=False, highlight=False, soft_wrap=True)
+    if is_server:
         return
-    stderr.print(f"MLflow UI on http://127.0.0.1:{port} (Ctrl-C ends it)", soft_wrap=True)
     arguments = ["-m", "mlflow", "ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)]
     os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - becomes the server, so that signals reach it
 

@@ -241,8 +241,9 @@ def _stopping_on_signals(monitor: Monitor) -> Iterator[None]:
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
     try:
         yield
-    except _LeaveNow:
-        pass
+    except BaseException:  # raised within Ray's own code, _LeaveNow comes out as something else
+        if not monitor.stopping:
+            raise
     finally:
         armed = False
         signal.setitimer(signal.ITIMER_REAL, 0)

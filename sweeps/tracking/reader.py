@@ -78,6 +78,7 @@ def _summary(parent: RawRun, now: float) -> SweepSummary:
         sweep=tags.get(constants.TAG_SWEEP, ""),
         conf=tags.get(constants.TAG_CONF, ""),
         experiment=parent.experiment,
+        experiment_id=parent.experiment_id,
         status=_status(parent, now),
         metric=tags.get(constants.TAG_METRIC, ""),
         mode=tags.get(constants.TAG_MODE, ""),

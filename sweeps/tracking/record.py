@@ -75,6 +75,7 @@ class SweepSummary:
     sweep: str
     conf: str
     experiment: str
+    experiment_id: str
     status: str
     metric: str
     mode: str

@@ -62,14 +62,7 @@ def note(sweep: SweepRecord, status: str, description: str) -> str:
         best = sweep.best
         lines.append(f"Best: trial {best.trial}, `{sweep.metric}` = **{short(best.value)}** ({sweep.mode})")
         lines.append("\n".join(["| parameter | value |", "|---|---|", *_rows(best.params)]))
-    commands = [f"python -m sweeps show {sweep.sweep}"]
-    if status == "finished":
-        commands += [
-            f"python -m sweeps best {sweep.sweep}",
-            f"python -m sweeps extend {sweep.sweep} search.num_trials=N",
-        ]
-    else:
-        commands.append(f"python -m sweeps resume {sweep.sweep}")
+    commands = [f"python -m sweeps show {sweep.sweep}", f"python -m sweeps best {sweep.sweep}"]
     lines.append("\n".join(["```", *commands, "```"]))
     return "\n\n".join(line for line in lines if line)
 

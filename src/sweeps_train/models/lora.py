@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,9 @@ def add_lora(model: PreTrainedModel, config: Lora, weights: Path | None) -> Peft
         task_type="CAUSAL_LM",
     )
     try:
-        adapted = get_peft_model(model, lora)
+        with warnings.catch_warnings():  # peft asks transformers for a name that transformers has renamed
+            warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
+            adapted = get_peft_model(model, lora)
     except ValueError as error:
         raise ValueError(f"model.lora.target_modules={config.target_modules}: {error}") from error
     if weights is not None:
