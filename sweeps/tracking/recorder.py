@@ -295,7 +295,7 @@ class Recorder:
     def _create(self, config_yaml: str, command: str) -> MlflowIds:
         if self._parents():
             raise UserError(
-                f"a sweep named {self._sweep!r} exists already in {self._uri}; choose another --name"
+                f"a sweep named {self._sweep!r} exists already in {shown(self._uri)}; choose another --name"
             )
         experiment_id = self._link.call(self._experiment_id)
         tags = {
