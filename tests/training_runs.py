@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import multiprocessing
 import os
@@ -126,6 +127,7 @@ def _worker(scenario: Callable[[], Any], folder: Path, rank: int) -> None:
     try:
         Path(f"result-{rank}").write_bytes(pickle.dumps(scenario()))
     finally:
+        gc.collect()  # a wrapped model in a reference cycle would keep the group's threads until the process ends
         dist.destroy_process_group()
 
 

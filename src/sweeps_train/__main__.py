@@ -7,6 +7,7 @@ of JSON.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 from pathlib import Path
 
@@ -34,6 +35,7 @@ def main() -> None:
         train(config, reporter=PrintReporter(), checkpoint_folder=arguments.checkpoints)
     finally:
         if distributed:
+            gc.collect()  # a wrapped model in a reference cycle would keep the group's threads until the process ends
             dist.destroy_process_group()
 
 
