@@ -82,11 +82,11 @@ def progress_table(monitor: Monitor, news: list[str]) -> Group:
     if (remaining := monitor.remaining_s()) is not None:
         headline.append(f", about {duration(remaining)} left")
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
     for name, justify in (("trial", "left"), ("state", "left"), ("step", "right"), (monitor.metric, "right")):
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    table.add_column("speed", justify="right")
-    table.add_column("parameters", overflow="ellipsis", no_wrap=True)
+    table.add_column("speed", justify="right", no_wrap=True)
+    table.add_column("parameters", overflow="ellipsis", no_wrap=True, ratio=1)  # what the others leave
     for status in _rows(monitor):
         table.add_row(*_cells(status))
 
