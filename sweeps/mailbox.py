@@ -118,7 +118,9 @@ class Mailbox:
             silent = time.monotonic() - box.heard
             if silent >= silence_s:
                 what = "its workers hang" if box.started else "its workers do not start; are their resources taken?"
-                return Ended(trial, box.attempt, f"no report for {silent:.0f} s: {what}")
+                event = Ended(trial, box.attempt, f"no report for {silent:.0f} s: {what}")
+                self._end(box, event)
+                return event
             try:
                 return await asyncio.wait_for(box.reports.get(), silence_s - silent)
             except TimeoutError:
@@ -128,11 +130,8 @@ class Mailbox:
         """The trial's workers are done with it, or gone; the first who says so is right."""
         box = self._boxes[event.trial]
         if event.attempt == box.attempt and box.end is None:
-            box.end = event
             box.reports.put_nowait(event)
-            box.stop.set()
-            box.ended.set()
-            self._publish(event)
+            self._end(box, event)
 
     async def wait_ended(self, trial: str, attempt: int, timeout_s: float) -> Ended | None:
         """Waits until the workers are done with an attempt; None if that takes too long: longer than ``timeout_s``
@@ -231,6 +230,12 @@ class Mailbox:
         events, self._events = self._events, []
         self._arrived.clear()
         return events
+
+    def _end(self, box: _Box, event: Ended) -> None:
+        box.end = event
+        box.stop.set()
+        box.ended.set()
+        self._publish(event)
 
     def _publish(self, event: Event) -> None:
         self._events.append(event)
