@@ -41,9 +41,8 @@ class TrialStatus:
     error: str | None = None
     training_since: float | None = None
     train_s: float = 0.0
-    checkpoint: str | None = None
-    failure: str = "a trial's actor died"
-    """What to say of its last failed attempt."""
+    failure: str | None = None
+    """What its workers said of its last failed attempt."""
     ending: bool = False
     """Tune has said that it ended; what its workers posted is still being taken in."""
 
@@ -169,7 +168,8 @@ class Monitor:
                 self._closed.set()
             try:
                 for trial in retried:
-                    self.view.event(self, self.trials[trial].failure)
+                    failure = self.trials[trial].failure
+                    self.view.event(self, failure or f"trial {trial}: its Tune actor died; it is started again")
                 for trial, state, error in ended:
                     self._finish(trial, state, error)
                 with self._lock:
@@ -215,8 +215,6 @@ class Monitor:
                 self.recorder.checkpoint(status.trial, report.checkpoint, "last")
             if best and "best" in keep:
                 self.recorder.checkpoint(status.trial, report.checkpoint, "best")
-            if best or status.checkpoint is None:
-                status.checkpoint = report.checkpoint
 
     def _finish(self, trial: str, state: State, error: str | None) -> None:
         with self._lock:
