@@ -105,10 +105,10 @@ def _check_search(config: SweepConfig) -> None:
         ConfigError: The metric is none of the task's.
     """
     known = config.task.metrics
-    if known and config.search.metric not in known:
+    unknown = [metric for metric in config.search.metrics if metric not in known]
+    if known and unknown:
         raise ConfigError(
-            f"search.metric={config.search.metric}: the task {config.task.kind} does not report it; "
-            f"it reports {', '.join(known)}"
+            f"search.metric={unknown[0]}: the task {config.task.kind} does not report it; it reports {', '.join(known)}"
         )
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweeps.config import Scaling, SweepConfig
+from sweeps.config import SweepConfig
+from sweeps.config.execution import Scaling
 from sweeps.errors import DoesNotFit, UserError
 
 Resources = Mapping[str, float]

@@ -28,7 +28,7 @@ from sweeps.ranges import distribution_of_range
 from sweeps.schema_errors import read_config
 
 MAX_GROUP_COMBINATIONS = 64
-DISTRIBUTION_KEYS = {"type", "low", "high", "log", "step", "choices", "when"}
+DISTRIBUTION_KEYS = {"type", "low", "high", "log", "step", "choices", "value", "when", "prior"}
 
 
 def conf_folder() -> Path:

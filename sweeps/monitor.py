@@ -74,7 +74,7 @@ class Monitor:
 
     def __post_init__(self) -> None:
         search = self.composition.config.search
-        self.metric, self.mode = search.metric, search.mode
+        self.metric, self.mode = search.metrics[0], search.modes[0]
         self.num_trials = search.num_trials
         self._lock = threading.RLock()
         self._ended: list[tuple[str, State, str | None]] = []

@@ -11,7 +11,8 @@ from pathlib import Path
 from sweeps.checks import check_sweep, lookup_in
 from sweeps.cluster import Fit, fit, local_resources
 from sweeps.compose import Composition, ConfSearchPath, compose_sweep
-from sweeps.config import Scaling, SweepConfig
+from sweeps.config import SweepConfig
+from sweeps.config.execution import Scaling
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.space import Space
 from sweeps.targets import check_targets

@@ -10,7 +10,14 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sweeps.config import CategoricalDistribution, Distribution, FloatDistribution, IntDistribution
+from sweeps.config.space import (
+    CategoricalDistribution,
+    ConstantDistribution,
+    Distribution,
+    FloatDistribution,
+    IntDistribution,
+    OrdinalDistribution,
+)
 from sweeps.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -154,6 +161,10 @@ def _suggest(trial: optuna.Trial, path: str, distribution: Distribution) -> Any:
         case CategoricalDistribution(choices=choices):
             encoded = trial.suggest_categorical(path, [encode(choice) for choice in choices])
             return next(choice for choice in choices if _same(encode(choice), encoded))
+        case OrdinalDistribution(choices=choices):  # to the sampler its positions, so that neighbours are near
+            return choices[trial.suggest_int(path, 0, len(choices) - 1)]
+        case ConstantDistribution(value=value):
+            return value
 
 
 def _last_step(low: float, high: float, step: float | None) -> float:
@@ -176,8 +187,10 @@ def _same(one: Any, other: Any) -> bool:
 def contains(distribution: Distribution, value: Any) -> bool:
     """Whether a value can be sampled."""
     match distribution:
-        case CategoricalDistribution(choices=choices):
+        case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
             return any(_same(choice, value) for choice in choices)
+        case ConstantDistribution(value=constant):
+            return _same(constant, value)
         case IntDistribution(low=low, high=high, step=step):
             return isinstance(value, int) and low <= value <= high and (value - low) % step == 0
         case FloatDistribution(low=low, high=high, step=step):
@@ -187,16 +200,21 @@ def contains(distribution: Distribution, value: Any) -> bool:
 
 
 def boundary_values(distribution: Distribution) -> list[Any]:
-    if isinstance(distribution, CategoricalDistribution):
-        return list(distribution.choices)
+    match distribution:
+        case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
+            return list(choices)
+        case ConstantDistribution(value=value):
+            return [value]
     return [distribution.low] if distribution.low == distribution.high else [distribution.low, distribution.high]
 
 
 def grid_values(path: str, distribution: Distribution) -> Sequence[Any]:
     """Every value of a discrete distribution, in order."""
     match distribution:
-        case CategoricalDistribution(choices=choices):
+        case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
             return list(choices)
+        case ConstantDistribution(value=value):
+            return [value]
         case IntDistribution(low=low, high=high, step=step):
             return range(low, high + 1, step)
         case FloatDistribution(low=low, high=high, step=step):

@@ -89,8 +89,8 @@ def _recorder(plan: Plan) -> Recorder:
         config.tracking.experiment or plan.composition.conf,
         sweep=plan.name,
         conf=plan.composition.conf,
-        metric=config.search.metric,
-        mode=config.search.mode,
+        metric=config.search.metrics[0],
+        mode=config.search.modes[0],
         checkpoints=config.tracking.checkpoints,
     )
 
@@ -109,8 +109,8 @@ def _search(plan: Plan, monitor: Monitor, *, use_gpu: bool) -> str:
     tuner = tune.Tuner(
         tune.with_resources(tune.with_parameters(Trial, context=context), TRIAL_RESOURCES),
         tune_config=tune.TuneConfig(
-            metric=config.search.metric,
-            mode=config.search.mode,
+            metric=config.search.metrics[0],
+            mode=config.search.modes[0],
             search_alg=_searcher(plan),
             scheduler=build_scheduler(config.search.scheduler),
             num_samples=config.search.num_trials,
@@ -167,8 +167,8 @@ def _searcher(plan: Plan) -> OptunaSearcher:
     points = points[: search.num_trials]
     return SweepSearcher(
         plan.space,
-        metric=search.metric,
-        mode=search.mode,
+        metric=search.metrics[0],
+        mode=search.modes[0],
         sampler=build_sampler(search.sampler, plan.config.seed),
         storage=JournalStorage(JournalFileBackend(str(plan.folder / "optuna.log"))),
         study_name=plan.name,

@@ -61,7 +61,7 @@ class Trial(tune.Trainable):
         context = self._context
         self._trial: str = config[TRIAL]
         sweep = context.composition.trial(config[PARAMETERS])
-        self._metric, self._eval_every = sweep.search.metric, sweep.train.eval_every
+        self._metric, self._eval_every = sweep.search.metrics[0], sweep.train.eval_every
         self._hang_timeout_s = sweep.scaling.hang_timeout_s
         self._last: dict[str, Any] = {}
         workers = Workers(
@@ -81,8 +81,8 @@ class Trial(tune.Trainable):
                 trial=self._trial,
                 attempt=attempt,
                 training=sweep.training(),
-                metric=sweep.search.metric,
-                mode=sweep.search.mode,
+                metric=sweep.search.metrics[0],
+                mode=sweep.search.modes[0],
                 checkpoint_folder=context.checkpoint_folder(self._trial),
                 mailbox=context.mailbox,
             )

@@ -9,7 +9,8 @@ import pytest
 from optuna.trial import TrialState
 from pydantic import TypeAdapter
 
-from sweeps.config import Distribution, GridSampler, RandomSampler, Sampler, TPESampler
+from sweeps.config.search import GridSampler, RandomSampler, Sampler, TPESampler
+from sweeps.config.space import Distribution
 from sweeps.constants import COMPLETED, STEP, STOPPED
 from sweeps.errors import ConfigError
 from sweeps.search import OptunaSearcher

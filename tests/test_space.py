@@ -8,7 +8,7 @@ import optuna
 import pytest
 from pydantic import TypeAdapter
 
-from sweeps.config import Distribution
+from sweeps.config.space import Distribution
 from sweeps.errors import ConfigError
 from sweeps.space import Space, check_point, contains
 

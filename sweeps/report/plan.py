@@ -7,7 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from sweeps.config import SWEEP_CONFIG, CategoricalDistribution, Distribution
+from sweeps.config import SWEEP_CONFIG
+from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
 from sweeps.plan import Plan
 
 
@@ -36,8 +37,9 @@ def print_plan(plan: Plan, console: Console) -> None:
     for path in plan.composition.fixed:
         console.print(f"{path} is given a value, and is not searched", markup=False)
     search, fit = plan.config.search, plan.local_fit
+    objectives = " and ".join(f"{mode} of {metric}" for metric, mode in zip(search.metrics, search.modes, strict=True))
     console.print()
-    console.print(f"sweep     {plan.name}: {search.num_trials} trials, {search.mode} of {search.metric}", markup=False)
+    console.print(f"sweep     {plan.name}: {search.num_trials} trials, {objectives}", markup=False)
     console.print(f"search    sampler {search.sampler.kind}, scheduler {search.scheduler.kind}", markup=False)
     needs = fit.describe() if fit else f"is asked of the cluster at {plan.config.cluster.address} when it starts"
     console.print(f"trial     {needs}", markup=False)
@@ -48,7 +50,12 @@ def print_plan(plan: Plan, console: Console) -> None:
 
 def describe_distribution(distribution: Distribution) -> str:
     """``0.0001 to 0.03, log`` or ``4, 8, 16``."""
-    if isinstance(distribution, CategoricalDistribution):
-        return ", ".join(map(str, distribution.choices))
+    match distribution:
+        case CategoricalDistribution(choices=choices):
+            return ", ".join(map(str, choices))
+        case OrdinalDistribution(choices=choices):
+            return f"{', '.join(map(str, choices))}, in this order"
+        case ConstantDistribution(value=value):
+            return str(value)
     step = "" if distribution.step in (None, 1) else f", step {distribution.step:g}"
     return f"{distribution.low:g} to {distribution.high:g}{step}{', log' if distribution.log else ''}"

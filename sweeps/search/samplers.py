@@ -10,7 +10,8 @@ from typing import Any
 import optuna
 from optuna.samplers import BaseSampler
 
-from sweeps.config import GridSampler, RandomSampler, Sampler, TPESampler
+from sweeps.config.search import GridSampler, RandomSampler, Sampler, TPESampler
+from sweeps.errors import ConfigError
 
 
 def build_sampler(sampler: Sampler, seed: int) -> BaseSampler:
@@ -26,6 +27,8 @@ def build_sampler(sampler: Sampler, seed: int) -> BaseSampler:
                 )
         case RandomSampler() | GridSampler():  # a grid is a list of points, which need no sampling
             return optuna.samplers.RandomSampler(seed=seed)
+        case _:
+            raise ConfigError(f"search.sampler.kind={sampler.kind}: not there yet")
 
 
 def shuffled(points: Sequence[Mapping[str, Any]], seed: int) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import TrialState
 from ray.tune.search import Searcher
 
-from sweeps.config import Distribution
+from sweeps.config.space import Distribution
 from sweeps.constants import COMPLETED, STEP, STOPPED
 from sweeps.errors import ConfigError
 from sweeps.space import Space, encode

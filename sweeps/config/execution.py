@@ -1,0 +1,54 @@
+"""The schema of where a sweep runs, and where it is recorded."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
+
+NonEmpty = Annotated[str, Field(min_length=1)]
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Scaling:
+    """The workers of one trial."""
+
+    num_workers: PositiveInt = 2
+    """Processes that train one trial together."""
+    use_gpu: bool | Literal["auto"] = "auto"
+    """One GPU for each worker; auto: if the cluster has any."""
+    resources_per_worker: dict[str, NonNegativeFloat] = Field(default_factory=dict)
+    """What Ray reserves for a worker besides its GPU; default: one CPU."""
+    isolation: Literal["warm", "process"] = "warm"
+    """``warm``: worker processes outlive a trial, and the next one starts in them within milliseconds;
+    ``process``: every trial has fresh ones."""
+    hang_timeout_s: PositiveFloat = 1800.0
+    """Seconds without a word from a trial's workers, once they train, after which they are taken to hang: the trial
+    fails, and is retried in new ones."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Tracking:
+    """MLflow."""
+
+    uri: NonEmpty = "sqlite:///mlflow.db"
+    """Tracking server or store."""
+    experiment: NonEmpty | None = None
+    """MLflow experiment; default: the name of the conf."""
+    checkpoints: Literal["copy", "reference", "none"] = "copy"
+    """Copy a trial's kept checkpoints into MLflow, record only where they are, or neither."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Cluster:
+    """The Ray cluster that trials run on."""
+
+    address: NonEmpty = "local"
+    """``local`` starts Ray here, for this sweep alone; ``auto`` or an address joins a running cluster."""
+    num_cpus: PositiveInt | None = None
+    """Logical CPUs of a local cluster; default: the machine's."""
+    num_gpus: Annotated[int, Field(ge=0)] | None = None
+    """GPUs of a local cluster; default: the machine's."""
