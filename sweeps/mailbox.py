@@ -104,7 +104,9 @@ class Mailbox:
     async def begin(self, trial: str) -> int:
         """A trial is about to be started; returns the number of this attempt, from 1."""
         box = self._boxes[trial]
-        box.stop.set()  # ends what an earlier attempt's workers still wait for
+        # What is left of an earlier attempt must not save into the folder that this one starts from.
+        box.discards = True
+        box.stop.set()
         self._boxes[trial] = _Box(attempt=box.attempt + 1)
         if self._stopping:
             self._boxes[trial].stop.set()
@@ -200,20 +202,23 @@ class Mailbox:
             box.reports.put_nowait(event)
         self._publish(event)
 
-    async def stop_requested(self, trial: str, attempt: int) -> None:
-        """Returns when the trial should stop, which may be never."""
+    async def stop_requested(self, trial: str, attempt: int) -> bool:
+        """Returns when the trial should stop, which may be never: at once (True), or after it has saved (False)."""
         box = self._boxes[trial]
-        if attempt == box.attempt:
-            await box.stop.wait()
+        if attempt != box.attempt:
+            return True
+        await box.stop.wait()
+        return box.discards
 
     # --- the driver --------------------------------------------------------------------------------------
 
     async def stop(self, trial: str, attempt: int, discard: bool = False) -> None:
-        """Ask a trial to stop at its next boundary, and perhaps drop what it posts until then."""
+        """Ask a trial to stop at its next boundary: after a last checkpoint, or (``discard``) at once, as it is over
+        for good and what it posts until then is dropped."""
         box = self._boxes.get(trial)
         if box is not None and box.attempt == attempt:
-            box.stop.set()
             box.discards = box.discards or discard
+            box.stop.set()
 
     async def stop_all(self) -> None:
         """Ask every trial, also those to come, to stop at the next boundary."""

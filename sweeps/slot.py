@@ -26,6 +26,7 @@ from ray.util import remove_placement_group
 
 from sweeps.mailbox import Ended, Log, Report, Started
 from sweeps_train.config import TrainingConfig
+from sweeps_train.reporter import Stop
 
 MEMORY_FACTOR, MEMORY_SLACK_MIB = 1.5, 512.0
 """A slot whose main worker has grown beyond this since its first trial is rebuilt."""
@@ -256,9 +257,11 @@ class MailboxReporter:
         report = Report(self._to.trial, self._to.attempt, step, metrics, _now_ms(), checkpoint, done)
         self._previous_report = self._post(report)
 
-    def should_stop(self) -> bool:
+    def should_stop(self) -> Stop:
         ready, _ = ray.wait([self._stop], timeout=0)
-        return bool(ready)
+        if not ready:
+            return Stop.NO
+        return Stop.DISCARD if ray.get(self._stop) else Stop.SAVE
 
     def flush(self) -> None:
         """Wait until everything has arrived: only then may the worker group end."""

@@ -67,6 +67,13 @@ def test_the_default_configuration_is_the_first_trial_and_asha_stops_some(digits
     assert all(trial["steps"] < 40 for trial in pruned)
 
 
+def test_a_pruned_trial_saves_no_checkpoint_beyond_its_reports(digits: Done) -> None:
+    trials = digits.folder / "outputs" / "first" / "trials"
+    for trial in digits.document["trials"]:
+        saved = {int(path.name.removeprefix("step-")) for path in (trials / trial["trial"]).glob("step-*")}
+        assert saved <= {10, 20, 30, 40}  # a stop that saves would do it at a record between them, too
+
+
 def test_the_best_value_is_the_best_that_any_trial_reported(digits: Done) -> None:
     values = []
     for trial in digits.trials():

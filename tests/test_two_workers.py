@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from training_runs import IMAGES, TEXT, Recorder, configured, on_two_workers, run, slow_libraries, write_prompts
 
+from sweeps_train.reporter import Stop
+
 # Asked once at step 2, twice at step 4 (before and after the evaluation), and then at step 6.
 STOP_AT_STEP_6 = 4
 
@@ -37,13 +39,15 @@ class Results:
     unbroken: dict[str, Recorder]
     stopped: dict[str, Recorder]
     resumed: dict[str, Recorder]
+    discarded: dict[int, Recorder]
+    """By the number of times that it was asked."""
     same: dict[str, Recorder]
     loaded_for_images: set[str]
 
 
 def scenario() -> Results:
     """Runs on each of the two workers; images first, while nothing else has been imported."""
-    results = Results({}, {}, {}, {}, set())
+    results = Results({}, {}, {}, {}, {}, set())
     for name, base in RESUMED.items():
         config = configured(base)
         results.unbroken[name] = run(config, Path(f"{name}-unbroken"))
@@ -51,6 +55,9 @@ def scenario() -> Results:
         results.resumed[name] = run(config, Path(f"{name}-broken"))
         if name == "images":
             results.loaded_for_images = slow_libraries()
+            for asked in (2, 3):
+                folder = Path(f"{name}-discarded-{asked}")
+                results.discarded[asked] = run(config, folder, stop_when_asked=asked, stop=Stop.DISCARD)
     for name, config in SAME_ON_ANY_NUMBER.items():
         results.same[name] = run(config)
     return results
@@ -80,6 +87,15 @@ def test_a_stop_request_ends_all_workers_at_the_next_boundary_with_a_checkpoint(
     assert list(first.resumed[task].logs) == []
     for recorder in (second.stopped[task], second.resumed[task]):
         assert (recorder.asked, recorder.logs, recorder.reports) == (0, {}, [])
+
+
+@pytest.mark.parametrize("asked", [2, 3], ids=["before an evaluation", "during an evaluation"])
+def test_a_request_to_discard_ends_all_workers_at_once_and_without_a_checkpoint(
+    asked: int, two_workers: list[Results], folder: Path
+) -> None:
+    first = two_workers[0].discarded[asked]
+    assert (list(first.logs), first.reports, first.asked) == ([2], [], asked)
+    assert not (folder / f"images-discarded-{asked}").exists()
 
 
 @pytest.mark.parametrize("task", RESUMED)

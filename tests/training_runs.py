@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
+from sweeps_train.reporter import Stop
 
 # The loop leaves the number of threads alone where it is given; Ray and torchrun give it, too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -74,6 +75,7 @@ class Recorder:
     """A reporter that remembers, and asks to stop when it has been asked often enough."""
 
     stop_when_asked: int | None = None
+    stop: Stop = Stop.SAVE
     logs: dict[int, dict[str, float]] = field(default_factory=dict)
     reports: list[tuple[int, dict[str, float], str | None, bool]] = field(default_factory=list)
     asked: int = 0
@@ -85,9 +87,10 @@ class Recorder:
     def report(self, step: int, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
         self.reports.append((step, metrics, checkpoint, done))
 
-    def should_stop(self) -> bool:
+    def should_stop(self) -> Stop:
         self.asked += 1
-        return self.stop_when_asked is not None and self.asked >= self.stop_when_asked
+        asks = self.stop_when_asked is not None and self.asked >= self.stop_when_asked
+        return self.stop if asks else Stop.NO
 
     @property
     def final(self) -> dict[str, float]:
@@ -102,7 +105,7 @@ def run(config: TrainingConfig, folder: Path | None = None, **options: Any) -> R
     from sweeps_train.loop import train
 
     torch.set_num_threads(1)  # on a busy machine, threads that wait for each other take minutes for seconds' work
-    recorder = Recorder(stop_when_asked=options.pop("stop_when_asked", None))
+    recorder = Recorder(options.pop("stop_when_asked", None), options.pop("stop", Stop.SAVE))
     train(config, reporter=recorder, checkpoint_folder=str(folder) if folder else None, **options)
     return recorder
 

@@ -26,7 +26,7 @@ from sweeps_train.data.samples import Batch, SampleOrder, in_batches
 from sweeps_train.optimizer import build_optimizer, learning_rate
 from sweeps_train.precision import Precision
 from sweeps_train.random_state import seed_all
-from sweeps_train.reporter import Reporter
+from sweeps_train.reporter import Reporter, Stop
 from sweeps_train.system import system_metrics
 from sweeps_train.tasks import Task, build_task
 from sweeps_train.workers import Workers
@@ -166,24 +166,28 @@ class _Training:
 
     def settle(self, boundary: _Boundary) -> bool:
         """Records, evaluates, saves and reports what is due; returns whether to stop."""
-        metrics, stops = self.window.close(self.task, self.reporter)
+        metrics, stop = self.window.close(self.task, self.reporter)
+        if stop is Stop.DISCARD:
+            return True
         metrics["train/lr"] = self.lr
         metrics["train/epoch"] = self.progress.samples / len(self.task.train_samples)
         metrics["train/num_workers"] = float(self.workers.size)
         if boundary.evaluates:
-            evaluation, stops_now = self._evaluate()
+            evaluation, stop_now = self._evaluate()
+            if stop_now is Stop.DISCARD:
+                return True
             metrics |= evaluation
-            stops = stops or stops_now
+            stop = max(stop, stop_now)
             _check_metric(self.metric, metrics)
         checkpoint = None
-        if boundary.saves or stops:
+        if boundary.saves or stop is Stop.SAVE:
             checkpoint = self._save(metrics if boundary.evaluates else None, done=boundary.done)
         if self.reporter is not None and boundary.evaluates:
             self.reporter.report(self.progress.step, metrics, checkpoint, boundary.done)
         elif self.reporter is not None:
             self.reporter.log(self.progress.step, metrics)
         self.window = _Window(self.workers)
-        return stops
+        return stop is not Stop.NO
 
     def _save(self, metrics: dict[str, float] | None, *, done: bool) -> str | None:
         """The folder of a new checkpoint, on rank 0 and if it is to be kept."""
@@ -198,7 +202,7 @@ class _Training:
         return str(path) if path.exists() else None
 
     @torch.no_grad()
-    def _evaluate(self) -> tuple[dict[str, float], bool]:
+    def _evaluate(self) -> tuple[dict[str, float], Stop]:
         """``eval/*`` over the held-out samples, each counted once, and whether to stop."""
         # The bare model: workers may have different numbers of batches, and the wrapper's forward pass communicates.
         model, samples, device = self.task.model.eval(), self.task.eval_samples, self.workers.device
@@ -209,8 +213,8 @@ class _Training:
             with self.precision.autocast():
                 scores += self.task.score(model, batch)
         model.train()
-        *totals, stops = self.workers.sum([*scores.tolist(), _stop_vote(self.reporter)])
-        return self.task.metrics(totals, samples.units(range(len(samples)))), stops > 0
+        *totals, stop = self.workers.sum([*scores.tolist(), _stop_vote(self.reporter)])
+        return self.task.metrics(totals, samples.units(range(len(samples)))), Stop(int(stop))
 
 
 def _starting_point(root: Path | None, workers: Workers, *, resume: bool) -> Path | None:
@@ -275,17 +279,18 @@ class _Window:
         self.size = 0
         """Of all workers."""
 
-    def close(self, task: Task, reporter: Reporter | None) -> tuple[dict[str, float], bool]:
+    def close(self, task: Task, reporter: Reporter | None) -> tuple[dict[str, float], Stop]:
         """Loss, speed and what all workers together take of their machines, and whether to stop."""
         system = system_metrics(self._workers.device)
-        loss, stops, *totals = self._workers.sum([self.loss.item(), _stop_vote(reporter), *system.values()])
+        loss, stop, *totals = self._workers.sum([self.loss.item(), _stop_vote(reporter), *system.values()])
         seconds = time.perf_counter() - self._began
         metrics = {"train/loss": loss / self.units, f"train/{task.speed}": self.size / seconds}
-        return metrics | dict(zip(system, totals, strict=True)), stops > 0
+        return metrics | dict(zip(system, totals, strict=True)), Stop(int(stop))
 
 
 def _stop_vote(reporter: Reporter | None) -> float:
-    return float(reporter is not None and reporter.should_stop())
+    """Rank 0's word; the others add nothing to it."""
+    return float(reporter.should_stop() if reporter is not None else Stop.NO)
 
 
 def _check_metric(metric: str, metrics: dict[str, float]) -> None:

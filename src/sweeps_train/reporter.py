@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from enum import IntEnum
 from typing import Protocol
+
+
+class Stop(IntEnum):
+    """What a training is asked to do at a record or an evaluation; the later in this list prevails."""
+
+    NO = 0
+    """Go on."""
+    SAVE = 1
+    """Save a checkpoint, from which it may go on one day, and return."""
+    DISCARD = 2
+    """Return at once: nobody wants what it has done since its last report."""
 
 
 class Reporter(Protocol):
@@ -26,8 +38,8 @@ class Reporter(Protocol):
             done: The training has reached its end; true exactly once.
         """
 
-    def should_stop(self) -> bool:
-        """Whether to save a checkpoint and return; asked at every record and evaluation."""
+    def should_stop(self) -> Stop:
+        """Whether to stop, and how; asked at every record and evaluation."""
 
 
 class PrintReporter:
@@ -39,8 +51,8 @@ class PrintReporter:
     def report(self, step: int, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
         self._print({"step": step, **metrics, "checkpoint": checkpoint, "done": done})
 
-    def should_stop(self) -> bool:
-        return False
+    def should_stop(self) -> Stop:
+        return Stop.NO
 
     def _print(self, event: dict[str, object]) -> None:
         sys.stdout.write(json.dumps(event) + "\n")
