@@ -20,6 +20,7 @@ from packaging.utils import canonicalize_name
 LAYERS: list[set[str]] = [
     {"errors", "constants"},
     {"config", "compose", "ranges", "schema_errors"},
+    {"objectives"},
     {"checks", "cluster", "mailbox", "search", "slot", "space", "targets", "tracking", "trial"},
     {"monitor", "plan", "report"},
     {"doctor", "sweep"},
