@@ -9,7 +9,18 @@ COMPLETED = "sweeps_completed"
 STOPPED = "sweeps_stopped"
 """True in the last result of a trial that a person stopped."""
 EVALUATIONS = "evaluations"
-"""Evaluations done when a result was reported: the resource of early stopping."""
+"""Evaluations done when a result was reported: the usual resource of early stopping, besides the next five. What a
+training does not count is not among a result's keys."""
+STEPS = "steps"
+"""Optimizer steps done: the same number as ``step``."""
+EPOCHS = "epochs"
+"""Passes over the training data, with fractions."""
+SAMPLES = "samples"
+"""Samples consumed by all workers."""
+TOKENS = "tokens"
+"""Tokens, without padding, that went through the model; of language models alone."""
+SECONDS = "seconds"
+"""Time spent on optimizer steps, over all attempts."""
 
 # --- keys in a trial's Tune config -------------------------------------------------------------------------
 

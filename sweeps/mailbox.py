@@ -31,6 +31,8 @@ class Log:
 class Report(Log):
     """An evaluation: it goes to the scheduler and the sampler, too."""
 
+    progress: dict[str, float] = field(default_factory=dict)
+    """``steps, epochs, samples, tokens, seconds`` done, as far as the training counts them."""
     checkpoint: str | None = None
     """Folder of a complete checkpoint of this step."""
     done: bool = False

@@ -26,6 +26,7 @@ from ray.util import remove_placement_group
 
 from sweeps.mailbox import Ended, Log, Report, Started
 from sweeps_train.config import TrainingConfig
+from sweeps_train.progress import Progress
 from sweeps_train.reporter import Stop
 
 MEMORY_FACTOR, MEMORY_SLACK_MIB = 1.5, 512.0
@@ -248,14 +249,24 @@ class MailboxReporter:
         self._posted: list[Any] = []
         self._post(Started(assignment.trial, assignment.attempt, _now_ms()))
 
-    def log(self, step: int, metrics: dict[str, float]) -> None:
-        self._post(Log(self._to.trial, self._to.attempt, step, metrics, _now_ms()))
+    def log(self, progress: Progress, metrics: dict[str, float]) -> None:
+        self._post(Log(self._to.trial, self._to.attempt, progress.step, metrics, _now_ms()))
 
-    def report(self, step: int, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
+    def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
         if self._previous_report is not None:
             ray.get(self._previous_report)  # an asynchronous actor may reorder; reports must not be
-        report = Report(self._to.trial, self._to.attempt, step, metrics, _now_ms(), checkpoint, done)
-        self._previous_report = self._post(report)
+        self._previous_report = self._post(
+            Report(
+                self._to.trial,
+                self._to.attempt,
+                progress.step,
+                metrics,
+                _now_ms(),
+                progress=progress.resources(),
+                checkpoint=checkpoint,
+                done=done,
+            )
+        )
 
     def should_stop(self) -> Stop:
         ready, _ = ray.wait([self._stop], timeout=0)

@@ -102,6 +102,7 @@ class Trial(tune.Trainable):
             )
         self._last = {
             **event.metrics,
+            **event.progress,
             STEP: event.step,
             EVALUATIONS: math.ceil(event.step / self._eval_every),
             COMPLETED: event.done,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,38 @@ def test_a_training_resumed_at_an_evaluation_repeats_its_report(tmp_path: Path) 
     resumed = run(config, tmp_path)
     assert [(step, done) for step, _, _, done in resumed.reports] == [(4, False), (8, True)]
     assert resumed.reports[0] == stopped.reports[0]
+
+
+@pytest.mark.parametrize("base", [IMAGES, TEXT], ids=["images", "text"])
+def test_progress_is_counted_in_every_unit_and_goes_on_after_a_resume(
+    base: dict[str, Any], working_folder: Path, tmp_path: Path
+) -> None:
+    write_prompts(working_folder)
+    config = configured(base)
+    unbroken = run(config)
+    stopped, resumed = run(config, tmp_path, stop_when_asked=4), run(config, tmp_path)  # at step 6
+    (at_4, at_8), (end,) = unbroken.progress, resumed.progress
+    assert replace(end, seconds=0) == replace(at_8, seconds=0)
+    assert (at_8.step, at_8.samples) == (8, 8 * config.train.global_batch_size)
+    assert at_8.epochs == at_8.samples / (1707 if base is IMAGES else 20)
+    assert 0 < at_4.seconds < at_8.seconds
+    assert end.seconds > stopped.progress[0].seconds > 0
+    names = {"steps", "epochs", "samples", "seconds"}
+    assert set(end.resources()) == (names if base is IMAGES else names | {"tokens"})
+
+
+def test_a_checkpoint_of_an_older_version_counts_from_what_it_knows(tmp_path: Path) -> None:
+    config = configured(IMAGES)
+    run(config, tmp_path, stop_when_asked=2)  # at step 4
+    file = tmp_path / "step-00000004" / "training_state.pt"
+    state = torch.load(file, weights_only=True)
+    for name in ("epochs", "tokens", "seconds"):
+        del state[name]
+    torch.save(state, file)
+    first, last = run(config, tmp_path).progress
+    assert (first.step, first.samples, first.epochs, first.seconds) == (4, 1600, 1600 / 1707, 0.0)
+    assert last.step == 8
+    assert last.seconds > 0
 
 
 def test_a_training_shortened_to_where_it_was_stopped_is_evaluated_there(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
+from sweeps_train.progress import Progress
 from sweeps_train.reporter import Stop
 
 # The loop leaves the number of threads alone where it is given; Ray and torchrun give it, too.
@@ -78,14 +79,17 @@ class Recorder:
     stop: Stop = Stop.SAVE
     logs: dict[int, dict[str, float]] = field(default_factory=dict)
     reports: list[tuple[int, dict[str, float], str | None, bool]] = field(default_factory=list)
+    progress: list[Progress] = field(default_factory=list)
+    """With each report."""
     asked: int = 0
 
-    def log(self, step: int, metrics: dict[str, float]) -> None:
-        assert step not in self.logs
-        self.logs[step] = metrics
+    def log(self, progress: Progress, metrics: dict[str, float]) -> None:
+        assert progress.step not in self.logs
+        self.logs[progress.step] = metrics
 
-    def report(self, step: int, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
-        self.reports.append((step, metrics, checkpoint, done))
+    def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
+        self.reports.append((progress.step, metrics, checkpoint, done))
+        self.progress.append(progress)
 
     def should_stop(self) -> Stop:
         self.asked += 1

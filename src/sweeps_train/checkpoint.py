@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ import torch
 from sweeps_train.config import TRAINING_CONFIG, CausalLM, TrainingConfig
 from sweeps_train.optimizer import load_optimizer_state
 from sweeps_train.precision import Precision
+from sweeps_train.progress import Progress
 from sweeps_train.random_state import random_state, set_random_state
 from sweeps_train.workers import Workers
 
@@ -37,16 +38,6 @@ STATE_FILE = "training_state.pt"
 
 UNFINISHED = ".unfinished"
 """Ends the name of a folder that is being written, or removed."""
-
-
-@dataclass
-class Progress:
-    """How far a training is."""
-
-    step: int = 0
-    """Optimizer steps done."""
-    samples: int = 0
-    """Samples consumed by all workers: the position in the order of the data."""
 
 
 def save_checkpoint(
@@ -84,8 +75,7 @@ def save_checkpoint(
         _write_json(unfinished / TRAINING_FILE, TRAINING_CONFIG.dump_python(config, mode="json", by_alias=True))
         _write_json(unfinished / METRICS_FILE, metrics)
         state = {
-            "step": progress.step,
-            "samples": progress.samples,
+            **asdict(progress),
             "optimizer": optimizer.state_dict(),
             "scaler": precision.scaler.state_dict(),
             "random": random_states,
@@ -114,7 +104,8 @@ def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, precision: Pre
         precision.scaler.load_state_dict(state["scaler"])
     if workers.rank < len(state["random"]):
         set_random_state(state["random"][workers.rank], workers.device)
-    return Progress(step=state["step"], samples=state["samples"])
+    # An older checkpoint has fewer of them.
+    return Progress(**{field.name: state[field.name] for field in fields(Progress) if field.name in state})
 
 
 def load_model(folder: str | Path, *, merge: bool = False) -> nn.Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,7 +13,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sweeps_train.checkpoint import (
-    Progress,
     latest_checkpoint,
     load_checkpoint,
     read_metrics,
@@ -25,6 +24,7 @@ from sweeps_train.config import Train, TrainingConfig, check_batch_split
 from sweeps_train.data.samples import Batch, SampleOrder, in_batches
 from sweeps_train.optimizer import build_optimizer, learning_rate
 from sweeps_train.precision import Precision
+from sweeps_train.progress import Progress
 from sweeps_train.random_state import seed_all
 from sweeps_train.reporter import Reporter, Stop
 from sweeps_train.system import system_metrics
@@ -107,7 +107,8 @@ class _Training:
         seed_all(config.seed, self.workers.rank)  # apart, since workers' dropout must differ
         self.progress = Progress()
         if self.started_from is not None:
-            self.progress = load_checkpoint(self.started_from, self.optimizer, self.precision, self.workers)
+            reached = load_checkpoint(self.started_from, self.optimizer, self.precision, self.workers)
+            self.progress = replace(reached, epochs=reached.samples / len(self.task.train_samples))
         self.lr = 0.0
         self.window = _Window(self.workers)
 
@@ -120,7 +121,7 @@ class _Training:
         if done and metrics is None:  # it was stopped between two evaluations, and is now shortened to there
             metrics, _ = self._evaluate()
         if self.reporter is not None and metrics is not None:
-            self.reporter.report(self.progress.step, metrics, str(self.started_from), done)
+            self.reporter.report(self.progress, metrics, str(self.started_from), done)
         self.window = _Window(self.workers)
 
     def step(self) -> None:
@@ -132,10 +133,17 @@ class _Training:
         indices = self.order.take(self.progress.samples, train.global_batch_size)
         self.window.loss += self._backward(indices)
         _update(self.task.model, self.optimizer, self.precision, train.max_grad_norm)
+        size = samples.size(indices)
         self.window.units += samples.units(indices)
-        self.window.size += samples.size(indices)
-        self.progress.step += 1
-        self.progress.samples += len(indices)
+        self.window.size += size
+        consumed = self.progress.samples + len(indices)
+        self.progress = replace(
+            self.progress,
+            step=self.progress.step + 1,
+            epochs=consumed / len(samples),
+            samples=consumed,
+            tokens=(self.progress.tokens or 0) + size if self.task.unit == "tokens" else None,
+        )
 
     def _backward(self, indices: list[int]) -> torch.Tensor:
         """Gradients of the mean loss over the units of a global batch, however they are spread over workers and
@@ -166,11 +174,12 @@ class _Training:
 
     def settle(self, boundary: _Boundary) -> bool:
         """Records, evaluates, saves and reports what is due; returns whether to stop."""
-        metrics, stop = self.window.close(self.task, self.reporter)
+        metrics, seconds, stop = self.window.close(self.task, self.reporter)
+        self.progress = replace(self.progress, seconds=self.progress.seconds + seconds)
         if stop is Stop.DISCARD:
             return True
         metrics["train/lr"] = self.lr
-        metrics["train/epoch"] = self.progress.samples / len(self.task.train_samples)
+        metrics["train/epoch"] = self.progress.epochs
         metrics["train/num_workers"] = float(self.workers.size)
         if boundary.evaluates:
             evaluation, stop_now = self._evaluate()
@@ -183,9 +192,9 @@ class _Training:
         if boundary.saves or stop is Stop.SAVE:
             checkpoint = self._save(metrics if boundary.evaluates else None, done=boundary.done)
         if self.reporter is not None and boundary.evaluates:
-            self.reporter.report(self.progress.step, metrics, checkpoint, boundary.done)
+            self.reporter.report(self.progress, metrics, checkpoint, boundary.done)
         elif self.reporter is not None:
-            self.reporter.log(self.progress.step, metrics)
+            self.reporter.log(self.progress, metrics)
         self.window = _Window(self.workers)
         return stop is not Stop.NO
 
@@ -279,13 +288,13 @@ class _Window:
         self.size = 0
         """Of all workers."""
 
-    def close(self, task: Task, reporter: Reporter | None) -> tuple[dict[str, float], Stop]:
-        """Loss, speed and what all workers together take of their machines, and whether to stop."""
+    def close(self, task: Task, reporter: Reporter | None) -> tuple[dict[str, float], float, Stop]:
+        """Loss, speed and what all workers together take of their machines; its seconds; and whether to stop."""
         system = system_metrics(self._workers.device)
         loss, stop, *totals = self._workers.sum([self.loss.item(), _stop_vote(reporter), *system.values()])
         seconds = time.perf_counter() - self._began
-        metrics = {"train/loss": loss / self.units, f"train/{task.speed}": self.size / seconds}
-        return metrics | dict(zip(system, totals, strict=True)), Stop(int(stop))
+        metrics = {"train/loss": loss / self.units, f"train/{task.unit}_per_second": self.size / seconds}
+        return metrics | dict(zip(system, totals, strict=True)), seconds, Stop(int(stop))
 
 
 def _stop_vote(reporter: Reporter | None) -> float:

@@ -7,6 +7,8 @@ import sys
 from enum import IntEnum
 from typing import Protocol
 
+from sweeps_train.progress import Progress
+
 
 class Stop(IntEnum):
     """What a training is asked to do at a record or an evaluation; the later in this list prevails."""
@@ -22,17 +24,17 @@ class Stop(IntEnum):
 class Reporter(Protocol):
     """What the loop calls, on rank 0 alone. A call should return quickly: all workers wait for it."""
 
-    def log(self, step: int, metrics: dict[str, float]) -> None:
+    def log(self, progress: Progress, metrics: dict[str, float]) -> None:
         """A record of training: ``train/*``, every ``train.log_every`` steps."""
 
-    def report(self, step: int, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
+    def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
         """An evaluation: ``eval/*``, and the ``train/*`` of a record.
 
         A training that is resumed repeats the report of the checkpoint that it starts from, since the process may
         have died between saving and reporting: whoever keeps reports should key them by step.
 
         Args:
-            step: Optimizer steps done.
+            progress: How far the training is.
             metrics: Values by name.
             checkpoint: Folder of a complete checkpoint of this step, if one was saved.
             done: The training has reached its end; true exactly once.
@@ -45,11 +47,11 @@ class Reporter(Protocol):
 class PrintReporter:
     """Prints each event as a line of JSON on stdout; never asks to stop."""
 
-    def log(self, step: int, metrics: dict[str, float]) -> None:
-        self._print({"step": step, **metrics})
+    def log(self, progress: Progress, metrics: dict[str, float]) -> None:
+        self._print({"step": progress.step, **metrics})
 
-    def report(self, step: int, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
-        self._print({"step": step, **metrics, "checkpoint": checkpoint, "done": done})
+    def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
+        self._print({"step": progress.step, **metrics, "checkpoint": checkpoint, "done": done})
 
     def should_stop(self) -> Stop:
         return Stop.NO

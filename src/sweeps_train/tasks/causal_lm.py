@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import nn
@@ -29,7 +30,7 @@ _LARGEST_EXPONENT = math.log(torch.finfo(torch.float64).max)
 class CausalLMTraining:
     """The unit of the loss is a token that counts: not padding, not a prompt."""
 
-    speed = "tokens_per_second"
+    unit: Literal["tokens"] = "tokens"
     num_scores = 1
 
     def __init__(self, config: TrainingConfig, weights: Path | None):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import nn
@@ -19,7 +20,7 @@ from sweeps_train.shared import keep
 class ImageClassification:
     """The unit of the loss is an image."""
 
-    speed = "samples_per_second"
+    unit: Literal["samples"] = "samples"
     num_scores = 2  # loss, correct answers
 
     def __init__(self, config: TrainingConfig, weights: Path | None):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import nn
@@ -28,8 +28,8 @@ class Task(Protocol):
         """What is held out."""
 
     @property
-    def speed(self) -> str:
-        """Name of the speed, of which ``Samples.size`` is the numerator: ``tokens_per_second``."""
+    def unit(self) -> Literal["samples", "tokens"]:
+        """What ``Samples.size`` counts, and speed is measured in."""
 
     @property
     def num_scores(self) -> int:
