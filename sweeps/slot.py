@@ -8,14 +8,11 @@ Ray Train leaves the workers of a trial that was stopped early to a cleaner that
 from __future__ import annotations
 
 import contextlib
-import gc
-import itertools
 import threading
 import time
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
 import ray
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
@@ -24,10 +21,8 @@ from ray.train.v2._internal.callbacks.placement_group_callback import PlacementG
 from ray.train.v2._internal.execution.callback import ControllerCallback, WorkerGroupCallback
 from ray.util import remove_placement_group
 
-from sweeps.mailbox import Ended, Log, Report, Started
-from sweeps_train.config import TrainingConfig
-from sweeps_train.progress import Progress
-from sweeps_train.reporter import Stop
+from sweeps.mailbox import Ended
+from sweeps.worker import Assignment, serve
 
 MEMORY_FACTOR, MEMORY_SLACK_MIB = 1.5, 512.0
 """A slot whose main worker has grown beyond this since its first trial is rebuilt."""
@@ -36,19 +31,6 @@ RELEASE_TIMEOUT_S = 20.0
 before, if that is longer; then they are killed, and the slot rebuilt."""
 ABORT_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 30.0
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """What the workers of a trial are given."""
-
-    trial: str
-    attempt: int
-    training: TrainingConfig
-    metric: str
-    mode: str
-    checkpoint_folder: str
-    mailbox: Any
 
 
 @dataclass(frozen=True)
@@ -200,89 +182,3 @@ def _reason(exception: BaseException) -> str:
     last = text.splitlines()[-1].strip() if text else type(exception).__name__
     name = type(exception).__name__
     return last if last.startswith(name) or ": " in last else f"{name}: {last}"
-
-
-def serve(config: dict[str, Any]) -> None:
-    """Runs on every worker of a slot: one trial after another, until there are no more.
-
-    An error ends the worker, and with it the whole group: the other workers may be waiting for it in a collective.
-    """
-    import ray.train
-
-    slot, mailbox = config["slot"], config["mailbox"]
-    is_main = ray.train.get_context().get_world_rank() == 0
-    for index in itertools.count():
-        assignment: Assignment | None = ray.get(mailbox.next_assignment.remote(slot, index))
-        if assignment is None:
-            return
-        _train(assignment, is_main=is_main)
-        gc.collect()  # models and optimizers have reference cycles; what is left counts as a leak
-        if is_main:
-            memory_mib = psutil.Process().memory_info().rss / 2**20
-            ray.get(mailbox.ended.remote(Ended(assignment.trial, assignment.attempt, memory_mib=memory_mib)))
-
-
-def _train(assignment: Assignment, *, is_main: bool) -> None:
-    """One trial, with the mailbox as its reporter."""
-    from sweeps_train.loop import train
-
-    reporter = MailboxReporter(assignment) if is_main else None
-    train(
-        assignment.training,
-        reporter=reporter,
-        checkpoint_folder=assignment.checkpoint_folder,
-        metric=assignment.metric,
-        mode=assignment.mode,
-    )
-    if reporter is not None:
-        reporter.flush()
-
-
-class MailboxReporter:
-    """Rank 0's side of the mailbox: posts without waiting."""
-
-    def __init__(self, assignment: Assignment):
-        self._to = assignment
-        self._mailbox = assignment.mailbox
-        self._stop = self._mailbox.stop_requested.remote(assignment.trial, assignment.attempt)
-        self._previous_report: Any = None
-        self._posted: list[Any] = []
-        self._post(Started(assignment.trial, assignment.attempt, _now_ms()))
-
-    def log(self, progress: Progress, metrics: dict[str, float]) -> None:
-        self._post(Log(self._to.trial, self._to.attempt, progress.step, metrics, _now_ms()))
-
-    def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
-        if self._previous_report is not None:
-            ray.get(self._previous_report)  # an asynchronous actor may reorder; reports must not be
-        self._previous_report = self._post(
-            Report(
-                self._to.trial,
-                self._to.attempt,
-                progress.step,
-                metrics,
-                _now_ms(),
-                progress=progress.resources(),
-                checkpoint=checkpoint,
-                done=done,
-            )
-        )
-
-    def should_stop(self) -> Stop:
-        ready, _ = ray.wait([self._stop], timeout=0)
-        if not ready:
-            return Stop.NO
-        return Stop.DISCARD if ray.get(self._stop) else Stop.SAVE
-
-    def flush(self) -> None:
-        """Wait until everything has arrived: only then may the worker group end."""
-        ray.get(self._posted)
-
-    def _post(self, event: Log | Report | Started) -> Any:
-        posted = self._mailbox.post.remote(event)
-        _, self._posted = ray.wait([*self._posted, posted], num_returns=len(self._posted) + 1, timeout=0)
-        return posted
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

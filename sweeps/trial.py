@@ -15,7 +15,8 @@ from sweeps.compose import Composition
 from sweeps.constants import COMPLETED, EVALUATIONS, PARAMETERS, STEP, STOPPED, TRIAL
 from sweeps.errors import TrialFailed
 from sweeps.mailbox import Ended, Report
-from sweeps.slot import Assignment, Slot, Workers
+from sweeps.slot import Slot, Workers
+from sweeps.worker import Assignment
 
 TRIAL_RESOURCES = {"CPU": 0, "node:__internal_head__": 0.0001}
 """A trial's actor only waits. Tune refuses to ask for nothing at all, so it asks for a grain of what every Ray

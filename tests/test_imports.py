@@ -21,7 +21,7 @@ LAYERS: list[set[str]] = [
     {"errors", "constants"},
     {"config", "compose", "ranges", "schema_errors"},
     {"objectives"},
-    {"checks", "cluster", "mailbox", "search", "slot", "space", "targets", "tracking", "trial"},
+    {"checks", "cluster", "mailbox", "search", "slot", "space", "targets", "tracking", "trial", "worker"},
     {"monitor", "plan", "report"},
     {"doctor", "sweep"},
     {"launch", "service"},
@@ -30,7 +30,7 @@ LAYERS: list[set[str]] = [
 ]
 
 # Who may import `sweeps_train`: those who run training all of it, those who check a config its torch-free schema.
-TRAINING = {"slot", "trial"}
+TRAINING = {"worker"}
 TRAINING_SCHEMA = {"checks", "config", "targets"}
 
 NOT_FOR_WORKERS = ("sweeps", "hydra", "omegaconf", "mlflow", "optuna", "ray.tune")
