@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import threading
 import time
 from collections.abc import Iterable
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from sweeps.constants import COMPLETED, PARAMETERS, STOPPED, TRIAL
+from sweeps.objectives import Objectives, Values
 from sweeps.tracking.summary import describe
 
 if TYPE_CHECKING:
@@ -34,9 +34,12 @@ class TrialStatus:
     step: int = 0
     last_step: int | None = None
     """The step at which it would end, if it is known."""
-    value: float | None = None
-    """Best value of the sweep's metric so far."""
+    values: Values | None = None
+    """Values of the objectives when the first was best."""
     latest: float | None = None
+    """Of the first objective."""
+    violation: str | None = None
+    """The limit on a metric that it broke: it cannot be the best."""
     speed: str = ""
     error: str | None = None
     training_since: float | None = None
@@ -45,6 +48,11 @@ class TrialStatus:
     """What its workers said of its last failed attempt."""
     ending: bool = False
     """Tune has said that it ended; what its workers posted is still being taken in."""
+
+    @property
+    def value(self) -> float | None:
+        """Best value of the first objective so far."""
+        return self.values[0] if self.values else None
 
 
 class View(Protocol):
@@ -74,7 +82,8 @@ class Monitor:
 
     def __post_init__(self) -> None:
         search = self.composition.config.search
-        self.metric, self.mode = search.metrics[0], search.modes[0]
+        self.objectives = Objectives.of(search)
+        self.metric = self.objectives.metrics[0]
         self.num_trials = search.num_trials
         self._lock = threading.RLock()
         self._ended: list[tuple[str, State, str | None]] = []
@@ -204,11 +213,12 @@ class Monitor:
                     self._take_report(status, event)
 
     def _take_report(self, status: TrialStatus, report: Report) -> None:
-        value = report.metrics.get(self.metric)
-        best = value is not None and math.isfinite(value) and self.better(value, status.value)
-        status.latest = value
+        values = self.objectives.values(report.metrics)
+        best = values is not None and self.objectives.improves(values, status.values)
+        status.latest = report.metrics.get(self.metric)
+        status.violation = status.violation or self.objectives.violation(report.metrics)
         if best:
-            status.value = value
+            status.values = values
         if report.checkpoint is not None:
             keep = self.composition.config.checkpoint.keep
             if "last" in keep:
@@ -220,44 +230,39 @@ class Monitor:
         with self._lock:
             status = self.trials[trial]
             status.state, status.error = state, error
-            is_best = self.best() is status
-        self.recorder.end_trial(trial, state, status.value, status.step, status.attempt, error)
+            is_best = status in self.front()
+        self.recorder.end_trial(trial, state, status.step, status.attempt, error)
         text = f"trial {trial} {state} at step {status.step}"
-        if status.value is not None:
-            text += f", {self.metric} {status.value:.4g}"
+        if status.values is not None:
+            text += f", {self.describe_values(status.values)}"
+        if status.violation is not None:
+            text += f"; {status.violation}"
         if error is not None:
             text += f": {error}"
         if is_best:
-            text += " (best so far)"
+            text += " (best so far)" if len(self.objectives.metrics) == 1 else " (none is better in all)"
         self.view.event(self, text)
 
     def _publish(self) -> None:
-        best = self.best()
-        self.recorder.update(
-            self.counts(),
-            (best.trial, best.value, best.parameters) if best is not None and best.value is not None else None,
-            self.time(),
-        )
+        front = [(each.trial, each.values, each.parameters) for each in self.front() if each.values is not None]
+        self.recorder.update(self.counts(), front, self.time())
         self.view.changed(self)
 
     # --- what it comes to ------------------------------------------------------------------------------------
 
-    def better(self, value: float, than: float | None) -> bool:
-        if than is None:
-            return True
-        return value < than if self.mode == "min" else value > than
+    def front(self) -> list[TrialStatus]:
+        """The best trial so far, or of several objectives the Pareto front; a pruned trial's values are real ones of a
+        real checkpoint, too."""
+        candidates = {
+            status.trial: status.values
+            for status in self.trials.values()
+            if status.values is not None and status.state != "failed" and status.violation is None
+        }
+        return [self.trials[trial] for trial in self.objectives.front(candidates)]
 
-    def best(self) -> TrialStatus | None:
-        """The trial with the best value so far; of a pruned trial it is a real value of a real checkpoint, too."""
-        best: TrialStatus | None = None
-        for status in self.trials.values():
-            if (
-                status.value is not None
-                and status.state != "failed"
-                and self.better(status.value, best.value if best else None)
-            ):
-                best = status
-        return best
+    def describe_values(self, values: Values) -> str:
+        """``eval/loss 1.234``."""
+        return ", ".join(f"{metric} {value:.4g}" for metric, value in zip(self.objectives.metrics, values, strict=True))
 
     def counts(self) -> dict[str, int]:
         counts = dict.fromkeys(("finished", "pruned", "failed", "running", "stopped"), 0)

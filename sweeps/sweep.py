@@ -13,6 +13,7 @@ from sweeps.cluster import Fit, connected, fit
 from sweeps.constants import PARAMETERS, TRIAL
 from sweeps.errors import UserError
 from sweeps.monitor import Monitor, View
+from sweeps.objectives import Objectives
 from sweeps.plan import Plan
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
@@ -89,8 +90,7 @@ def _recorder(plan: Plan) -> Recorder:
         config.tracking.experiment or plan.composition.conf,
         sweep=plan.name,
         conf=plan.composition.conf,
-        metric=config.search.metrics[0],
-        mode=config.search.modes[0],
+        objectives=Objectives.of(config.search),
         checkpoints=config.tracking.checkpoints,
     )
 

@@ -14,14 +14,14 @@ from sweeps.report.live import duration, progress_table
 
 
 def monitor() -> Monitor:
-    search = SimpleNamespace(metric="eval/loss", mode="min", num_trials=16)
+    search = SimpleNamespace(metrics=("eval/loss",), modes=("min",), limits={}, num_trials=16)
     composition: Any = SimpleNamespace(config=SimpleNamespace(search=search))
     nobody: Any = None
     made = Monitor("lora-1", composition, nobody, nobody, concurrent=1)
     long = {f"model.some_long_name_{index}": index for index in range(12)}
     made.trials = {
-        "0000": TrialStatus("0000", long, "finished", 1, 80, 80, 1.5, 1.52),
-        "0001": TrialStatus("0001", long, "running", 1, 24, 80, 1.6, 1.61, "26,000 tokens/s"),
+        "0000": TrialStatus("0000", long, "finished", 1, 80, 80, (1.5,), 1.52),
+        "0001": TrialStatus("0001", long, "running", 1, 24, 80, (1.6,), 1.61, speed="26,000 tokens/s"),
     }
     return made
 

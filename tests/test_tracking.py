@@ -21,22 +21,26 @@ from typing import Any
 import pytest
 
 from sweeps import constants
+from sweeps.config.search import Limit
 from sweeps.errors import TrackingUnreachable, UnknownName, UserError
+from sweeps.objectives import Objectives
 from sweeps.tracking import outbox, store
 from sweeps.tracking.points import StepSet
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.recorder import Recorder
+from sweeps.tracking.store import fetch_runs
 from sweeps.tracking.summary import run_name
 from sweeps.tracking.uris import shown, sqlite_path
 from sweeps.tracking.values import from_text, metric_name, to_text
 
 CONFIG = "train:\n  lr: 0.01\n"
 COMMAND = "python -m sweeps run conf=digits"
+LOSS = Objectives(("eval/loss",), ("min",))
 POINT = {"train.lr": 0.0021, "model.lora.r": 16, "train.optimizer": "adamw"}
 
 
-def new_recorder(uri: str, sweep: str = "digits-1", **more: Any) -> Recorder:
-    return Recorder(uri, "digits", sweep=sweep, conf="digits", metric="eval/loss", mode="min", **more)
+def new_recorder(uri: str, sweep: str = "digits-1", objectives: Objectives = LOSS, **more: Any) -> Recorder:
+    return Recorder(uri, "digits", sweep=sweep, conf="digits", objectives=objectives, **more)
 
 
 def open_recorder(uri: str, sweep: str = "digits-1", *, resume: bool = False, **more: Any) -> Recorder:
@@ -53,9 +57,11 @@ def record_small_sweep(uri: str, sweep: str = "digits-1") -> None:
         for step in range(1, 6):
             recorder.log(str(trial), step, {"eval/loss": trial + 1 / step, "train/loss": 1.0}, 1000 * step)
         error = "Traceback\nValueError: no" if state == "failed" else None
-        recorder.end_trial(str(trial), state, trial + 0.2, 5, 1, error)
+        recorder.end_trial(str(trial), state, 5, 1, error)
     counts = {"finished": 1, "pruned": 1, "failed": 1, "stopped": 1, "running": 0}
-    recorder.update(counts, ("0", 0.2, POINT | {"train.lr": 0.001}), {"wall_s": 7.0, "train_s": 5.0, "goodput": 0.7})
+    recorder.update(
+        counts, [("0", (0.2,), POINT | {"train.lr": 0.001})], {"wall_s": 7.0, "train_s": 5.0, "goodput": 0.7}
+    )
     assert recorder.close("finished") == 0
 
 
@@ -144,7 +150,7 @@ def test_every_metric_is_at_its_step_exactly_once(uri: str) -> None:
     recorder.start_trial("0", POINT, CONFIG, 1)
     for step in range(1, 1501):
         recorder.log("0", step, {"eval/loss": 1 / step, "train/loss": float(step)}, step)
-    recorder.end_trial("0", "finished", 1 / 1500, 1500, 1)
+    recorder.end_trial("0", "finished", 1500, 1)
     assert recorder.close("finished") == 0
     run_id = load_sweep(uri, "digits-1").trials[0].run_id
     assert history(uri, run_id, "eval/loss") == [(step, 1 / step) for step in range(1, 1501)]
@@ -156,11 +162,11 @@ def test_steps_that_a_retry_reports_again_are_left_out(uri: str) -> None:
     recorder.start_trial("0", POINT, CONFIG, 1)
     for step in (10, 20, 30):
         recorder.log("0", step, {"eval/loss": float(step)})
-    recorder.end_trial("0", "failed", 10.0, 30, 1, "RuntimeError: out of memory")
+    recorder.end_trial("0", "failed", 30, 1, "RuntimeError: out of memory")
     recorder.start_trial("0", POINT, CONFIG, 2)
     for step in (20, 30, 40):
         recorder.log("0", step, {"eval/loss": step + 0.5, "late": 1.0})
-    recorder.end_trial("0", "finished", 10.0, 40, 2)
+    recorder.end_trial("0", "finished", 40, 2)
     recorder.close("finished")
     sweep = load_sweep(uri, "digits-1")
     assert history(uri, sweep.trials[0].run_id, "eval/loss") == [(10, 10), (20, 20), (30, 30), (40, 40.5)]
@@ -172,7 +178,7 @@ def test_a_resumed_sweep_goes_on_in_the_same_runs(uri: str) -> None:
     recorder = open_recorder(uri)
     recorder.start_trial("0", POINT, CONFIG, 1)
     recorder.log("0", 10, {"eval/loss": 1.0})
-    recorder.update({"running": 1}, ("0", 1.0, POINT), {"wall_s": 1})
+    recorder.update({"running": 1}, [("0", (1.0,), POINT)], {"wall_s": 1})
     recorder.close("interrupted")
     before = load_sweep(uri, "digits-1")
 
@@ -181,7 +187,7 @@ def test_a_resumed_sweep_goes_on_in_the_same_runs(uri: str) -> None:
     recorder.log("0", 10, {"eval/loss": 3.0})
     recorder.log("0", 20, {"eval/loss": 2.0})
     recorder.start_trial("1", {"train.lr": 0.5}, CONFIG, 1)
-    recorder.update({"running": 2}, ("1", 0.5, {"train.lr": 0.5}), {"wall_s": 1})
+    recorder.update({"running": 2}, [("1", (0.5,), {"train.lr": 0.5})], {"wall_s": 1})
     recorder.close("finished")
 
     after = load_sweep(uri, "digits-1")
@@ -221,7 +227,7 @@ def test_runs_are_nested_and_carry_names_tags_parameters_and_configs(uri: str) -
     assert parent.data.tags["mlflow.source.name"] == "python -m sweeps"
     assert parent.data.tags[constants.TAG_COMMAND] == COMMAND
     assert parent.data.tags["best.train.lr"] == "0.001"
-    assert parent.data.metrics == {"eval/loss": 0.2}
+    assert parent.data.metrics == {"best/eval/loss": 0.2}
     assert load_text(f"{parent.info.artifact_uri}/{constants.CONFIG_ARTIFACT}") == CONFIG
     statuses = []
     for trial in sweep.trials:
@@ -273,12 +279,37 @@ def test_the_table_and_the_summary(uri: str) -> None:
     assert "python -m sweeps show digits-1" in note
 
 
+def test_of_several_objectives_the_front_is_recorded_and_marked(uri: str) -> None:
+    objectives = Objectives(("eval/loss", "speed"), ("min", "max"), {"memory": Limit(max=10)})
+    recorder = open_recorder(uri, objectives=objectives)
+    for trial, speed in (("0", 1.0), ("1", 3.0), ("2", 2.0)):
+        recorder.start_trial(trial, {"train.lr": float(trial)}, CONFIG, 1)
+        recorder.log(trial, 1, {"eval/loss": 1.0 + int(trial), "speed": speed})
+        recorder.log(trial, 2, {"eval/loss": 4.0 + int(trial), "speed": 9.0})  # worse by the first objective
+        recorder.log(trial, 3, {"memory": 10.0 + int(trial)})
+    recorder.update({"running": 3}, [("0", (1.0, 1.0), {}), ("2", (3.0, 2.0), {})], {"wall_s": 1.0})
+    recorder.update({"running": 3}, [("0", (1.0, 1.0), {}), ("1", (2.0, 3.0), {})], {"wall_s": 1.0})
+    recorder.close("finished")
+    sweep = load_sweep(uri, "digits-1")
+    document = sweep.as_json()
+    assert document["metric"] == ["eval/loss", "speed"]
+    assert document["mode"] == ["min", "max"]
+    assert [trial["value"] for trial in document["trials"]] == [[1.0, 1.0], [2.0, 3.0], [3.0, 2.0]]
+    assert [(best["trial"], best["value"]) for best in document["best"]] == [("0", [1.0, 1.0]), ("1", [2.0, 3.0])]
+    assert [trial.violation is not None for trial in sweep.trials] == [False, True, True]
+    marked = fetch_runs(uri, {constants.TAG_PARETO: "true"})
+    assert sorted(run.tags[constants.TAG_TRIAL] for run in marked) == ["0", "1"]
+    assert "Pareto front of 2 trials" in sweep.tags["mlflow.note.content"]
+    assert history(uri, sweep.mlflow.run_id, "best/speed")[-1][1] == 3.0
+    assert list_sweeps(uri)[0].as_json()["metric"] == ["eval/loss", "speed"]
+
+
 def test_values_that_are_no_numbers_stay_visible(uri: str) -> None:
     recorder = open_recorder(uri)
     recorder.start_trial("0", POINT, CONFIG, 1)
     for step, value in enumerate([math.nan, math.inf, -math.inf]):
         recorder.log("0", step, {"loss": value, "eval/loss": math.nan})
-    recorder.end_trial("0", "finished", math.nan, 3, 1)
+    recorder.end_trial("0", "finished", 3, 1)
     recorder.close("finished")
     sweep = load_sweep(uri, "digits-1")
     values = [value for _, value in history(uri, sweep.trials[0].run_id, "loss")]
@@ -335,7 +366,7 @@ def test_updates_are_written_at_most_once_a_second(uri: str) -> None:
     recorder._client.log_batch = lambda *args, **more: (batches.append(args), log_batch(*args, **more))  # type: ignore[method-assign]
     started = time.monotonic()
     while time.monotonic() - started < 2.5:
-        recorder.update({"running": 1}, ("0", 1.0, POINT), {"wall_s": 1.0})
+        recorder.update({"running": 1}, [("0", (1.0,), POINT)], {"wall_s": 1.0})
         time.sleep(0.005)
     assert 2 <= len(batches) <= 4
     recorder.close("stopped")
@@ -344,9 +375,10 @@ def test_updates_are_written_at_most_once_a_second(uri: str) -> None:
 def test_nothing_of_mlflows_own_is_printed(tmp_path: Path) -> None:
     code = (
         "import logging; logging.basicConfig(level=logging.INFO)\n"
+        "from sweeps.objectives import Objectives\n"
         "from sweeps.tracking.recorder import Recorder\n"
-        "r = Recorder('sqlite:///mlflow.db', 'x', sweep='x-1', conf='x', metric='loss', mode='min')\n"
-        "r.open('', '', ''); r.start_trial('0', {}, '', 1); r.end_trial('0', 'finished', 1.0, 1, 1)\n"
+        "r = Recorder('sqlite:///mlflow.db', 'x', sweep='x-1', conf='x', objectives=Objectives(('loss',), ('min',)))\n"
+        "r.open('', '', ''); r.start_trial('0', {}, '', 1); r.end_trial('0', 'finished', 1, 1)\n"
         "r.close('finished')"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -591,7 +623,7 @@ def test_a_server_that_dies_and_comes_back_loses_and_doubles_nothing(
         if step == 150:
             time.sleep(1.5)
         recorder.log("0" if step <= 100 else "1", step, {"other": 1.0})
-    recorder.end_trial("0", "finished", 0.0, 299, 1)
+    recorder.end_trial("0", "finished", 299, 1)
     server.start()
     assert recorder.close("finished") == 0
     sweep = load_sweep(server.uri, "digits-1")
@@ -614,7 +646,7 @@ def test_a_server_that_hangs_holds_up_no_caller(server: Server, caplog: pytest.L
     for step in range(2000):
         started = time.perf_counter()
         recorder.log("0", step, {"eval/loss": 1.0, "train/loss": 2.0})
-        recorder.update({"running": 1}, ("0", 1.0, POINT), {"wall_s": 1.0})
+        recorder.update({"running": 1}, [("0", (1.0,), POINT)], {"wall_s": 1.0})
         times.append(time.perf_counter() - started)
         time.sleep(0.0005)
     assert statistics.quantiles(times, n=100)[-1] < 0.001

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sweeps.monitor import Monitor, TrialStatus
 
 MAX_ROWS = 12
+MAX_FRONT = 4
 STATE_STYLES = {"finished": "green", "pruned": "yellow", "failed": "red", "running": "cyan", "stopped": "magenta"}
 
 
@@ -90,11 +91,14 @@ def progress_table(monitor: Monitor, news: list[str]) -> Group:
     for status in _rows(monitor):
         table.add_row(*_cells(status))
 
-    best = monitor.best()
+    front = monitor.front()
     lines: list[Text | Table] = [headline, table]
-    if best is not None and best.value is not None:
-        summary = f"best {monitor.metric} {best.value:.4g}: trial {best.trial}, {describe(best.parameters)}"
+    for each in front[:MAX_FRONT]:
+        assert each.values is not None
+        summary = f"best {monitor.describe_values(each.values)}: trial {each.trial}, {describe(each.parameters)}"
         lines.append(Text(summary, "bold"))
+    if len(front) > MAX_FRONT:
+        lines.append(Text(f"and {len(front) - MAX_FRONT} more, of which none is better in all", "dim"))
     lines.extend(Text(each, style="dim", no_wrap=True, overflow="ellipsis") for each in news)
     return Group(*lines)
 

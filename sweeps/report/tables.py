@@ -28,7 +28,7 @@ def print_sweeps(sweeps: Sequence[SweepSummary], console: Console) -> None:
             each.status,
             str(sum(each.counts.values())),
             "" if each.best is None else short(each.best),
-            f"{each.metric} ({each.mode})",
+            ", ".join(f"{metric} ({mode})" for metric, mode in zip(each.metrics, each.modes, strict=True)),
             time.strftime("%Y-%m-%d %H:%M", time.localtime(each.started)),
             duration(each.wall_s),
         )
@@ -40,37 +40,57 @@ def print_sweep(record: SweepRecord, console: Console) -> None:
     _print_headline(record, console)
     paths = list(dict.fromkeys(path for trial in record.trials for path in trial.params))
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name, justify in (("trial", "left"), ("state", "left"), (record.metric, "right"), ("step", "right")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for name in ("trial", "state"):
+        table.add_column(name)
+    for name in (*record.metrics, "step"):
+        table.add_column(name, justify="right")
     for path in paths:
         table.add_column(path.rsplit(".", 1)[-1], justify="right")
     for trial in sorted(record.trials, key=lambda each: _rank(record, each)):
         style = STATE_STYLES.get(trial.state, "")
-        value = "" if trial.value is None else short(trial.value)
+        values = _cells(record, trial)
         cells = [short(trial.params[path]) if path in trial.params else "" for path in paths]
-        table.add_row(trial.trial, f"[{style}]{trial.state}[/]", value, str(trial.steps), *cells)
+        table.add_row(trial.trial, f"[{style}]{trial.state}[/]", *values, str(trial.steps), *cells)
     console.print(table)
+    if len(record.metrics) > 1:
+        console.print()
+        console.print(f"Pareto front: {', '.join(trial.trial for trial in record.front) or 'empty'}", highlight=False)
     for trial in record.trials:
+        if trial.violation:
+            console.print(f"trial {trial.trial} is out of bounds: {trial.violation}", markup=False, highlight=False)
         if trial.error:
             console.print(f"trial {trial.trial} failed: {trial.error}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _rank(record: SweepRecord, trial: TrialRecord) -> tuple[bool, float, str]:
+def _cells(record: SweepRecord, trial: TrialRecord) -> list[str]:
+    """Its value of each objective."""
+    values = trial.values or (() if trial.value is None else (trial.value,))
+    return [short(value) for value in values] or [""] * len(record.metrics)
+
+
+def _rank(record: SweepRecord, trial: TrialRecord) -> tuple[bool, bool, float, str]:
+    """The front first, then by the first objective."""
     value = trial.value if trial.value is not None else 0.0
-    return trial.value is None, value if record.mode == "min" else -value, trial.trial
+    return trial.value is None, trial not in record.front, value if record.mode == "min" else -value, trial.trial
 
 
 def print_best(record: SweepRecord, console: Console) -> None:
-    """The best trial and where its model is."""
-    best = record.best
-    if best is None:
-        console.print(f"No trial of {record.sweep} has a value of {record.metric} yet.", markup=False)
-        return
+    """The best trial and where its model is; of several objectives every trial of the Pareto front."""
+    if not record.front:
+        console.print(f"No trial of {record.sweep} has a value of {' and '.join(record.metrics)} yet.", markup=False)
+    for index, best in enumerate(record.front):
+        if index:
+            console.print()
+        _print_trial(record, best, console)
+
+
+def _print_trial(record: SweepRecord, best: TrialRecord, console: Console) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     table.add_row("best trial", f"{best.trial} ({best.state} after {best.steps} steps)")
-    table.add_row(record.metric, "" if best.value is None else f"{best.value:.6g}")
+    for metric, value in zip(record.metrics, best.values or (best.value,), strict=True):
+        table.add_row(metric, "" if value is None else f"{value:.6g}")
     for path, value in best.params.items():
         table.add_row(path, short(value))
     table.add_row("checkpoint", best.checkpoint or "none was kept")

@@ -11,7 +11,7 @@ from sweeps.errors import UnknownName, nearest
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.uris import shown
-from sweeps.tracking.values import from_text, number
+from sweeps.tracking.values import from_text, number, numbers
 
 SILENT_AFTER_S = 60.0
 """A running sweep whose driver has not been heard of for so long was interrupted."""
@@ -52,14 +52,14 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
     parent = parents[0]
     trials = _trials(run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id)
     tags, now = parent.tags, time.time()
-    best = tags.get(constants.TAG_BEST_TRIAL)
+    best, by_id = _names(tags.get(constants.TAG_BEST_TRIAL, "")), {trial.trial: trial for trial in trials}
     return SweepRecord(
         sweep=name,
         status=_status(parent, now),
-        metric=tags.get(constants.TAG_METRIC, ""),
-        mode=tags.get(constants.TAG_MODE, ""),
+        metrics=_names(tags.get(constants.TAG_METRIC, "")),
+        modes=_names(tags.get(constants.TAG_MODE, "")),
         counts={state: sum(trial.state == state for trial in trials) for state in STATES},
-        best=next((trial for trial in trials if trial.trial == best), None),
+        front=[by_id[trial] for trial in best if trial in by_id],
         mlflow=MlflowIds(tracking_uri=uri, experiment_id=parent.experiment_id, run_id=parent.run_id),
         trials=trials,
         time=_time(parent, now),
@@ -80,8 +80,8 @@ def _summary(parent: RawRun, now: float) -> SweepSummary:
         experiment=parent.experiment,
         experiment_id=parent.experiment_id,
         status=_status(parent, now),
-        metric=tags.get(constants.TAG_METRIC, ""),
-        mode=tags.get(constants.TAG_MODE, ""),
+        metrics=_names(tags.get(constants.TAG_METRIC, "")),
+        modes=_names(tags.get(constants.TAG_MODE, "")),
         best=number(tags.get(constants.TAG_BEST_VALUE)),
         counts={state: int(counts.get(state, 0)) for state in STATES},
         started=parent.started / 1000,
@@ -123,10 +123,13 @@ def _trials(runs: Iterable[RawRun]) -> list[TrialRecord]:
 def _trial(run: RawRun) -> TrialRecord:
     tags = run.tags
     state = tags.get(constants.TAG_STATE, "running")
+    values = numbers(tags.get(constants.TAG_VALUE))
     return TrialRecord(
         trial=tags.get(constants.TAG_TRIAL, ""),
         state=state,
-        value=number(tags.get(constants.TAG_VALUE)),
+        value=values[0] if values else None,
+        values=values if len(values) > 1 else (),
+        violation=tags.get(constants.TAG_VIOLATION),
         params={key: from_text(value) for key, value in sorted(run.params.items())},
         run_id=run.run_id,
         steps=int(number(tags.get(constants.TAG_STEPS)) or 0),
@@ -136,3 +139,8 @@ def _trial(run: RawRun) -> TrialRecord:
         checkpoint=tags.get(constants.TAG_CHECKPOINT_BEST) or tags.get(constants.TAG_CHECKPOINT_LAST),
         error=tags.get(constants.TAG_ERROR),
     )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """One name as it is, or several in a JSON list."""
+    return tuple(json.loads(text)) if text.startswith("[") else (text,)

@@ -19,6 +19,10 @@ class TrialRecord:
     state: str
     value: float | None
     """Best value of the sweep's metric that the trial reported."""
+    values: tuple[float, ...] = ()
+    """Of several objectives, what it reported when the first was best; empty with one objective."""
+    violation: str | None = None
+    """The limit on a metric that it broke: it cannot be the best."""
     params: dict[str, Any]
     run_id: str
     steps: int
@@ -31,12 +35,16 @@ class TrialRecord:
     """URI of its best checkpoint, or of its last if there is no best."""
     error: str | None = None
 
+    def shown_value(self) -> float | list[float | None] | None:
+        """As ``--json`` shows it: a number, or a list with one for each objective."""
+        return [finite(value) for value in self.values] if self.values else finite(self.value)
+
     def as_json(self) -> dict[str, Any]:
         """The trial in the form of ``--json``."""
         return {
             "trial": self.trial,
             "state": self.state,
-            "value": finite(self.value),
+            "value": self.shown_value(),
             "params": self.params,
             "run_id": self.run_id,
             "steps": self.steps,
@@ -77,9 +85,10 @@ class SweepSummary:
     experiment: str
     experiment_id: str
     status: str
-    metric: str
-    mode: str
+    metrics: tuple[str, ...]
+    modes: tuple[str, ...]
     best: float | None
+    """Best value of the first objective."""
     counts: dict[str, int]
     started: float
     """Unix time."""
@@ -93,8 +102,8 @@ class SweepSummary:
             "conf": self.conf,
             "experiment": self.experiment,
             "status": self.status,
-            "metric": self.metric,
-            "mode": self.mode,
+            "metric": one_or_all(self.metrics),
+            "mode": one_or_all(self.modes),
             "best": finite(self.best),
             "counts": self.counts,
             "started": self.started,
@@ -109,10 +118,11 @@ class SweepRecord:
 
     sweep: str
     status: str
-    metric: str
-    mode: str
+    metrics: tuple[str, ...]
+    modes: tuple[str, ...]
     counts: dict[str, int]
-    best: TrialRecord | None
+    front: list[TrialRecord]
+    """The best trial, or of several objectives the Pareto front; empty if no trial has a value."""
     mlflow: MlflowIds
     trials: list[TrialRecord]
     time: SweepTime
@@ -124,25 +134,46 @@ class SweepRecord:
     tags: dict[str, str] = field(default_factory=dict)
     """All tags of the parent run."""
 
+    @property
+    def metric(self) -> str:
+        """The first objective."""
+        return self.metrics[0]
+
+    @property
+    def mode(self) -> str:
+        """Of the first objective."""
+        return self.modes[0]
+
+    @property
+    def best(self) -> TrialRecord | None:
+        """The best trial; of several objectives, by the first."""
+        return self.front[0] if self.front else None
+
     def as_json(self) -> dict[str, Any]:
         """The document that ``run``, ``show`` and ``resume`` print with ``--json``."""
-        best = self.best
+        front = [
+            {
+                "trial": trial.trial,
+                "value": trial.shown_value(),
+                "params": trial.params,
+                "run_id": trial.run_id,
+                "checkpoint": trial.checkpoint,
+            }
+            for trial in self.front
+        ]
         return {
             "sweep": self.sweep,
             "status": self.status,
-            "metric": self.metric,
-            "mode": self.mode,
+            "metric": one_or_all(self.metrics),
+            "mode": one_or_all(self.modes),
             "counts": self.counts,
-            "best": None
-            if best is None
-            else {
-                "trial": best.trial,
-                "value": finite(best.value),
-                "params": best.params,
-                "run_id": best.run_id,
-                "checkpoint": best.checkpoint,
-            },
+            "best": front if len(self.metrics) > 1 else front[0] if front else None,
             "mlflow": self.mlflow.as_json(),
             "trials": [trial.as_json() for trial in self.trials],
             "time": self.time.as_json(),
         }
+
+
+def one_or_all(names: tuple[str, ...]) -> str | list[str]:
+    """As ``--json`` shows metrics and modes: with one objective plainly, with several as a list."""
+    return names[0] if len(names) == 1 else list(names)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,17 +13,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sweeps import constants
 from sweeps.errors import TrackingUnreachable, UserError
+from sweeps.objectives import Objectives, Values
 from sweeps.tracking.client import artifact_location, connect
 from sweeps.tracking.copier import TAGS, CheckpointCopier, Which
 from sweeps.tracking.link import GaveUp, Link, Refused
 from sweeps.tracking.origin import git_commit, user
 from sweeps.tracking.outbox import NewRun, Outbox
 from sweeps.tracking.reader import load_sweep
-from sweeps.tracking.record import MlflowIds
+from sweeps.tracking.record import MlflowIds, TrialRecord
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.summary import note, run_name, trials_table
 from sweeps.tracking.uris import shown
-from sweeps.tracking.values import metric_name, to_text
+from sweeps.tracking.values import metric_name, to_text, written
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -45,7 +45,7 @@ SWEEP_STATUS = {"finished": "FINISHED", "stopped": "KILLED", "interrupted": "KIL
 class _Trial:
     """What the recorder remembers of a trial."""
 
-    value: float | None = None
+    values: Values | None = None
     steps: int = 0
     failed_before: bool = False
     adopted: bool = False
@@ -62,8 +62,7 @@ class Recorder:
         *,
         sweep: str,
         conf: str,
-        metric: str,
-        mode: str,
+        objectives: Objectives,
         checkpoints: Literal["copy", "reference", "none"] = "copy",
     ) -> None:
         """Nothing is written before ``open``.
@@ -73,16 +72,16 @@ class Recorder:
             experiment: Name of the experiment; created if there is none.
             sweep: The sweep's name.
             conf: The ``conf=`` that it was started with.
-            metric: What it optimises.
-            mode: ``min`` or ``max``.
+            objectives: What it optimises.
             checkpoints: Copy checkpoints into the artifacts, write down only where they are, or neither.
         """
         self._uri, self._experiment = uri, experiment
         self._sweep, self._conf = sweep, conf
-        self._metric, self._mode = metric, mode
+        self._objectives = objectives
         self._checkpoints = checkpoints
         self._trials: dict[str, _Trial] = {}
         self._best_tags: set[str] = set()
+        self._front: set[str] = set()
         self._description = ""
         self._commit: dict[str, str] = {}
         self._client: MlflowClient
@@ -128,23 +127,31 @@ class Recorder:
     def update(
         self,
         counts: Mapping[str, int],
-        best: tuple[str, float, Mapping[str, Any]] | None,
+        front: Sequence[tuple[str, Values, Mapping[str, Any]]],
         time: Mapping[str, float],
     ) -> None:
         """Write how the sweep stands; may be called often.
 
         Args:
             counts: Trials by state.
-            best: Id, value and parameters of the best trial.
+            front: Id, values and parameters of the best trial; of several objectives, those of the Pareto front.
             time: ``wall_s``, ``train_s``, ``goodput``.
         """
         tags: dict[str, str | None] = dict.fromkeys(self._best_tags)
-        if best is not None:
-            trial, value, params = best
-            tags |= {constants.TAG_BEST_TRIAL: trial, constants.TAG_BEST_VALUE: repr(float(value))}
-            tags |= {constants.TAG_BEST_PARAMETER_PREFIX + path: to_text(each) for path, each in params.items()}
+        if front:
+            trials = [trial for trial, _, _ in front]
+            _, values, params = front[0]
+            several = len(values) > 1
+            tags |= {
+                constants.TAG_BEST_TRIAL: json.dumps(trials) if several else trials[0],
+                constants.TAG_BEST_VALUE: written(values),
+            }
+            if not several:
+                tags |= {constants.TAG_BEST_PARAMETER_PREFIX + path: to_text(each) for path, each in params.items()}
             ended = sum(count for state, count in counts.items() if state != "running")
-            self._outbox.log(PARENT, ended, _now_ms(), {metric_name(self._metric): float(value)})
+            self._outbox.log(PARENT, ended, _now_ms(), self._best_metrics([values for _, values, _ in front]))
+            if several:
+                self._mark_front(set(trials))
         self._best_tags = {key for key, text in tags.items() if text is not None}
         tags |= {constants.TAG_COUNTS: json.dumps(dict(counts)), constants.TAG_TIME: json.dumps(dict(time))}
         tags[constants.TAG_HEARTBEAT] = _now()
@@ -235,11 +242,12 @@ class Recorder:
         trial = self._trials[trial_id]
         trial.steps = max(trial.steps, step)
         tags: dict[str, str | None] = {constants.TAG_STEPS: str(trial.steps)}
-        value = metrics.get(self._metric)
-        if value is not None and not math.isnan(value):
-            better = min if self._mode == "min" else max
-            trial.value = float(value if trial.value is None else better(value, trial.value))
-            tags[constants.TAG_VALUE] = repr(trial.value)
+        values = self._objectives.values(metrics)
+        if values is not None and self._objectives.improves(values, trial.values):
+            trial.values = values
+            tags[constants.TAG_VALUE] = written(values)
+        if (violation := self._objectives.violation(metrics)) is not None:
+            tags[constants.TAG_VIOLATION] = violation
         named = {metric_name(name): float(each) for name, each in metrics.items()}
         self._outbox.log(trial_id, step, _now_ms() if timestamp_ms is None else timestamp_ms, named)
         self._outbox.tag(trial_id, tags)
@@ -262,7 +270,6 @@ class Recorder:
         self,
         trial_id: str,
         state: str,
-        value: float | None,
         steps: int,
         attempt: int,
         error: str | None = None,
@@ -272,7 +279,6 @@ class Recorder:
         Args:
             trial_id: A started trial.
             state: finished, pruned, stopped or failed.
-            value: Best value of the sweep's metric; nothing if it reported none.
             steps: Optimizer steps done.
             attempt: How many times it was started.
             error: Why it failed; its last line is shown.
@@ -282,8 +288,6 @@ class Recorder:
             constants.TAG_STEPS: str(steps),
             constants.TAG_ATTEMPT: str(attempt),
         }
-        if value is not None:
-            tags[constants.TAG_VALUE] = repr(float(value))
         if error:
             tags[constants.TAG_ERROR] = error.strip().splitlines()[-1][:1000]
             self._trials[trial_id].failed_before = True
@@ -307,8 +311,8 @@ class Recorder:
             constants.TAG_SWEEP: self._sweep,
             constants.TAG_CONF: self._conf,
             constants.TAG_STATE: "running",
-            constants.TAG_METRIC: self._metric,
-            constants.TAG_MODE: self._mode,
+            constants.TAG_METRIC: _one_or_list(self._objectives.metrics),
+            constants.TAG_MODE: _one_or_list(self._objectives.modes),
             constants.TAG_COMMAND: command,
             constants.TAG_HEARTBEAT: _now(),
         }
@@ -334,10 +338,24 @@ class Recorder:
         }
         self._link.call(partial(self._client.update_run, run_id, status="RUNNING"))
         self._outbox.tag(PARENT, {constants.TAG_STATE: "running", constants.TAG_HEARTBEAT: _now()})
+        self._front = {trial.trial for trial in sweep.front if trial.values}
         for trial in sweep.trials:
             self._outbox.adopt(trial.trial, trial.run_id)
-            self._trials[trial.trial] = _Trial(trial.value, trial.steps, trial.error is not None, adopted=True)
+            self._trials[trial.trial] = _Trial(_values(trial), trial.steps, trial.error is not None, adopted=True)
         return sweep.mlflow
+
+    def _best_metrics(self, front: Sequence[Values]) -> dict[str, float]:
+        """The best of each objective. Under names of their own, since the parent run stands among its trials' runs."""
+        columns = zip(self._objectives.metrics, self._objectives.modes, zip(*front, strict=True), strict=True)
+        return {
+            metric_name(f"best/{metric}"): float(min(column) if mode == "min" else max(column))
+            for metric, mode, column in columns
+        }
+
+    def _mark_front(self, front: set[str]) -> None:
+        for trial in front ^ self._front:
+            self._outbox.tag(trial, {constants.TAG_PARETO: "true" if trial in front else None})
+        self._front = front
 
     def _parents(self) -> list[RawRun]:
         return fetch_runs(self._uri, {constants.TAG_SWEEP: self._sweep, constants.TAG_KIND: "sweep"})
@@ -369,6 +387,14 @@ class Recorder:
             self._link.call(partial(self._client.set_tag, run_id, "mlflow.note.content", text))
         except Exception as error:  # noqa: BLE001 - MLflow's and the database's own errors too
             logger.warning("the summary of sweep %s could not be written to MLflow: %s", self._sweep, error)
+
+
+def _one_or_list(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else json.dumps(names)
+
+
+def _values(trial: TrialRecord) -> Values | None:
+    return trial.values or (None if trial.value is None else (trial.value,))
 
 
 def _now() -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import finite, short
 
 PARAMS_IN_NAME = 4
@@ -36,9 +36,9 @@ def short_names(paths: Mapping[str, Any]) -> dict[str, str]:
 def trials_table(sweep: SweepRecord) -> str:
     """All trials in the form of ``mlflow.log_table``."""
     paths = sorted({path for trial in sweep.trials for path in trial.params})
-    columns = ["trial", "state", sweep.metric, "steps", "attempts", *paths, "run_id"]
+    columns = ["trial", "state", *sweep.metrics, "steps", "attempts", *paths, "run_id"]
     data = [
-        [trial.trial, trial.state, finite(trial.value), trial.steps, trial.attempts]
+        [trial.trial, trial.state, *_values(sweep, trial), trial.steps, trial.attempts]
         + [trial.params.get(path) for path in paths]
         + [trial.run_id]
         for trial in sweep.trials
@@ -58,6 +58,11 @@ def note(sweep: SweepRecord, status: str, description: str) -> str:
     lines = [description.strip(), f"**{status}** after {sweep.time.wall_s:.0f} s: {counts or 'no trials'}."]
     if sweep.best is None:
         lines.append("No trial has a value.")
+    elif len(sweep.metrics) > 1:
+        lines.append(f"Pareto front of {len(sweep.front)} trials:")
+        header = ["trial", *(f"`{metric}` ({mode})" for metric, mode in zip(sweep.metrics, sweep.modes, strict=True))]
+        rows = [f"| {trial.trial} | {' | '.join(map(short, _values(sweep, trial)))} |" for trial in sweep.front]
+        lines.append("\n".join([f"| {' | '.join(header)} |", "|---" * len(header) + "|", *rows]))
     else:
         best = sweep.best
         lines.append(f"Best: trial {best.trial}, `{sweep.metric}` = **{short(best.value)}** ({sweep.mode})")
@@ -65,6 +70,12 @@ def note(sweep: SweepRecord, status: str, description: str) -> str:
     commands = [f"python -m sweeps show {sweep.sweep}", f"python -m sweeps best {sweep.sweep}"]
     lines.append("\n".join(["```", *commands, "```"]))
     return "\n\n".join(line for line in lines if line)
+
+
+def _values(sweep: SweepRecord, trial: TrialRecord) -> list[float | None]:
+    """Its value of each objective."""
+    values = trial.values or (() if trial.value is None else (trial.value,))
+    return [finite(value) for value in values] or [None] * len(sweep.metrics)
 
 
 def _rows(params: Mapping[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ import json
 import math
 import posixpath
 import re
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -38,6 +39,19 @@ def number(text: str | None) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def numbers(text: str | None) -> tuple[float, ...]:
+    """One number in a tag, or several in a JSON list; none if there is no such tag."""
+    if text is not None and text.startswith("["):
+        return tuple(float(each) for each in json.loads(text))
+    one = number(text)
+    return () if one is None else (one,)
+
+
+def written(values: Sequence[float]) -> str:
+    """The text that ``numbers`` reads."""
+    return repr(float(values[0])) if len(values) == 1 else json.dumps([float(value) for value in values])
 
 
 def finite(value: float | None) -> float | None:
