@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
+import optuna
 import pytest
 from optuna.trial import TrialState
 from pydantic import TypeAdapter
@@ -124,6 +126,37 @@ def test_a_point_that_makes_no_valid_config_is_told_as_failed_and_the_next_is_as
         assert point is not None
         assert point["layers"] % 2 == 0
     assert {trial.state for trial in search.study.trials} == {TrialState.FAIL, TrialState.RUNNING}
+
+
+class Stubborn:
+    """An advisor that wants one layer and no point of kind b."""
+
+    def __init__(self) -> None:
+        self.refused = 0
+
+    def fix(self, study: optuna.Study, number: int) -> Mapping[str, Any]:
+        return {"layers": 1}
+
+    def refuse(self, study: optuna.Study, point: Mapping[str, Any]) -> str | None:
+        self.refused += point["kind"] == "b"
+        return "no b" if point["kind"] == "b" else None
+
+
+def test_advisors_set_values_of_a_point_and_refuse_others() -> None:
+    advisor = Stubborn()
+    search = searcher(RandomSampler(kind="random"), advisors=[advisor])
+    points = [search.suggest(str(index)) for index in range(8)]
+    assert [(point["layers"], point["kind"]) for point in points if point is not None] == [(1, "a")] * 8
+    assert advisor.refused == sum(trial.state == TrialState.FAIL for trial in search.study.trials) > 0
+
+
+def test_when_all_is_refused_a_point_is_trained_after_all() -> None:
+    advisor = Stubborn()
+    search = searcher(points=[{"kind": "b"}] * 11, advisors=[advisor])
+    point = search.suggest("0")
+    assert point is not None
+    assert point["kind"] == "b"
+    assert advisor.refused == 10
 
 
 def test_a_space_without_a_valid_point_is_given_up_with_the_reason() -> None:

@@ -18,9 +18,11 @@ from ray.tune.search import Searcher
 from sweeps.config.space import Distribution
 from sweeps.constants import COMPLETED, STEP, STOPPED
 from sweeps.errors import ConfigError
+from sweeps.search.advice import Advisor
 from sweeps.space import Space, encode
 
 MAX_INVALID_SUGGESTIONS = 100
+MAX_REFUSALS = 10
 REASON = "sweeps:reason"
 """Attribute of an Optuna trial: why it failed."""
 
@@ -34,7 +36,7 @@ class OptunaSearcher(Searcher):
         >>> tune.Tuner(trainable, tune_config=tune.TuneConfig(search_alg=searcher, num_samples=20))
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each a choice of its own, with a default
         self,
         space: Mapping[str, Distribution] | Space,
         *,
@@ -47,6 +49,7 @@ class OptunaSearcher(Searcher):
         only_points: bool = False,
         lookup: Callable[[str], Any] = lambda path: None,
         validate: Callable[[Mapping[str, Any]], object] | None = None,
+        advisors: Sequence[Advisor] = (),
     ):
         """
         Args:
@@ -60,6 +63,7 @@ class OptunaSearcher(Searcher):
             only_points: Suggest nothing after them (a grid).
             lookup: Gives the value of what conditions name but the space does not search.
             validate: Raises ``ConfigError`` for a point that cannot be run; it is told as failed, and the next asked.
+            advisors: May set values of the next point, and refuse points; the first that sets a path has it.
         """
         super().__init__(metric=metric, mode=mode)
         self._name = metric
@@ -73,6 +77,7 @@ class OptunaSearcher(Searcher):
         )
         self._lookup = lookup
         self._validate = validate
+        self._advisors = advisors
         self._only_points = only_points
         self._trials: dict[str, optuna.Trial] = {}
         self._values: dict[str, dict[int, float]] = {}
@@ -81,17 +86,16 @@ class OptunaSearcher(Searcher):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         """The next point, by path; parameters whose conditions do not hold are absent."""
-        reason = ""
-        for _ in range(MAX_INVALID_SUGGESTIONS):
-            if self._only_points and not self._waiting():
-                return cast("dict[str, Any]", self.FINISHED)  # a string, by Tune's own convention
+        reason: str | None = None
+        for attempt in range(MAX_INVALID_SUGGESTIONS):
+            if not self._waiting():
+                if self._only_points:
+                    return cast("dict[str, Any]", self.FINISHED)  # a string, by Tune's own convention
+                self._take_advice()
             trial = self.study.ask()
             point = self.space.sample(trial, self._lookup)
-            try:
-                if self._validate is not None:
-                    self._validate(point)
-            except ConfigError as error:
-                reason = str(error)
+            reason = self._invalid(point) or (self._refused(point) if attempt < MAX_REFUSALS else None)
+            if reason is not None:
                 trial.set_user_attr(REASON, reason)
                 self.study.tell(trial, state=TrialState.FAIL)
                 continue
@@ -99,6 +103,25 @@ class OptunaSearcher(Searcher):
             self._values[trial_id] = {}
             return point
         raise ConfigError(f"the last {MAX_INVALID_SUGGESTIONS} suggestions made no valid config: {reason}")
+
+    def _take_advice(self) -> None:
+        values: dict[str, Any] = {}
+        for advisor in self._advisors:
+            values = {**advisor.fix(self.study, len(self.study.get_trials(deepcopy=False))), **values}
+        if values:
+            self.study.enqueue_trial({path: encode(value) for path, value in values.items()})
+
+    def _invalid(self, point: Mapping[str, Any]) -> str | None:
+        try:
+            if self._validate is not None:
+                self._validate(point)
+        except ConfigError as error:
+            return str(error)
+        return None
+
+    def _refused(self, point: Mapping[str, Any]) -> str | None:
+        reasons = (advisor.refuse(self.study, point) for advisor in self._advisors)
+        return next((reason for reason in reasons if reason is not None), None)
 
     def _waiting(self) -> bool:
         return bool(self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
