@@ -288,7 +288,7 @@ def test_of_several_objectives_the_front_is_recorded_and_marked(uri: str) -> Non
         recorder.log(trial, 2, {"eval/loss": 4.0 + int(trial), "speed": 9.0})  # worse by the first objective
         recorder.log(trial, 3, {"memory": 10.0 + int(trial)})
     recorder.update({"running": 3}, [("0", (1.0, 1.0), {}), ("2", (3.0, 2.0), {})], {"wall_s": 1.0})
-    recorder.update({"running": 3}, [("0", (1.0, 1.0), {}), ("1", (2.0, 3.0), {})], {"wall_s": 1.0})
+    recorder.update({"finished": 3}, [("0", (1.0, 1.0), {}), ("1", (2.0, 3.0), {})], {"wall_s": 1.0})
     recorder.close("finished")
     sweep = load_sweep(uri, "digits-1")
     document = sweep.as_json()
