@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from sweeps.compose import Composition
+from sweeps.compose import Composition, Variant
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.errors import ConfigError, nearest
+from sweeps.paths import MISSING, find, leaves
 from sweeps.space import Lookup, Space, check_point
 from sweeps_train.config import check_batch_split
 
-MISSING = object()
 OF_THE_SWEEP = {"name", "output_dir", "space", "search", "tracking", "cluster"}
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-
-Key = tuple[tuple[str, str], ...]
-"""Options of the searched groups, as ``Composition.variants`` has them."""
 
 
 def check_sweep(composition: Composition) -> Space:
@@ -36,7 +33,7 @@ def check_sweep(composition: Composition) -> Space:
         mistakes.collect(_check_paths, composition, space, mistakes)
         mistakes.collect(_check_values, composition, space, mistakes)
         for index, point in enumerate(config.search.points):
-            mistakes.collect(check_point, space, point, f"search.points.{index}")
+            mistakes.collect(check_point, space, point, f"search.points.{index}", lookup_in(composition))
         if config.search.sampler.kind == "grid":
             mistakes.collect(space.grid, lookup_in(composition))
     mistakes.raise_any()
@@ -67,15 +64,6 @@ def lookup_in(composition: Composition) -> Lookup:
         return None if value is MISSING else value
 
     return lookup
-
-
-def find(values: Any, path: str) -> Any:
-    """The value at a dotted path of nested mappings, or ``MISSING``."""
-    for part in path.split("."):
-        if not isinstance(values, Mapping) or part not in values:
-            return MISSING
-        values = values[part]
-    return values
 
 
 class _Mistakes:
@@ -132,19 +120,21 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) ->
             reached = context is not None and space.active(path, {**context, **dict(key)}, lookup)
             if reached and find(values, path) is MISSING and not _takes_any_name(composition, key, values, path):
                 within = "".join(f" when {group} is {option}" for group, option in key)
-                hint = _condition_hint(path, variants) or nearest(path, _leaves(values))
+                hint = _condition_hint(path, variants) or nearest(path, leaves(values, without=OF_THE_SWEEP))
                 mistakes.add(f"space.{path}: the config has no such value{within}{hint}")
                 break
 
 
-def _check_conditions(composition: Composition, variants: Mapping[Key, Any], path: str, mistakes: _Mistakes) -> None:
+def _check_conditions(
+    composition: Composition, variants: Mapping[Variant, Any], path: str, mistakes: _Mistakes
+) -> None:
     """What a parameter's ``when`` names is there, and can have those values: else it would silently never exist."""
     own_values, space = SWEEP_CONFIG.dump_python(composition.config, by_alias=True), composition.config.space
     for other, wanted in space[path].when.items():
         if other in composition.options:
             continue  # a group, whose options were checked when it was composed
         if other not in space and find(own_values, other) is MISSING:
-            hint = nearest(other, [*space, *_leaves(own_values)])
+            hint = nearest(other, [*space, *leaves(own_values, without=OF_THE_SWEEP)])
             mistakes.add(f"space.{path}.when.{other}: neither the space nor the config has it{hint}")
         if wanted == []:
             mistakes.add(f"space.{path}.when.{other}=[]: so {path} would never exist; name one or more values")
@@ -154,7 +144,7 @@ def _check_conditions(composition: Composition, variants: Mapping[Key, Any], pat
                 mistakes.add(f"space.{path}.when.{refusal}")
 
 
-def _refusal(composition: Composition, variants: Mapping[Key, Any], path: str, value: Any) -> str | None:
+def _refusal(composition: Composition, variants: Mapping[Variant, Any], path: str, value: Any) -> str | None:
     """Why a path cannot have a value under any options of the searched groups; None if it can, or is not there."""
     refusal = None
     for key, values in variants.items():
@@ -172,7 +162,7 @@ def _refusal(composition: Composition, variants: Mapping[Key, Any], path: str, v
     return refusal
 
 
-def _takes_any_name(composition: Composition, key: Key, values: Any, path: str) -> bool:
+def _takes_any_name(composition: Composition, key: Variant, values: Any, path: str) -> bool:
     """Whether the path is a new name in a mapping whose names the schema leaves open, as ``model.arguments``."""
     owner, _, _ = path.rpartition(".")
     if not isinstance(find(values, owner), Mapping):
@@ -184,19 +174,12 @@ def _takes_any_name(composition: Composition, key: Key, values: Any, path: str) 
     return True
 
 
-def _condition_hint(path: str, variants: Mapping[Key, Any]) -> str:
+def _condition_hint(path: str, variants: Mapping[Variant, Any]) -> str:
     having = [dict(key) for key, values in variants.items() if find(values, path) is not MISSING]
     if not having or not having[0]:
         return ""
     group, option = next(iter(having[0].items()))
     return f"; add when: {{{group}: {option}}} to it"
-
-
-def _leaves(values: Any, prefix: str = "") -> list[str]:
-    if not isinstance(values, Mapping):
-        return [prefix.removesuffix(".")]
-    names = [name for name in values if prefix or name not in OF_THE_SWEEP]
-    return [leaf for name in names for leaf in _leaves(values[name], f"{prefix}{name}.")]
 
 
 def _check_values(composition: Composition, space: Space, mistakes: _Mistakes) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,18 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from sweeps.config import SWEEP_CONFIG, SweepConfig
+from sweeps.config.space import CategoricalDistribution, ConstantDistribution, OrdinalDistribution
+from sweeps.derived import register_calc
 from sweeps.errors import ConfigError, UnknownName, nearest
+from sweeps.paths import MISSING, find
 from sweeps.ranges import distribution_of_range
 from sweeps.schema_errors import read_config
 
 MAX_GROUP_COMBINATIONS = 64
 DISTRIBUTION_KEYS = {"type", "low", "high", "log", "step", "choices", "value", "when", "prior"}
+
+Variant = tuple[tuple[str, str], ...]
+"""Options of the searched groups, in order of the groups."""
 
 
 def conf_folder() -> Path:
@@ -113,18 +120,27 @@ class Composition:
     options: dict[str, str]
     """Option that the config chose for each group."""
     searched_groups: list[str]
-    variants: dict[tuple[tuple[str, str], ...], dict[str, Any]]
+    variants: dict[Variant, dict[str, Any]]
     """Unresolved config of every combination of searched groups' options."""
     fixed: list[str] = field(default_factory=list)
     """Paths that the command line took out of the space by giving them a value."""
 
+    def variant(self, parameters: Mapping[str, Any]) -> Variant:
+        """Which options of the searched groups a trial has."""
+        return tuple((group, str(parameters.get(group, self.options[group]))) for group in self.searched_groups)
+
+    def interpolates(self, parameters: Mapping[str, Any]) -> bool:
+        """Whether values of a trial's config follow others, which may be sampled."""
+        return _interpolates(self.variants[self.variant(parameters)])
+
     def container(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The config of a trial, resolved but not checked: the sweep's with the sampled values set."""
-        groups = {group: str(parameters.get(group, self.options[group])) for group in self.searched_groups}
-        variant = OmegaConf.create(self.variants[tuple(sorted(groups.items()))])
+        """The config of a trial, resolved but not checked: the sweep's with the sampled values set. One that is
+        derived from another in the YAML is set like any other, and no longer derived."""
+        variant = OmegaConf.create(self.variants[self.variant(parameters)])
         for path, value in parameters.items():
-            if path not in groups:
-                OmegaConf.update(variant, path, value, force_add=True)
+            if path not in self.searched_groups:
+                _own_sections(variant, path)
+                OmegaConf.update(variant, path, value, merge=False, force_add=True)
         return _resolve(variant)
 
     def trial(self, parameters: Mapping[str, Any]) -> SweepConfig:
@@ -174,7 +190,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
             _change_space(space, each)
         for each in ranges:
             options = sorted(loader.get_group_options(each.key_or_group)) if each.key_or_group in groups else None
-            space[each.key_or_group] = distribution_of_range(each, _select(base, each.key_or_group), options)
+            space[each.key_or_group] = distribution_of_range(each, options, partial(_is_whole, base, each.key_or_group))
         base["space"] = space
         config = read_config(_resolve(base))
 
@@ -305,24 +321,56 @@ def _resolve(container: Mapping[str, Any] | DictConfig) -> dict[str, Any]:
     Raises:
         ConfigError: One points nowhere, or a value that the YAML leaves open (``???``) was not given.
     """
+    register_calc()
     config = container if isinstance(container, DictConfig) else OmegaConf.create(dict(container))
     try:
         resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:
         raise ConfigError(f"{error.full_key}: must be given, as in {error.full_key}=VALUE") from None
     except OmegaConfBaseException as error:
-        raise ConfigError(f"{error.full_key}: {_first_line(error)}") from None
+        written = find(OmegaConf.to_container(config), str(error.full_key))
+        raise ConfigError(
+            f"{error.full_key}{'' if written is MISSING else f'={written}'}: "
+            f"{_first_line(error).removeprefix('ValueError raised while resolving interpolation: ')}"
+        ) from None
     assert isinstance(resolved, dict)
     return {str(key): value for key, value in resolved.items()}
 
 
-def _select(container: Mapping[str, Any], path: str) -> Any:
-    value: Any = container
-    for part in path.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            return None
-        value = value[part]
-    return value
+def _is_whole(base: Mapping[str, Any], path: str) -> bool:
+    """Whether a config's value is a whole number; one that is null is what the schema would take."""
+    config = OmegaConf.create({**base, "space": {}})
+    try:
+        value = find(SWEEP_CONFIG.dump_python(read_config(_resolve(config)), by_alias=True), path)
+    except ConfigError:
+        return False  # reading the sweep will tell
+    if value is not None:
+        return isinstance(value, int)
+    OmegaConf.update(config, path, 0.5)
+    try:
+        read_config(_resolve(config))
+    except ConfigError as error:
+        return any(line.startswith(f"{path}=") and "valid integer" in line for line in str(error).split("\n"))
+    return False
+
+
+def _interpolates(value: Any) -> bool:
+    if isinstance(value, Mapping | list):
+        return any(_interpolates(each) for each in (value.values() if isinstance(value, Mapping) else value))
+    return isinstance(value, str) and "${" in value
+
+
+def _own_sections(config: DictConfig, path: str) -> None:
+    """A section above a path that is an interpolation becomes a copy of what it points to, so that setting one of its
+    values keeps the others."""
+    parts = path.split(".")
+    for length in range(1, len(parts)):
+        section = ".".join(parts[:length])
+        owner = OmegaConf.select(config, ".".join(parts[: length - 1])) if length > 1 else config
+        if isinstance(owner, DictConfig) and OmegaConf.is_interpolation(owner, parts[length - 1]):
+            target = OmegaConf.select(config, section)
+            copy = OmegaConf.to_container(target) if isinstance(target, DictConfig) else {}
+            OmegaConf.update(config, section, copy, merge=False)
 
 
 def _flatten_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -359,9 +407,18 @@ def _change_space(space: dict[str, Any], override: Override) -> None:
 
 def _options(config: SweepConfig, group: str) -> list[str]:
     distribution = config.space[group]
-    if distribution.type != "categorical":
-        raise ConfigError(f"space.{group}: {group} is a config group; search it with a categorical of its options")
-    for index, choice in enumerate(distribution.choices):
+    match distribution:
+        case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
+            key = "choices."
+        case ConstantDistribution(value=value):
+            choices, key = [value], "value"
+        case _:
+            raise ConfigError(
+                f"space.{group}.type={distribution.type}: {group} is a config group; search it with a categorical or "
+                "ordinal of its options"
+            )
+    for index, choice in enumerate(choices):
         if not isinstance(choice, str):
-            raise ConfigError(f"space.{group}.choices.{index}={choice!r}: must be the name of an option of {group}")
-    return list(distribution.choices)
+            where = f"{key}{index}" if key == "choices." else key
+            raise ConfigError(f"space.{group}.{where}={choice!r}: must be the name of an option of {group}")
+    return list(choices)

@@ -22,6 +22,10 @@ class ConfigError(UserError):
     """The composed config cannot be run. Holds every mistake that was found, one a line."""
 
 
+class Forbidden(ConfigError):
+    """A point of the space that ``search.constraints`` leave out: another is asked for."""
+
+
 class UnknownName(UserError):
     """A config, group option, key, verb or sweep that does not exist."""
 

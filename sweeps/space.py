@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal
+from typing import Any, Protocol
 
 from sweeps.config.space import (
     CategoricalDistribution,
@@ -20,13 +22,46 @@ from sweeps.config.space import (
 )
 from sweeps.errors import ConfigError, nearest
 
-if TYPE_CHECKING:
-    import optuna
-
 MAX_GRID_POINTS = 100_000
 
 Lookup = Callable[[str], Any]
 """Gives the config's own value at a path, for conditions on what is not searched."""
+
+
+class Suggests(Protocol):
+    """What of an ``optuna.Trial`` a space needs; both ends are included."""
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float: ...
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int: ...
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any: ...
+
+
+class RandomDraws:
+    """Independent random suggestions, without Optuna."""
+
+    def __init__(self, seed: int):
+        self._random = random.Random(seed)
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        if step is not None:
+            return low + step * self._random.randint(0, round((high - low) / step))
+        if log:
+            return min(max(math.exp(self._random.uniform(math.log(low), math.log(high))), low), high)
+        return self._random.uniform(low, high)
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
+        if log:
+            return min(max(round(self.suggest_float(name, low - 0.5, high + 0.5, log=True)), low), high)
+        return self._random.randrange(low, high + 1, step)
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        return self._random.choice(choices)
 
 
 class Space:
@@ -54,11 +89,11 @@ class Space:
             if other in self.distributions and other not in point:
                 return False  # what it depends on does not exist itself
             value = point[other] if other in point else lookup(other)
-            if value not in (wanted if isinstance(wanted, list) else [wanted]):
+            if not any(_same(value, each) for each in wanted_values(wanted)):
                 return False
         return True
 
-    def sample(self, trial: optuna.Trial, lookup: Lookup) -> dict[str, Any]:
+    def sample(self, trial: Suggests, lookup: Lookup) -> dict[str, Any]:
         """A point, asked for one parameter after another (define-by-run).
 
         Args:
@@ -82,11 +117,13 @@ class Space:
         """
         points: list[dict[str, Any]] = [{}]
         for path, distribution in self.distributions.items():
+            if not any(self.active(path, point, lookup) for point in points):
+                continue  # it need not even be discrete
             values = grid_values(path, distribution)
             if len(points) * len(values) > MAX_GRID_POINTS:
                 raise ConfigError(
-                    f"search.sampler.kind='grid': with space.{path} the grid has more than {MAX_GRID_POINTS:,} points; "
-                    "widen its steps, search less, or use search=random"
+                    f"space.{path}: with it the grid has more than {MAX_GRID_POINTS:,} points; widen its steps, search "
+                    "less, or use search/sampler=random"
                 )
             grown: list[dict[str, Any]] = []
             for point in points:
@@ -98,16 +135,41 @@ class Space:
         return points
 
     def default_point(self, lookup: Lookup) -> dict[str, Any] | None:
-        """The config's own values as a point, or None where they lie outside the space."""
+        """The config's own values as a point, or None where they lie outside the space (``outside`` says which)."""
         point: dict[str, Any] = {}
         for path, distribution in self.distributions.items():
             if not self.active(path, point, lookup):
                 continue
-            value = lookup(path)
+            value = distribution.value if isinstance(distribution, ConstantDistribution) else lookup(path)
             if not contains(distribution, value):
                 return None
-            point[path] = value
+            point[path] = as_sampled(distribution, value)
         return point
+
+    def outside(self, lookup: Lookup) -> dict[str, Any]:
+        """The config's own values that lie outside the space, by path."""
+        return {
+            path: lookup(path)
+            for path, distribution in self.distributions.items()
+            if not isinstance(distribution, ConstantDistribution)
+            and self.active(path, {other: lookup(other) for other in self.distributions}, lookup)
+            and not contains(distribution, lookup(path))
+        }
+
+    def encode(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """A point as ``sample`` asks a trial for it: what an enqueued trial must hold."""
+        encoded: dict[str, Any] = {}
+        for path, value in point.items():
+            match self.distributions.get(path):
+                case OrdinalDistribution(choices=choices):
+                    encoded[path] = next(index for index, choice in enumerate(choices) if _same(choice, value))
+                case ConstantDistribution():
+                    continue
+                case None | CategoricalDistribution():
+                    encoded[path] = encode(value)
+                case distribution:
+                    encoded[path] = as_sampled(distribution, value)
+        return encoded
 
     def corners(self, lookup: Lookup) -> Iterator[tuple[str, Any, dict[str, Any]]]:
         """(path, value, point) for each end of every range and every choice, with what its conditions need set:
@@ -120,18 +182,29 @@ class Space:
 
     def context(self, path: str, lookup: Lookup) -> dict[str, Any] | None:
         """Values of other searched parameters under which this one exists; None if it never does."""
+        wanted: dict[str, list[Any]] = {}  # all conditions on the way up must hold at once
+        above = [path]
+        for each in above:
+            for other, values in self.distributions[each].when.items():
+                if other in self.distributions and other not in above:
+                    above.append(other)
+                both = wanted.get(other, wanted_values(values))
+                wanted[other] = [value for value in both if any(_same(value, one) for one in wanted_values(values))]
         context: dict[str, Any] = {}
-        for other, wanted in self.distributions[path].when.items():
-            values = wanted if isinstance(wanted, list) else [wanted]
+        for other, values in wanted.items():
             if other in self.distributions:
                 possible = [value for value in values if contains(self.distributions[other], value)]
-                deeper = self.context(other, lookup)
-                if not possible or deeper is None:
+                if not possible:
                     return None
-                context |= {**deeper, other: possible[0]}
-            elif lookup(other) not in values:
+                context[other] = possible[0]
+            elif not any(_same(value, lookup(other)) for value in values):
                 return None
         return context
+
+
+def wanted_values(wanted: Any) -> list[Any]:
+    """What a condition allows: one value may be written without brackets."""
+    return wanted if isinstance(wanted, list) else [wanted]
 
 
 def _order(distributions: Mapping[str, Distribution]) -> list[str]:
@@ -151,11 +224,12 @@ def _order(distributions: Mapping[str, Distribution]) -> list[str]:
     return ordered
 
 
-def _suggest(trial: optuna.Trial, path: str, distribution: Distribution) -> Any:
+def _suggest(trial: Suggests, path: str, distribution: Distribution) -> Any:
     """Ask Optuna, whose bounds are inclusive too."""
     match distribution:
         case FloatDistribution(low=low, high=high, log=log, step=step):
-            return trial.suggest_float(path, low, _last_step(low, high, step), log=log, step=step)
+            value = trial.suggest_float(path, low, _last_step(low, high, step), log=log, step=step)
+            return value if step is None else _at_step(low, step, round((value - low) / step))
         case IntDistribution(low=low, high=high, log=log, step=step):
             return trial.suggest_int(path, low, low + (high - low) // step * step, log=log, step=step)
         case CategoricalDistribution(choices=choices):
@@ -167,11 +241,18 @@ def _suggest(trial: optuna.Trial, path: str, distribution: Distribution) -> Any:
             return value
 
 
+def _at_step(low: float, step: float, index: int) -> float:
+    """In decimals, as Optuna counts: 0.1 + 2 * 0.1 is 0.3."""
+    return float(Decimal(str(low)) + index * Decimal(str(step)))
+
+
+def _num_steps(low: float, high: float, step: float) -> int:
+    return int((Decimal(str(high)) - Decimal(str(low))) // Decimal(str(step)))
+
+
 def _last_step(low: float, high: float, step: float | None) -> float:
     """Optuna warns where ``high`` is no multiple of ``step`` away from ``low``, and then does this."""
-    if step is None:
-        return high
-    return low + math.floor((high - low) / step + 1e-9) * step
+    return high if step is None else _at_step(low, step, _num_steps(low, high, step))
 
 
 def encode(choice: Any) -> bool | int | float | str | None:
@@ -192,20 +273,38 @@ def contains(distribution: Distribution, value: Any) -> bool:
         case ConstantDistribution(value=constant):
             return _same(constant, value)
         case IntDistribution(low=low, high=high, step=step):
-            return isinstance(value, int) and low <= value <= high and (value - low) % step == 0
+            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+                return False
+            return (value - low) % step == 0
         case FloatDistribution(low=low, high=high, step=step):
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
                 return False
             return step is None or math.isclose((value - low) / step, round((value - low) / step), abs_tol=1e-6)
 
 
+def as_sampled(distribution: Distribution, value: Any) -> Any:
+    """A value inside the distribution, in the type that sampling gives it: 3.0 of whole numbers is 3."""
+    match distribution:
+        case IntDistribution():
+            return int(value)
+        case FloatDistribution():
+            return float(value)
+    return value
+
+
 def boundary_values(distribution: Distribution) -> list[Any]:
+    """Every choice, or both ends as they can be reached: a step may stop short of ``high``."""
+    ends: list[Any]
     match distribution:
         case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
             return list(choices)
         case ConstantDistribution(value=value):
             return [value]
-    return [distribution.low] if distribution.low == distribution.high else [distribution.low, distribution.high]
+        case IntDistribution(low=low, high=high, step=step):
+            ends = [low, low + (high - low) // step * step]
+        case FloatDistribution(low=low, high=high, step=step):
+            ends = [low, _last_step(low, high, step)]
+    return ends[:1] if ends[0] == ends[1] else ends
 
 
 def grid_values(path: str, distribution: Distribution) -> Sequence[Any]:
@@ -219,25 +318,50 @@ def grid_values(path: str, distribution: Distribution) -> Sequence[Any]:
             return range(low, high + 1, step)
         case FloatDistribution(low=low, high=high, step=step):
             if step is not None:
-                count = math.floor((high - low) / step + 1e-9) + 1
+                count = _num_steps(low, high, step) + 1
                 if count > MAX_GRID_POINTS:
                     raise ConfigError(f"space.{path}: step={step} makes {count:,} values of a grid; widen it")
-                return [low + index * step for index in range(count)]
+                return [_at_step(low, step, index) for index in range(count)]
             raise ConfigError(
                 f"space.{path}: a grid needs a step between low={low} and high={high}, or a list of choices; "
                 f"for example 'space.{path}.step={(high - low) / 4:g}'"
             )
 
 
-def check_point(space: Space, point: Mapping[str, Any], name: str) -> None:
+def check_point(space: Space, point: Mapping[str, Any], name: str, lookup: Lookup) -> None:
     """
     Raises:
-        ConfigError: A point that a person gave has a path that is not searched, or a value outside its range.
+        ConfigError: A point that a person gave has a path that is not searched, a value outside its range, or one for
+            a parameter that does not exist at this point.
     """
     for path, value in point.items():
         if path not in space.distributions:
             raise ConfigError(f"{name}.{path}={value!r}: the space has no such path{nearest(path, space)}")
         if not contains(space[path], value):
-            allowed = boundary_values(space[path])
-            between = "one of" if isinstance(space[path], CategoricalDistribution) else "between"
-            raise ConfigError(f"{name}.{path}={value!r}: must be {between} {allowed}, as the space says")
+            raise ConfigError(f"{name}.{path}={value!r}: must be {describe(space[path])}, as the space says")
+        for other, wanted in space[path].when.items():
+            if other in space.distributions and other not in point:
+                continue  # it will be sampled
+            has = point[other] if other in point else lookup(other)
+            if not any(_same(has, each) for each in wanted_values(wanted)):
+                raise ConfigError(
+                    f"{name}.{path}={value!r}: exists only while {other} is {_listed(wanted_values(wanted))}, and "
+                    f"it is {has!r}; drop one of them"
+                )
+
+
+def describe(distribution: Distribution) -> str:
+    """What it allows, in words: ``between 1 and 9, a multiple of 2 above 1``."""
+    match distribution:
+        case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
+            return _listed(choices)
+        case ConstantDistribution(value=value):
+            return repr(value)
+    kind = "a whole number between" if isinstance(distribution, IntDistribution) else "between"
+    low, last = boundary_values(distribution)[0], boundary_values(distribution)[-1]
+    steps = f" in steps of {distribution.step:g}" if distribution.step not in (None, 1) else ""
+    return f"{kind} {low} and {last}{steps}"
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return repr(values[0]) if len(values) == 1 else f"one of {', '.join(map(repr, values))}"

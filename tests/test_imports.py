@@ -18,10 +18,13 @@ from packaging.utils import canonicalize_name
 # The parts of `sweeps` (a module, or a folder with all in it), lowest first. A part imports its own and lower
 # layers. A new part joins the lowest layer that can do its work.
 LAYERS: list[set[str]] = [
-    {"errors", "constants"},
-    {"config", "compose", "ranges", "schema_errors"},
+    {"errors", "constants", "expressions", "paths"},
+    {"config", "compose", "derived", "ranges", "schema_errors"},
     {"objectives"},
-    {"checks", "cluster", "mailbox", "search", "slot", "space", "targets", "tracking", "trial", "worker"},
+    {
+        *("checks", "cluster", "constraints", "mailbox", "search", "slot", "space", "targets", "tracking", "trial"),
+        "worker",
+    },
     {"monitor", "plan", "report"},
     {"doctor", "sweep"},
     {"launch", "service"},

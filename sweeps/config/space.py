@@ -13,7 +13,8 @@ Whole = Annotated[int, Field(gt=-(2**63), lt=2**63)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 Condition = dict[str, Any]
-"""Dotted path -> the value, or list of values, under which a parameter exists."""
+"""Dotted path -> the value, or list of values, under which a parameter exists. Of several paths all must hold; one
+that does not exist itself at a point does not hold. Where the value is a list itself, write a list of lists."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -99,7 +100,8 @@ class OrdinalDistribution:
 
 @dataclass(config=STRICT, kw_only=True)
 class ConstantDistribution:
-    """One value, for all trials in which ``when`` holds; recorded like a searched one."""
+    """One value, for all trials in which ``when`` holds, also where the config has another; recorded like a searched
+    one."""
 
     type: Literal["constant"]
     value: Any
@@ -125,5 +127,8 @@ def _check_bounds(distribution: FloatDistribution | IntDistribution) -> None:
 
 def _check_choices(choices: list[Any]) -> None:
     for index, choice in enumerate(choices):
-        if any(type(choice) is type(other) and choice == other for other in choices[:index]):
-            raise ValueError(f"choices has {choice!r} twice; name each choice once")
+        for other in choices[:index]:
+            if choice == other and type(choice) is not type(other):  # True == 1 == 1.0, to Optuna as well
+                raise ValueError(f"choices has {other!r} and {choice!r}, which are equal; keep one, or make one a text")
+            if choice == other:
+                raise ValueError(f"choices has {choice!r} twice; name each choice once")
