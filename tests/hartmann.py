@@ -48,7 +48,9 @@ class Hartmann:
     def _names(self) -> list[str]:
         return [f"x{index}" for index in range(self.dimensions)]
 
-    def regret(self, point: dict[str, float], fidelity: int = LONGEST, random: np.random.Generator | None = None) -> float:
+    def regret(
+        self, point: dict[str, float], fidelity: int = LONGEST, random: np.random.Generator | None = None
+    ) -> float:
         """How far above the optimum, after a part of the training, from 1 to 100; without a generator no noise."""
         left = 1 - np.log(fidelity) / np.log(LONGEST)
         x: npt.NDArray[np.float64] = np.array([point[name] for name in self._names]) - self.shift

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import truncnorm
 
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, Prior
 from sweeps.search.unit import position, value_at
@@ -68,6 +68,6 @@ def _draw(distribution: Distribution, prior: Prior, random: np.random.Generator)
         sure = random.random() < prior.confidence
         return prior.value if sure else distribution.choices[random.integers(len(distribution.choices))]
     assert not isinstance(distribution, ConstantDistribution)
-    center, deviation = position(distribution, prior.value), (1 - prior.confidence) / 2
-    low, high = -center / deviation, (1 - center) / deviation
-    return value_at(distribution, truncnorm.rvs(low, high, loc=center, scale=deviation, random_state=random))
+    normal = NormalDist(position(distribution, prior.value), (1 - prior.confidence) / 2)
+    place = normal.inv_cdf(random.uniform(normal.cdf(0), normal.cdf(1)))
+    return value_at(distribution, min(max(place, 0.0), 1.0))

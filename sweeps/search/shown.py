@@ -47,8 +47,8 @@ class ShowingSampler(BaseSampler, ABC):
 
     def _shown(self, study: optuna.Study, trial: FrozenTrial) -> optuna.Study:
         """The same for all questions about one trial."""
-        if self._showing is None or self._showing[0] != trial._trial_id:
-            self._showing = trial._trial_id, ShownStudy(study, self.show(study))
+        if self._showing is None or self._showing[0] != trial.number:
+            self._showing = trial.number, ShownStudy(study, self.show(study))
         return self._showing[1]
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:

@@ -114,9 +114,7 @@ def _absent(distribution: Distribution) -> list[float]:
 
 def _index(choices: list[Any], value: Any) -> int:
     """The place of a choice; ``True`` is not 1."""
-    return next(
-        index for index, choice in enumerate(choices) if choice == value and type(choice) is type(value)
-    )
+    return next(index for index, choice in enumerate(choices) if choice == value and type(choice) is type(value))
 
 
 def _decode(distribution: Distribution, stored: Any) -> Any:
