@@ -12,11 +12,9 @@ from hartmann import Hartmann
 from optuna.samplers import BaseSampler
 from optuna.trial import TrialState
 
-from sweeps.config.search import TPESampler
 from sweeps.constants import COMPLETED, STEP
 from sweeps.search import OptunaSearcher
 from sweeps.search.fidelity import RungSampler
-from sweeps.search.samplers import build_sampler
 
 
 class Rungs:
@@ -59,7 +57,7 @@ def test_trials_that_report_at_steps_of_their_own_are_compared_at_the_last_that_
 
 
 def tpe(seed: int) -> BaseSampler:
-    return build_sampler(TPESampler(kind="tpe"), seed)
+    return optuna.samplers.TPESampler(seed=seed, n_startup_trials=8)
 
 
 def test_ten_thousand_trials_are_shown_in_milliseconds() -> None:

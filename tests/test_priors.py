@@ -9,11 +9,9 @@ import pytest
 from hartmann import Hartmann
 from pydantic import TypeAdapter
 
-from sweeps.config.search import TPESampler
 from sweeps.config.space import Distribution, FloatDistribution, Prior
 from sweeps.search import OptunaSearcher
 from sweeps.search.priors import PriorAdvisor
-from sweeps.search.samplers import build_sampler
 from sweeps.space import Space, contains
 
 STUDY = optuna.create_study()  # priors do not look at it
@@ -90,7 +88,7 @@ def regrets(prior: dict[str, float] | None, confidence: float, seeds: int) -> np
             distributions,
             metric="loss",
             mode="min",
-            sampler=build_sampler(TPESampler(kind="tpe"), seed),
+            sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=8),
             advisors=[PriorAdvisor(Space(distributions), seed)],
         )
         values = []

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sweeps.search.fidelity import RungSampler as RungSampler
+    from sweeps.search.priors import PriorAdvisor as PriorAdvisor
     from sweeps.search.searcher import OptunaSearcher as OptunaSearcher
 
-__all__ = ["OptunaSearcher"]
+MODULES = {"OptunaSearcher": "searcher", "PriorAdvisor": "priors", "RungSampler": "fidelity"}
+
+__all__ = ["OptunaSearcher", "PriorAdvisor", "RungSampler"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "OptunaSearcher":  # late: it imports ray and optuna
-        from sweeps.search.searcher import OptunaSearcher
-
-        return OptunaSearcher
+    if name in MODULES:  # late: they import ray and optuna
+        return getattr(importlib.import_module(f"sweeps.search.{MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
