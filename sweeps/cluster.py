@@ -65,7 +65,7 @@ def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resour
 def _fit_one(scaling: Scaling, nodes: Sequence[Resources]) -> Fit:
     has_gpu = any(node.get("GPU", 0) > 0 for node in nodes)
     use_gpu = has_gpu if scaling.use_gpu == "auto" else scaling.use_gpu
-    per_worker = {"CPU": 1.0, **({"GPU": 1.0} if use_gpu else {}), **scaling.resources_per_worker}
+    per_worker = worker_resources(scaling, use_gpu=use_gpu)
     if not any(per_worker.values()):
         raise DoesNotFit(
             "scaling.resources_per_worker: a worker that reserves nothing would fit any number of times; "
@@ -86,6 +86,16 @@ def _fit_one(scaling: Scaling, nodes: Sequence[Resources]) -> Fit:
             f"(it has {has}); {fix}, or raise cluster.num_cpus or join a larger cluster with cluster.address"
         )
     return Fit(use_gpu, per_worker, scaling.num_workers, placed // scaling.num_workers)
+
+
+def worker_resources(scaling: Scaling, *, use_gpu: bool) -> dict[str, float]:
+    """What Ray reserves for one worker."""
+    return {"CPU": 1.0, **({"GPU": 1.0} if use_gpu else {}), **scaling.resources_per_worker}
+
+
+def trial_resources(scaling: Scaling, *, use_gpu: bool) -> dict[str, float]:
+    """What Ray reserves for all workers of a trial."""
+    return {name: amount * scaling.num_workers for name, amount in worker_resources(scaling, use_gpu=use_gpu).items()}
 
 
 def _fits_on(worker: Resources, node: Resources) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from hydra import compose
@@ -151,6 +151,49 @@ class Composition:
         """
         return read_config(self.container(parameters))
 
+    def changed(self, values: Mapping[str, Any]) -> Composition:
+        """The same sweep with other values at dotted paths that no trial searches.
+
+        Raises:
+            ConfigError: They do not make a valid config.
+        """
+        if not values:
+            return self
+        config = OmegaConf.create(SWEEP_CONFIG.dump_python(self.config, mode="json", by_alias=True))
+        variants = {key: OmegaConf.create(raw) for key, raw in self.variants.items()}
+        for each in [config, *variants.values()]:
+            for path, value in values.items():
+                OmegaConf.update(each, path, value, force_add=True)
+        raw = {key: cast("dict[str, Any]", OmegaConf.to_container(each)) for key, each in variants.items()}
+        return replace(self, config=read_config(_resolve(config)), variants=raw)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, in plain values; ``from_json`` reads it."""
+        return {
+            "conf": self.conf,
+            "config": SWEEP_CONFIG.dump_python(self.config, mode="json", by_alias=True),
+            "options": self.options,
+            "searched_groups": self.searched_groups,
+            "variants": [{"options": dict(key), "config": raw} for key, raw in self.variants.items()],
+            "fixed": self.fixed,
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Composition:
+        """The composition behind ``as_json``.
+
+        Raises:
+            ConfigError: Another version of Sweeps wrote it, whose config this one does not take.
+        """
+        return cls(
+            conf=document["conf"],
+            config=read_config(document["config"]),
+            options=document["options"],
+            searched_groups=document["searched_groups"],
+            variants={tuple(sorted(each["options"].items())): each["config"] for each in document["variants"]},
+            fixed=document["fixed"],
+        )
+
     def as_yaml(self, parameters: Mapping[str, Any] | None = None) -> str:
         """The whole config, defaults included, of the sweep or of one trial."""
         config = self.trial(parameters) if parameters else self.config
@@ -232,6 +275,20 @@ def _parse(tokens: Sequence[str]) -> list[Override]:
             raise ConfigError(f"{token!r} is not an override: it names no key; write key=value")
         parsed.append(override)
     return parsed
+
+
+def parse_values(tokens: Sequence[str]) -> dict[str, Any]:
+    """Plain values by dotted path, from ``key=value`` in Hydra's grammar.
+
+    Raises:
+        ConfigError: A token is something else.
+    """
+    values = {}
+    for override in _parse(tokens):
+        if override.is_delete() or override.is_sweep_override():
+            raise ConfigError(f"{override.input_line}: must be key=value, with one value")
+        values[override.key_or_group] = override.value()
+    return values
 
 
 def _check_group_conditions(config: SweepConfig, loader: ConfigLoader, groups: set[str]) -> None:

@@ -29,6 +29,11 @@ TRIAL = "trial"
 PARAMETERS = "parameters"
 """Sampled values by dotted path."""
 
+# --- attributes of an Optuna trial -------------------------------------------------------------------------
+
+NUMBER = "sweeps:trial"
+"""Number of the trial within its sweep. Optuna's own number counts points that were not trained, too."""
+
 # --- MLflow tags -------------------------------------------------------------------------------------------
 
 TAG_KIND = "sweeps.kind"
@@ -71,9 +76,15 @@ cannot change and the best trial does."""
 TAG_COUNTS = "sweeps.counts"
 """Trials by state, as JSON."""
 TAG_TIME = "sweeps.time"
-"""``wall_s``, ``train_s`` and ``goodput`` of the sweep, as JSON."""
+"""``wall_s``, ``train_s``, ``goodput``, ``cpu_s`` and ``gpu_s`` of the sweep in all its sessions, as JSON."""
 TAG_HEARTBEAT = "sweeps.heartbeat"
 """Unix time at which the sweep's driver was last alive; a running sweep without one for long is interrupted."""
+TAG_FOLDER = "sweeps.folder"
+"""The sweep's folder, on the machine that runs it or on storage that machines share."""
+TAG_REQUEST = "sweeps.request"
+"""What a person asks of the running sweep from another terminal, as JSON with an id."""
+TAG_ANSWER = "sweeps.answer"
+"""What its driver answers, with the same id."""
 TAG_COMMAND = "sweeps.command"
 """The command that started the sweep."""
 

@@ -8,19 +8,24 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
+from sweeps.cluster import trial_resources
 from sweeps.constants import COMPLETED, PARAMETERS, STOPPED, TRIAL
 from sweeps.objectives import Objectives, Values
+from sweeps.search.budget import Usage, spent
 from sweeps.tracking.summary import describe
 
 if TYPE_CHECKING:
     from sweeps.compose import Composition
     from sweeps.mailbox import Event, Report
+    from sweeps.tracking.record import SweepRecord
     from sweeps.tracking.recorder import Recorder
 
 State = Literal["waiting", "running", "finished", "pruned", "failed", "stopped"]
 DRAIN_TIMEOUT_S = 0.5
+UNFINISHED = ("running", "stopped")
+"""Recorded states of trials that go on when their sweep does."""
 
 
 @dataclass
@@ -31,6 +36,8 @@ class TrialStatus:
     parameters: dict[str, Any]
     state: State = "waiting"
     attempt: int = 0
+    earlier_attempts: int = 0
+    """Of sessions before this one."""
     step: int = 0
     last_step: int | None = None
     """The step at which it would end, if it is known."""
@@ -42,6 +49,8 @@ class TrialStatus:
     """The limit on a metric that it broke: it cannot be the best."""
     speed: str = ""
     error: str | None = None
+    holds: dict[str, float] = field(default_factory=dict)
+    """What its workers reserve together."""
     training_since: float | None = None
     train_s: float = 0.0
     failure: str | None = None
@@ -74,17 +83,28 @@ class Monitor:
     recorder: Recorder
     view: View
     concurrent: int
+    use_gpu: bool = False
+    earlier: SweepRecord | None = None
+    """What is recorded of the sessions before this one."""
     mailbox: Any = None
     trials: dict[str, TrialStatus] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
     stopping: bool = False
     """A person has asked for the end."""
+    budget_spent: str | None = None
+    """The budget that is used up, in words."""
 
     def __post_init__(self) -> None:
         search = self.composition.config.search
+        self.stop = search.stop
         self.objectives = Objectives.of(search)
         self.metric = self.objectives.metrics[0]
         self.num_trials = search.num_trials
+        self._usage = Usage()
+        self._counted = time.monotonic()
+        self._train_s_before, self._ended_before = 0.0, 0
+        if self.earlier is not None:
+            self._take_over(self.earlier)
         self._lock = threading.RLock()
         self._ended: list[tuple[str, State, str | None]] = []
         self._retried: list[str] = []
@@ -95,6 +115,24 @@ class Monitor:
         # Tune pickles its callbacks for a restore that we do not use; a monitor belongs to its driver.
         return object, ()
 
+    def _take_over(self, earlier: SweepRecord) -> None:
+        for trial in earlier.trials:
+            unfinished = trial.state in UNFINISHED
+            self.trials[trial.trial] = TrialStatus(
+                trial.trial,
+                trial.params,
+                "waiting" if unfinished else cast("State", trial.state),
+                attempt=0 if unfinished else trial.attempts,
+                earlier_attempts=trial.attempts if unfinished else 0,
+                step=trial.steps,
+                values=trial.values or (None if trial.value is None else (trial.value,)),
+                violation=trial.violation,
+                error=trial.error,
+            )
+        time_ = earlier.time
+        self._usage = Usage(time_.wall_s, time_.cpu_s, time_.gpu_s)
+        self._train_s_before, self._ended_before = time_.train_s, self.ended_count()
+
     # --- what Tune says --------------------------------------------------------------------------------------
 
     def trial_started(self, config: dict[str, Any], attempt: int) -> None:
@@ -104,6 +142,8 @@ class Monitor:
             status.state, status.attempt, status.ending = "running", attempt, False
             own = self.composition.trial(parameters)
             status.last_step = own.train.max_steps
+            status.holds = trial_resources(own.scaling, use_gpu=self.use_gpu)
+        attempt += status.earlier_attempts
         self.recorder.start_trial(trial, parameters, self.composition.as_yaml(parameters), attempt)
         again = f", attempt {attempt}" if attempt > 1 else ""
         self.view.event(self, f"trial {trial} started{again}: {describe(parameters)}")
@@ -231,7 +271,7 @@ class Monitor:
             status = self.trials[trial]
             status.state, status.error = state, error
             is_best = status in self.front()
-        self.recorder.end_trial(trial, state, status.step, status.attempt, error)
+        self.recorder.end_trial(trial, state, status.step, status.attempt + status.earlier_attempts, error)
         text = f"trial {trial} {state} at step {status.step}"
         if status.values is not None:
             text += f", {self.describe_values(status.values)}"
@@ -243,7 +283,22 @@ class Monitor:
             text += " (best so far)" if len(self.objectives.metrics) == 1 else " (none is better in all)"
         self.view.event(self, text)
 
+    def _count_usage(self) -> None:
+        """Adds what has been used since the last call, and ends the search when a budget is spent."""
+        now = time.monotonic()
+        passed, self._counted = now - self._counted, now
+        self._usage.wall_s += passed
+        for status in self.trials.values():
+            if status.state == "running":
+                self._usage.cpu_s += passed * status.holds.get("CPU", 0.0)
+                self._usage.gpu_s += passed * status.holds.get("GPU", 0.0)
+        if self.budget_spent is None and (reason := spent(self.stop, self._usage)) is not None:
+            self.budget_spent = reason
+            self.view.event(self, f"{reason}: trials that run save their state and end")
+            self.mailbox.stop_all.remote()
+
     def _publish(self) -> None:
+        self._count_usage()
         front = [(each.trial, each.values, each.parameters) for each in self.front() if each.values is not None]
         self.recorder.update(self.counts(), front, self.time())
         self.view.changed(self)
@@ -275,18 +330,24 @@ class Monitor:
         return sum(status.state not in ("waiting", "running") for status in self.trials.values())
 
     def time(self) -> dict[str, float]:
-        """Seconds since the start, seconds of training summed over trials, and goodput: the share of the time of
-        all places for trials in which workers trained."""
-        wall = time.time() - self.started
-        train = sum(status.train_s for status in self.trials.values())
-        return {"wall_s": wall, "train_s": train, "goodput": min(1.0, train / max(wall * self.concurrent, 1e-9))}
+        """Of all sessions: seconds that the sweep ran, seconds of training summed over trials, goodput (the share of
+        the time of all places for trials in which workers trained), and seconds of CPUs and GPUs that trials held."""
+        wall = self._usage.wall_s
+        train = self._train_s_before + sum(status.train_s for status in self.trials.values())
+        return {
+            "wall_s": wall,
+            "train_s": train,
+            "goodput": min(1.0, train / max(wall * self.concurrent, 1e-9)),
+            "cpu_s": self._usage.cpu_s,
+            "gpu_s": self._usage.gpu_s,
+        }
 
     def remaining_s(self) -> float | None:
         """Estimated seconds to the end, from the pace so far."""
         ended = self.ended_count()
-        if not ended:
+        if ended == self._ended_before:
             return None
-        return (time.time() - self.started) / ended * (self.num_trials - ended)
+        return (time.time() - self.started) / (ended - self._ended_before) * (self.num_trials - ended)
 
 
 def _speed(metrics: dict[str, float]) -> str:

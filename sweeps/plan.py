@@ -28,15 +28,12 @@ class Plan:
     scalings: list[Scaling]
     """Of every kind of trial that the space can make."""
     command: str
+    folder: Path
+    """Where the sweep's checkpoints, its study and Ray's files are; absolute."""
 
     @property
     def config(self) -> SweepConfig:
         return self.composition.config
-
-    @property
-    def folder(self) -> Path:
-        """Where the sweep's checkpoints, its study and Ray's files are."""
-        return Path(self.config.output_dir).expanduser().absolute() / self.name
 
     @property
     def local_fit(self) -> Fit | None:
@@ -66,12 +63,14 @@ def make_plan(tokens: Sequence[str], config_dirs: Sequence[Path], name: str | No
     overrides = [token for token in tokens if not token.startswith("conf=")]
     composition = compose_sweep(confs[0], overrides, search_path)
     space = check_sweep(composition)
+    name = _checked_name(name) if name else f"{composition.config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     plan = Plan(
-        name=_checked_name(name) if name else f"{composition.config.name}-{time.strftime('%Y%m%d-%H%M%S')}",
+        name=name,
         composition=composition,
         space=space,
-        scalings=_scalings(composition, space),
+        scalings=all_scalings(composition, space),
         command=command,
+        folder=Path(composition.config.output_dir).expanduser().absolute() / name,
     )
     check_targets(composition.config)
     _ = plan.local_fit
@@ -85,7 +84,7 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _scalings(composition: Composition, space: Space) -> list[Scaling]:
+def all_scalings(composition: Composition, space: Space) -> list[Scaling]:
     """The sweep's own scaling, and those at the ends of what the space searches of it."""
     scalings = [composition.config.scaling]
     for path, _, point in space.corners(lookup_in(composition)):

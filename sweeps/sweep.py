@@ -6,11 +6,9 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sweeps.checks import lookup_in
 from sweeps.cluster import Fit, connected, fit
-from sweeps.constants import PARAMETERS, TRIAL
 from sweeps.errors import UserError
 from sweeps.monitor import Monitor, View
 from sweeps.objectives import Objectives
@@ -19,10 +17,6 @@ from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 
 if TYPE_CHECKING:
-    from ray import tune
-    from ray.tune.experiment import Trial as TuneTrial
-
-    from sweeps.search.searcher import OptunaSearcher
     from sweeps.tracking.recorder import Recorder
 
 
@@ -97,36 +91,13 @@ def _recorder(plan: Plan) -> Recorder:
 
 def _search(plan: Plan, monitor: Monitor, *, use_gpu: bool) -> str:
     """Let Tune search; returns how the sweep ended."""
-    from ray import tune
-
     from sweeps.mailbox import open_mailbox
-    from sweeps.search.schedulers import build_scheduler
-    from sweeps.trial import TRIAL_RESOURCES, Trial, TrialContext
+    from sweeps.trial import TrialContext
+    from sweeps.tuning import build_tuner
 
-    config = plan.config
     monitor.mailbox = open_mailbox()
     context = TrialContext(plan.composition, str(plan.folder), use_gpu, monitor.mailbox)
-    tuner = tune.Tuner(
-        tune.with_resources(tune.with_parameters(Trial, context=context), TRIAL_RESOURCES),
-        tune_config=tune.TuneConfig(
-            metric=config.search.metrics[0],
-            mode=config.search.modes[0],
-            search_alg=_searcher(plan),
-            scheduler=build_scheduler(config.search.scheduler),
-            num_samples=config.search.num_trials,
-            max_concurrent_trials=monitor.concurrent,
-            reuse_actors=True,
-            trial_dirname_creator=lambda trial: str(trial.config[TRIAL]),
-        ),
-        run_config=tune.RunConfig(
-            name="tune",
-            storage_path=str(plan.folder),
-            failure_config=tune.FailureConfig(max_failures=config.search.max_retries),
-            callbacks=[_tune_callback(monitor)],
-            stop=_stopper(monitor),
-            verbose=0,
-        ),
-    )
+    tuner = build_tuner(plan, monitor, context)
     monitor.start()
     try:
         with _stopping_on_signals(monitor):
@@ -137,85 +108,6 @@ def _search(plan: Plan, monitor: Monitor, *, use_gpu: bool) -> str:
     if monitor.stopping:
         return "interrupted"
     return "finished" if monitor.counts()["finished"] else "failed"
-
-
-def _searcher(plan: Plan) -> OptunaSearcher:
-    """The study in the sweep's folder, its sampler, and the points that come first."""
-    import optuna
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-
-    from sweeps.search.samplers import build_sampler, shuffled
-    from sweeps.search.searcher import OptunaSearcher
-
-    class SweepSearcher(OptunaSearcher):
-        """Gives every point its number, which names the trial for people."""
-
-        def suggest(self, trial_id: str) -> dict[str, Any] | None:
-            point = super().suggest(trial_id)
-            if not isinstance(point, dict):
-                return point
-            return {TRIAL: f"{self.number(trial_id):04}", PARAMETERS: point}
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # not a line for every suggestion
-    search, lookup = plan.config.search, lookup_in(plan.composition)
-    points: list[dict[str, Any]] = [*search.points]
-    if search.default_first and (default := plan.space.default_point(lookup)) is not None:
-        points.insert(0, default)
-    if search.sampler.kind == "grid":
-        points = [*points, *(p for p in shuffled(plan.space.grid(lookup), plan.config.seed) if p not in points)]
-    points = points[: search.num_trials]
-    return SweepSearcher(
-        plan.space,
-        metric=search.metrics[0],
-        mode=search.modes[0],
-        sampler=build_sampler(search.sampler, plan.config.seed),
-        storage=JournalStorage(JournalFileBackend(str(plan.folder / "optuna.log"))),
-        study_name=plan.name,
-        points=points,
-        only_points=search.sampler.kind == "grid",
-        lookup=lookup,
-        validate=plan.composition.trial,
-    )
-
-
-def _stopper(monitor: Monitor) -> tune.Stopper:
-    from ray import tune
-
-    class StopWhenAsked(tune.Stopper):
-        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-            return False
-
-        def stop_all(self) -> bool:
-            return monitor.stopping
-
-    return StopWhenAsked()
-
-
-def _tune_callback(monitor: Monitor) -> tune.Callback:
-    from ray import tune
-
-    class TellMonitor(tune.Callback):
-        def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-            monitor.trial_started(trial.config, trial.num_failures + 1)
-
-        def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-            monitor.trial_ended(trial.config, trial.last_result)
-
-        def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-            monitor.trial_retried(trial.config)
-
-        def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-            monitor.trial_ended(trial.config, trial.last_result, error=_reason(trial))
-
-    return TellMonitor()
-
-
-def _reason(trial: TuneTrial) -> str:
-    """The last line of the error that ended a trial."""
-    error = trial.get_error() or trial.get_pickled_error()
-    lines = str(error).strip().splitlines() if error is not None else ["unknown error"]
-    return lines[-1].removeprefix("sweeps.errors.TrialFailed: ").strip()
 
 
 @contextlib.contextmanager

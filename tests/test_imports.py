@@ -26,6 +26,7 @@ LAYERS: list[set[str]] = [
         "worker",
     },
     {"monitor", "plan", "report"},
+    {"reopening", "tuning"},
     {"doctor", "sweep"},
     {"launch", "service"},
     {"__init__", "cli"},

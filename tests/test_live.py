@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from sweeps.config.search import Stop
 from sweeps.monitor import Monitor, TrialStatus
 from sweeps.report.live import duration, progress_table
 
 
 def monitor() -> Monitor:
-    search = SimpleNamespace(metrics=("eval/loss",), modes=("min",), limits={}, num_trials=16)
+    search = SimpleNamespace(metrics=("eval/loss",), modes=("min",), limits={}, stop=Stop(), num_trials=16)
     composition: Any = SimpleNamespace(config=SimpleNamespace(search=search))
     nobody: Any = None
     made = Monitor("lora-1", composition, nobody, nobody, concurrent=1)

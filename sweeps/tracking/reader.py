@@ -106,6 +106,8 @@ def _time(parent: RawRun, now: float) -> SweepTime:
         wall_s=float(written.get("wall_s", until - parent.started / 1000)),
         train_s=float(written.get("train_s", 0.0)),
         goodput=float(written.get("goodput", 0.0)),
+        cpu_s=float(written.get("cpu_s", 0.0)),
+        gpu_s=float(written.get("gpu_s", 0.0)),
     )
 
 

@@ -71,6 +71,10 @@ class SweepTime:
     wall_s: float = 0.0
     train_s: float = 0.0
     goodput: float = 0.0
+    cpu_s: float = 0.0
+    """Seconds of CPUs that trials held."""
+    gpu_s: float = 0.0
+    """Seconds of GPUs that trials held."""
 
     def as_json(self) -> dict[str, float]:
         return {"wall_s": self.wall_s, "train_s": self.train_s, "goodput": self.goodput}

@@ -64,6 +64,7 @@ class Recorder:
         conf: str,
         objectives: Objectives,
         checkpoints: Literal["copy", "reference", "none"] = "copy",
+        folder: str = "",
     ) -> None:
         """Nothing is written before ``open``.
 
@@ -74,11 +75,13 @@ class Recorder:
             conf: The ``conf=`` that it was started with.
             objectives: What it optimises.
             checkpoints: Copy checkpoints into the artifacts, write down only where they are, or neither.
+            folder: Where its study and its checkpoints are, for those who go on with it.
         """
         self._uri, self._experiment = uri, experiment
         self._sweep, self._conf = sweep, conf
         self._objectives = objectives
         self._checkpoints = checkpoints
+        self._folder = folder
         self._trials: dict[str, _Trial] = {}
         self._best_tags: set[str] = set()
         self._front: set[str] = set()
@@ -135,7 +138,7 @@ class Recorder:
         Args:
             counts: Trials by state.
             front: Id, values and parameters of the best trial; of several objectives, those of the Pareto front.
-            time: ``wall_s``, ``train_s``, ``goodput``.
+            time: ``wall_s``, ``train_s``, ``goodput``, and what trials held in ``cpu_s`` and ``gpu_s``.
         """
         tags: dict[str, str | None] = dict.fromkeys(self._best_tags)
         if front:
@@ -314,6 +317,7 @@ class Recorder:
             constants.TAG_METRIC: _one_or_list(self._objectives.metrics),
             constants.TAG_MODE: _one_or_list(self._objectives.modes),
             constants.TAG_COMMAND: command,
+            constants.TAG_FOLDER: self._folder,
             constants.TAG_HEARTBEAT: _now(),
         }
         tags |= self._commit
