@@ -21,8 +21,10 @@ def monitor() -> Monitor:
     made = Monitor("lora-1", composition, nobody, nobody, concurrent=1)
     long = {f"model.some_long_name_{index}": index for index in range(12)}
     made.trials = {
-        "0000": TrialStatus("0000", long, "finished", 1, 80, 80, (1.5,), 1.52),
-        "0001": TrialStatus("0001", long, "running", 1, 24, 80, (1.6,), 1.61, speed="26,000 tokens/s"),
+        "0000": TrialStatus("0000", long, "finished", 1, step=80, last_step=80, values=(1.5,), latest=1.52),
+        "0001": TrialStatus(
+            "0001", long, "running", 1, step=24, last_step=80, values=(1.6,), latest=1.61, speed="26,000 tokens/s"
+        ),
     }
     return made
 
