@@ -1,0 +1,105 @@
+"""The four ways to run the trainings. Each runs in a process of its own, one after another."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from overhead.memory import MemorySampler
+from overhead.workload import WORKERS, ArmRecord, Training, write_trainings
+
+ARMS = {
+    "stock": "Ray Tune, TorchTrainer and MLflowLoggerCallback with Ray's defaults",
+    "process": "Sweeps, scaling.isolation=process",
+    "warm": "Sweeps, scaling.isolation=warm",
+    "floor": "one pair of long-lived gloo processes, no Ray, Tune or MLflow",
+}
+ORDER = ("warm", "floor", "process", "stock")
+"""Floor and stock repeat what the warm arm trained, so that comes first."""
+
+
+class ArmFailed(Exception):
+    """An arm did not end well; what it said is in the message."""
+
+
+@dataclass
+class Measured:
+    """One arm on one workload."""
+
+    record: ArmRecord
+    began: float
+    """Unix time of the command."""
+    wall_s: float
+    memory: list[tuple[float, float]]
+    """Unix time, MiB of all its processes together."""
+
+    @property
+    def trials(self) -> int:
+        return len(self.record.trials)
+
+    @property
+    def first_s(self) -> float:
+        """From the command to the first report of the first trial."""
+        return self.record.trials[0].reports[0] - self.began
+
+    def per_trial_s(self, trials: int | None = None) -> float:
+        """Seconds from one trial's last report to the next one's: training and all that is around it."""
+        ends = [trial.reports[-1] for trial in self.record.trials[:trials]]
+        return (ends[-1] - ends[0]) / (len(ends) - 1)
+
+    @property
+    def goodput(self) -> float:
+        """Share of the command's time in which workers had a trial to train."""
+        return self.record.train_s / self.wall_s
+
+    @property
+    def peak_mib(self) -> float:
+        return max(mib for _, mib in self.memory)
+
+
+def measure(arm: str, workload: str, trials: int, repeated: list[Training]) -> Measured:
+    """Run one arm.
+
+    Args:
+        arm: One of ``ARMS``.
+        workload: One of ``WORKLOADS``.
+        trials: How many; at least two, since the first is counted apart.
+        repeated: For floor and stock: what the warm arm trained; the first ``trials`` of them are run.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=f"overhead-{arm}-"))
+    record, trainings = folder / "record.json", folder / "trainings.json"
+    write_trainings(repeated[:trials], trainings)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(WORKERS)]
+    command = {
+        "stock": ["-m", "overhead.stock", str(trainings), workload, str(folder), str(record)],
+        "process": ["-m", "overhead.ours", workload, "process", str(trials), str(folder), str(record)],
+        "warm": ["-m", "overhead.ours", workload, "warm", str(trials), str(folder), str(record)],
+        "floor": [*torchrun, "-m", "overhead.floor", str(trainings), str(folder / "checkpoints"), str(record)],
+    }[arm]
+    log = folder / "log.txt"
+    began = time.time()
+    with log.open("w", encoding="utf-8") as opened:
+        process = subprocess.Popen(
+            [sys.executable, *command], env=_environment(), cwd=folder, stdout=opened, stderr=subprocess.STDOUT
+        )
+        with MemorySampler(process.pid) as memory:
+            status = process.wait()
+    wall_s = time.time() - began
+    if status != 0:
+        raise ArmFailed(f"{arm} ended with status {status}; the end of {log}:\n{log.read_text()[-3000:]}")
+    measured = Measured(ArmRecord.read(record), began, wall_s, memory.samples)
+    shutil.rmtree(folder, ignore_errors=True)
+    return measured
+
+
+def _environment() -> dict[str, str]:
+    """This process's, with the benchmark and the checkout importable in every process that an arm starts."""
+    here = Path(__file__).resolve().parents[1]
+    paths = [str(here), str(here.parent), str(here.parent / "src"), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}

@@ -1,0 +1,69 @@
+"""Arm (d): the same trainings in one pair of long-lived gloo processes, without Ray, Tune and MLflow.
+
+python -m torch.distributed.run --standalone --nproc-per-node 2 -m overhead.floor TRAININGS.json FOLDER RECORD.json
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from pathlib import Path
+
+import torch.distributed as dist
+
+from overhead.workload import METRIC, ArmRecord, Training, TrialTimes, read_trainings
+from sweeps_train.config import TRAINING_CONFIG
+from sweeps_train.loop import train
+
+
+class StopsAt:
+    """Notes the time of every report, and stops the training at the step at which the scheduler did."""
+
+    def __init__(self, last_step: int, log_every: int):
+        self._last_step, self._log_every = last_step, log_every
+        self._step = 0
+        self.reports: list[float] = []
+        self.stalls: list[float] = []
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        self._step = step
+
+    def report(self, step: int, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
+        began = time.perf_counter()
+        self.log(step, metrics)
+        self.reports.append(time.time())
+        self.stalls.append(time.perf_counter() - began)
+
+    def should_stop(self) -> bool:
+        return self._step + self._log_every >= self._last_step  # asked at the next record
+
+
+def main() -> None:
+    trainings_file, folder, record = sys.argv[1:]
+    dist.init_process_group("gloo")
+    trials: list[TrialTimes] = []
+    stalls: list[float] = []
+    train_s = 0.0
+    for training in read_trainings(Path(trainings_file)):
+        began = time.time()
+        reporter = _train(training, Path(folder))
+        if dist.get_rank() == 0:
+            trials.append(TrialTimes(training.trial, reporter.reports, training.steps))
+            stalls += reporter.stalls
+            train_s += reporter.reports[-1] - began
+    if dist.get_rank() == 0:
+        ArmRecord(trials, train_s, stalls).write(Path(record))
+    gc.collect()  # a wrapped model in a reference cycle would keep the group's threads until the process ends
+    dist.destroy_process_group()
+
+
+def _train(training: Training, folder: Path) -> StopsAt:
+    config = TRAINING_CONFIG.validate_python(training.config)
+    reporter = StopsAt(training.steps, config.train.log_every)
+    train(config, reporter=reporter, checkpoint_folder=str(folder / training.trial), metric=METRIC, mode="max")
+    return reporter
+
+
+if __name__ == "__main__":
+    main()
