@@ -48,7 +48,7 @@ class Ended:
     error: str | None = None
     """Why, if they failed."""
     memory_mib: float = 0.0
-    """Resident memory of the main worker, as it was left."""
+    """Memory of the main worker and on its GPU, as they were left."""
 
 
 @dataclass(frozen=True)

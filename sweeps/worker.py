@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import time
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
 import ray
 
+from sweeps.leftovers import Leftovers
 from sweeps.mailbox import Ended, Log, Report, Started
 from sweeps_train.config import TrainingConfig
 from sweeps_train.progress import Progress
@@ -39,14 +38,14 @@ def serve(config: dict[str, Any]) -> None:
 
     slot, mailbox = config["slot"], config["mailbox"]
     is_main = ray.train.get_context().get_world_rank() == 0
+    leftovers = Leftovers()
     for index in itertools.count():
         assignment: Assignment | None = ray.get(mailbox.next_assignment.remote(slot, index))
         if assignment is None:
             return
         _train(assignment, is_main=is_main)
-        gc.collect()  # models and optimizers have reference cycles; what is left counts as a leak
+        memory_mib = leftovers.clear()
         if is_main:
-            memory_mib = psutil.Process().memory_info().rss / 2**20
             ray.get(mailbox.ended.remote(Ended(assignment.trial, assignment.attempt, memory_mib=memory_mib)))
 
 

@@ -23,7 +23,7 @@ LAYERS: list[set[str]] = [
     {"objectives"},
     {
         *("checks", "cluster", "constraints", "mailbox", "search", "slot", "space", "targets", "tracking", "trial"),
-        "worker",
+        *("leftovers", "worker"),
     },
     {"monitor", "plan", "report"},
     {"reopening", "tuning"},

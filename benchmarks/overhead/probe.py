@@ -18,7 +18,7 @@ class Net(nn.Sequential):
 
 
 def _time_reports(file: Path) -> None:
-    from sweeps.slot import MailboxReporter
+    from sweeps.worker import MailboxReporter
 
     report = MailboxReporter.report
 

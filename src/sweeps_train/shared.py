@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -24,7 +25,10 @@ def keep(kind: str, key: Any, make: Callable[[], T]) -> T:
     if kept is not None and kept[0] == key:
         value: T = kept[1]
         return value
-    _kept.pop(kind, None)  # before the next is made: both may not fit into memory together
+    if kept is not None:  # before the next is made: both may not fit into memory together
+        del kept, _kept[kind]
+        gc.unfreeze()  # what a warm worker keeps is frozen, and a model may have reference cycles
+        gc.collect()
     made = make()
     _kept[kind] = (key, made)
     return made
