@@ -10,13 +10,16 @@ import psutil
 GROWTH_MIB = 128.0
 """Growth since the last thorough search that asks for another."""
 
+MANY_OBJECTS = 10_000
+"""So many that outlive a trial are libraries, or data that trials share."""
+
 
 class Leftovers:
     """Frees reference cycles, which models and optimizers have; what is left then counts as a leak.
 
     The libraries of a worker are half a million objects, which Python takes a third of a second to search: more than
-    a short trial takes. So what is there after the first trial is frozen (``gc.freeze``) and passed over from then on,
-    until memory has grown: something frozen may have become garbage.
+    a short trial takes. So what outlives the first trial is frozen (``gc.freeze``) and passed over from then on, until
+    memory has grown: something frozen may have become garbage.
     """
 
     def __init__(self) -> None:
@@ -30,7 +33,7 @@ class Leftovers:
             gc.unfreeze()
             gc.collect()
             mib = self._usual_mib = _memory_mib()
-        if not gc.get_freeze_count():
+        if len(gc.get_objects()) > MANY_OBJECTS:
             gc.freeze()
         return mib
 
