@@ -15,6 +15,8 @@ import torch.distributed as dist
 from overhead.workload import METRIC, ArmRecord, Training, TrialTimes, read_trainings
 from sweeps_train.config import TRAINING_CONFIG
 from sweeps_train.loop import train
+from sweeps_train.progress import Progress
+from sweeps_train.reporter import Stop
 
 
 class StopsAt:
@@ -26,17 +28,18 @@ class StopsAt:
         self.reports: list[float] = []
         self.stalls: list[float] = []
 
-    def log(self, step: int, metrics: dict[str, float]) -> None:
-        self._step = step
+    def log(self, progress: Progress, metrics: dict[str, float]) -> None:
+        self._step = progress.step
 
-    def report(self, step: int, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
+    def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
         began = time.perf_counter()
-        self.log(step, metrics)
+        self.log(progress, metrics)
         self.reports.append(time.time())
         self.stalls.append(time.perf_counter() - began)
 
-    def should_stop(self) -> bool:
-        return self._step + self._log_every >= self._last_step  # asked at the next record
+    def should_stop(self) -> Stop:
+        next_step = self._step + self._log_every  # of the record at which it is asked
+        return Stop.SAVE if next_step >= self._last_step else Stop.NO
 
 
 def main() -> None:

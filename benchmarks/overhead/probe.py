@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -22,14 +23,14 @@ def _time_reports(file: Path) -> None:
 
     report = MailboxReporter.report
 
-    def timed(self: MailboxReporter, step: int, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
+    def timed(self: MailboxReporter, *arguments: Any) -> None:
         began = time.perf_counter()
-        report(self, step, metrics, checkpoint, done)
+        report(self, *arguments)
         seconds = time.perf_counter() - began
         with file.open("a", encoding="utf-8") as opened:
             opened.write(f"{seconds}\n")
 
-    MailboxReporter.report = timed  # type: ignore[method-assign]
+    MailboxReporter.report = timed  # type: ignore[method-assign,assignment]
 
 
 if STALLS in os.environ:

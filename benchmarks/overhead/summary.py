@@ -166,7 +166,7 @@ def write_between_marks(file: Path, numbers: dict[str, Any]) -> None:
 
 
 def _markdown(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [list(headers), ["---", *["---:"] * (len(headers) - 1)], *rows]
+    lines: list[Sequence[str]] = [headers, ["---", *["---:"] * (len(headers) - 1)], *rows]
     return ["| " + " | ".join(line) + " |" for line in lines]
 
 
