@@ -153,7 +153,7 @@ def write_between_marks(file: Path, numbers: dict[str, Any]) -> None:
         ratios = [f"- {name}: **{ratio:.3g}**" for name, ratio in numbers[workload]["ratios"].items()]
         text = _replace(text, workload, "\n".join([*rows, "", *ratios]))
     if numbers["scaling"] is not None:
-        rows = [
+        windows = [
             [
                 f"{each['first'] + 1}-{each['first'] + each['trials']}",
                 f"{each['per_trial_s']:.3f} s",
@@ -161,7 +161,7 @@ def write_between_marks(file: Path, numbers: dict[str, Any]) -> None:
             ]
             for each in numbers["scaling"]
         ]
-        text = _replace(text, "scaling", "\n".join(_markdown(("trials", "a trial", "memory"), rows)))
+        text = _replace(text, "scaling", "\n".join(_markdown(("trials", "a trial", "memory"), windows)))
     file.write_text(text, encoding="utf-8")
 
 
