@@ -146,6 +146,8 @@ def _worker_environment() -> dict[str, str]:
         "RAY_CHDIR_TO_TRIAL_DIR": "0",  # workers stay in the working folder, where data.path=texts.jsonl is
         "TOKENIZERS_PARALLELISM": "false",  # its warning about forks, once for every worker
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        # A cluster that was started without them knows nothing of where this person keeps tokenized data.
+        **{name: os.environ[name] for name in ("SWEEPS_CACHE", "SWEEPS_CACHE_GIB") if name in os.environ},
     }
 
 

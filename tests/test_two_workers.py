@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from training_runs import IMAGES, TEXT, Recorder, configured, on_two_workers, run, slow_libraries, write_prompts
 
@@ -43,6 +45,8 @@ class Results:
     """By the number of times that it was asked."""
     same: dict[str, Recorder]
     loaded_for_images: set[str]
+    written_kib: dict[str, int] = field(default_factory=dict)
+    """Of mapped files of weights, by path: what this worker does not share any longer."""
 
 
 def scenario() -> Results:
@@ -58,6 +62,11 @@ def scenario() -> Results:
             for asked in (2, 3):
                 folder = Path(f"{name}-discarded-{asked}")
                 results.discarded[asked] = run(config, folder, stop_when_asked=asked, stop=Stop.DISCARD)
+    results.written_kib = {
+        each.path: each.private_dirty // 1024
+        for each in psutil.Process().memory_maps()
+        if each.path.endswith("model.safetensors")
+    }
     for name, config in SAME_ON_ANY_NUMBER.items():
         results.same[name] = run(config)
     return results
@@ -128,6 +137,14 @@ def test_one_worker_goes_on_from_a_checkpoint_of_two(two_workers: list[Results],
     assert [(step, done) for step, _, _, done in recorder.reports] == [(8, False), (12, True)]
     assert recorder.final["train/num_workers"] == 1
     assert recorder.final["train/epoch"] == pytest.approx(12 * 400 / 1707)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say which pages are shared")
+def test_workers_share_the_pages_of_a_frozen_base_model(two_workers: list[Results]) -> None:
+    for worker in two_workers:
+        base = [path for path in worker.written_kib if "tiny_llama" in path]
+        assert len(base) == 1
+        assert worker.written_kib[base[0]] < 64
 
 
 def test_image_classification_loads_no_language_libraries(two_workers: list[Results]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sweeps_train.config import TextData
 from sweeps_train.data.samples import held_out_indices
-from sweeps_train.data.standard_library import docstrings
+from sweeps_train.data.standard_library import docstrings, source_files
 
 Document = Mapping[str, Any]
 """Columns by name."""
@@ -40,6 +40,39 @@ def read_documents(config: TextData) -> tuple[list[Document], list[Document]]:
     return train, held_out
 
 
+def fingerprint(config: TextData) -> list[Any]:
+    """Of types that JSON knows; changes whenever ``read_documents`` might return something else.
+
+    Raises:
+        ValueError: Nothing is there.
+    """
+    train = _fingerprint("data.path", config.path, config.subset, config.train_split)
+    if config.eval_path is not None:
+        split = config.eval_split or config.train_split
+        return [train, _fingerprint("data.eval_path", config.eval_path, config.subset, split)]
+    if config.eval_split is not None:
+        return [train, _identity(_load_hub("data.eval_split", config.path, config.subset, config.eval_split))]
+    return [train]
+
+
+def _fingerprint(key: str, path: str, subset: str | None, split: str) -> Any:
+    """Name, size and time of every local file; what ``datasets`` has for others."""
+    if path == BUILTIN_DOCSTRINGS:
+        files: list[Path] | None = source_files()
+    elif "://" in path:
+        return _identity(_load_remote(key, path))
+    else:
+        files = _local_files(key, path)
+    if files is None:
+        return _identity(_load_hub(key, path, subset, split))
+    return [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+
+
+def _identity(data_set: Any) -> str:
+    identity: str = data_set._fingerprint  # noqa: SLF001 - datasets' own cache goes by it, and it has no other name
+    return identity
+
+
 def _read_splits(config: TextData) -> tuple[list[Document], list[Document]]:
     if config.path == BUILTIN_DOCSTRINGS:
         train: list[Document] = [{"text": text} for text in docstrings("train")]
@@ -50,7 +83,7 @@ def _read_splits(config: TextData) -> tuple[list[Document], list[Document]]:
     if config.eval_path is not None:
         return train, _read("data.eval_path", config.eval_path, config.subset, config.eval_split or config.train_split)
     if config.eval_split is not None:
-        return train, _read_hub("data.eval_split", config.path, config.subset, config.eval_split)
+        return train, list(_load_hub("data.eval_split", config.path, config.subset, config.eval_split))
     if held_out is not None:
         return train, held_out
     train_indices, held_out_at = held_out_indices(len(train), config.eval_fraction)
@@ -59,10 +92,10 @@ def _read_splits(config: TextData) -> tuple[list[Document], list[Document]]:
 
 def _read(key: str, path: str, subset: str | None, split: str) -> list[Document]:
     if "://" in path:
-        return _read_remote(key, path)
+        return list(_load_remote(key, path))
     files = _local_files(key, path)
     if files is None:
-        return _read_hub(key, path, subset, split)
+        return list(_load_hub(key, path, subset, split))
     documents: list[Document] = []
     for file in files:
         documents += _read_file(key, file)
@@ -123,20 +156,20 @@ def _read_json(key: str, file: Path) -> list[Document]:
     return documents
 
 
-def _read_remote(key: str, path: str) -> list[Document]:
+def _load_remote(key: str, path: str) -> Any:
     from datasets import load_dataset
 
     suffix = Path(path).suffix
     if suffix not in _LOADERS:
         raise ValueError(f"{key}={path}: unknown type of file; give a {', '.join(_LOADERS)} file")
-    return list(load_dataset(_LOADERS[suffix], data_files=path, split="train"))
+    return load_dataset(_LOADERS[suffix], data_files=path, split="train")
 
 
-def _read_hub(key: str, path: str, subset: str | None, split: str) -> list[Document]:
+def _load_hub(key: str, path: str, subset: str | None, split: str) -> Any:
     from datasets import load_dataset
 
     try:
-        return list(load_dataset(path, subset, split=split))
+        return load_dataset(path, subset, split=split)
     except Exception as error:  # whatever datasets or the network says, the person must learn which key led there
         raise ValueError(
             f"{key}: the data set {path} (split {split}) cannot be loaded from the hub: {error}"

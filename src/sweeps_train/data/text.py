@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import logging
 import re
+import sys
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from sweeps_train.config import TextData
-from sweeps_train.data.documents import Document, column, read_documents
-from sweeps_train.data.samples import Batch
+from sweeps_train.data.array_cache import Arrays, cached_arrays
+from sweeps_train.data.documents import Document, column, fingerprint, read_documents
+from sweeps_train.data.samples import Batch, in_batches
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -23,31 +30,59 @@ _log = logging.getLogger(__name__)
 IGNORED = -100
 """Target of a position that adds nothing to the loss (torch's cross-entropy skips it)."""
 
+_DOCUMENTS_AT_ONCE = 1000
+"""That the tokenizer is given: enough for its threads, and few as Python's lists take much memory."""
+
 Tokens = tuple[list[int], list[bool]]
 """A document: its tokens, and which of them are to be predicted."""
 
 
-class TextSamples:
-    """Sequences of tokens, kept one after another in memory."""
+def to_arrays(sequences: Iterable[Tokens]) -> Arrays:
+    """Sequences one after another; those without a token to predict (the first one never is) teach nothing, and are
+    left out.
 
-    def __init__(self, sequences: Iterable[Tokens], pad_token: int):
-        """Sequences without a token to predict (the first one never is) teach nothing, and are left out."""
-        tokens: list[npt.NDArray[np.int64]] = []
-        counted: list[npt.NDArray[np.bool_]] = []
-        self.num_left_out = 0
-        for ids, is_counted in sequences:
-            if any(is_counted[1:]):
-                tokens.append(np.asarray(ids, dtype=np.int64))
-                counted.append(np.asarray(is_counted, dtype=np.bool_))
-                counted[-1][0] = False
-            else:
-                self.num_left_out += 1
-        self._tokens, self._counted, self._pad_token = tokens, counted, pad_token
-        self._units = np.array([row.sum() for row in counted], dtype=np.int64)
-        self._sizes = np.array([len(row) for row in tokens], dtype=np.int64)
+    Returns:
+        ``tokens`` and ``counted`` of the length of all sequences together; ``ends`` and ``units``, where each sequence
+        ends and how many tokens of it count; ``left_out``, of one number.
+    """
+    tokens, counted, ends, units = array("q"), bytearray(), array("q"), array("q")
+    left_out = 0
+    for ids, is_counted in sequences:
+        if any(is_counted[1:]):
+            tokens.extend(ids)
+            counted += bytes([False, *is_counted[1:]])
+            ends.append(len(tokens))
+            units.append(sum(is_counted[1:]))
+        else:
+            left_out += 1
+    whole = np.array(tokens, dtype=np.int64)
+    return {
+        # Most vocabularies fit into 16 bits.
+        "tokens": whole.astype(np.min_scalar_type(int(whole.max(initial=0)))),
+        "counted": np.frombuffer(bytes(counted), dtype=np.bool_),
+        "ends": np.array(ends, dtype=np.int64),
+        "units": np.array(units, dtype=np.int64),
+        "left_out": np.array([left_out]),
+    }
+
+
+class TextSamples:
+    """Sequences of tokens, one after another in arrays that processes may share."""
+
+    def __init__(self, arrays: Arrays, pad_token: int):
+        """
+        Args:
+            arrays: What ``to_arrays`` returns; only read.
+            pad_token: Fills up the shorter sequences of a batch.
+        """
+        self._tokens, self._counted = arrays["tokens"], arrays["counted"]
+        self._ends, self._units = arrays["ends"], arrays["units"]
+        self._pad_token = pad_token
+        self._sizes = np.diff(self._ends, prepend=0)
+        self.num_left_out = int(arrays["left_out"][0])
 
     def __len__(self) -> int:
-        return len(self._tokens)
+        return len(self._ends)
 
     def units(self, indices: Sequence[int]) -> int:
         return int(self._units[indices].sum())
@@ -63,7 +98,8 @@ class TextSamples:
         targets = np.full((len(indices), length), IGNORED)
         mask = np.zeros((len(indices), length), dtype=np.int64)
         for row, index in enumerate(indices):
-            tokens, counted = self._tokens[index], self._counted[index]
+            place = slice(self._ends[index] - self._sizes[index], self._ends[index])
+            tokens, counted = self._tokens[place].astype(np.int64), self._counted[place]
             input_ids[row, : len(tokens)] = tokens
             targets[row, : len(tokens) - 1] = np.where(counted[1:], tokens[1:], IGNORED)
             mask[row, : len(tokens)] = 1
@@ -92,9 +128,18 @@ def build_text_samples(
         )
     encoder = _Encoder(tokenizer, config)
     pad_token = tokenizer.pad_token_id if isinstance(tokenizer.pad_token_id, int) else encoder.end
+
+    def make() -> Arrays:
+        splits = zip(("train", "eval"), read_documents(config), strict=True)
+        arrays = ((split, to_arrays(encoder.sequences(documents))) for split, documents in splits)
+        return {f"{split}.{name}": values for split, named in arrays for name, values in named.items()}
+
+    arrays = cached_arrays("text", _dependencies(config, tokenizer), make)
     splits = []
-    for documents in read_documents(config):
-        samples = TextSamples(encoder.sequences(documents), pad_token)
+    for split in ("train.", "eval."):
+        samples = TextSamples(
+            {name.removeprefix(split): values for name, values in arrays.items() if name.startswith(split)}, pad_token
+        )
         if samples.num_left_out:
             _log.warning(
                 "%d of %d sequences have no token that the loss counts within data.sequence_length=%d, "
@@ -108,6 +153,33 @@ def build_text_samples(
             )
         splits.append(samples)
     return splits[0], splits[1]
+
+
+def _dependencies(config: TextData, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """Everything from which the arrays follow, our own code included."""
+    code = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        code.update(file.read_bytes())
+    return {
+        "data": dataclasses.asdict(config),
+        "sources": fingerprint(config),
+        "tokenizer": _tokenizer_fingerprint(tokenizer),
+        "code": code.hexdigest(),
+        "python": sys.version,
+        "libraries": {name: version(name) for name in ("transformers", "tokenizers", "datasets")},
+    }
+
+
+def _tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A hash of the files that make such a tokenizer, and of its class: some are written in Python."""
+    content = hashlib.sha256(f"{type(tokenizer).__module__}.{type(tokenizer).__qualname__}".encode())
+    with TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        for file in sorted(Path(folder).rglob("*")):
+            if file.is_file():
+                content.update(file.name.encode())
+                content.update(file.read_bytes())
+    return content.hexdigest()
 
 
 class _Encoder:
@@ -193,9 +265,10 @@ class _Encoder:
                 raise ValueError(  # noqa: TRY004 - a mistake in the data
                     f"{key}: document {index + 1} holds a {type(text).__name__} there; it must be text"
                 )
-        # verbose=False: documents longer than the model's positions are cut later.
-        encoded: list[list[int]] = self._tokenizer(listed, add_special_tokens=False, verbose=False).input_ids
-        yield from encoded
+        for some in in_batches(range(len(listed)), _DOCUMENTS_AT_ONCE):
+            batch = [listed[index] for index in some]
+            # verbose=False: documents longer than the model's positions are cut later.
+            yield from self._tokenizer(batch, add_special_tokens=False, verbose=False).input_ids
 
 
 def _packed(documents: Iterable[Tokens], length: int) -> Iterator[Tokens]:
