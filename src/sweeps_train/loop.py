@@ -99,7 +99,7 @@ class _Training:
         seed_all(config.seed)  # alike on all workers, which build the same weights
         self.task = build_task(config, self.started_from)
         self.total_steps = _total_steps(config.train, len(self.task.train_samples))
-        self.model = self.workers.replicate(self.task.model.to(self.workers.device).train())
+        self.model = self.workers.replicate(self.task.model.to(self.workers.device).train(), self.task.frozen)
         self.optimizer = build_optimizer(self.task.model, config.train)
         self.precision = Precision(config.train.precision, self.workers.device)
         self.order = SampleOrder(len(self.task.train_samples), config.seed)

@@ -63,15 +63,16 @@ class Workers:
         """This worker's part of the samples: disjoint over the workers, all of them together, nothing twice."""
         return indices[self.rank :: self.size]
 
-    def replicate(self, model: nn.Module) -> nn.Module:
-        """The model with gradients averaged over the workers; starts all of them from rank 0's trainable weights.
+    def replicate(self, model: nn.Module, frozen: Sequence[str] = ()) -> nn.Module:
+        """The model with gradients averaged over the workers; starts all of them from rank 0's weights.
 
-        Frozen ones are left alone: they are the same files everywhere, whose mapped pages the workers of a node share
-        until somebody writes to them.
+        Args:
+            model: On this worker's device.
+            frozen: Parameters that are left alone, by name, since every worker has read them from the same files: the
+                workers of a node share the mapped pages until somebody writes to them.
         """
         if self.size == 1:
             return model
-        frozen = [name for name, each in model.named_parameters(remove_duplicate=False) if not each.requires_grad]
         # DistributedDataParallel has no public way to say it.
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # type: ignore[no-untyped-call] # noqa: SLF001
             model, frozen

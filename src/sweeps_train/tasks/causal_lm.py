@@ -43,6 +43,8 @@ class CausalLMTraining:
             bare = replace(model, lora=None)
             self._base = keep("base model", bare, lambda: SharedBase(bare))
             self.model = self._base.adapt(model.lora, weights)
+        named = self.model.named_parameters(remove_duplicate=False)
+        self.frozen = [name for name, each in named if not each.requires_grad]
         of_tokenizer = (model.tokenizer or model.path, model.revision, model.trust_remote_code)
         tokenizer = keep("tokenizer", of_tokenizer, lambda: build_tokenizer(model))
         positions = max_positions(self.model)

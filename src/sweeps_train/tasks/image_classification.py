@@ -21,6 +21,7 @@ class ImageClassification:
     """The unit of the loss is an image."""
 
     unit: Literal["samples"] = "samples"
+    frozen = ()
     num_scores = 2  # loss, correct answers
 
     def __init__(self, config: TrainingConfig, weights: Path | None):

@@ -20,6 +20,10 @@ class Task(Protocol):
         """The model to train, bare."""
 
     @property
+    def frozen(self) -> Sequence[str]:
+        """Names of parameters that are not trained, and that every worker has read from the same files."""
+
+    @property
     def train_samples(self) -> Samples:
         """What is learned from."""
 
