@@ -47,6 +47,8 @@ def check_training(config: SweepConfig) -> None:
     Raises:
         ConfigError: Keys that exclude each other.
     """
+    if config.train is None:
+        return
     try:
         check_batch_split(config.train, config.scaling.num_workers)
     except ValueError as error:

@@ -141,7 +141,7 @@ class Monitor:
             status = self.trials.setdefault(trial, TrialStatus(trial, parameters))
             status.state, status.attempt, status.ending = "running", attempt, False
             own = self.composition.trial(parameters)
-            status.last_step = own.train.max_steps
+            status.last_step = own.train.max_steps if own.train is not None else None
             status.holds = trial_resources(own.scaling, use_gpu=self.use_gpu)
         attempt += status.earlier_attempts
         self.recorder.start_trial(trial, parameters, self.composition.as_yaml(parameters), attempt)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -85,19 +86,28 @@ def _step(annotation: Any, part: str) -> Any:
             if part in (name, field.alias):
                 return field.annotation
         return None
-    members = typing.get_args(annotation)
+    if typing.get_origin(annotation) is dict:  # a mapping of names, such as the space
+        value = typing.get_args(annotation)[1]
+        return typing.get_args(value)[0] if typing.get_origin(value) is typing.Annotated else value
+    members = list(_members(annotation))
     for member in members:
         tags = getattr(member, "__pydantic_fields__", {})
         for discriminator in ("kind", "type"):
             if discriminator in tags and part in typing.get_args(tags[discriminator].annotation):
                 return member
     dataclasses = [member for member in members if hasattr(member, "__pydantic_fields__")]
-    if len(dataclasses) == 1:  # an optional section: X | None
-        return _step(dataclasses[0], part)
-    if typing.get_origin(annotation) is dict:  # a mapping of names, such as the space
-        value = members[1]
-        return typing.get_args(value)[0] if typing.get_origin(value) is typing.Annotated else value
-    return None
+    return _step(dataclasses[0], part) if len(dataclasses) == 1 else None  # an optional section: X | None
+
+
+def _members(annotation: Any) -> Iterator[Any]:
+    """The types that a union, which may be optional and annotated, is made of."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        yield from _members(typing.get_args(annotation)[0])
+    elif typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        for member in typing.get_args(annotation):
+            yield from _members(member)
+    else:
+        yield annotation
 
 
 def _short(value: Any) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError, nearest
-from sweeps_train.config import CausalLM, CustomData, CustomModel, TextData
+from sweeps_train.config import CausalLM, CustomData, CustomModel, FunctionTask, TextData
 
 
 def check_targets(config: SweepConfig) -> None:
@@ -17,8 +17,8 @@ def check_targets(config: SweepConfig) -> None:
     Raises:
         ConfigError: An import path, or a path that can only be a local file, leads nowhere.
     """
-    for key, section in (("model", config.model), ("data", config.data)):
-        if isinstance(section, CustomModel | CustomData):
+    for key, section in (("task", config.task), ("model", config.model), ("data", config.data)):
+        if isinstance(section, FunctionTask | CustomModel | CustomData):
             check_target(f"{key}._target_", section.target)
         elif isinstance(section, CausalLM | TextData):
             _check_path(f"{key}.path", section.path)

@@ -10,6 +10,7 @@ from typing import Any
 
 import ray
 from ray import tune
+from ray.tune.result import AUTO_RESULT_KEYS
 
 from sweeps.compose import Composition
 from sweeps.constants import COMPLETED, EVALUATIONS, PARAMETERS, STEP, STOPPED, TRIAL
@@ -62,7 +63,8 @@ class Trial(tune.Trainable):
         context = self._context
         self._trial: str = config[TRIAL]
         sweep = context.composition.trial(config[PARAMETERS])
-        self._metric, self._eval_every = sweep.search.metrics[0], sweep.train.eval_every
+        self._metric = sweep.search.metrics[0]
+        self._eval_every = sweep.train.eval_every if sweep.train is not None else 1  # a function counts by itself
         self._hang_timeout_s = sweep.scaling.hang_timeout_s
         self._last: dict[str, Any] = {}
         workers = Workers(
@@ -71,8 +73,7 @@ class Trial(tune.Trainable):
             resources_per_worker=worker_resources(sweep.scaling.resources_per_worker),
             storage_path=str(Path(context.folder) / "ray_train"),
         )
-        warm = sweep.scaling.isolation == "warm"
-        if self._slot is not None and not (warm and self._slot.workers == workers and self._slot.release()):
+        if self._slot is not None and not (sweep.warm and self._slot.workers == workers and self._slot.release()):
             self.cleanup()
         attempt = ray.get(context.mailbox.begin.remote(self._trial))
         if self._slot is None:
@@ -102,10 +103,10 @@ class Trial(tune.Trainable):
                 f"search.metric={self._metric} is not among the reported metrics: {', '.join(sorted(event.metrics))}"
             )
         self._last = {
-            **event.metrics,
-            **event.progress,
+            **{name: value for name, value in event.metrics.items() if name not in AUTO_RESULT_KEYS},
             STEP: event.step,
             EVALUATIONS: math.ceil(event.step / self._eval_every),
+            **event.progress,
             COMPLETED: event.done,
             "done": event.done,
         }

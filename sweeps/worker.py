@@ -11,7 +11,7 @@ import ray
 
 from sweeps.leftovers import Leftovers
 from sweeps.mailbox import Ended, Log, Report, Started
-from sweeps_train.config import TrainingConfig
+from sweeps_train.config import FunctionConfig, TrainingConfig
 from sweeps_train.progress import Progress
 from sweeps_train.reporter import Stop
 
@@ -22,7 +22,7 @@ class Assignment:
 
     trial: str
     attempt: int
-    training: TrainingConfig
+    training: TrainingConfig | FunctionConfig
     metric: str
     mode: str
     checkpoint_folder: str
@@ -51,16 +51,17 @@ def serve(config: dict[str, Any]) -> None:
 
 def _train(assignment: Assignment, *, is_main: bool) -> None:
     """One trial, with the mailbox as its reporter."""
-    from sweeps_train.loop import train
-
     reporter = MailboxReporter(assignment) if is_main else None
-    train(
-        assignment.training,
-        reporter=reporter,
-        checkpoint_folder=assignment.checkpoint_folder,
-        metric=assignment.metric,
-        mode=assignment.mode,
-    )
+    training = assignment.training
+    folder, metric, mode = assignment.checkpoint_folder, assignment.metric, assignment.mode
+    if isinstance(training, FunctionConfig):
+        from sweeps_train.function import run_function
+
+        run_function(training, reporter=reporter, checkpoint_folder=folder, metric=metric, mode=mode)
+    else:
+        from sweeps_train.loop import train
+
+        train(training, reporter=reporter, checkpoint_folder=folder, metric=metric, mode=mode)
     if reporter is not None:
         reporter.flush()
 

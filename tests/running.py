@@ -58,4 +58,10 @@ def run(folder: Path, *arguments: str) -> Done:
     return Done(folder, process.returncode, err, json.loads(out))
 
 
+def points(*values: dict[str, Any]) -> str:
+    """The override by which a sweep tries these points first."""
+    text = ", ".join("{" + ", ".join(f"{path}: {value}" for path, value in point.items()) + "}" for point in values)
+    return f"search.points=[{text}]"
+
+
 SHORT = ("train.max_steps=40", "train.eval_every=10", "train.log_every=5")

@@ -22,6 +22,7 @@ def composed(conf: str, *tokens: str, folders: tuple[Path, ...] = ()) -> Composi
 CONFS = sorted(path.stem for path in conf_folder().glob("*.yaml"))
 OPTIONS = sorted(path.relative_to(conf_folder()) for path in conf_folder().rglob("*/*.yaml"))
 MUST_BE_GIVEN = {
+    "task._target_": "collections.OrderedDict",
     "model.path": "some/model",
     "model._target_": "collections.OrderedDict",
     "data.path": "some/data",
@@ -39,7 +40,7 @@ def test_every_shipped_option_composes_and_passes_the_schema(path: Path) -> None
     group, option = path.parent.as_posix(), path.stem
     text = (conf_folder() / path).read_text(encoding="utf-8")
     of_images = {"image_classification", "conv_net", "vision_transformer", "classifier", "digits", "custom"}
-    conf = "digits" if option in of_images else "llm_lora"
+    conf = "ray_train_function" if option == "function" else "digits" if option in of_images else "llm_lora"
     given = [f"{key}={value}" for key, value in MUST_BE_GIVEN.items() if key.startswith(group) and "???" in text]
     names = {line.split(":")[0] for line in text.splitlines() if "???" in line}
     given = [each for each in given if each.split("=")[0].split(".")[1] in names]
@@ -149,7 +150,7 @@ def test_the_composed_yaml_holds_every_value_and_can_be_read_back() -> None:
     composition = composed("llm_lora", "train.lr=0.002")
     document = yaml.safe_load(composition.as_yaml())
     assert document["train"]["lr"] == 0.002
-    assert document["scaling"]["isolation"] in ("process", "warm")
+    assert document["scaling"]["isolation"] == "auto"
 
 
 def test_the_configs_own_value_is_what_lookup_gives() -> None:
@@ -164,6 +165,17 @@ def test_the_configs_own_value_is_what_lookup_gives() -> None:
     [
         ("digit", [], UnknownName, ["conf=digit", "digits"]),
         ("digits", ["model=conv_ne"], UnknownName, ["model=conv_ne", "conv_net"]),
+        ("digits", ["~model", "space=none"], ConfigError, ["model", "required", "image_classification"]),
+        (
+            "digits",
+            ["task=function", "task._target_=os.getcwd"],
+            ConfigError,
+            ["model, data, train, strategy", "~model"],
+        ),
+        ("ray_train_function", ["+model=conv_net"], ConfigError, ["model", "task.arguments"]),
+        ("ray_train_function", ["checkpoint.every=3"], ConfigError, ["checkpoint.every=3", "drop it"]),
+        ("ray_train_function", ["search.metric=acc"], ConfigError, ["search.metric=acc", "loss, accuracy"]),
+        ("ray_train_function", ["task.argument.lr=3"], ConfigError, ["task.argument", "task.arguments"]),
         ("digits", ["modle=conv_net"], ConfigError, ["modle", "did you mean model"]),
         ("digits", ["train.lrr=3"], ConfigError, ["train.lrr=3", "train.lr"]),
         ("digits", ["train.lr=abc"], ConfigError, ["train.lr='abc'", "number"]),

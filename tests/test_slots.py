@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import SHORT, Done, run
+from running import SHORT, Done, points, run
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -20,11 +20,6 @@ def histories(done: Done, trial: str) -> dict[str, list[tuple[int, float]]]:
         name: sorted((point.step, point.value) for point in done.client.get_metric_history(run_.info.run_id, name))
         for name in ("train/loss", "eval/loss", "train/lr")
     }
-
-
-def points(*values: dict[str, Any]) -> str:
-    text = ", ".join("{" + ", ".join(f"{path}: {value}" for path, value in point.items()) + "}" for point in values)
-    return f"search.points=[{text}]"
 
 
 DIGITS: dict[str, Any] = {

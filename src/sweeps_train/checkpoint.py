@@ -72,8 +72,8 @@ def save_checkpoint(
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
         task.save(unfinished)
-        _write_json(unfinished / TRAINING_FILE, TRAINING_CONFIG.dump_python(config, mode="json", by_alias=True))
-        _write_json(unfinished / METRICS_FILE, metrics)
+        write_json(unfinished / TRAINING_FILE, TRAINING_CONFIG.dump_python(config, mode="json", by_alias=True))
+        write_json(unfinished / METRICS_FILE, metrics)
         state = {
             **asdict(progress),
             "optimizer": optimizer.state_dict(),
@@ -82,10 +82,15 @@ def save_checkpoint(
         }
         torch.save(state, unfinished / STATE_FILE)
         _share(unfinished)
-        _flush(unfinished)
-        unfinished.rename(path)
-        _flush_folder(root)
+        finish(unfinished, path)
     return path
+
+
+def finish(unfinished: Path, path: Path) -> None:
+    """Gives a checkpoint that is wholly written its name."""
+    _flush(unfinished)
+    unfinished.rename(path)
+    _flush_folder(path.parent)
 
 
 def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, precision: Precision, workers: Workers) -> Progress:
@@ -154,14 +159,14 @@ def read_metrics(path: Path) -> dict[str, float] | None:
 
 def latest_checkpoint(root: str | Path) -> Path | None:
     """The newest complete checkpoint in the folder of a run's checkpoints."""
-    complete = _complete(Path(root))
+    complete = complete_checkpoints(Path(root))
     return complete[-1] if complete else None
 
 
 def best_checkpoint(root: str | Path, metric: str, mode: str) -> Path | None:
     """The checkpoint with the best value, the earlier of two equal ones; None if none has a value."""
     best, best_value = None, math.inf
-    for path in _complete(Path(root)):
+    for path in complete_checkpoints(Path(root)):
         metrics = read_metrics(path)
         if metrics is not None:
             value = metrics[metric] if mode == "min" else -metrics[metric]
@@ -181,7 +186,7 @@ def remove_superseded(root: Path, keep: Sequence[str], metric: str, mode: str, *
         mode: Whether ``min`` or ``max`` is best.
         finished: The training has reached its end.
     """
-    checkpoints = _complete(root)
+    checkpoints = complete_checkpoints(root)
     best = best_checkpoint(root, metric, mode) if "best" in keep else None
     kept = {best} if finished and "last" not in keep and best is not None else {best, checkpoints[-1]}
     for path in checkpoints:
@@ -198,13 +203,13 @@ def remove_unfinished(root: Path) -> None:
         shutil.rmtree(path)
 
 
-def _complete(root: Path) -> list[Path]:
-    """Complete checkpoints, oldest first."""
+def complete_checkpoints(root: Path) -> list[Path]:
+    """The complete checkpoints in the folder of a run's checkpoints, oldest first."""
     found = [path for path in root.glob("step-*") if re.fullmatch(r"step-\d+", path.name)]
     return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
 
-def _write_json(file: Path, content: Any) -> None:
+def write_json(file: Path, content: Any) -> None:
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 

@@ -48,6 +48,20 @@ class ImageClassificationTask:
 Task = Annotated[CausalLMTask | ImageClassificationTask, Field(discriminator="kind")]
 
 
+@dataclass(config=STRICT, kw_only=True)
+class FunctionTask:
+    """A user's own Ray Train function, as a ``TorchTrainer`` would take it: every worker calls it, it reports with
+    ``ray.train.report``, and goes on from ``ray.train.get_checkpoint``."""
+
+    kind: Literal["function"]
+    target: str = Field(alias="_target_")
+    """Import path of the function."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """The mapping that it is called with; each value can be searched as ``task.arguments.NAME``."""
+    metrics: list[str] = Field(default_factory=list)
+    """Metrics that it reports; with them, a misspelt ``search.metric`` is found before anything starts."""
+
+
 # --- model ------------------------------------------------------------------------------------------------
 
 
@@ -286,19 +300,35 @@ class TrainingConfig:
     """Seeds weights, data order, dropout and the search; a 32-bit number, since numpy takes no other."""
 
     def __post_init__(self) -> None:
-        wanted = {
-            "causal_lm": ({"causal_lm"}, {"text"}),
-            "image_classification": ({"conv_net", "vision_transformer", "custom"}, {"digits", "custom"}),
-        }
-        models, data = wanted[self.task.kind]
-        if self.model.kind not in models:
-            raise ValueError(
-                f"model.kind={self.model.kind} does not fit task.kind={self.task.kind}, which trains {sorted(models)}"
-            )
-        if self.data.kind not in data:
-            raise ValueError(
-                f"data.kind={self.data.kind} does not fit task.kind={self.task.kind}, which reads {sorted(data)}"
-            )
+        check_fit(self.task, self.model, self.data)
+
+
+@dataclass(config=STRICT, kw_only=True)
+class FunctionConfig:
+    """One training by a user's own function, whole."""
+
+    task: FunctionTask
+    checkpoint: Checkpoint
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seeds torch, Python and numpy before the function is called."""
+
+
+def check_fit(task: Task, model: Model, data: Data) -> None:
+    """
+    Raises:
+        ValueError: The task does not train such a model, or does not read such data.
+    """
+    wanted = {
+        "causal_lm": ({"causal_lm"}, {"text"}),
+        "image_classification": ({"conv_net", "vision_transformer", "custom"}, {"digits", "custom"}),
+    }
+    models, kinds_of_data = wanted[task.kind]
+    if model.kind not in models:
+        raise ValueError(f"model.kind={model.kind} does not fit task.kind={task.kind}, which trains {sorted(models)}")
+    if data.kind not in kinds_of_data:
+        raise ValueError(
+            f"data.kind={data.kind} does not fit task.kind={task.kind}, which reads {sorted(kinds_of_data)}"
+        )
 
 
 def check_batch_split(train: Train, num_workers: int) -> tuple[int, int]:

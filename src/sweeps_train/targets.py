@@ -18,13 +18,22 @@ def call_target(key: str, target: str, arguments: dict[str, Any]) -> Any:
     Raises:
         ValueError: The path leads nowhere, or the arguments do not fit; the message names the key.
     """
-    module, _, name = target.rpartition(".")
-    try:
-        function = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{key}._target_={target} cannot be imported ({error}); give a path that can") from error
+    function = import_target(key, target)
     try:
         inspect.signature(function).bind(**arguments)
     except TypeError as error:
         raise ValueError(f"{key}.arguments={arguments} do not fit {key}._target_={target}: {error}") from error
     return function(**arguments)
+
+
+def import_target(key: str, target: str) -> Any:
+    """What ``package.module.name`` leads to.
+
+    Raises:
+        ValueError: It leads nowhere; the message names the key.
+    """
+    module, _, name = target.rpartition(".")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{key}._target_={target} cannot be imported ({error}); give a path that can") from error

@@ -14,17 +14,42 @@ from pydantic.dataclasses import dataclass
 from sweeps.config.execution import Cluster, NonEmpty, Scaling, Tracking
 from sweeps.config.search import Search
 from sweeps.config.space import Distribution
-from sweeps_train.config import STRICT, TrainingConfig
+from sweeps_train.config import (
+    DDP,
+    STRICT,
+    CausalLMTask,
+    Checkpoint,
+    Data,
+    FunctionConfig,
+    FunctionTask,
+    ImageClassificationTask,
+    Model,
+    Train,
+    TrainingConfig,
+    check_fit,
+)
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120)]
+AnyTask = Annotated[CausalLMTask | ImageClassificationTask | FunctionTask, Field(discriminator="kind")]
+
+OF_OUR_TASKS = ("model", "data", "train", "strategy")
+"""Sections that our own tasks need, and that a user's own function knows nothing of."""
 
 
 @dataclass(config=STRICT, kw_only=True)
-class SweepConfig(TrainingConfig):
+class SweepConfig:
     """One sweep, whole: what a trial trains, and how the search goes over it."""
 
     name: Name
     """Start of the sweep's name, to which its starting time is added."""
+    task: AnyTask
+    model: Model | None = None
+    data: Data | None = None
+    train: Train | None = None
+    strategy: DDP | None = None
+    checkpoint: Checkpoint
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seeds weights, data order, dropout and the search; a 32-bit number, since numpy takes no other."""
     search: Search
     scaling: Scaling
     tracking: Tracking
@@ -34,8 +59,43 @@ class SweepConfig(TrainingConfig):
     output_dir: NonEmpty = "outputs"
     """Folder for checkpoints and Ray's files, one subfolder a sweep."""
 
-    def training(self) -> TrainingConfig:
+    def __post_init__(self) -> None:
+        if isinstance(self.task, FunctionTask):
+            self._check_function()
+        elif missing := [name for name in OF_OUR_TASKS if getattr(self, name) is None]:
+            raise ValueError(
+                f"{', '.join(missing)}: required by task.kind={self.task.kind}; choose one, "
+                f"as {' and '.join(f'`{name}: OPTION`' for name in missing)} in the config's defaults"
+            )
+        else:
+            assert self.model is not None and self.data is not None
+            check_fit(self.task, self.model, self.data)
+
+    def _check_function(self) -> None:
+        given = [name for name in OF_OUR_TASKS if getattr(self, name) is not None]
+        if given:
+            raise ValueError(
+                f"{', '.join(given)}: a task.kind=function would not hear of it; drop it (`~{given[0]}`), "
+                "and give the function what it needs in task.arguments"
+            )
+        if self.checkpoint.every is not None:
+            raise ValueError(
+                f"checkpoint.every={self.checkpoint.every}: a function saves whenever it reports a checkpoint; drop it"
+            )
+
+    @property
+    def warm(self) -> bool:
+        """Whether worker processes outlive a trial."""
+        if self.scaling.isolation == "auto":
+            return not isinstance(self.task, FunctionTask)
+        return self.scaling.isolation == "warm"
+
+    def training(self) -> TrainingConfig | FunctionConfig:
         """The part that a worker needs."""
+        if isinstance(self.task, FunctionTask):
+            return FunctionConfig(task=self.task, checkpoint=self.checkpoint, seed=self.seed)
+        assert self.model is not None and self.data is not None
+        assert self.train is not None and self.strategy is not None
         return TrainingConfig(
             task=self.task,
             model=self.model,

@@ -22,9 +22,9 @@ class Scaling:
     """One GPU for each worker; auto: if the cluster has any."""
     resources_per_worker: dict[str, NonNegativeFloat] = Field(default_factory=dict)
     """What Ray reserves for a worker besides its GPU; default: one CPU."""
-    isolation: Literal["warm", "process"] = "warm"
+    isolation: Literal["auto", "warm", "process"] = "auto"
     """``warm``: worker processes outlive a trial, and the next one starts in them within milliseconds;
-    ``process``: every trial has fresh ones."""
+    ``process``: every trial has fresh ones; auto: warm for our own tasks, process for a user's function."""
     hang_timeout_s: PositiveFloat = 1800.0
     """Seconds without a word from a trial's workers, once they train, after which they are taken to hang: the trial
     fails, and is retried in new ones."""

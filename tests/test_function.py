@@ -1,0 +1,226 @@
+"""A user's own Ray Train function as a task: unchanged, searched, stopped, and resumed from what it saved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import artifacts
+from running import Done, points, run
+
+from sweeps_train.config import FunctionTask
+from sweeps_train.function import _bind, _numbers
+
+pytestmark = pytest.mark.timeout(400)
+
+USERS = """
+import json, os, tempfile
+from pathlib import Path
+import ray.train
+
+def train(config):
+    rank, fault = ray.train.get_context().get_world_rank(), config["fault"]
+    checkpoint, start = ray.train.get_checkpoint(), 0
+    if checkpoint is not None:
+        with checkpoint.as_directory() as folder:
+            saved = {path.name: int(path.read_text()) for path in Path(folder).iterdir()}
+        assert set(saved) == {"0", "1"}, saved
+        start = saved[str(rank)]
+    note(config, rank, "starts", start)
+    epoch = start
+    try:
+        for epoch in range(start, 6):
+            if fault == "dies" and epoch == 3 and start == 0 and rank == 1:
+                os.kill(os.getpid(), 9)
+            try:
+                report(config, rank, epoch)
+            except Exception:
+                note(config, rank, "caught", epoch)  # a stop is none of its business
+                raise
+    finally:
+        note(config, rank, "ends", epoch)
+
+def report(config, rank, epoch):
+    metrics = {"loss": config["level"] - 0.01 * epoch, "done": False, "note": "no number"}
+    if config["fault"] == "misspells":
+        metrics["los"] = metrics.pop("loss")
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / str(rank)).write_text(str(epoch + 1))
+        ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(folder))
+
+def note(config, rank, what, epoch):
+    line = {"fault": config["fault"], "rank": rank, "what": what, "epoch": epoch, "pid": os.getpid()}
+    with open(config["notes"], "a") as file:
+        file.write(json.dumps(line) + "\\n")
+"""
+CONF = """
+# A function of this test.
+defaults: [ray_train_function, override task: function, _self_]
+space: null
+task:
+  _target_: users.train
+  arguments: {fault: none, level: 1.0, notes: NOTES}
+  metrics: []
+search: {metric: loss, mode: min, default_first: false}
+"""
+TRIALS = {"none": 1.0, "dies": 0.9, "bad": 2.0, "misspells": 1.0, "good": 0.8}
+"""Fault -> level of the loss."""
+
+
+@pytest.fixture(scope="module", params=["warm", pytest.param("process", marks=pytest.mark.slow)])
+def sweep(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Done, list[dict[str, Any]]]:
+    folder = tmp_path_factory.mktemp(request.param)
+    notes = folder / "notes"
+    (folder / "users.py").write_text(USERS, encoding="utf-8")
+    (folder / "users.yaml").write_text(CONF.replace("NOTES", str(notes)).strip(), encoding="utf-8")
+    tried = [{"task.arguments.fault": fault, "task.arguments.level": level} for fault, level in TRIALS.items()]
+    done = run(
+        folder,
+        "conf=users",
+        f"--config-dir={folder}",
+        f"task.arguments.fault=choice({', '.join(TRIALS)})",
+        "task.arguments.level=interval(0.5, 2.5)",
+        points(*tried),
+        f"search.num_trials={len(TRIALS)}",
+        f"scaling.isolation={request.param}",
+        "cluster.num_cpus=2",
+    )
+    return done, [json.loads(line) for line in notes.read_text(encoding="utf-8").splitlines()]
+
+
+Sweep = tuple[Done, list[dict[str, Any]]]
+
+
+def test_a_function_is_searched_stopped_and_retried_like_any_task(sweep: Sweep) -> None:
+    done, _ = sweep
+    trials = {trial["params"]["task.arguments.fault"]: trial for trial in done.document["trials"]}
+    states = {name: trial["state"] for name, trial in trials.items()}
+    assert states == {
+        "none": "finished",
+        "dies": "finished",
+        "bad": "pruned",
+        "misspells": "failed",
+        "good": "finished",
+    }, done.err
+    assert {name: trial["attempts"] for name, trial in trials.items()} == {
+        "none": 1,
+        "dies": 2,
+        "bad": 1,
+        "misspells": 2,
+        "good": 1,
+    }
+    assert "search.metric=loss is not reported; use one of ['done', 'los', 'note']" in done.err
+    assert done.document["best"]["params"]["task.arguments.fault"] == "good"
+
+
+def test_every_report_is_recorded_once_at_its_count(sweep: Sweep) -> None:
+    done, _ = sweep
+    for trial in done.trials():
+        if trial.data.tags["sweeps.state"] == "finished":
+            history = done.client.get_metric_history(trial.info.run_id, "loss")
+            level = TRIALS[trial.data.params["task.arguments.fault"]]
+            assert [(point.step, round(point.value, 6)) for point in sorted(history, key=lambda each: each.step)] == [
+                (step, round(level - 0.01 * (step - 1), 6)) for step in range(1, 7)
+            ]
+
+
+def test_a_retry_goes_on_from_what_all_workers_saved_and_a_new_trial_from_nothing(sweep: Sweep) -> None:
+    _, notes = sweep
+    starts: dict[str, list[int]] = {fault: [] for fault in TRIALS}
+    for note in notes:
+        if note["what"] == "starts":
+            starts[note["fault"]].append(note["epoch"])
+    assert starts == {
+        "none": [0, 0],
+        "dies": [0, 0, 3, 3],
+        "bad": [0, 0],
+        "misspells": [0, 0, 0, 0],
+        "good": [0, 0],
+    }
+
+
+def test_a_stopped_function_is_left_at_the_same_report_on_all_workers(sweep: Sweep) -> None:
+    _, notes = sweep
+    ends = [note["epoch"] for note in notes if note["what"] == "ends" and note["fault"] == "bad"]
+    assert len(ends) == 2
+    assert ends[0] == ends[1] < 5
+    assert not [note for note in notes if note["what"] == "caught" and note["fault"] == "bad"]
+
+
+def test_a_slot_outlives_a_function_that_was_stopped_where_it_is_asked_to(sweep: Sweep) -> None:
+    done, notes = sweep
+    pids = {fault: {note["pid"] for note in notes if note["fault"] == fault} for fault in TRIALS}
+    warm = "isolation: warm" in Path(
+        artifacts.download_artifacts(f"{done.parent().info.artifact_uri}/config.yaml")
+    ).read_text(encoding="utf-8")
+    assert (len(pids["bad"] & pids["misspells"]) == 2) is warm
+    assert (len(pids["none"] & pids["dies"]) > 0) is warm
+
+
+def test_mlflow_has_what_the_function_saved_and_nothing_else(sweep: Sweep) -> None:
+    done, _ = sweep
+    for trial in done.trials():
+        if trial.data.tags["sweeps.state"] == "finished":
+            for which in ("best", "last"):
+                uri = trial.data.tags[f"sweeps.checkpoint.{which}"]
+                folder = Path(artifacts.download_artifacts(uri, tracking_uri=done.store))
+                assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == {
+                    "0": "6",
+                    "1": "6",
+                }
+
+
+@pytest.mark.slow
+def test_the_example_is_the_same_in_fresh_processes_and_as_the_second_in_a_slot(tmp_path: Path) -> None:
+    point = {"task.arguments.lr": 0.01, "task.arguments.hidden": 16, "task.arguments.batch_size": 32}
+    other = {**point, "task.arguments.hidden": 64}
+    histories = []
+    for isolation, tried in (("process", [point]), ("warm", [other, point])):
+        folder = tmp_path / isolation
+        folder.mkdir()
+        done = run(
+            folder,
+            "conf=ray_train_function",
+            points(*tried),
+            f"search.num_trials={len(tried)}",
+            "search.default_first=false",
+            "search.scheduler={kind: none}",
+            "task.arguments.epochs=4",
+            f"scaling.isolation={isolation}",
+        )
+        history = done.client.get_metric_history(done.trials()[-1].info.run_id, "loss")
+        histories.append(sorted((point.step, point.value) for point in history))
+    assert len(histories[0]) == 4
+    assert histories[0] == histories[1]
+
+
+def test_a_function_is_called_with_the_mapping_or_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[Any] = []
+
+    def bind(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
+        monkeypatch.setattr("sweeps_train.function.import_target", lambda *_: function)
+        _bind(FunctionTask(kind="function", _target_="users.train", arguments=arguments))()  # type: ignore[call-arg]
+
+    bind(called.append, {"lr": 1})
+    bind(lambda config=None: called.append(config), {"lr": 2})
+    bind(lambda: called.append("nothing"), {})
+    assert called == [{"lr": 1}, {"lr": 2}, "nothing"]
+    with pytest.raises(ValueError, match=r"task.arguments=.*users.train takes none"):
+        bind(lambda: None, {"lr": 1})
+    with pytest.raises(ValueError, match="asks for model, config"):
+        bind(lambda model, config: None, {"lr": 1})
+
+
+def test_metrics_that_are_no_numbers_are_left_out_and_the_searchs_own_must_be_one() -> None:
+    import numpy as np
+
+    assert _numbers({"loss": np.float32(0.5), "ok": True, "text": "x"}, "loss") == {"loss": 0.5, "ok": 1.0}
+    with pytest.raises(TypeError, match=r"search.metric=loss was reported as a str; report a number"):
+        _numbers({"loss": "0.5"}, "loss")
+    with pytest.raises(ValueError, match=r"search.metric=loss is not reported; use one of \['accuracy'\]"):
+        _numbers({"accuracy": 1.0}, "loss")
