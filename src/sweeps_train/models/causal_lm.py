@@ -122,14 +122,19 @@ def save_causal_lm(model: nn.Module, tokenizer: PreTrainedTokenizerBase, folder:
     from transformers import PreTrainedModel
 
     if isinstance(model, PeftModel):
+        # The card is a form to fill in, whose template takes longer than all the rest.
+        model.create_or_update_model_card = _no_card  # type: ignore[method-assign, assignment]
         # "auto" would ask the hub whether the vocabulary was resized, which it is not.
         model.save_pretrained(str(folder), save_embedding_layers=False)
-        (folder / "README.md").unlink()  # a form to fill in
     else:
         assert isinstance(model, PreTrainedModel)
         with _no_progress_bar():
             model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def _no_card(folder: str) -> None:
+    pass
 
 
 def _location(path: str) -> str:
