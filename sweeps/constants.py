@@ -33,6 +33,12 @@ PARAMETERS = "parameters"
 
 NUMBER = "sweeps:trial"
 """Number of the trial within its sweep. Optuna's own number counts points that were not trained, too."""
+REASON = "sweeps:reason"
+"""Why a trial failed, or a point was not trained."""
+VIOLATIONS = "sweeps:violations"
+"""By how much a trial has broken each limit on a metric at most, relative to the limit."""
+REPORT_PREFIX = "sweeps:report:"
+"""``sweeps:report:40``: all objectives as reported at step 40, where there are several."""
 
 # --- MLflow tags -------------------------------------------------------------------------------------------
 

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from sweeps.config.search import Limit, Mode, Search
 
 Key = TypeVar("Key", bound=Hashable)
 Values = tuple[float, ...]
 """One value for each objective, in their order."""
+
+
+BROKEN = 1e6
+"""The excess of a value that is not finite: far beyond any bound, and still a number to a sampler's model."""
+
+
+class _Bound(NamedTuple):
+    """One end of a limit."""
+
+    name: str
+    metric: str
+    value: float
+    sign: int
+    """1 if larger values break it, -1 if smaller ones do."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +62,26 @@ class Objectives:
             if limit.min is not None and not value >= limit.min:
                 return f"{name}={value:.4g} is below its limit of {limit.min:g}"
         return None
+
+    def bounds(self) -> list[str]:
+        """Names of the limits' single bounds, as ``system/memory_mib <= 2000``."""
+        return [bound.name for bound in self._bounds()]
+
+    def excesses(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """By how much a report breaks each bound whose metric it has, relative to the bound; zero if it keeps it."""
+        excesses: dict[str, float] = {}
+        for bound in self._bounds():
+            if (value := metrics.get(bound.metric)) is not None:
+                excess = bound.sign * (value - bound.value) / (abs(bound.value) or 1.0)
+                excesses[bound.name] = max(0.0, excess) if math.isfinite(excess) else BROKEN
+        return excesses
+
+    def _bounds(self) -> Iterator[_Bound]:
+        for metric, limit in self.limits.items():
+            if limit.max is not None:
+                yield _Bound(f"{metric} <= {limit.max:g}", metric, limit.max, 1)
+            if limit.min is not None:
+                yield _Bound(f"{metric} >= {limit.min:g}", metric, limit.min, -1)
 
     def front(self, values: Mapping[Key, Values]) -> list[Key]:
         """The keys of the Pareto front, best first by the first objective: no other is as good in every objective and

@@ -22,15 +22,15 @@ from sweeps.trial import TRIAL_RESOURCES, Trial, TrialContext
 
 def build_tuner(plan: Plan, monitor: Monitor, context: TrialContext) -> tune.Tuner:
     """The tuner that runs a plan's search."""
-    config = plan.config
+    config, searcher = plan.config, _searcher(plan)
     return tune.Tuner(
         tune.with_resources(tune.with_parameters(Trial, context=context), TRIAL_RESOURCES),
         tune_config=tune.TuneConfig(
             metric=config.search.metrics[0],
             mode=config.search.modes[0],
-            search_alg=_searcher(plan),
+            search_alg=searcher,
             scheduler=build_scheduler(config.search.scheduler),
-            num_samples=config.search.num_trials,
+            num_samples=-1,  # the searcher counts the trials
             max_concurrent_trials=monitor.concurrent,
             reuse_actors=True,
             trial_dirname_creator=lambda trial: str(trial.config[TRIAL]),
@@ -39,7 +39,7 @@ def build_tuner(plan: Plan, monitor: Monitor, context: TrialContext) -> tune.Tun
             name="tune",
             storage_path=str(plan.folder),
             failure_config=tune.FailureConfig(max_failures=config.search.max_retries),
-            callbacks=[TellMonitor(monitor)],
+            callbacks=[TellMonitor(monitor, searcher)],
             stop=StopWhenAsked(monitor),
             verbose=0,
         ),
@@ -53,18 +53,19 @@ def _searcher(plan: Plan) -> SweepSearcher:
     points: list[dict[str, Any]] = [*search.points]
     if search.default_first and (default := plan.space.default_point(lookup)) is not None:
         points.insert(0, default)
-    if search.sampler.kind == "grid":
-        points = [*points, *(p for p in shuffled(plan.space.grid(lookup), plan.config.seed) if p not in points)]
-    points = points[: search.num_trials]
+    is_grid = search.sampler.kind == "grid"
     return SweepSearcher(
         plan.space,
-        metric=search.metrics[0],
-        mode=search.modes[0],
-        sampler=build_sampler(search.sampler, plan.config.seed),
+        metric=search.metrics,
+        mode=search.modes,
+        sampler=build_sampler(search.sampler, plan.config.seed, plan.space),
         storage=JournalStorage(JournalFileBackend(str(plan.folder / "optuna.log"))),
         study_name=plan.name,
+        num_trials=search.num_trials,
         points=points,
-        only_points=search.sampler.kind == "grid",
+        grid=shuffled(plan.space.grid(lookup), plan.config.seed) if is_grid else None,
+        duplicates=search.duplicates,
+        limits=search.limits,
         lookup=lookup,
         validate=plan.composition.trial,
     )
@@ -72,6 +73,15 @@ def _searcher(plan: Plan) -> SweepSearcher:
 
 class SweepSearcher(OptunaSearcher):
     """Gives every point its number, which names the trial for people."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.tune_trials: dict[str, TuneTrial] = {}
+        """Tune's own trials that were started, by Tune's id: they know why they failed."""
+
+    def why_failed(self, trial_id: str) -> str:
+        trial = self.tune_trials.get(trial_id)
+        return "it could not be started" if trial is None else _reason(trial)
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         point = super().suggest(trial_id)
@@ -96,10 +106,12 @@ class StopWhenAsked(tune.Stopper):
 class TellMonitor(tune.Callback):
     """Passes on what happens to trials."""
 
-    def __init__(self, monitor: Monitor):
+    def __init__(self, monitor: Monitor, searcher: SweepSearcher):
         self._monitor = monitor
+        self._searcher = searcher
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        self._searcher.tune_trials[trial.trial_id] = trial
         self._monitor.trial_started(trial.config, trial.num_failures + 1)
 
     def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import random
 import warnings
 from collections.abc import Mapping, Sequence
@@ -10,25 +12,100 @@ from typing import Any
 import optuna
 from optuna.samplers import BaseSampler
 
-from sweeps.config.search import GridSampler, RandomSampler, Sampler, TPESampler
+from sweeps.config.search import (
+    BruteForceSampler,
+    CmaEsSampler,
+    CustomSampler,
+    GPSampler,
+    GridSampler,
+    NSGASampler,
+    QMCSampler,
+    RandomSampler,
+    Sampler,
+    TPESampler,
+)
 from sweeps.errors import ConfigError
+from sweeps.search.covering import CoveringSampler
+from sweeps.search.reseeded import ExhaustiveSampler, ReseededSampler
+from sweeps.space import Space
 
 
-def build_sampler(sampler: Sampler, seed: int) -> BaseSampler:
-    """A seeded sampler: with one trial at a time it makes the same suggestions again."""
+def build_sampler(sampler: Sampler, seed: int, space: Space) -> BaseSampler:
+    """A seeded sampler: with one trial at a time it makes the same suggestions again, also where a search was
+    interrupted in between (a custom sampler: only if it needs no memory of its own).
+
+    Raises:
+        ConfigError: A custom sampler cannot be made.
+    """
+
+    if isinstance(sampler, CustomSampler):
+        made = _custom(sampler, seed)
+        return ReseededSampler(lambda seed_of_trial: made, seed)
+
+    def make(seed_of_trial: int) -> BaseSampler:
+        with warnings.catch_warnings():  # some are experimental in Optuna 5, which is no news to whoever chose one
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            if isinstance(sampler, QMCSampler):
+                return CoveringSampler(sampler.sequence, space, scramble=seed, seed=seed_of_trial)
+            return _make(sampler, seed_of_trial)
+
+    return (ExhaustiveSampler if isinstance(sampler, BruteForceSampler) else ReseededSampler)(make, seed)
+
+
+def _make(sampler: Sampler, seed: int) -> BaseSampler:
     match sampler:
-        case TPESampler(startup_trials=startup_trials):
+        case TPESampler(startup_trials=startup):
             # group: conditional parameters are modelled together where they occur together. constant_liar: trials
             # that still run count as bad, so that parallel suggestions differ.
-            with warnings.catch_warnings():  # group is experimental in Optuna 5, which is said at every start
-                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-                return optuna.samplers.TPESampler(
-                    seed=seed, multivariate=True, group=True, constant_liar=True, n_startup_trials=startup_trials
-                )
+            return optuna.samplers.TPESampler(
+                seed=seed, multivariate=True, group=True, constant_liar=True, n_startup_trials=startup
+            )
+        case GPSampler(startup_trials=startup):
+            rest = _for_the_rest(seed, startup)
+            return optuna.samplers.GPSampler(
+                seed=seed, n_startup_trials=startup, independent_sampler=rest, warn_independent_sampling=False
+            )
+        case CmaEsSampler(startup_trials=startup):
+            rest = _for_the_rest(seed, startup)
+            return optuna.samplers.CmaEsSampler(
+                seed=seed, n_startup_trials=startup, independent_sampler=rest, warn_independent_sampling=False
+            )
+        case NSGASampler(kind=kind, population=population):
+            genetic = optuna.samplers.NSGAIISampler if kind == "nsga2" else optuna.samplers.NSGAIIISampler
+            return genetic(seed=seed, population_size=population)
+        case BruteForceSampler():
+            return optuna.samplers.BruteForceSampler(seed=seed)
         case RandomSampler() | GridSampler():  # a grid is a list of points, which need no sampling
             return optuna.samplers.RandomSampler(seed=seed)
         case _:
             raise ConfigError(f"search.sampler.kind={sampler.kind}: not there yet")
+
+
+def _for_the_rest(seed: int, startup: int) -> BaseSampler:
+    """What a sampler for plain ranges leaves out (conditional parameters, choices) is learned one by one."""
+    return optuna.samplers.TPESampler(
+        seed=seed, multivariate=False, n_startup_trials=max(startup, TPESampler(kind="tpe").startup_trials)
+    )
+
+
+def _custom(sampler: CustomSampler, seed: int) -> BaseSampler:
+    key = f"search.sampler._target_={sampler.target}"
+    module, _, name = sampler.target.rpartition(".")
+    try:
+        target = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{key}: cannot be imported ({error}); give the import path of a sampler") from None
+    try:
+        signature = inspect.signature(target)
+        seeded = {"seed": seed} if "seed" in signature.parameters else {}
+        made = target(**{**seeded, **sampler.arguments})
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{key}: cannot be called with search.sampler.arguments={sampler.arguments}: {error}; mend the arguments"
+        ) from None
+    if not isinstance(made, BaseSampler):
+        raise ConfigError(f"{key}: makes a {type(made).__name__}; it must make an optuna.samplers.BaseSampler")
+    return made
 
 
 def shuffled(points: Sequence[Mapping[str, Any]], seed: int) -> list[dict[str, Any]]:

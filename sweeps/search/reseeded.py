@@ -1,0 +1,68 @@
+"""A sampler that suggests the same for the same seed and study, however often its driver was started anew."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler
+from optuna.trial import FrozenTrial, TrialState
+
+
+class ReseededSampler(BaseSampler):
+    """Makes a sampler anew for each trial, seeded by the search's seed and the trial's number.
+
+    The state of a random generator, and what samplers keep from one trial to the next, would be lost with the driver.
+    Optuna's own samplers keep in memory only what they can compute from the study.
+    """
+
+    def __init__(self, make: Callable[[int], BaseSampler], seed: int):
+        """
+        Args:
+            make: Makes a sampler by its seed, from 0 to 2^32 - 1.
+            seed: Of the search; zero or positive.
+        """
+        self._make = make
+        self._seed = seed
+        self.sampler = make(seed)
+
+    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        self.sampler = self._make(int(np.random.SeedSequence((self._seed, trial.number)).generate_state(1)[0]))
+        self.sampler.before_trial(study, trial)
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return self.sampler.infer_relative_search_space(study, trial)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        return self.sampler.sample_relative(study, trial, search_space)
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        return self.sampler.sample_independent(study, trial, param_name, param_distribution)
+
+    def after_trial(
+        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+    ) -> None:
+        with warnings.catch_warnings():  # search.limits says so, once
+            warnings.filterwarnings("ignore", message="Constraints have been set")
+            self.sampler.after_trial(study, trial, state, values)
+
+    def reseed_rng(self) -> None:
+        """Nothing to do: each trial has a seed of its own."""
+
+
+class ExhaustiveSampler(ReseededSampler):
+    """For samplers that end the study when all points were tried; ours is no loop of Optuna's, which ``Study.stop``
+    could end, and the searcher sees by itself when nothing is left."""
+
+    def after_trial(
+        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+    ) -> None:
+        pass
