@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from sweeps.compose import Composition, Variant
 from sweeps.config import SWEEP_CONFIG, SweepConfig
+from sweeps.constraints import Constraints
 from sweeps.errors import ConfigError, nearest
 from sweeps.paths import MISSING, find, leaves
-from sweeps.space import Lookup, Space, check_point
+from sweeps.points import Points
+from sweeps.search_checks import search_mistakes
+from sweeps.space import Lookup, Space
 from sweeps_train.config import check_batch_split
 
 OF_THE_SWEEP = {"name", "output_dir", "space", "search", "tracking", "cluster"}
@@ -25,17 +29,17 @@ def check_sweep(composition: Composition) -> Space:
         ConfigError: With every mistake, one a line.
     """
     mistakes = _Mistakes()
-    config = composition.config
+    config, lookup = composition.config, lookup_in(composition)
     mistakes.collect(check_training, config)
-    mistakes.collect(_check_search, config)
     space = mistakes.collect(Space, config.space)
     if space is not None:
         mistakes.collect(_check_paths, composition, space, mistakes)
         mistakes.collect(_check_values, composition, space, mistakes)
-        for index, point in enumerate(config.search.points):
-            mistakes.collect(check_point, space, point, f"search.points.{index}", lookup_in(composition))
-        if config.search.sampler.kind == "grid":
-            mistakes.collect(space.grid, lookup_in(composition))
+        for line in search_mistakes(composition, space, lookup):
+            mistakes.add(line)
+        if not mistakes.lines:  # a constraint is computed with valid trials
+            for line in Points(composition, space, Constraints(composition), lookup).mistakes():
+                mistakes.add(line)
     mistakes.raise_any()
     assert space is not None
     return space
@@ -89,19 +93,6 @@ class _Mistakes:
             raise ConfigError("\n".join(self.lines))
 
 
-def _check_search(config: SweepConfig) -> None:
-    """
-    Raises:
-        ConfigError: The metric is none of the task's.
-    """
-    known = config.task.metrics
-    unknown = [metric for metric in config.search.metrics if metric not in known]
-    if known and unknown:
-        raise ConfigError(
-            f"search.metric={unknown[0]}: the task {config.task.kind} does not report it; it reports {', '.join(known)}"
-        )
-
-
 def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) -> None:
     """Every searched path is in the config, for every option of a searched group under which it can be reached."""
     variants = {}
@@ -111,10 +102,10 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) ->
             variants[key] = SWEEP_CONFIG.dump_python(options, by_alias=True)
     lookup = lookup_in(composition)
     for path in space:
-        if path in composition.searched_groups:
-            continue
-        if path.split(".")[0] in OF_THE_SWEEP:
+        if re.split("[./]", path)[0] in OF_THE_SWEEP:
             mistakes.add(f"space.{path}: belongs to the sweep and not to a trial, so it cannot be searched; drop it")
+            continue
+        if path in composition.searched_groups:
             continue
         _check_conditions(composition, variants, path, mistakes)
         for key, values in variants.items():

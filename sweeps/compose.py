@@ -25,7 +25,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, OrdinalDistribution
-from sweeps.derived import register_calc
+from sweeps.derived import register_calc, without_prefix
 from sweeps.errors import ConfigError, UnknownName, nearest
 from sweeps.paths import MISSING, find
 from sweeps.ranges import distribution_of_range
@@ -129,9 +129,12 @@ class Composition:
         """Which options of the searched groups a trial has."""
         return tuple((group, str(parameters.get(group, self.options[group]))) for group in self.searched_groups)
 
-    def interpolates(self, parameters: Mapping[str, Any]) -> bool:
-        """Whether values of a trial's config follow others, which may be sampled."""
-        return _interpolates(self.variants[self.variant(parameters)])
+    def derives(self, parameters: Mapping[str, Any], path: str) -> bool:
+        """Whether a value of a trial's config follows others in the YAML, which may be sampled."""
+        value: Any = self.variants[self.variant(parameters)]
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else value
+        return _interpolates(value)
 
     def container(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """The config of a trial, resolved but not checked: the sweep's with the sampled values set. One that is
@@ -229,11 +232,13 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         base, choices = _compose(conf, arguments)
         space = _flatten_space(base.get("space") or {})
         fixed = [each.key_or_group for each in plain if space.pop(each.key_or_group, None) is not None]
-        for each in of_space:
-            _change_space(space, each)
-        for each in ranges:
-            options = sorted(loader.get_group_options(each.key_or_group)) if each.key_or_group in groups else None
-            space[each.key_or_group] = distribution_of_range(each, options, partial(_is_whole, base, each.key_or_group))
+        for each in overrides:  # in the order in which they were typed: a range, and then one of its fields
+            path = each.key_or_group
+            if each in of_space:
+                _change_space(space, each)
+            elif each in ranges:
+                options = sorted(loader.get_group_options(path)) if path in groups else None
+                space[path] = distribution_of_range(each, options, partial(_is_whole, base, path))
         base["space"] = space
         config = read_config(_resolve(base))
 
@@ -256,7 +261,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         options=choices,
         searched_groups=sorted(searched),
         variants=variants,
-        fixed=fixed,
+        fixed=[path for path in fixed if path not in space],
     )
 
 
@@ -387,8 +392,7 @@ def _resolve(container: Mapping[str, Any] | DictConfig) -> dict[str, Any]:
     except OmegaConfBaseException as error:
         written = find(OmegaConf.to_container(config), str(error.full_key))
         raise ConfigError(
-            f"{error.full_key}{'' if written is MISSING else f'={written}'}: "
-            f"{_first_line(error).removeprefix('ValueError raised while resolving interpolation: ')}"
+            f"{error.full_key}{'' if written is MISSING else f'={written}'}: {without_prefix(_first_line(error))}"
         ) from None
     assert isinstance(resolved, dict)
     return {str(key): value for key, value in resolved.items()}
@@ -452,7 +456,9 @@ def _change_space(space: dict[str, Any], override: Override) -> None:
     elif owner in space:
         space[owner] = {**space[owner], name: value}
     elif isinstance(value, Mapping):
-        space[path] = {**space.get(path, {}), **value}
+        before = space.get(path, {})
+        same_kind = value.get("type", before.get("type")) == before.get("type")
+        space[path] = {**(before if same_kind else {}), **value}
     elif name in DISTRIBUTION_KEYS:
         raise UnknownName(f"{override.key_or_group}: the space has no path {owner!r}{nearest(owner, space)}")
     else:

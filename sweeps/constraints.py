@@ -10,6 +10,7 @@ from sweeps.compose import Composition, Variant
 from sweeps.config import SWEEP_CONFIG
 from sweeps.errors import ConfigError, Forbidden, nearest
 from sweeps.paths import MISSING, find, leaves
+from sweeps.schema_errors import knows
 
 if TYPE_CHECKING:
     from sweeps.expressions import Expression
@@ -44,7 +45,7 @@ class Constraints:
                 parsed.append(Expression(text))
                 mistakes.extend(self._unknown_paths(index, parsed[-1]))
             except ValueError as error:
-                mistakes.append(f"{_key(index, text)}: {error}")
+                mistakes.append(f"{key_of(index, text)}: {error}")
         if mistakes:
             raise ConfigError("\n".join(mistakes))
         return parsed
@@ -63,7 +64,8 @@ class Constraints:
         values = self._values(point)
 
         def known(path: str) -> Any:
-            if path in unknown:
+            derived = bool(unknown) and path not in point and self._composition.derives(point, path)
+            if derived or any(path == each or path.startswith(f"{each}.") for each in unknown):
                 raise Absent(path)
             return values(path)
 
@@ -73,14 +75,14 @@ class Constraints:
             except Absent:
                 continue
             except ValueError as error:
-                raise Forbidden(f"{_key(index, expression.text)}: {error}") from None
+                raise Forbidden(f"{key_of(index, expression.text)}: {error}") from None
             if not isinstance(holds, bool):
                 raise ConfigError(
-                    f"{_key(index, expression.text)}: gives {holds!r}, which is neither true nor false; compare it "
+                    f"{key_of(index, expression.text)}: gives {holds!r}, which is neither true nor false; compare it "
                     "with something"
                 )
             if not holds:
-                raise Forbidden(f"{_key(index, expression.text)} does not hold{expression.inputs(known)}")
+                raise Forbidden(f"{key_of(index, expression.text)} does not hold{expression.inputs(known)}")
 
     def allows(self, point: Mapping[str, Any]) -> bool:
         """Whether all of them hold."""
@@ -108,7 +110,7 @@ class Constraints:
             below = any(each.startswith(f"{path}.") for each in point)
             if above is not None:
                 found = find(point[above], path.removeprefix(f"{above}."))
-            elif below or composition.interpolates(point):
+            elif below or composition.derives(point, path):
                 if not whole:
                     whole.append(SWEEP_CONFIG.dump_python(composition.trial(point), by_alias=True))
                 found = find(whole[0], path)
@@ -132,12 +134,13 @@ class Constraints:
         known: set[str] = {*composition.config.space, *composition.options}
         variants = [self._variant(dict(key)) for key in composition.variants]
         return [
-            f"{_key(index, expression.text)}: the config has no {path!r}"
+            f"{key_of(index, expression.text)}: the config has no {path!r}"
             f"{nearest(path, known.union(*(leaves(each) for each in variants)))}"
             for path in expression.paths
-            if path not in known and all(find(each, path) is MISSING for each in variants)
+            if path not in known and not knows(path) and all(find(each, path) is MISSING for each in variants)
         ]
 
 
-def _key(index: int, text: str) -> str:
+def key_of(index: int, text: str) -> str:
+    """What messages call a constraint."""
     return f"search.constraints.{index}={text!r}"

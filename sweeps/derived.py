@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -14,6 +16,14 @@ def register_calc() -> None:
         OmegaConf.register_new_resolver("calc", _calc)
 
 
+_being_calculated: ContextVar[tuple[str, ...]] = ContextVar("being_calculated", default=())
+"""The expressions around the one at hand: one that comes up again depends on itself."""
+
+
+class _NotCalculated(Exception):
+    """Passes through the expression around it."""
+
+
 def _calc(text: str, _root_: DictConfig) -> Any:
     """
     Args:
@@ -21,24 +31,36 @@ def _calc(text: str, _root_: DictConfig) -> Any:
         _root_: The whole config, by OmegaConf's own name for it.
 
     Raises:
-        ValueError: It cannot be computed; OmegaConf adds the key.
+        _NotCalculated: It cannot be; OmegaConf adds the key.
     """
     from sweeps.expressions import Absent, Expression
 
-    def value(path: str) -> Any:
-        try:
-            found = OmegaConf.select(_root_, path, throw_on_missing=True, default=Absent)
-        except RecursionError:
-            raise ValueError(f"{path} depends on itself") from None
-        except OmegaConfBaseException as error:
-            raise ValueError(f"{path}: {str(error).splitlines()[0]}") from None
-        if found is Absent:
-            raise Absent(path)
-        return OmegaConf.to_container(found) if isinstance(found, DictConfig | ListConfig) else found
-
+    around = _being_calculated.get()
+    if text in around:
+        raise _NotCalculated(f"calc:{text!r} depends on itself")
+    token = _being_calculated.set((*around, text))
     try:
-        return Expression(str(text)).evaluate(value)
+        return Expression(str(text)).evaluate(partial(_value, _root_, Absent))
     except Absent as error:
-        raise ValueError(f"calc:{text!r} names {error}, which the YAML does not list; give it a value there") from None
+        raise _NotCalculated(
+            f"calc:{text!r} names {error}, which the YAML does not list; give it a value there"
+        ) from None
     except ValueError as error:
-        raise ValueError(f"calc:{text!r} {error}") from None
+        raise _NotCalculated(f"calc:{text!r} {error}") from None
+    finally:
+        _being_calculated.reset(token)
+
+
+def _value(root: DictConfig, absent: type[Exception], path: str) -> Any:
+    try:
+        found = OmegaConf.select(root, path, throw_on_missing=True, default=absent)
+    except OmegaConfBaseException as error:
+        raise _NotCalculated(without_prefix(str(error).splitlines()[0])) from None
+    if found is absent:
+        raise absent(path)
+    return OmegaConf.to_container(found) if isinstance(found, DictConfig | ListConfig) else found
+
+
+def without_prefix(message: str) -> str:
+    """OmegaConf's message without what it puts before ours."""
+    return message.removeprefix(f"{_NotCalculated.__name__} raised while resolving interpolation: ")

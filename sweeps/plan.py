@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from sweeps.checks import check_sweep, lookup_in
 from sweeps.cluster import Fit, fit, local_resources
 from sweeps.compose import Composition, ConfSearchPath, compose_sweep
 from sweeps.config import SweepConfig
 from sweeps.config.execution import Scaling
+from sweeps.constraints import Constraints
 from sweeps.errors import ConfigError, UnknownName, UserError
+from sweeps.points import Points
+from sweeps.search_checks import search_notes
 from sweeps.space import Space
 from sweeps.targets import check_targets
 
@@ -34,6 +39,24 @@ class Plan:
     @property
     def config(self) -> SweepConfig:
         return self.composition.config
+
+    @cached_property
+    def points(self) -> Points:
+        """What is tried first, and what is never tried."""
+        return Points(self.composition, self.space, Constraints(self.composition), lookup_in(self.composition))
+
+    def check_point(self, point: Mapping[str, Any]) -> None:
+        """
+        Raises:
+            ConfigError: The values do not make a valid trial; ``Forbidden``, if the constraints leave it out.
+        """
+        self.composition.trial(point)
+        self.points.constraints.check(point)
+
+    @property
+    def notes(self) -> list[str]:
+        """What is allowed, and may not be what was meant."""
+        return [*self.points.notes(), *search_notes(self.composition, self.space, self.points.lookup)]
 
     @property
     def local_fit(self) -> Fit | None:

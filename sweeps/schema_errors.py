@@ -26,6 +26,24 @@ def read_config(container: Mapping[str, Any]) -> SweepConfig:
         raise ConfigError("\n".join(dict.fromkeys(lines))) from None
 
 
+def knows(path: str) -> bool:
+    """Whether the schema has a dotted path, whichever kinds of model, data, ... are chosen."""
+    return _knows(SweepConfig, path.split("."))
+
+
+def _knows(annotation: Any, parts: Sequence[str]) -> bool:
+    if not parts:
+        return True
+    fields = getattr(annotation, "__pydantic_fields__", None)
+    if fields is not None:
+        return any(
+            _knows(field.annotation, parts[1:]) for name, field in fields.items() if parts[0] in (name, field.alias)
+        )
+    if typing.get_origin(annotation) is dict:
+        return True  # a mapping of names that the schema leaves open
+    return any(_knows(member, parts) for member in typing.get_args(annotation))
+
+
 def describe(detail: Mapping[str, Any], container: Any) -> str:
     """One mistake in one line: ``train.lr='abc': must be a valid number``."""
     path, parent = _locate(detail["loc"], container)

@@ -89,7 +89,7 @@ class Space:
             if other in self.distributions and other not in point:
                 return False  # what it depends on does not exist itself
             value = point[other] if other in point else lookup(other)
-            if not any(_same(value, each) for each in wanted_values(wanted)):
+            if not meets(value, wanted):
                 return False
         return True
 
@@ -136,25 +136,25 @@ class Space:
 
     def default_point(self, lookup: Lookup) -> dict[str, Any] | None:
         """The config's own values as a point, or None where they lie outside the space (``outside`` says which)."""
-        point: dict[str, Any] = {}
-        for path, distribution in self.distributions.items():
-            if not self.active(path, point, lookup):
-                continue
-            value = distribution.value if isinstance(distribution, ConstantDistribution) else lookup(path)
-            if not contains(distribution, value):
-                return None
-            point[path] = as_sampled(distribution, value)
-        return point
+        point, outside = self._default(lookup)
+        return None if outside else point
 
     def outside(self, lookup: Lookup) -> dict[str, Any]:
         """The config's own values that lie outside the space, by path."""
-        return {
-            path: lookup(path)
-            for path, distribution in self.distributions.items()
-            if not isinstance(distribution, ConstantDistribution)
-            and self.active(path, {other: lookup(other) for other in self.distributions}, lookup)
-            and not contains(distribution, lookup(path))
-        }
+        return self._default(lookup)[1]
+
+    def _default(self, lookup: Lookup) -> tuple[dict[str, Any], dict[str, Any]]:
+        point: dict[str, Any] = {}
+        outside: dict[str, Any] = {}
+        for path, distribution in self.distributions.items():
+            if not self.active(path, {**point, **outside}, lookup):
+                continue
+            value = distribution.value if isinstance(distribution, ConstantDistribution) else lookup(path)
+            if contains(distribution, value):
+                point[path] = as_sampled(distribution, value)
+            else:
+                outside[path] = value
+        return point, outside
 
     def encode(self, point: Mapping[str, Any]) -> dict[str, Any]:
         """A point as ``sample`` asks a trial for it: what an enqueued trial must hold."""
@@ -189,7 +189,7 @@ class Space:
                 if other in self.distributions and other not in above:
                     above.append(other)
                 both = wanted.get(other, wanted_values(values))
-                wanted[other] = [value for value in both if any(_same(value, one) for one in wanted_values(values))]
+                wanted[other] = [value for value in both if meets(value, values)]
         context: dict[str, Any] = {}
         for other, values in wanted.items():
             if other in self.distributions:
@@ -197,7 +197,7 @@ class Space:
                 if not possible:
                     return None
                 context[other] = possible[0]
-            elif not any(_same(value, lookup(other)) for value in values):
+            elif not meets(lookup(other), values):
                 return None
         return context
 
@@ -205,6 +205,11 @@ class Space:
 def wanted_values(wanted: Any) -> list[Any]:
     """What a condition allows: one value may be written without brackets."""
     return wanted if isinstance(wanted, list) else [wanted]
+
+
+def meets(value: Any, wanted: Any) -> bool:
+    """Whether a value is what a condition allows."""
+    return any(_same(value, each) for each in wanted_values(wanted))
 
 
 def _order(distributions: Mapping[str, Distribution]) -> list[str]:
@@ -343,7 +348,7 @@ def check_point(space: Space, point: Mapping[str, Any], name: str, lookup: Looku
             if other in space.distributions and other not in point:
                 continue  # it will be sampled
             has = point[other] if other in point else lookup(other)
-            if not any(_same(has, each) for each in wanted_values(wanted)):
+            if not meets(has, wanted):
                 raise ConfigError(
                     f"{name}.{path}={value!r}: exists only while {other} is {_listed(wanted_values(wanted))}, and "
                     f"it is {has!r}; drop one of them"

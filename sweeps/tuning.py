@@ -10,7 +10,6 @@ from optuna.storages.journal import JournalFileBackend
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
-from sweeps.checks import lookup_in
 from sweeps.constants import PARAMETERS, TRIAL
 from sweeps.monitor import Monitor
 from sweeps.plan import Plan
@@ -49,10 +48,7 @@ def build_tuner(plan: Plan, monitor: Monitor, context: TrialContext) -> tune.Tun
 def _searcher(plan: Plan) -> SweepSearcher:
     """The study in the sweep's folder, its sampler, and the points that come first."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # not a line for every suggestion
-    search, lookup = plan.config.search, lookup_in(plan.composition)
-    points: list[dict[str, Any]] = [*search.points]
-    if search.default_first and (default := plan.space.default_point(lookup)) is not None:
-        points.insert(0, default)
+    search = plan.config.search
     is_grid = search.sampler.kind == "grid"
     return SweepSearcher(
         plan.space,
@@ -62,12 +58,12 @@ def _searcher(plan: Plan) -> SweepSearcher:
         storage=JournalStorage(JournalFileBackend(str(plan.folder / "optuna.log"))),
         study_name=plan.name,
         num_trials=search.num_trials,
-        points=points,
-        grid=shuffled(plan.space.grid(lookup), plan.config.seed) if is_grid else None,
+        points=plan.points.first(),
+        grid=shuffled(plan.points.grid(), plan.config.seed) if is_grid else None,
         duplicates=search.duplicates,
         limits=search.limits,
-        lookup=lookup,
-        validate=plan.composition.trial,
+        lookup=plan.points.lookup,
+        validate=plan.check_point,
     )
 
 

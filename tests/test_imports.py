@@ -22,8 +22,8 @@ LAYERS: list[set[str]] = [
     {"config", "compose", "derived", "ranges", "schema_errors"},
     {"objectives"},
     {
-        *("checks", "cluster", "constraints", "mailbox", "search", "slot", "space", "targets", "tracking", "trial"),
-        *("leftovers", "worker"),
+        *("checks", "cluster", "constraints", "leftovers", "mailbox", "mid_training", "points", "search"),
+        *("search_checks", "slot", "space", "targets", "tracking", "trial", "trial_length", "worker"),
     },
     {"monitor", "plan", "report"},
     {"reopening", "tuning"},

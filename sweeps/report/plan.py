@@ -10,6 +10,7 @@ from rich.table import Table
 from sweeps.config import SWEEP_CONFIG
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
 from sweeps.plan import Plan
+from sweeps.space import boundary_values, wanted_values
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
@@ -19,6 +20,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "sweep": plan.name,
         "config": SWEEP_CONFIG.dump_python(plan.config, mode="json", by_alias=True),
         "fixed": plan.composition.fixed,
+        "first": plan.points.first(),
+        "notes": plan.notes,
         "trial": None
         if fit is None
         else {"num_workers": fit.num_workers, "per_worker": fit.per_worker, "concurrent": fit.concurrent},
@@ -31,11 +34,13 @@ def print_plan(plan: Plan, console: Console) -> None:
     table = Table("searched", "values", "when", box=None, pad_edge=False, header_style="dim")
     for path in plan.space:
         distribution = plan.space[path]
-        when = ", ".join(f"{other} = {value}" for other, value in distribution.when.items())
+        when = " and ".join(f"{other} = {describe_condition(wanted)}" for other, wanted in distribution.when.items())
         table.add_row(path, describe_distribution(distribution), when)
     console.print(table)
     for path in plan.composition.fixed:
         console.print(f"{path} is given a value, and is not searched", markup=False)
+    for constraint in plan.config.search.constraints:
+        console.print(f"only where {constraint}", markup=False)
     search, fit = plan.config.search, plan.local_fit
     objectives = " and ".join(f"{mode} of {metric}" for metric, mode in zip(search.metrics, search.modes, strict=True))
     console.print()
@@ -45,17 +50,27 @@ def print_plan(plan: Plan, console: Console) -> None:
     console.print(f"trial     {needs}", markup=False)
     console.print(f"folder    {plan.folder}", markup=False, soft_wrap=True)
     console.print(f"MLflow    {plan.config.tracking.uri}", markup=False, soft_wrap=True)
+    for note in plan.notes:
+        console.print(f"note      {note}", markup=False, soft_wrap=True)
     console.print("Nothing was started.")
 
 
+def describe_condition(wanted: Any) -> str:
+    """``sgd or nag``."""
+    return " or ".join(map(str, wanted_values(wanted)))
+
+
 def describe_distribution(distribution: Distribution) -> str:
-    """``0.0001 to 0.03, log`` or ``4, 8, 16``."""
+    """``0.0001 to 0.03, log`` or ``4, 8, 16``; a guess with it."""
+    if isinstance(distribution, ConstantDistribution):
+        return f"always {distribution.value}"
+    prior = distribution.prior
+    guess = "" if prior is None else f"; guess {prior.value}, {prior.confidence:.0%} sure"
     match distribution:
         case CategoricalDistribution(choices=choices):
-            return ", ".join(map(str, choices))
+            return f"{', '.join(map(str, choices))}{guess}"
         case OrdinalDistribution(choices=choices):
-            return f"{', '.join(map(str, choices))}, in this order"
-        case ConstantDistribution(value=value):
-            return str(value)
+            return f"{' < '.join(map(str, choices))}{guess}"
     step = "" if distribution.step in (None, 1) else f", step {distribution.step:g}"
-    return f"{distribution.low:g} to {distribution.high:g}{step}{', log' if distribution.log else ''}"
+    ends = boundary_values(distribution)
+    return f"{ends[0]:g} to {ends[-1]:g}{step}{', log' if distribution.log else ''}{guess}"
