@@ -16,6 +16,7 @@ from sweeps.config.search import (
     NSGASampler,
     PB2Scheduler,
     PBTScheduler,
+    Resource,
     Search,
 )
 from sweeps.config.space import ConstantDistribution, FloatDistribution, IntDistribution
@@ -29,6 +30,11 @@ OF_WHOLE_TRIALS = ("tpe", "bohb", "gp", "cmaes", "nsga2", "nsga3")
 OF_ONE_OBJECTIVE = ("cmaes", "bohb")
 SYSTEM_METRICS = ("system/cpu_percent", "system/memory_mib", "system/gpu_memory_mib")
 """What workers report of their process, whatever the task."""
+COUNTED: dict[str, tuple[Resource, ...]] = {
+    "image_classification": ("evaluations", "steps", "epochs", "samples", "seconds"),
+    "function": ("evaluations", "steps", "seconds"),
+}
+"""Units in which a task counts its progress, where it does not in all of them."""
 SWEEP_NAME = re.compile(r"[A-Za-z0-9._-]{1,120}")
 
 
@@ -168,11 +174,13 @@ def _resource(composition: Composition, space: Space, lookup: Lookup) -> Iterato
     config, scheduler = composition.config, composition.config.search.scheduler
     assert scheduler.kind != "none"
     resource = scheduler.resource
-    if resource == "tokens" and config.task.kind == "image_classification":
+    counted = COUNTED.get(config.task.kind)
+    if counted is not None and resource not in counted:
         yield (
-            f"search.scheduler.resource=tokens: the task {config.task.kind} counts none; use samples, steps, epochs, "
-            "evaluations or seconds"
+            f"search.scheduler.resource={resource}: the task {config.task.kind} counts none; use "
+            f"{', '.join(counted[:-1])} or {counted[-1]}"
         )
+        return
     length = longest_trial(composition, space, resource, lookup)
     if isinstance(scheduler, HyperbandScheduler):
         longest = scheduler.longest or length

@@ -18,18 +18,13 @@ def trial_length(config: SweepConfig, resource: Resource) -> float | None:
     train = config.train
     if train is None:
         return None  # a user's own function
-    if resource == "epochs":
-        return train.epochs
-    if train.max_steps is None:
-        return None
-    match resource:
-        case "steps":
-            return train.max_steps
-        case "evaluations":
-            return math.ceil(train.max_steps / train.eval_every)
-        case "samples":
-            return train.max_steps * train.global_batch_size
-    return None
+    steps = train.max_steps
+    known: dict[Resource, float | None] = {"epochs": train.epochs}
+    if steps is not None:
+        known["steps"] = steps
+        known["evaluations"] = math.ceil(steps / train.eval_every)
+        known["samples"] = steps * train.global_batch_size
+    return known.get(resource)
 
 
 def longest_trial(composition: Composition, space: Space, resource: Resource, lookup: Lookup) -> float | None:

@@ -165,6 +165,21 @@ def test_what_may_not_be_meant_is_noted(tokens: tuple[str, ...], words: list[str
     assert any(all(word in note for word in words) for note in notes), notes
 
 
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (("search/scheduler=asha", "search.scheduler.resource=epochs"), ["resource=epochs", "function counts none"]),
+        (("search/scheduler=hyperband",), ["search.scheduler.longest", "does not follow", "longest=81"]),
+        (("search=pbt",), ["search.scheduler.kind=pbt", "search.scheduler.mutate"]),
+    ],
+)
+def test_a_users_own_function_tells_neither_its_length_nor_what_may_change(
+    tokens: tuple[str, ...], words: list[str]
+) -> None:
+    found = mistakes(*tokens, conf="ray_train_function")
+    assert any(all(word in line for word in words) for line in found), found
+
+
 def test_a_sweep_that_ships_has_no_notes() -> None:
     for conf in ("digits", "llm_lora"):
         composition = compose_sweep(conf, [], ConfSearchPath())
