@@ -164,6 +164,20 @@ def test_points_to_try_first_are_tried_once_by_all_drivers_together(tmp_path: Pa
     assert not set(rates[3:]) & set(rates[:3])
 
 
+def test_what_a_point_leaves_out_is_sampled_anew_until_the_point_is_valid() -> None:
+    space = {f"x{n}": {"type": "int", "low": 1, "high": 20} for n in range(2)}
+
+    def validate(point: Mapping[str, Any]) -> None:
+        if point["x1"] > 2:
+            raise ConfigError("x1 is too large")
+
+    distributions = TypeAdapter(dict[str, Distribution]).validate_python(space)
+    search = searcher(RandomSampler(kind="random"), distributions, points=[{"x0": 7}, {"x0": 9}], validate=validate)
+    points = [search.suggest(str(number)) for number in range(2)]
+    assert sorted(point["x0"] for point in points if point) == [7, 9]
+    assert all(point["x1"] <= 2 for point in points if point)
+
+
 # --- how many --------------------------------------------------------------------------------------------------
 
 

@@ -28,6 +28,10 @@ from sweeps.space import Space
 
 MAX_REJECTED = 10
 """Points of the sampler that are turned down one after the other, before one is drawn at random."""
+MAX_GIVEN_AGAIN = 100
+"""How often what a person's point left out is sampled anew, until the point is valid."""
+GIVEN_AGAIN = "sweeps:given_again"
+"""Attribute of an Optuna trial: how often its given values were asked for before."""
 POINTS = "sweeps:points"
 """Attribute of the study: how many of the points to try first were enqueued."""
 
@@ -246,8 +250,17 @@ class OptunaSearcher(Searcher):
             if reason is None:
                 return trial, point
             self._reject(trial, reason)
+            if given:
+                self._give_again(trial, point)
             rejected += not given
         return self._draw()
+
+    def _give_again(self, trial: optuna.Trial, point: Point) -> None:
+        """Of a point that a person gave, what it left out is sampled anew: that may be what was wrong with it."""
+        given = self.study.get_trials(deepcopy=False)[trial.number].system_attrs.get("fixed_params", {})
+        tried = trial.user_attrs.get(GIVEN_AGAIN, 0)
+        if set(given) < set(self.space.encode(point)) and tried < MAX_GIVEN_AGAIN:
+            self.study.enqueue_trial(given, user_attrs={GIVEN_AGAIN: tried + 1})
 
     def _draw(self) -> tuple[optuna.Trial, dict[str, Any]] | str:
         """The next point of the grid; or a random point, since the sampler chose none that is worth training."""
