@@ -47,8 +47,8 @@ class Ended:
     attempt: int
     error: str | None = None
     """Why, if they failed."""
-    memory_mib: float = 0.0
-    """Memory of the main worker and on its GPU, as they were left."""
+    memory_mib: tuple[float, ...] = ()
+    """Memory of every worker and on its GPU, by rank, as they were left."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,8 @@ class _Box:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     end: Ended | None = None
+    left_mib: dict[int, float] = field(default_factory=dict)
+    """Memory by rank of the workers that are done with it."""
     started: bool = False
     """The workers have begun to train."""
     heard: float = field(default_factory=time.monotonic)
@@ -203,6 +205,16 @@ class Mailbox:
         if isinstance(event, Report):
             box.reports.put_nowait(event)
         self._publish(event)
+
+    async def left(self, trial: str, attempt: int, rank: int, num_workers: int, memory_mib: float) -> None:
+        """A worker is done with a trial, which has ended when all of them are."""
+        box = self._boxes[trial]
+        if attempt != box.attempt:
+            return
+        box.left_mib[rank] = memory_mib
+        if len(box.left_mib) == num_workers:
+            of_all = tuple(box.left_mib[each] for each in range(num_workers))
+            await self.ended(Ended(trial, attempt, memory_mib=of_all))
 
     async def stop_requested(self, trial: str, attempt: int) -> bool:
         """Returns when the trial should stop, which may be never: at once (True), or after it has saved (False)."""

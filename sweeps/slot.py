@@ -25,7 +25,7 @@ from sweeps.mailbox import Ended
 from sweeps.worker import Assignment, serve
 
 MEMORY_FACTOR, MEMORY_SLACK_MIB = 1.5, 512.0
-"""A slot whose main worker has grown beyond this since its first trial is rebuilt."""
+"""A slot one of whose workers has grown beyond this since its first trial is rebuilt."""
 RELEASE_TIMEOUT_S = 20.0
 """Seconds that workers have to notice that their trial is over, or three times as long as they have been silent
 before, if that is longer; then they are killed, and the slot rebuilt."""
@@ -67,7 +67,7 @@ class Slot:
         )
         self._thread = threading.Thread(target=self._fit, name=f"slot-{name}", daemon=True)
         self._trial: tuple[str, int] | None = None
-        self._first_memory_mib: float | None = None
+        self._first_memory_mib: tuple[float, ...] | None = None
         self._stopped = False
         self._thread.start()
 
@@ -91,7 +91,8 @@ class Slot:
             return False
         if self._first_memory_mib is None:
             self._first_memory_mib = ended.memory_mib
-        return ended.memory_mib <= self._first_memory_mib * MEMORY_FACTOR + MEMORY_SLACK_MIB
+        grown = zip(ended.memory_mib, self._first_memory_mib, strict=True)
+        return all(now <= first * MEMORY_FACTOR + MEMORY_SLACK_MIB for now, first in grown)
 
     def close(self) -> None:
         """Free the workers now. Idempotent."""

@@ -10,7 +10,7 @@ from typing import Any
 import ray
 
 from sweeps.leftovers import Leftovers
-from sweeps.mailbox import Ended, Log, Report, Started
+from sweeps.mailbox import Log, Report, Started
 from sweeps_train.config import FunctionConfig, TrainingConfig
 from sweeps_train.progress import Progress
 from sweeps_train.reporter import Stop
@@ -37,16 +37,16 @@ def serve(config: dict[str, Any]) -> None:
     import ray.train
 
     slot, mailbox = config["slot"], config["mailbox"]
-    is_main = ray.train.get_context().get_world_rank() == 0
+    context = ray.train.get_context()
+    rank, num_workers = context.get_world_rank(), context.get_world_size()
     leftovers = Leftovers()
     for index in itertools.count():
         assignment: Assignment | None = ray.get(mailbox.next_assignment.remote(slot, index))
         if assignment is None:
             return
-        _train(assignment, is_main=is_main)
+        _train(assignment, is_main=rank == 0)
         memory_mib = leftovers.clear()
-        if is_main:
-            ray.get(mailbox.ended.remote(Ended(assignment.trial, assignment.attempt, memory_mib=memory_mib)))
+        ray.get(mailbox.left.remote(assignment.trial, assignment.attempt, rank, num_workers, memory_mib))
 
 
 def _train(assignment: Assignment, *, is_main: bool) -> None:

@@ -107,7 +107,7 @@ class Net(torch.nn.Module):
                 time.sleep(10_000)
             if self.fault == "out_of_memory" and rank == "0":
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
-            if self.fault == "hoards" and rank == "0":
+            if self.fault == "hoards" and rank == "1":
                 HOARD.append(bytearray(2**30))
         return self.layers(images)
 """
