@@ -18,6 +18,8 @@ from rich.traceback import Traceback
 from sweeps.errors import SweepsError, nearest
 
 if TYPE_CHECKING:
+    from sweeps.monitor import View
+    from sweeps.plan import Plan
     from sweeps.tracking.record import SweepRecord
 
 INTERRUPTED = 130
@@ -94,19 +96,46 @@ def run(tokens: tuple[str, ...], name: str | None, dry_run: bool, as_json: bool,
         else:
             print_plan(plan, stdout)
         return
-    from sweeps.report.live import LiveView, PlainView
     from sweeps.sweep import run as run_plan
 
-    # Whatever a library prints while the sweep runs, stdout holds our result alone.
-    with contextlib.redirect_stdout(sys.stderr), LiveView(stderr) if stderr.is_terminal else PlainView(stderr) as view:
-        record = run_plan(plan, view)
-    if as_json:
-        _print_json(record.as_json())
-    else:
-        from sweeps.report.tables import print_outcome
+    _drive(run_plan, plan, as_json=as_json)
 
-        print_outcome(record, stdout)
-    sys.exit(EXIT_STATUS.get(record.status, 0))
+
+@_verb("resume")
+@click.argument("sweep")
+@as_json
+@tracking_uri
+def resume(sweep: str, as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
+    """Go on with a sweep that was interrupted, from where its trials were."""
+    from sweeps.reopening import reopened
+
+    _go_on(reopened(_load(sweep, tracking_uri), {}), as_json=as_json)
+
+
+@_verb("extend")
+@click.argument("sweep")
+@click.argument("tokens", nargs=-1, metavar="key=value ...", required=True)
+@as_json
+@tracking_uri
+def extend(
+    sweep: str, tokens: tuple[str, ...], as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]
+) -> None:
+    """Let a sweep go further: python -m sweeps extend SWEEP search.num_trials=40
+
+    Takes search.num_trials, search.max_concurrent, search.max_retries and search.stop.*. A sweep that runs is told to
+    go on where it runs; one that has ended goes on here.
+    """
+    from sweeps.reopening import read_changes, reopened
+
+    changes = read_changes(tokens)
+    record = _load(sweep, tracking_uri)
+    plan = reopened(record, changes)
+    if record.status == "running":
+        from sweeps.tracking.requests import ask
+
+        stderr.print(ask(record, {"verb": "extend", "changes": changes}), markup=False, highlight=False)
+        return
+    _go_on(plan, as_json=as_json)
 
 
 @_verb("list")
@@ -192,6 +221,28 @@ def conf(group: str | None, as_json: bool, config_dirs: tuple[Path, ...]) -> Non
         _print_json(document)
     else:
         print_choices(document, stdout)
+
+
+def _go_on(plan: Plan, *, as_json: bool) -> None:
+    from sweeps.sweep import go_on
+
+    _drive(go_on, plan, as_json=as_json)
+
+
+def _drive(story: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_json: bool) -> None:
+    """Run a plan before a person's eyes, show how it came out, and leave with that status."""
+    from sweeps.report.live import LiveView, PlainView
+
+    # Whatever a library prints while the sweep runs, stdout holds our result alone.
+    with contextlib.redirect_stdout(sys.stderr), LiveView(stderr) if stderr.is_terminal else PlainView(stderr) as view:
+        record = story(plan, view)
+    if as_json:
+        _print_json(record.as_json())
+    else:
+        from sweeps.report.tables import print_outcome
+
+        print_outcome(record, stdout)
+    sys.exit(EXIT_STATUS.get(record.status, 0))
 
 
 def _load(name: str, tracking_uri: str | None) -> SweepRecord:

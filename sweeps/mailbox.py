@@ -240,6 +240,10 @@ class Mailbox:
         for box in self._boxes.values():
             box.stop.set()
 
+    async def go_on(self) -> None:
+        """Trials to come need not stop any more."""
+        self._stopping = False
+
     async def drain(self, timeout_s: float) -> list[Event]:
         """All events since the last call; waits for the first one, but not longer than ``timeout_s``."""
         try:

@@ -175,6 +175,15 @@ class Monitor:
         with contextlib.suppress(ray.exceptions.RayError):
             ray.get(self.mailbox.stop.remote(status.trial, status.attempt, discard=True))
 
+    def extend(self, composition: Composition) -> None:
+        """The sweep goes further than it was to."""
+        with self._lock:
+            self.composition = composition
+            self.num_trials, self.stop = composition.config.search.num_trials, composition.config.search.stop
+            if self.budget_spent is not None and spent(self.stop, self._usage) is None:
+                self.budget_spent = None
+                self.mailbox.go_on.remote()
+
     def all_ended(self) -> None:
         """Tune has stopped all trials together, of which it says nothing."""
         with self._lock:

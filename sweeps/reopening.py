@@ -8,13 +8,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from sweeps.checks import check_sweep
 from sweeps.compose import Composition, parse_values
+from sweeps.config.search import Search, Stop
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import ConfigError, UserError, nearest
 from sweeps.plan import Plan, all_scalings
 from sweeps.tracking.record import SweepRecord
 
+STOP = TypeAdapter(Stop)
 SWEEP_FILE = "sweep.json"
 """In the sweep's folder: the whole composition, so that later changes of ``conf/`` do not change the sweep."""
 EXTENDABLE = {
@@ -96,6 +100,13 @@ def reopened(record: SweepRecord, changes: Mapping[str, Any]) -> Plan:
         command=document["command"],
         folder=folder,
     )
+
+
+def describe_search(search: Search) -> str:
+    """How far a search goes, in one line."""
+    stop = STOP.dump_python(search.stop, exclude_none=True, exclude_defaults=True)
+    rules = "".join(f", {name}={value}" for name, value in stop.items())
+    return f"up to {search.num_trials} trials{rules}"
 
 
 def _shown(keys: set[str]) -> str:

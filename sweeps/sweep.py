@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import threading
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from sweeps.cluster import Fit, connected, fit
 from sweeps.errors import UserError
 from sweeps.monitor import Monitor, View
 from sweeps.objectives import Objectives
 from sweeps.plan import Plan
+from sweeps.reopening import SWEEP_FILE, describe_search, reopened, save
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 
 if TYPE_CHECKING:
+    from sweeps.search.searcher import OptunaSearcher
     from sweeps.tracking.recorder import Recorder
 
 
 STOP_WITHIN_S = 6.0
+DRIVER_LOCK = "driver.lock"
+"""In the sweep's folder: held by the one process that runs it."""
 
 
 class _LeaveNow(BaseException):
@@ -39,30 +44,77 @@ def run(plan: Plan, view: View) -> SweepRecord:
     _make_folder(plan)
     try:
         connect(config.tracking.uri)  # nothing may start that could not be recorded
-        with connected(config) as nodes:
+        with the_only_driver(plan), connected(config) as nodes:
             places = fit(config, plan.scalings, nodes)
+            save(plan)
             recorder = _recorder(plan)
             recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`")
             _record(plan, recorder, view, places)
     except UserError:
-        with contextlib.suppress(OSError):  # not empty, if it comes from the search itself
-            plan.folder.rmdir()
+        _remove_folder(plan)
         raise
     return load_sweep(config.tracking.uri, plan.name)
 
 
-def _record(plan: Plan, recorder: Recorder, view: View, places: Fit) -> None:
+def go_on(plan: Plan, view: View) -> SweepRecord:
+    """Go on with a sweep that has ended, or whose driver has died: unfinished trials from their newest checkpoints,
+    then new ones as far as the plan goes.
+
+    Raises:
+        UserError: Another driver runs the sweep, or the tracking server or the cluster does not take it.
+    """
+    from sweeps.tracking.client import connect
+
+    config = plan.config
+    connect(config.tracking.uri)
+    with the_only_driver(plan), connected(config) as nodes:
+        earlier = load_sweep(config.tracking.uri, plan.name)
+        places = fit(config, plan.scalings, nodes)
+        save(plan)
+        recorder = _recorder(plan)
+        recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`", resume=True)
+        _record(plan, recorder, view, places, earlier)
+    return load_sweep(config.tracking.uri, plan.name)
+
+
+@contextlib.contextmanager
+def the_only_driver(plan: Plan) -> Iterator[None]:
+    """
+    Raises:
+        UserError: Another driver runs this sweep; two would train its trials twice.
+    """
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(plan.folder / DRIVER_LOCK, timeout=0):
+            yield
+    except Timeout:
+        raise UserError(
+            f"{plan.name} is run by another process already; watch it with `python -m sweeps show {plan.name}`"
+        ) from None
+
+
+def _record(plan: Plan, recorder: Recorder, view: View, places: Fit, earlier: SweepRecord | None = None) -> None:
     """Search, and record how it ended, however it ends."""
     status = "failed"
     try:
-        monitor = Monitor(plan.name, plan.composition, recorder, view, places.concurrent)
-        view.event(monitor, f"{plan.name}: {plan.config.search.num_trials} trials; {places.describe()}")
-        status = _search(plan, monitor, use_gpu=places.use_gpu)
+        monitor = Monitor(
+            plan.name, plan.composition, recorder, view, places.concurrent, use_gpu=places.use_gpu, earlier=earlier
+        )
+        done = f", {monitor.ended_count()} of them done" if earlier is not None else ""
+        view.event(monitor, f"{plan.name}: {plan.config.search.num_trials} trials{done}; {places.describe()}")
+        status = _search(plan, monitor)
     except KeyboardInterrupt:
         status = "interrupted"
         raise
     finally:
         recorder.close(status)
+
+
+def _remove_folder(plan: Plan) -> None:
+    """Of a sweep that could not start; if the search began, there is more in it, and it stays."""
+    if {path.name for path in plan.folder.iterdir()} <= {DRIVER_LOCK, SWEEP_FILE}:
+        shutil.rmtree(plan.folder, ignore_errors=True)
 
 
 def _make_folder(plan: Plan) -> None:
@@ -86,28 +138,64 @@ def _recorder(plan: Plan) -> Recorder:
         conf=plan.composition.conf,
         objectives=Objectives.of(config.search),
         checkpoints=config.tracking.checkpoints,
+        folder=str(plan.folder),
     )
 
 
-def _search(plan: Plan, monitor: Monitor, *, use_gpu: bool) -> str:
-    """Let Tune search; returns how the sweep ended."""
+def _search(plan: Plan, monitor: Monitor) -> str:
+    """Let Tune search, again if the sweep was extended meanwhile; returns how it ended."""
     from sweeps.mailbox import open_mailbox
+    from sweeps.tracking.requests import Requests
     from sweeps.trial import TrialContext
-    from sweeps.tuning import build_tuner
+    from sweeps.tuning import build_searcher, build_tuner
 
     monitor.mailbox = open_mailbox()
-    context = TrialContext(plan.composition, str(plan.folder), use_gpu, monitor.mailbox)
-    tuner = build_tuner(plan, monitor, context)
+    context = TrialContext(plan.composition, str(plan.folder), monitor.use_gpu, monitor.mailbox)
     monitor.start()
     try:
-        with _stopping_on_signals(monitor):
-            tuner.fit()
+        while True:
+            searcher = build_searcher(plan, monitor)
+            extension = _Extension(plan, monitor, searcher)
+            with (
+                Requests(plan.config.tracking.uri, plan.name, extension.answer),
+                _stopping_on_signals(monitor),
+            ):
+                build_tuner(plan, monitor, searcher, context).fit()
+            monitor.all_ended()
+            if monitor.stopping or extension.plan is plan:
+                break
+            plan = extension.plan
     finally:
         monitor.all_ended()
         monitor.close()
     if monitor.stopping:
         return "interrupted"
+    if searcher.ended_because is not None and monitor.ended_count() < monitor.num_trials:
+        monitor.view.event(monitor, searcher.ended_because)
     return "finished" if monitor.counts()["finished"] else "failed"
+
+
+class _Extension:
+    """What a person adds to the sweep while it runs."""
+
+    def __init__(self, plan: Plan, monitor: Monitor, searcher: OptunaSearcher):
+        self.plan = plan
+        """As extended so far."""
+        self._monitor, self._searcher = monitor, searcher
+
+    def answer(self, request: Mapping[str, Any]) -> str:
+        """
+        Raises:
+            UserError: The request cannot be done.
+        """
+        if request["verb"] != "extend":
+            raise UserError(f"{self.plan.name}: its driver cannot {request['verb']}; it may be of an older version")
+        extended = reopened(load_sweep(self.plan.config.tracking.uri, self.plan.name), request["changes"])
+        save(extended)
+        self.plan = extended
+        self._monitor.extend(extended.composition)
+        self._searcher.num_trials = extended.config.search.num_trials
+        return f"{self.plan.name} goes on: {describe_search(extended.config.search)}"
 
 
 @contextlib.contextmanager

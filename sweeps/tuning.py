@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import shutil
+from collections.abc import Callable
+from typing import Any, cast
 
 import optuna
 from optuna.storages import JournalStorage
@@ -13,15 +15,21 @@ from ray.tune.experiment import Trial as TuneTrial
 from sweeps.constants import PARAMETERS, TRIAL
 from sweeps.monitor import Monitor
 from sweeps.plan import Plan
+from sweeps.search.improvement import ExpectedImprovement
 from sweeps.search.samplers import build_sampler, shuffled
 from sweeps.search.schedulers import build_scheduler
 from sweeps.search.searcher import OptunaSearcher
+from sweeps.search.stopping import exhausted, reached
 from sweeps.trial import TRIAL_RESOURCES, Trial, TrialContext
 
+TUNE_FOLDER = "tune"
+"""In the sweep's folder: what Tune writes while it runs."""
 
-def build_tuner(plan: Plan, monitor: Monitor, context: TrialContext) -> tune.Tuner:
+
+def build_tuner(plan: Plan, monitor: Monitor, searcher: SweepSearcher, context: TrialContext) -> tune.Tuner:
     """The tuner that runs a plan's search."""
-    config, searcher = plan.config, _searcher(plan)
+    config = plan.config
+    shutil.rmtree(plan.folder / TUNE_FOLDER, ignore_errors=True)  # an earlier session's, of which nothing is needed
     return tune.Tuner(
         tune.with_resources(tune.with_parameters(Trial, context=context), TRIAL_RESOURCES),
         tune_config=tune.TuneConfig(
@@ -29,13 +37,13 @@ def build_tuner(plan: Plan, monitor: Monitor, context: TrialContext) -> tune.Tun
             mode=config.search.modes[0],
             search_alg=searcher,
             scheduler=build_scheduler(config.search.scheduler),
-            num_samples=-1,  # the searcher counts the trials
+            num_samples=-1,  # the searcher knows how many, which may change
             max_concurrent_trials=monitor.concurrent,
             reuse_actors=True,
             trial_dirname_creator=lambda trial: str(trial.config[TRIAL]),
         ),
         run_config=tune.RunConfig(
-            name="tune",
+            name=TUNE_FOLDER,
             storage_path=str(plan.folder),
             failure_config=tune.FailureConfig(max_failures=config.search.max_retries),
             callbacks=[TellMonitor(monitor, searcher)],
@@ -45,12 +53,13 @@ def build_tuner(plan: Plan, monitor: Monitor, context: TrialContext) -> tune.Tun
     )
 
 
-def _searcher(plan: Plan) -> SweepSearcher:
+def build_searcher(plan: Plan, monitor: Monitor) -> SweepSearcher:
     """The study in the sweep's folder, its sampler, and the points that come first."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # not a line for every suggestion
     search = plan.config.search
     is_grid = search.sampler.kind == "grid"
     return SweepSearcher(
+        monitor,
         plan.space,
         metric=search.metrics,
         mode=search.modes,
@@ -64,14 +73,27 @@ def _searcher(plan: Plan) -> SweepSearcher:
         limits=search.limits,
         lookup=plan.points.lookup,
         validate=plan.check_point,
+        enough=_rules(plan, monitor),
     )
+
+
+def _rules(plan: Plan, monitor: Monitor) -> Callable[[optuna.Study], str | None]:
+    """Why no further trial is started; the rules themselves may change while the sweep runs."""
+    mode = plan.config.search.modes[0]
+    improvement = ExpectedImprovement(plan.space, lookup_in(plan.composition), mode, plan.config.seed)
+
+    def enough(study: optuna.Study) -> str | None:
+        return monitor.budget_spent or reached(monitor.stop, mode, study) or exhausted(monitor.stop, improvement, study)
+
+    return enough
 
 
 class SweepSearcher(OptunaSearcher):
     """Gives every point its number, which names the trial for people."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, monitor: Monitor, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self._monitor = monitor
         self.tune_trials: dict[str, TuneTrial] = {}
         """Tune's own trials that were started, by Tune's id: they know why they failed."""
 
@@ -82,8 +104,13 @@ class SweepSearcher(OptunaSearcher):
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         point = super().suggest(trial_id)
         if not isinstance(point, dict):
-            return point
+            # At once, and not only when the last trial has ended: Tune then gives back the slots of those that have.
+            return cast("dict[str, Any]", self.FINISHED) if self.ended_because is not None else point
         return {TRIAL: f"{self.number(trial_id):04}", PARAMETERS: point}
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        self.interrupted = self._monitor.stopping or self._monitor.budget_spent is not None
+        super().on_trial_complete(trial_id, result, error)
 
 
 class StopWhenAsked(tune.Stopper):

@@ -9,6 +9,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.config.search import Mode, Stop
 from sweeps.constants import NUMBER
+from sweeps.search.improvement import ExpectedImprovement
 
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
@@ -32,6 +33,16 @@ def reached(stop: Stop, mode: Mode, study: optuna.Study) -> str | None:
     if stop.plateau is not None and _since_improvement(trials, sign, stop.plateau.min_change) >= stop.plateau.trials:
         return f"{stop.plateau.trials} trials have not improved on the best (search.stop.plateau)"
     return None
+
+
+def exhausted(stop: Stop, improvement: ExpectedImprovement, study: optuna.Study) -> str | None:
+    """Why further trials would gain too little, in words; None if they might gain enough."""
+    if stop.expected_improvement is None:
+        return None
+    largest = improvement.largest(study)
+    if largest is None or largest > stop.expected_improvement:
+        return None
+    return f"no point is expected to improve on the best by more than {largest:.3g} (search.stop.expected_improvement)"
 
 
 def _since_improvement(trials: Sequence[FrozenTrial], sign: int, min_change: float) -> int:

@@ -64,11 +64,15 @@ class Requests:
         self._closed = threading.Event()
         self._answered: str | None = self._latest().get("id")  # of an earlier driver
         self._thread = threading.Thread(target=self._follow, name="requests", daemon=True)
-        self._thread.start()
 
-    def close(self) -> None:
+    def __enter__(self) -> Requests:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """No request is taken any more; one that is being answered is answered."""
         self._closed.set()
-        self._thread.join(POLL_S)
+        self._thread.join()
 
     def _follow(self) -> None:
         while not self._closed.wait(POLL_S):

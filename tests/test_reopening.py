@@ -1,0 +1,159 @@
+"""Sweeps that go on after their end, or beyond it: extend and resume, with real sweeps."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import SHORT, Done, run, start
+
+from sweeps.tracking.reader import load_sweep
+
+SEARCH = ("conf=digits", *SHORT, "search/scheduler=none", "model=conv_net", "~space.model", "~space.model.channels")
+SEARCH = (*SEARCH, "~space.model.depth", "~space.train.momentum")
+ONE_AT_ONCE = ("cluster.num_cpus=2", "scaling.num_workers=2")
+
+
+def verb(folder: Path, *arguments: str) -> tuple[int, str, dict[str, Any] | None]:
+    process = start(folder, *arguments)
+    out, err = process.communicate(timeout=200)
+    return process.returncode, err, json.loads(out) if out.strip().startswith("{") else None
+
+
+def wait_for(folder: Path, sweep: str, condition: Any, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+        try:
+            if condition(load_sweep(f"sqlite:///{folder}/mlflow.db", sweep)):
+                return
+        except Exception:  # noqa: BLE001 - it is not there yet
+            pass
+        time.sleep(0.1)
+    raise AssertionError("it did not come to that")
+
+
+def histories(done: Done) -> dict[str, list[tuple[int, float]]]:
+    """Steps and values of every trial's evaluations, as MLflow has them."""
+    return {
+        run.data.tags["sweeps.trial"]: [
+            (point.step, point.value) for point in done.client.get_metric_history(run.info.run_id, "eval/accuracy")
+        ]
+        for run in done.trials()
+    }
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    folder = tmp_path_factory.mktemp("reopening")
+    return run(folder, *SEARCH, *ONE_AT_ONCE, "--name", "short", "search.num_trials=5", "search.stop.target=0.02")
+
+
+def test_a_target_ends_the_search_at_the_trial_that_reaches_it(short: Done) -> None:
+    assert short.document["counts"] == {"finished": 1, "pruned": 0, "failed": 0, "running": 0, "stopped": 0}
+    assert short.document["status"] == "finished"
+    assert "search.stop.target=0.02 is reached" in short.err
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("search.num_trials=4", ["search.num_trials=4", "5 already", "larger"]),
+        ("search.num_trial=9", ["search.num_trial=9", "did you mean search.num_trials"]),
+        ("train.lr=1", ["train.lr=1", "search.num_trials", "warm_start"]),
+        ("search.num_trials=many", ["search.num_trials=", "many"]),
+        ("search.stop.cost.limit=5", ["search.stop.cost", "per_gpu_hour"]),
+        ("search.num_trials=choice(9,10)", ["one value"]),
+    ],
+)
+def test_what_extend_cannot_change_is_refused_before_anything_starts(
+    short: Done, change: str, words: list[str]
+) -> None:
+    status, err, _ = verb(short.folder, "extend", "short", change)
+    assert status == 2
+    assert all(word in err for word in words), err
+    assert "Traceback" not in err
+
+
+def test_an_extended_sweep_goes_on_to_the_exact_trial_and_touches_no_earlier_one(short: Done) -> None:
+    before = histories(short)
+    status, err, document = verb(
+        short.folder,
+        "extend",
+        "short",
+        "search.stop.target=null",
+        "search.num_trials=6",
+        "search.stop.plateau.trials=9",
+        "--json",
+    )
+    assert status == 0, err
+    assert document is not None
+    assert document["mlflow"] == short.document["mlflow"]
+    assert [trial["trial"] for trial in document["trials"]] == [f"{number:04}" for number in range(6)]
+    assert document["counts"]["finished"] == 6
+    assert document["trials"][0]["run_id"] == short.document["trials"][0]["run_id"]
+    after = histories(short)
+    assert after["0000"] == before["0000"]
+    assert all([step for step, _ in history] == [10, 20, 30, 40] for history in after.values())
+    points = [json.dumps(trial["params"], sort_keys=True) for trial in document["trials"]]
+    assert len(set(points)) == 6
+    assert document["time"]["wall_s"] > short.document["time"]["wall_s"]
+
+
+def test_a_running_sweep_is_extended_from_another_terminal(tmp_path: Path) -> None:
+    arguments = (*SEARCH, *ONE_AT_ONCE, "train.max_steps=400", "search.num_trials=1", "--name", "long", "--json")
+    process = start(tmp_path, "run", *arguments)
+    wait_for(tmp_path, "long", lambda sweep: sweep.trials and sweep.trials[0].steps > 0, process)
+    status, err, _ = verb(tmp_path, "resume", "long")
+    assert status == 2
+    assert "long is run by another process already" in err
+    status, err, _ = verb(tmp_path, "extend", "long", "search.num_trials=2")
+    assert status == 0, err
+    assert "long goes on: up to 2 trials" in err
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    document = json.loads(out)
+    assert document["counts"]["finished"] == 2
+    assert [trial["attempts"] for trial in document["trials"]] == [1, 1]
+
+
+def test_a_sweep_whose_driver_was_killed_goes_on_without_losing_or_repeating_a_trial(tmp_path: Path) -> None:
+    arguments = (*SEARCH, *ONE_AT_ONCE, "train.max_steps=200", "search.num_trials=3", "--name", "killed")
+    process = start(tmp_path, "run", *arguments)
+    wait_for(tmp_path, "killed", lambda sweep: len(sweep.trials) == 2 and sweep.trials[1].steps >= 20, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    status, err, document = verb(tmp_path, "resume", "killed", "--json")
+    assert status == 0, err
+    assert document is not None
+    assert document["counts"] == {"finished": 3, "pruned": 0, "failed": 0, "running": 0, "stopped": 0}
+    assert [(trial["trial"], trial["attempts"]) for trial in document["trials"]] == [
+        ("0000", 1),
+        ("0001", 2),
+        ("0002", 1),
+    ]
+    done = Done(tmp_path, status, err, document)
+    assert all([step for step, _ in history] == list(range(10, 201, 10)) for history in histories(done).values())
+
+
+@pytest.mark.slow
+def test_a_spent_budget_stops_what_runs_and_more_of_it_lets_that_go_on(tmp_path: Path) -> None:
+    arguments = (*SEARCH, *ONE_AT_ONCE, "train.max_steps=4000", "train.eval_every=50", "search.num_trials=1")
+    done = run(tmp_path, *arguments, "--name", "budget", "search.stop.wall_hours=0.008")
+    assert "search.stop.wall_hours=0.008 is used up" in done.err
+    assert done.document["counts"]["stopped"] == 1
+    assert done.document["time"]["wall_s"] < 60
+    steps = done.document["trials"][0]["steps"]
+    status, err, document = verb(tmp_path, "extend", "budget", "search.stop.wall_hours=1", "--json")
+    assert status == 0, err
+    assert document is not None
+    assert document["counts"]["finished"] == 1
+    assert document["trials"][0]["steps"] == 4000 > steps > 0
+    history = histories(Done(tmp_path, status, err, document))["0000"]
+    assert [step for step, _ in history] == sorted({step for step, _ in history})
