@@ -133,8 +133,10 @@ def extend(
     if record.status == "running":
         from sweeps.tracking.requests import ask
 
-        stderr.print(ask(record, {"verb": "extend", "changes": changes}), markup=False, highlight=False)
-        return
+        answer = ask(record, {"verb": "extend", "changes": changes})
+        if answer is not None:
+            stderr.print(answer, markup=False, highlight=False, soft_wrap=True)
+            return
     _go_on(plan, as_json=as_json)
 
 

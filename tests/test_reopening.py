@@ -15,8 +15,8 @@ from running import SHORT, Done, run, start
 
 from sweeps.tracking.reader import load_sweep
 
-SEARCH = ("conf=digits", *SHORT, "search/scheduler=none", "model=conv_net", "~space.model", "~space.model.channels")
-SEARCH = (*SEARCH, "~space.model.depth", "~space.train.momentum")
+SPACE = ("space=none", "train.lr=tag(log, interval(1e-3, 1e-1))", "model.dropout=interval(0, 0.3)")
+SEARCH = ("conf=digits", *SHORT, *SPACE, "search/scheduler=none")
 ONE_AT_ONCE = ("cluster.num_cpus=2", "scaling.num_workers=2")
 
 
@@ -107,15 +107,15 @@ def test_an_extended_sweep_goes_on_to_the_exact_trial_and_touches_no_earlier_one
 
 
 def test_a_running_sweep_is_extended_from_another_terminal(tmp_path: Path) -> None:
-    arguments = (*SEARCH, *ONE_AT_ONCE, "train.max_steps=400", "search.num_trials=1", "--name", "long", "--json")
-    process = start(tmp_path, "run", *arguments)
+    long = ("train.max_steps=1500", "train.eval_every=250", "train.log_every=50")
+    process = start(tmp_path, "run", *SEARCH, *ONE_AT_ONCE, *long, "search.num_trials=1", "--name", "long", "--json")
     wait_for(tmp_path, "long", lambda sweep: sweep.trials and sweep.trials[0].steps > 0, process)
-    status, err, _ = verb(tmp_path, "resume", "long")
-    assert status == 2
-    assert "long is run by another process already" in err
     status, err, _ = verb(tmp_path, "extend", "long", "search.num_trials=2")
     assert status == 0, err
     assert "long goes on: up to 2 trials" in err
+    status, err, _ = verb(tmp_path, "resume", "long")
+    assert status == 2
+    assert "long is run by another process already" in err
     out, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
     document = json.loads(out)

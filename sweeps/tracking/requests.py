@@ -27,8 +27,8 @@ Request = Mapping[str, Any]
 logger = logging.getLogger(__name__)
 
 
-def ask(record: SweepRecord, request: Request) -> str:
-    """Ask the driver of a running sweep for something, and wait for its answer.
+def ask(record: SweepRecord, request: Request) -> str | None:
+    """Ask the driver of a running sweep for something, and wait for its answer; None if the sweep ends meanwhile.
 
     Raises:
         UserError: It refuses, or does not answer.
@@ -39,11 +39,14 @@ def ask(record: SweepRecord, request: Request) -> str:
     deadline = time.monotonic() + ANSWER_WITHIN_S
     while time.monotonic() < deadline:
         time.sleep(0.2)
-        answer = json.loads(_tags(record.mlflow.tracking_uri, record.sweep).get(constants.TAG_ANSWER, "{}"))
+        tags = _tags(record.mlflow.tracking_uri, record.sweep)
+        answer = json.loads(tags.get(constants.TAG_ANSWER, "{}"))
         if answer.get("id") == ident:
             if not answer["done"]:
                 raise UserError(answer["text"])
             return str(answer["text"])
+        if tags.get(constants.TAG_STATE) != "running":
+            return None
     raise UserError(
         f"{record.sweep}: its driver has not answered for {ANSWER_WITHIN_S:.0f} s; "
         f"see whether it is alive with `python -m sweeps show {record.sweep}`, and try again"
