@@ -80,7 +80,7 @@ def build_searcher(plan: Plan, monitor: Monitor) -> SweepSearcher:
 def _rules(plan: Plan, monitor: Monitor) -> Callable[[optuna.Study], str | None]:
     """Why no further trial is started; the rules themselves may change while the sweep runs."""
     mode = plan.config.search.modes[0]
-    improvement = ExpectedImprovement(plan.space, lookup_in(plan.composition), mode, plan.config.seed)
+    improvement = ExpectedImprovement(plan.space, plan.points.lookup, mode, plan.config.seed)
 
     def enough(study: optuna.Study) -> str | None:
         return monitor.budget_spent or reached(monitor.stop, mode, study) or exhausted(monitor.stop, improvement, study)
