@@ -15,7 +15,10 @@ from ray.tune.experiment import Trial as TuneTrial
 from sweeps.constants import PARAMETERS, TRIAL
 from sweeps.monitor import Monitor
 from sweeps.plan import Plan
+from sweeps.search.advice import Advisor
+from sweeps.search.failures import FailureAdvisor
 from sweeps.search.improvement import ExpectedImprovement
+from sweeps.search.priors import PriorAdvisor
 from sweeps.search.samplers import build_sampler, shuffled
 from sweeps.search.schedulers import build_scheduler
 from sweeps.search.searcher import OptunaSearcher
@@ -74,6 +77,7 @@ def build_searcher(plan: Plan, monitor: Monitor) -> SweepSearcher:
         lookup=plan.points.lookup,
         validate=plan.check_point,
         enough=_rules(plan, monitor),
+        advisors=_advisors(plan),
     )
 
 
@@ -86,6 +90,14 @@ def _rules(plan: Plan, monitor: Monitor) -> Callable[[optuna.Study], str | None]
         return monitor.budget_spent or reached(monitor.stop, mode, study) or exhausted(monitor.stop, improvement, study)
 
     return enough
+
+
+def _advisors(plan: Plan) -> list[Advisor]:
+    """Priors, which say nothing where there are none, and what failed."""
+    advisors: list[Advisor] = [PriorAdvisor(plan.space, plan.config.seed)]
+    if plan.config.search.avoid_failures:
+        advisors.append(FailureAdvisor(plan.space))
+    return advisors
 
 
 class SweepSearcher(OptunaSearcher):

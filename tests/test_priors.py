@@ -52,7 +52,7 @@ def test_what_is_drawn_can_be_sampled_whatever_its_kind() -> None:
         layers={"type": "int", "low": 3, "high": 12, "step": 4, "prior": {"value": 11, "confidence": 0.4}},
         width={"type": "int", "low": 1, "high": 4096, "log": True, "prior": {"value": 1, "confidence": 0.4}},
         size={"type": "ordinal", "choices": ["s", "m", "l"], "prior": {"value": "l", "confidence": 0.4}},
-        on={"type": "categorical", "choices": [True, 1, "x"], "prior": {"value": "x", "confidence": 0.4}},
+        on={"type": "categorical", "choices": [True, "y", "x"], "prior": {"value": "x", "confidence": 0.4}},
         plain={"type": "int", "low": 1, "high": 2},
     )
     seen: dict[str, list[object]] = {}

@@ -6,13 +6,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sweeps.search.failures import FailureAdvisor as FailureAdvisor
     from sweeps.search.fidelity import RungSampler as RungSampler
     from sweeps.search.priors import PriorAdvisor as PriorAdvisor
     from sweeps.search.searcher import OptunaSearcher as OptunaSearcher
 
-MODULES = {"OptunaSearcher": "searcher", "PriorAdvisor": "priors", "RungSampler": "fidelity"}
+MODULES = {
+    "FailureAdvisor": "failures",
+    "OptunaSearcher": "searcher",
+    "PriorAdvisor": "priors",
+    "RungSampler": "fidelity",
+}
 
-__all__ = ["OptunaSearcher", "PriorAdvisor", "RungSampler"]
+__all__ = ["FailureAdvisor", "OptunaSearcher", "PriorAdvisor", "RungSampler"]
 
 
 def __getattr__(name: str) -> Any:

@@ -23,9 +23,9 @@ GOOD = "good"
 CERTAIN = 0.6
 """Probability of a failure above which a point is refused."""
 TREES = 40
-REFIT_AT = 1.05
-"""The forest is grown anew when there are so many times the trials that it knows: its cost stays small with thousands
-of trials, and with few it knows all of them."""
+KNOWN_PART = 20
+"""The forest knows all trials but for the last twentieth, so that it need not be grown anew for each of thousands; a
+search that was interrupted grows the same one again."""
 OUT_OF_MEMORY = re.compile(
     r"out of memory|out-of-memory|OutOfMemory|\bOOM\b|running low on memory|MemoryError|bad_alloc|ALLOC_FAILED"
     r"|(can.?t|cannot|could not|failed to|unable to) allocate",
@@ -123,16 +123,14 @@ class FailureAdvisor:
         )
 
     def _likely_to_fail(self, point: Mapping[str, Any]) -> str | None:
-        outcomes = [ended.outcome for ended in self._ended.values()]
-        failed = len(outcomes) - outcomes.count(GOOD)
-        if min(failed, outcomes.count(GOOD)) < 2 or not self._unit.owners:
-            return None
-        if self._forest is None or len(outcomes) >= REFIT_AT * self._forest.num_trials:
-            self._forest = _Forest(np.array([ended.vector for ended in self._ended.values()]), outcomes)
+        number = len(self._ended) - len(self._ended) % max(1, len(self._ended) // KNOWN_PART)
+        if self._forest is None or number != self._forest.num_trials:
+            known = [self._ended[trial] for trial in sorted(self._ended)[:number]]
+            self._forest = _Forest(known)
         probability, kind = self._forest.predict(self._unit.vector(point))
         if probability <= CERTAIN:
             return None
-        return f"{failed} trials failed, and this point is likely to ({kind}, probability {probability:.2f})"
+        return f"{self._forest.num_failed} trials failed, and this point is likely to ({kind}, {probability:.0%})"
 
 
 class _Ended(NamedTuple):
@@ -152,23 +150,21 @@ def _outcome(trial: FrozenTrial) -> str | None:
 class _Forest:
     """The probability that a point fails, by a random forest (Breiman, 2001) of scikit-learn."""
 
-    def __init__(self, vectors: Vector, outcomes: Sequence[str]):
-        """
-        Args:
-            vectors: Of the trials that ended; shape ``[trials, columns]``.
-            outcomes: How each of them ended.
-        """
+    def __init__(self, trials: Sequence[_Ended]):
         from sklearn.ensemble import RandomForestClassifier  # half a second, for sweeps in which something fails
 
-        self.num_trials = len(outcomes)
-        # A leaf holds two trials at least, and each tree sees a sample of them: no trial decides alone.
-        self._trees = RandomForestClassifier(
-            TREES, min_samples_leaf=2, bootstrap=True, max_features=None, random_state=0
-        )
-        self._trees.fit(vectors, outcomes)
+        outcomes = [trial.outcome for trial in trials]
+        self.num_trials, self.num_failed = len(trials), len(trials) - outcomes.count(GOOD)
+        self._trees: RandomForestClassifier | None = None
+        if min(self.num_failed, outcomes.count(GOOD)) >= 2:
+            # A leaf holds two trials at least, and each tree sees a sample of them: no trial decides alone.
+            self._trees = RandomForestClassifier(TREES, min_samples_leaf=2, max_features=None, random_state=0)
+            self._trees.fit(np.array([trial.vector for trial in trials]), outcomes)
 
     def predict(self, point: Vector) -> tuple[float, str]:
-        """The probability of a failure of any kind, and the most probable kind."""
+        """The probability of a failure of any kind, and the most probable kind; too few trials tell of none."""
+        if self._trees is None:
+            return 0.0, GOOD
         probable = dict(zip(self._trees.classes_, self._trees.predict_proba(point[None])[0], strict=True))
         good = float(probable.pop(GOOD, 0.0))
         return 1 - good, max(probable, key=lambda kind: probable[kind])

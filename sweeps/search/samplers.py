@@ -13,6 +13,7 @@ import optuna
 from optuna.samplers import BaseSampler
 
 from sweeps.config.search import (
+    BOHBSampler,
     BruteForceSampler,
     CmaEsSampler,
     CustomSampler,
@@ -26,6 +27,7 @@ from sweeps.config.search import (
 )
 from sweeps.errors import ConfigError
 from sweeps.search.covering import CoveringSampler
+from sweeps.search.fidelity import RungSampler
 from sweeps.search.reseeded import ExhaustiveSampler, ReseededSampler
 from sweeps.space import Space
 
@@ -38,6 +40,9 @@ def build_sampler(sampler: Sampler, seed: int, space: Space) -> BaseSampler:
         ConfigError: A custom sampler cannot be made.
     """
 
+    if isinstance(sampler, BOHBSampler):
+        model = TPESampler(kind="tpe", startup_trials=sampler.startup_trials)
+        return RungSampler(build_sampler(model, seed, space), sampler.startup_trials)
     if isinstance(sampler, CustomSampler):
         made = _custom(sampler, seed)
         return ReseededSampler(lambda seed_of_trial: made, seed)
@@ -77,8 +82,8 @@ def _make(sampler: Sampler, seed: int) -> BaseSampler:
             return optuna.samplers.BruteForceSampler(seed=seed)
         case RandomSampler() | GridSampler():  # a grid is a list of points, which need no sampling
             return optuna.samplers.RandomSampler(seed=seed)
-        case _:
-            raise ConfigError(f"search.sampler.kind={sampler.kind}: not there yet")
+        case BOHBSampler() | QMCSampler() | CustomSampler():
+            raise AssertionError(f"{sampler.kind} is built by build_sampler")
 
 
 def _for_the_rest(seed: int, startup: int) -> BaseSampler:
