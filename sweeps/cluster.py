@@ -115,16 +115,17 @@ def connected(config: SweepConfig) -> Iterator[list[dict[str, float]]]:
     _quieten()
     cluster = config.cluster
     local = cluster.address == "local"
-    arguments: dict[str, Any] = {"num_cpus": cluster.num_cpus, "num_gpus": cluster.num_gpus} if local else {}
+    environment = _worker_environment()
+    arguments: dict[str, Any] = {"runtime_env": {"env_vars": environment}}
+    if local:
+        arguments = {"num_cpus": cluster.num_cpus, "num_gpus": cluster.num_gpus, "include_dashboard": False}
+        # Nobody announces that this machine will be taken away: one process less for each worker group.
+        environment = {**environment, "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
     try:
-        ray.init(
-            address=cluster.address,
-            include_dashboard=False if local else None,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env={"env_vars": _worker_environment()},
-            **arguments,
-        )
+        # What Ray starts here inherits our environment. A runtime environment would do the same, but the processes
+        # that Ray has ready for the first actors could not be used then.
+        with _environment(environment if local else {}):
+            ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **arguments)
     except (ConnectionError, ValueError, RuntimeError) as error:  # nobody answers; an address of no known form
         raise UserError(
             f"cluster.address={cluster.address}: no Ray cluster answers there ({str(error).splitlines()[0]}); "
@@ -135,6 +136,18 @@ def connected(config: SweepConfig) -> Iterator[list[dict[str, float]]]:
         yield [{name: float(amount) for name, amount in node["Resources"].items()} for node in nodes if node["Alive"]]
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables, for a while; those that are set already are left alone."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
 
 
 def _worker_environment() -> dict[str, str]:
