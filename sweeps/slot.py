@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray.data._internal.cluster_autoscaler.default_autoscaling_coordinator import (
+    get_or_create_autoscaling_coordinator,
+)
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.callbacks import DatasetsCallback
@@ -42,6 +45,12 @@ class Workers:
     resources_per_worker: dict[str, float]
     storage_path: str
     """Absolute folder, or URI, for Ray Train's own files."""
+
+
+def prepare_slots() -> None:
+    """Starts, without waiting, what the first worker group would otherwise start and wait for: Ray's one actor that
+    is told of every group's resources."""
+    get_or_create_autoscaling_coordinator()
 
 
 class Slot:

@@ -7,6 +7,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from sweeps.cluster import Fit, connected, fit
@@ -17,8 +18,11 @@ from sweeps.plan import Plan
 from sweeps.reopening import SWEEP_FILE, describe_search, reopened, save
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.uris import sqlite_path
 
 if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
     from sweeps.search.searcher import OptunaSearcher
     from sweeps.tracking.recorder import Recorder
 
@@ -38,13 +42,12 @@ def run(plan: Plan, view: View) -> SweepRecord:
     Raises:
         UserError: A mistake that only the tracking server or the cluster could show; nothing was started.
     """
-    from sweeps.tracking.client import connect
-
     config = plan.config
     _make_folder(plan)
     try:
-        connect(config.tracking.uri)  # nothing may start that could not be recorded
+        tracking = _connecting(config.tracking.uri)
         with the_only_driver(plan), connected(config) as nodes:
+            tracking.result()  # no trial may start that could not be recorded
             places = fit(config, plan.scalings, nodes)
             save(plan)
             recorder = _recorder(plan)
@@ -63,11 +66,10 @@ def go_on(plan: Plan, view: View) -> SweepRecord:
     Raises:
         UserError: Another driver runs the sweep, or the tracking server or the cluster does not take it.
     """
-    from sweeps.tracking.client import connect
-
     config = plan.config
-    connect(config.tracking.uri)
+    tracking = _connecting(config.tracking.uri)
     with the_only_driver(plan), connected(config) as nodes:
+        tracking.result()
         earlier = load_sweep(config.tracking.uri, plan.name)
         places = fit(config, plan.scalings, nodes)
         save(plan)
@@ -92,6 +94,22 @@ def the_only_driver(plan: Plan) -> Iterator[None]:
         raise UserError(
             f"{plan.name} is run by another process already; watch it with `python -m sweeps show {plan.name}`"
         ) from None
+
+
+def _connecting(uri: str) -> Future[MlflowClient]:
+    """A connection to MLflow, which takes seconds to import: made while Ray starts.
+
+    Raises:
+        TrackingUnreachable: A server does not answer; that is known before anything starts.
+    """
+    from sweeps.tracking.client import connect
+
+    aside = ThreadPoolExecutor(1)
+    client = aside.submit(connect, uri)
+    aside.shutdown(wait=False)
+    if sqlite_path(uri) is None:
+        client.result()
+    return client
 
 
 def _record(plan: Plan, recorder: Recorder, view: View, places: Fit, earlier: SweepRecord | None = None) -> None:
@@ -145,11 +163,15 @@ def _recorder(plan: Plan) -> Recorder:
 def _search(plan: Plan, monitor: Monitor) -> str:
     """Let Tune search, again if the sweep was extended meanwhile; returns how it ended."""
     from sweeps.mailbox import open_mailbox
+
+    monitor.mailbox = open_mailbox()  # its process starts while Tune, Optuna and torch are imported
+
+    from sweeps.slot import prepare_slots
     from sweeps.tracking.requests import Requests
     from sweeps.trial import TrialContext
     from sweeps.tuning import build_searcher, build_tuner
 
-    monitor.mailbox = open_mailbox()
+    prepare_slots()
     context = TrialContext(plan.composition, str(plan.folder), monitor.use_gpu, monitor.mailbox)
     monitor.start()
     try:
