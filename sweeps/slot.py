@@ -50,7 +50,7 @@ class Workers:
 def prepare_slots() -> None:
     """Starts, without waiting, what the first worker group would otherwise start and wait for: Ray's one actor that
     is told of every group's resources."""
-    get_or_create_autoscaling_coordinator()
+    get_or_create_autoscaling_coordinator()  # type: ignore[no-untyped-call]
 
 
 class Slot:

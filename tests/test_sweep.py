@@ -334,7 +334,7 @@ class _DeadMailbox:
 def test_a_trial_that_fails_before_its_start_and_after_the_clusters_end_is_recorded() -> None:
     told = _Told()
     recorder: Any = told
-    monitor = Monitor("s", compose_sweep("digits", [], ConfSearchPath()), recorder, recorder, 1, _DeadMailbox())
+    monitor = Monitor("s", compose_sweep("digits", [], ConfSearchPath()), recorder, recorder, 1, mailbox=_DeadMailbox())
     monitor.start()
     monitor._thread.join(30)  # the mailbox is gone, and with it what there is to follow
     monitor.trial_ended({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, {}, error="no actor")
