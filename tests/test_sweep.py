@@ -74,6 +74,24 @@ def test_a_pruned_trial_saves_no_checkpoint_beyond_its_reports(digits: Done) -> 
         assert saved <= {10, 20, 30, 40}  # a stop that saves would do it at a record between them, too
 
 
+def test_of_several_objectives_the_front_is_the_result(tmp_path: Path) -> None:
+    objectives = ("search.metric=[eval/accuracy, train/samples_per_second]", "search.mode=[max, max]")
+    sampler = ("search/sampler=nsga2", "search.sampler.population=2", "search/scheduler=none")
+    limits = "search.limits={eval/loss: {max: 1e9}}"
+    done = run(tmp_path, "conf=digits", *SHORT, *objectives, *sampler, limits, "search.num_trials=3")
+    assert done.status == 0
+    values = {trial["trial"]: trial["value"] for trial in done.document["trials"]}
+    assert all(len(value) == 2 for value in values.values())
+    front = [best["trial"] for best in done.document["best"]]
+    expected = {
+        trial
+        for trial, value in values.items()
+        if not any(other != value and all(map(float.__ge__, other, value)) for other in values.values())
+    }
+    assert set(front) == expected
+    assert {run.data.tags["sweeps.trial"] for run in done.trials() if "sweeps.pareto" in run.data.tags} == expected
+
+
 def test_the_best_value_is_the_best_that_any_trial_reported(digits: Done) -> None:
     values = []
     for trial in digits.trials():

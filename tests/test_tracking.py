@@ -301,7 +301,9 @@ def test_of_several_objectives_the_front_is_recorded_and_marked(uri: str) -> Non
     assert sorted(run.tags[constants.TAG_TRIAL] for run in marked) == ["0", "1"]
     assert "Pareto front of 2 trials" in sweep.tags["mlflow.note.content"]
     assert history(uri, sweep.mlflow.run_id, "best/speed")[-1][1] == 3.0
-    assert list_sweeps(uri)[0].as_json()["metric"] == ["eval/loss", "speed"]
+    listed = list_sweeps(uri)[0].as_json()
+    assert listed["metric"] == ["eval/loss", "speed"]
+    assert listed["best"] == 1.0
 
 
 def test_values_that_are_no_numbers_stay_visible(uri: str) -> None:

@@ -82,7 +82,7 @@ def _summary(parent: RawRun, now: float) -> SweepSummary:
         status=_status(parent, now),
         metrics=_names(tags.get(constants.TAG_METRIC, "")),
         modes=_names(tags.get(constants.TAG_MODE, "")),
-        best=number(tags.get(constants.TAG_BEST_VALUE)),
+        best=next(iter(numbers(tags.get(constants.TAG_BEST_VALUE))), None),
         counts={state: int(counts.get(state, 0)) for state in STATES},
         started=parent.started / 1000,
         wall_s=_time(parent, now).wall_s,
