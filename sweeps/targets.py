@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from sweeps.config import SweepConfig
+from sweeps.config.search import CustomSampler
 from sweeps.errors import ConfigError, nearest
 from sweeps_train.config import CausalLM, CustomData, CustomModel, FunctionTask, TextData
 
@@ -22,6 +23,8 @@ def check_targets(config: SweepConfig) -> None:
             check_target(f"{key}._target_", section.target)
         elif isinstance(section, CausalLM | TextData):
             _check_path(f"{key}.path", section.path)
+    if isinstance(config.search.sampler, CustomSampler):
+        check_target("search.sampler._target_", config.search.sampler.target)
     if isinstance(config.data, TextData) and config.data.eval_path is not None:
         _check_path("data.eval_path", config.data.eval_path)
 

@@ -27,6 +27,7 @@ MUST_BE_GIVEN = {
     "model._target_": "collections.OrderedDict",
     "data.path": "some/data",
     "data._target_": "collections.OrderedDict",
+    "search.sampler._target_": "optuna.samplers.TPESampler",
 }
 
 
@@ -41,9 +42,9 @@ def test_every_shipped_option_composes_and_passes_the_schema(path: Path) -> None
     text = (conf_folder() / path).read_text(encoding="utf-8")
     of_images = {"image_classification", "conv_net", "vision_transformer", "classifier", "digits", "custom"}
     conf = "ray_train_function" if option == "function" else "digits" if option in of_images else "llm_lora"
-    given = [f"{key}={value}" for key, value in MUST_BE_GIVEN.items() if key.startswith(group) and "???" in text]
+    given = [f"{key}={value}" for key, value in MUST_BE_GIVEN.items() if key.startswith(f"{group.replace('/', '.')}.")]
     names = {line.split(":")[0] for line in text.splitlines() if "???" in line}
-    given = [each for each in given if each.split("=")[0].split(".")[1] in names]
+    given = [each for each in given if each.split("=")[0].rpartition(".")[2] in names]
     compose_sweep(conf, [f"{group}={option}", *given], ConfSearchPath())
 
 
@@ -176,6 +177,19 @@ def test_the_configs_own_value_is_what_lookup_gives() -> None:
         ("ray_train_function", ["checkpoint.every=3"], ConfigError, ["checkpoint.every=3", "drop it"]),
         ("ray_train_function", ["search.metric=acc"], ConfigError, ["search.metric=acc", "loss, accuracy"]),
         ("ray_train_function", ["task.argument.lr=3"], ConfigError, ["task.argument", "task.arguments"]),
+        (
+            "digits",
+            ["search/sampler=custom", "search.sampler._target_=optuna.samplers.TPSampler"],
+            ConfigError,
+            ["search.sampler._target_=optuna.samplers.TPSampler", "TPESampler"],
+        ),
+        (
+            "digits",
+            ["search/sampler=cmaes", "search.metric=[eval/loss, eval/accuracy]", "search.mode=[min, max]"],
+            ConfigError,
+            ["search.sampler.kind=cmaes", "one objective"],
+        ),
+        ("digits", ["search/sampler=brute_force"], ConfigError, ["needs a step", "train.lr"]),
         ("digits", ["modle=conv_net"], ConfigError, ["modle", "did you mean model"]),
         ("digits", ["train.lrr=3"], ConfigError, ["train.lrr=3", "train.lr"]),
         ("digits", ["train.lr=abc"], ConfigError, ["train.lr='abc'", "number"]),

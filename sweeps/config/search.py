@@ -36,7 +36,8 @@ class BOHBSampler:
 
 @dataclass(config=STRICT, kw_only=True)
 class GPSampler:
-    """Gaussian process with expected improvement, by Optuna: for few and costly trials (up to some hundreds)."""
+    """Gaussian process with expected improvement, by Optuna: for few and costly trials (up to some hundreds).
+    It learns from the trials that finished; conditional parameters are left to TPE."""
 
     kind: Literal["gp"]
     startup_trials: PositiveInt = 8
@@ -45,8 +46,8 @@ class GPSampler:
 
 @dataclass(config=STRICT, kw_only=True)
 class CmaEsSampler:
-    """Covariance matrix adaptation (Hansen and Ostermeier, 2001), by the package cmaes through Optuna; choices are
-    sampled at random."""
+    """Covariance matrix adaptation (Hansen and Ostermeier, 2001), by the package cmaes through Optuna, of the
+    trials that finished; for one objective. Choices and conditional parameters are left to TPE."""
 
     kind: Literal["cmaes"]
     startup_trials: PositiveInt = 1
@@ -65,8 +66,8 @@ class NSGASampler:
 
 @dataclass(config=STRICT, kw_only=True)
 class QMCSampler:
-    """Quasi-Monte Carlo: points that cover the space more evenly than random ones, by scipy through Optuna; choices
-    are sampled at random."""
+    """Quasi-Monte Carlo: points that cover the space more evenly than random ones, by scipy through Optuna.
+    Conditional parameters and choices have their place in the sequence."""
 
     kind: Literal["qmc"]
     sequence: Literal["sobol", "halton"] = "sobol"
@@ -305,13 +306,13 @@ class Search:
     warm_start: list[str] = Field(default_factory=list)
     """Names of earlier sweeps, whose finished trials the sampler may learn from."""
     duplicates: bool = False
-    """Train a point again that was trained already."""
+    """Train a point again that was trained already. Else a finite space ends when all of it was trained."""
     constraints: list[str] = Field(default_factory=list)
     """Conditions between parameters, as ``train.global_batch_size * data.sequence_length <= 8192``: a point for which
     one is false is not trained."""
     limits: dict[str, Limit] = Field(default_factory=dict)
-    """Bounds on reported metrics, as ``{system/memory_mib: {max: 2000}}``: a trial beyond one cannot be the best, and
-    the sampler learns to keep away."""
+    """Bounds on reported metrics, as ``{system/memory_mib: {max: 2000}}``: a trial that reports a value beyond
+    one cannot be the best. The samplers tpe, bohb, gp, nsga2 and nsga3 learn to keep away."""
     avoid_failures: bool = True
     """Keep away from where trials failed again and again (out of memory, diverged)."""
 

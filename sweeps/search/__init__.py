@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from sweeps.search.failures import FailureAdvisor as FailureAdvisor
     from sweeps.search.fidelity import RungSampler as RungSampler
     from sweeps.search.priors import PriorAdvisor as PriorAdvisor
+    from sweeps.search.samplers import build_sampler as build_sampler
     from sweeps.search.searcher import OptunaSearcher as OptunaSearcher
 
 MODULES = {
@@ -16,9 +17,10 @@ MODULES = {
     "OptunaSearcher": "searcher",
     "PriorAdvisor": "priors",
     "RungSampler": "fidelity",
+    "build_sampler": "samplers",
 }
 
-__all__ = ["FailureAdvisor", "OptunaSearcher", "PriorAdvisor", "RungSampler"]
+__all__ = ["FailureAdvisor", "OptunaSearcher", "PriorAdvisor", "RungSampler", "build_sampler"]
 
 
 def __getattr__(name: str) -> Any:

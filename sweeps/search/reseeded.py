@@ -50,19 +50,15 @@ class ReseededSampler(BaseSampler):
     def after_trial(
         self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
-        with warnings.catch_warnings():  # search.limits says so, once
-            warnings.filterwarnings("ignore", message="Constraints have been set")
-            self.sampler.after_trial(study, trial, state, values)
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Constraints have been set")  # search.limits says which learn
+                self.sampler.after_trial(study, trial, state, values)
+        except RuntimeError as error:
+            # A sampler that has tried all points ends Optuna's own loop, which ours is not. The searcher sees by itself
+            # that none is left.
+            if "Study.stop" not in str(error):
+                raise
 
     def reseed_rng(self) -> None:
         """Nothing to do: each trial has a seed of its own."""
-
-
-class ExhaustiveSampler(ReseededSampler):
-    """For samplers that end the study when all points were tried; ours is no loop of Optuna's, which ``Study.stop``
-    could end, and the searcher sees by itself when nothing is left."""
-
-    def after_trial(
-        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
-    ) -> None:
-        pass

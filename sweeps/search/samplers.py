@@ -28,7 +28,7 @@ from sweeps.config.search import (
 from sweeps.errors import ConfigError
 from sweeps.search.covering import CoveringSampler
 from sweeps.search.fidelity import RungSampler
-from sweeps.search.reseeded import ExhaustiveSampler, ReseededSampler
+from sweeps.search.reseeded import ReseededSampler
 from sweeps.space import Space
 
 
@@ -54,7 +54,7 @@ def build_sampler(sampler: Sampler, seed: int, space: Space) -> BaseSampler:
                 return CoveringSampler(sampler.sequence, space, scramble=seed, seed=seed_of_trial)
             return _make(sampler, seed_of_trial)
 
-    return (ExhaustiveSampler if isinstance(sampler, BruteForceSampler) else ReseededSampler)(make, seed)
+    return ReseededSampler(make, seed)
 
 
 def _make(sampler: Sampler, seed: int) -> BaseSampler:

@@ -63,7 +63,7 @@ def _since_improvement(trials: Sequence[FrozenTrial], sign: int, min_change: flo
 def _loss(trial: FrozenTrial, sign: int) -> float | None:
     """The best value that a trial reported, with smaller as better; a failed trial's and one beyond a limit count as
     none."""
-    if trial.state == TrialState.FAIL or any(bound > 0 for bound in trial.system_attrs.get("constraints") or ()):
+    if trial.state == TrialState.FAIL or any(excess > 0 for excess in trial.constraints.values()):
         return None
     values = [trial.value] if trial.state == TrialState.COMPLETE else trial.intermediate_values.values()
     return min((sign * value for value in values if value is not None), default=None)
