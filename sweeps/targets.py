@@ -55,7 +55,7 @@ def check_target(key: str, target: str) -> None:
     }
     assigned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     if name not in names | imported | assigned and "*" not in imported:
-        raise ConfigError(f"{key}={target}: the module {module_name} has no {name!r}{nearest(name, names)}")
+        raise ConfigError(f"{key}={target}: the module {module_name} has no {name!r}{nearest(name, names | imported)}")
 
 
 def _check_path(key: str, path: str) -> None:

@@ -13,6 +13,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from pydantic import TypeAdapter
 
+from sweeps.compose import ConfSearchPath, compose_sweep
 from sweeps.config.search import Sampler
 from sweeps.config.space import Distribution
 from sweeps.constants import COMPLETED, STEP
@@ -20,6 +21,7 @@ from sweeps.errors import ConfigError
 from sweeps.search import OptunaSearcher
 from sweeps.search.samplers import build_sampler, shuffled
 from sweeps.space import Space, contains
+from sweeps.targets import check_targets
 
 SPACE = Space(
     TypeAdapter(dict[str, Distribution]).validate_python(
@@ -164,6 +166,12 @@ def test_a_custom_sampler_that_cannot_be_made_is_a_mistake_of_the_config(sampler
     custom = TypeAdapter[Sampler](Sampler).validate_python({"kind": "custom", **sampler})
     with pytest.raises(ConfigError, match=message):
         build_sampler(custom, 0, SPACE)
+
+
+def test_a_custom_sampler_that_does_not_exist_is_found_before_anything_starts() -> None:
+    tokens = ["search/sampler=custom", "search.sampler._target_=optuna.samplers.TPSampler"]
+    with pytest.raises(ConfigError, match=r"search\.sampler\._target_=optuna\.samplers\.TPSampler.*TPESampler"):
+        check_targets(compose_sweep("digits", tokens, ConfSearchPath()).config)
 
 
 def test_a_custom_sampler_gets_its_arguments_and_the_seed() -> None:
