@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from sweeps.cluster import trial_resources
 from sweeps.constants import COMPLETED, PARAMETERS, STOPPED, TRIAL
 from sweeps.objectives import Objectives, Values
-from sweeps.search.budget import Usage, spent
+from sweeps.search.budget import Usage, cost, spent
 from sweeps.tracking.summary import describe
 
 if TYPE_CHECKING:
@@ -340,7 +340,8 @@ class Monitor:
 
     def time(self) -> dict[str, float]:
         """Of all sessions: seconds that the sweep ran, seconds of training summed over trials, goodput (the share of
-        the time of all places for trials in which workers trained), and seconds of CPUs and GPUs that trials held."""
+        the time of all places for trials in which workers trained), seconds of CPUs and GPUs that trials held, and
+        what that cost."""
         wall = self._usage.wall_s
         train = self._train_s_before + sum(status.train_s for status in self.trials.values())
         return {
@@ -349,6 +350,7 @@ class Monitor:
             "goodput": min(1.0, train / max(wall * self.concurrent, 1e-9)),
             "cpu_s": self._usage.cpu_s,
             "gpu_s": self._usage.gpu_s,
+            "cost": cost(self.stop, self._usage),
         }
 
     def remaining_s(self) -> float | None:

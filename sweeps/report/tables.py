@@ -115,7 +115,11 @@ def _print_headline(record: SweepRecord, console: Console) -> None:
     counts = ", ".join(f"{count} {state}" for state, count in record.counts.items() if count)
     time_ = record.time
     console.print(f"[bold]{record.sweep}[/bold] {record.status}: {counts or 'no trials'}", highlight=False)
+    held = f"; {time_.gpu_s / 3600:.2f} GPU hours" if time_.gpu_s else ""
+    cost = f"; cost {time_.cost:.2f}" if time_.cost else ""
     console.print(
-        f"{duration(time_.wall_s)}, of which workers trained {time_.goodput:.0%}", markup=False, highlight=False
+        f"{duration(time_.wall_s)}, of which workers trained {time_.goodput:.0%}{held}{cost}",
+        markup=False,
+        highlight=False,
     )
     console.print()

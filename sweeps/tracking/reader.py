@@ -108,6 +108,7 @@ def _time(parent: RawRun, now: float) -> SweepTime:
         goodput=float(written.get("goodput", 0.0)),
         cpu_s=float(written.get("cpu_s", 0.0)),
         gpu_s=float(written.get("gpu_s", 0.0)),
+        cost=float(written.get("cost", 0.0)),
     )
 
 

@@ -75,6 +75,8 @@ class SweepTime:
     """Seconds of CPUs that trials held."""
     gpu_s: float = 0.0
     """Seconds of GPUs that trials held."""
+    cost: float = 0.0
+    """Of those, in the currency of the prices in ``search.stop.cost``; 0 without prices."""
 
     def as_json(self) -> dict[str, float]:
         return {"wall_s": self.wall_s, "train_s": self.train_s, "goodput": self.goodput}
