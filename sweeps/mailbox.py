@@ -62,6 +62,9 @@ class Started:
 
 Event = Log | Report | Ended | Started
 
+IDLE_S = 2.0
+"""Seconds that a slot waits for a paused or failed trial, once there are no new ones."""
+
 
 @dataclass
 class _Box:
@@ -90,7 +93,13 @@ class _SlotBox:
     assignments: list[Any] = field(default_factory=list)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     closed: bool = False
+    idle: asyncio.Task[None] | None = None
+    """Closes it, unless it gets a trial."""
     handles: dict[str, Any] = field(default_factory=dict)
+
+    def expects_trial(self) -> None:
+        if self.idle is not None:
+            self.idle.cancel()
 
 
 class Mailbox:
@@ -102,6 +111,7 @@ class Mailbox:
         self._events: list[Event] = []
         self._arrived = asyncio.Event()
         self._stopping = False
+        self._search_over = asyncio.Event()
 
     # --- a trial's actor ---------------------------------------------------------------------------------
 
@@ -154,9 +164,16 @@ class Mailbox:
     async def assign(self, slot: str, assignment: Any) -> None:
         """Give a slot its next trial."""
         box = self._slots[slot]
+        box.expects_trial()
         async with box.changed:
             box.assignments.append(assignment)
             box.changed.notify_all()
+
+    async def reserve(self, slot: str) -> bool:
+        """Keep a slot for the trial that it is given next; False if it is being given back."""
+        box = self._slots[slot]
+        box.expects_trial()
+        return not box.closed
 
     async def close_slot(self, slot: str) -> None:
         """No more trials for a slot: its workers return."""
@@ -184,6 +201,8 @@ class Mailbox:
         Every worker of the slot asks for itself, so that an idle slot holds no collective open.
         """
         box = self._slots[slot]
+        if index and index == len(box.assignments) and (box.idle is None or box.idle.done()):
+            box.idle = asyncio.create_task(self._give_back(slot))
         async with box.changed:
             await box.changed.wait_for(lambda: box.closed or index < len(box.assignments))
         if index >= len(box.assignments):
@@ -192,6 +211,12 @@ class Mailbox:
         if index:
             box.assignments[index - 1] = None  # nobody will ask for it again
         return assignment
+
+    async def _give_back(self, slot: str) -> None:
+        """Tune may keep the actor of a trial that has ended, and with it a slot, for a trial that never comes."""
+        await self._search_over.wait()
+        await asyncio.sleep(IDLE_S)
+        await self.close_slot(slot)
 
     async def post(self, event: Log | Report | Started) -> None:
         """What rank 0 has to say; events of an attempt that was given up are dropped."""
@@ -243,6 +268,13 @@ class Mailbox:
     async def go_on(self) -> None:
         """Trials to come need not stop any more."""
         self._stopping = False
+
+    async def search_over(self, over: bool) -> None:
+        """Whether the search starts no further trials: slots that stay without one are then given back."""
+        if over:
+            self._search_over.set()
+        else:
+            self._search_over.clear()
 
     async def drain(self, timeout_s: float) -> list[Event]:
         """All events since the last call; waits for the first one, but not longer than ``timeout_s``."""

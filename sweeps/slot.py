@@ -94,14 +94,17 @@ class Slot:
         self._mailbox.stop.remote(*self._trial)
         try:
             ended: Ended | None = ray.get(self._mailbox.wait_ended.remote(*self._trial, RELEASE_TIMEOUT_S))
+            if ended is None or ended.error is not None or self._has_grown(ended.memory_mib):
+                return False
+            return bool(ray.get(self._mailbox.reserve.remote(self._name)))
         except ray.exceptions.RayError:
             return False
-        if ended is None or ended.error is not None:
-            return False
+
+    def _has_grown(self, memory_mib: tuple[float, ...]) -> bool:
         if self._first_memory_mib is None:
-            self._first_memory_mib = ended.memory_mib
-        grown = zip(ended.memory_mib, self._first_memory_mib, strict=True)
-        return all(now <= first * MEMORY_FACTOR + MEMORY_SLACK_MIB for now, first in grown)
+            self._first_memory_mib = memory_mib
+        grown = zip(memory_mib, self._first_memory_mib, strict=True)
+        return any(now > first * MEMORY_FACTOR + MEMORY_SLACK_MIB for now, first in grown)
 
     def close(self) -> None:
         """Free the workers now. Idempotent."""

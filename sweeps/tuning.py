@@ -144,6 +144,13 @@ class TellMonitor(tune.Callback):
     def __init__(self, monitor: Monitor, searcher: SweepSearcher):
         self._monitor = monitor
         self._searcher = searcher
+        self._search_over = False
+
+    def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
+        over = self._searcher.ended_because is not None
+        if over is not self._search_over:
+            self._search_over = over
+            self._monitor.mailbox.search_over.remote(over)
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         self._searcher.tune_trials[trial.trial_id] = trial
