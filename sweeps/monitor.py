@@ -8,12 +8,14 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from sweeps.cluster import trial_resources
 from sweeps.constants import COMPLETED, PARAMETERS, STOPPED, TRIAL
 from sweeps.objectives import Objectives, Values
 from sweeps.search.budget import Usage, cost, spent
+from sweeps.spool import read_spool
 from sweeps.tracking.summary import describe
 
 if TYPE_CHECKING:
@@ -83,6 +85,8 @@ class Monitor:
     recorder: Recorder
     view: View
     concurrent: int
+    folder: Path = field(default_factory=Path)
+    """The sweep's own."""
     use_gpu: bool = False
     earlier: SweepRecord | None = None
     """What is recorded of the sessions before this one."""
@@ -133,6 +137,26 @@ class Monitor:
         self._usage = Usage(time_.wall_s, time_.cpu_s, time_.gpu_s)
         self._train_s_before, self._ended_before = time_.train_s, self.ended_count()
 
+    def catch_up(
+        self, trial: str, parameters: dict[str, Any], state: State, error: str | None, last: int | None
+    ) -> None:
+        """A trial ended in an earlier session, whose driver died before it had recorded that.
+
+        Args:
+            trial: Its id.
+            parameters: Its point.
+            state: How it ended.
+            error: Why it failed.
+            last: The last step that counts; default: all do.
+        """
+        status = self.trials.setdefault(trial, TrialStatus(trial, parameters))
+        if status.state != "waiting":
+            return
+        status.earlier_attempts = max(1, status.earlier_attempts)
+        self.recorder.start_trial(trial, parameters, self.composition.as_yaml(parameters), status.earlier_attempts)
+        self._take(read_spool(self.trial_folder(trial), last))
+        self._finish(trial, state, error)
+
     # --- what Tune says --------------------------------------------------------------------------------------
 
     def trial_started(self, config: dict[str, Any], attempt: int) -> None:
@@ -145,6 +169,8 @@ class Monitor:
             status.holds = trial_resources(own.scaling, use_gpu=self.use_gpu)
         attempt += status.earlier_attempts
         self.recorder.start_trial(trial, parameters, self.composition.as_yaml(parameters), attempt)
+        if self.earlier is not None and status.attempt == 1:  # what an earlier driver had not passed on
+            self._take(read_spool(self.trial_folder(trial)))
         again = f", attempt {attempt}" if attempt > 1 else ""
         self.view.event(self, f"trial {trial} started{again}: {describe(parameters)}")
 
@@ -237,6 +263,10 @@ class Monitor:
             with self._lock:
                 if closing and not self._ended:
                     return
+
+    def trial_folder(self, trial: str) -> str:
+        """Where its checkpoints are."""
+        return str(self.folder / "trials" / trial)
 
     def _take(self, events: Iterable[Event]) -> None:
         from sweeps.mailbox import Ended, Log, Report, Started

@@ -117,7 +117,14 @@ def _record(plan: Plan, recorder: Recorder, view: View, places: Fit, earlier: Sw
     status = "failed"
     try:
         monitor = Monitor(
-            plan.name, plan.composition, recorder, view, places.concurrent, use_gpu=places.use_gpu, earlier=earlier
+            plan.name,
+            plan.composition,
+            recorder,
+            view,
+            places.concurrent,
+            folder=plan.folder,
+            use_gpu=places.use_gpu,
+            earlier=earlier,
         )
         done = f", {monitor.ended_count()} of them done" if earlier is not None else ""
         view.event(monitor, f"{plan.name}: {plan.config.search.num_trials} trials{done}; {places.describe()}")
@@ -169,7 +176,7 @@ def _search(plan: Plan, monitor: Monitor) -> str:
     from sweeps.slot import prepare_slots
     from sweeps.tracking.requests import Requests
     from sweeps.trial import TrialContext
-    from sweeps.tuning import build_searcher, build_tuner
+    from sweeps.tuning import build_searcher, build_tuner, catch_up
 
     prepare_slots()
     context = TrialContext(plan.composition, str(plan.folder), monitor.use_gpu, monitor.mailbox)
@@ -177,6 +184,7 @@ def _search(plan: Plan, monitor: Monitor) -> str:
     try:
         while True:
             searcher = build_searcher(plan, monitor)
+            catch_up(searcher, plan.points.lookup, monitor)
             extension = _Extension(plan, monitor, searcher)
             with (
                 Requests(plan.config.tracking.uri, plan.name, extension.answer),

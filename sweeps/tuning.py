@@ -9,20 +9,23 @@ from typing import Any, cast
 import optuna
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
-from sweeps.constants import PARAMETERS, TRIAL
-from sweeps.monitor import Monitor
+from sweeps.constants import NUMBER, PARAMETERS, REASON, TRIAL
+from sweeps.monitor import Monitor, State
 from sweeps.plan import Plan
 from sweeps.search.advice import Advisor
 from sweeps.search.failures import FailureAdvisor
 from sweeps.search.improvement import ExpectedImprovement
 from sweeps.search.priors import PriorAdvisor
+from sweeps.search.progress import reports_of
 from sweeps.search.samplers import build_sampler, shuffled
 from sweeps.search.schedulers import build_scheduler
-from sweeps.search.searcher import OptunaSearcher
+from sweeps.search.searcher import STOPPED_BY_A_PERSON, OptunaSearcher
 from sweeps.search.stopping import exhausted, reached
+from sweeps.space import Lookup
 from sweeps.trial import TRIAL_RESOURCES, Trial, TrialContext
 
 TUNE_FOLDER = "tune"
@@ -98,6 +101,25 @@ def _advisors(plan: Plan) -> list[Advisor]:
     if plan.config.search.avoid_failures:
         advisors.append(FailureAdvisor(plan.space))
     return advisors
+
+
+def catch_up(searcher: OptunaSearcher, lookup: Lookup, monitor: Monitor) -> None:
+    """Let the record say of every trial what the study does: an earlier driver may have died between the two."""
+    states: dict[TrialState, State] = {
+        TrialState.COMPLETE: "finished",
+        TrialState.PRUNED: "pruned",
+        TrialState.FAIL: "failed",
+    }
+    for trial in searcher.study.get_trials(deepcopy=False, states=tuple(states)):
+        if NUMBER in trial.user_attrs:
+            reason = trial.user_attrs.get(REASON)
+            monitor.catch_up(
+                f"{trial.user_attrs[NUMBER]:04}",
+                searcher.space.sample(trial, lookup),
+                "stopped" if reason == STOPPED_BY_A_PERSON else states[trial.state],
+                reason,
+                max(reports_of(trial), default=0) if trial.state == TrialState.PRUNED else None,
+            )
 
 
 class SweepSearcher(OptunaSearcher):

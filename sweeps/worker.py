@@ -11,6 +11,7 @@ import ray
 
 from sweeps.leftovers import Leftovers
 from sweeps.mailbox import Log, Report, Started
+from sweeps.spool import Spool
 from sweeps_train.config import FunctionConfig, TrainingConfig
 from sweeps_train.progress import Progress
 from sweeps_train.reporter import Stop
@@ -72,6 +73,7 @@ class MailboxReporter:
     def __init__(self, assignment: Assignment):
         self._to = assignment
         self._mailbox = assignment.mailbox
+        self._spool = Spool(assignment.checkpoint_folder)
         self._stop = self._mailbox.stop_requested.remote(assignment.trial, assignment.attempt)
         self._previous_report: Any = None
         self._posted: list[Any] = []
@@ -105,8 +107,11 @@ class MailboxReporter:
     def flush(self) -> None:
         """Wait until everything has arrived: only then may the worker group end."""
         ray.get(self._posted)
+        self._spool.close()
 
     def _post(self, event: Log | Report | Started) -> Any:
+        if isinstance(event, Log):
+            self._spool.write(event)
         posted = self._mailbox.post.remote(event)
         _, self._posted = ray.wait([*self._posted, posted], num_returns=len(self._posted) + 1, timeout=0)
         return posted

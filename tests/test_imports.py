@@ -23,7 +23,7 @@ LAYERS: list[set[str]] = [
     {"objectives"},
     {
         *("checks", "cluster", "constraints", "leftovers", "mailbox", "mid_training", "points", "search"),
-        *("search_checks", "slot", "space", "targets", "tracking", "trial", "trial_length", "worker"),
+        *("search_checks", "slot", "space", "spool", "targets", "tracking", "trial", "trial_length", "worker"),
     },
     {"monitor", "plan", "report"},
     {"reopening", "tuning"},

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import random
 import signal
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from running import SHORT, Done, run, start
 
+from sweeps.constants import NUMBER
+from sweeps.mailbox import Log, Report
+from sweeps.spool import SPOOL_FILE, Spool, read_spool
 from sweeps.tracking.reader import load_sweep
 
 SPACE = ("space=none", "train.lr=tag(log, interval(1e-3, 1e-1))", "model.dropout=interval(0, 0.3)")
@@ -37,6 +45,10 @@ def wait_for(folder: Path, sweep: str, condition: Any, process: subprocess.Popen
             pass
         time.sleep(0.1)
     raise AssertionError("it did not come to that")
+
+
+def journal(path: Path) -> JournalStorage:
+    return JournalStorage(JournalFileBackend(str(path)))
 
 
 def histories(done: Done) -> dict[str, list[tuple[int, float]]]:
@@ -139,9 +151,60 @@ def test_a_sweep_whose_driver_was_killed_goes_on_without_losing_or_repeating_a_t
         ("0002", 1),
     ]
     for history in histories(Done(tmp_path, status, err, document)).values():
-        steps = [step for step, _ in history]
-        assert steps == sorted(set(steps))
-        assert steps[-1] == 200
+        assert [step for step, _ in history] == list(range(10, 201, 10))
+
+
+def test_what_a_dead_driver_had_not_recorded_is_read_from_beside_the_checkpoints(tmp_path: Path) -> None:
+    metrics = {"eval/accuracy": 0.5, "broken": math.nan}
+    spool = Spool(str(tmp_path / "trials" / "0003"))
+    spool.write(Log("0003", 1, 5, {"train/loss": 2.0}, 1000))
+    spool.write(Report("0003", 1, 10, metrics, 2000, checkpoint="step-00000010", done=True))
+    spool.close()
+    path = tmp_path / "trials" / "0003" / SPOOL_FILE
+    with path.open("ab") as file:
+        file.write(b'{"kind": "Log", "trial": "00')  # it was killed here
+    spool = Spool(str(path.parent))
+    spool.write(Log("0003", 2, 15, {"train/loss": 1.0}, 3000))
+    events = list(read_spool(str(path.parent)))
+    assert [(type(event), event.attempt, event.step) for event in events] == [
+        (Log, 1, 5),
+        (Report, 1, 10),
+        (Log, 2, 15),
+    ]
+    assert math.isnan(events[1].metrics["broken"])
+    assert events[1] == Report("0003", 1, 10, events[1].metrics, 2000, checkpoint="step-00000010", done=True)
+    assert [event.step for event in read_spool(str(path.parent), up_to=10)] == [5, 10]
+    assert list(read_spool(str(tmp_path))) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_driver_killed_at_random_moments_leaves_a_whole_record(tmp_path: Path) -> None:
+    chance = random.Random(0)
+    arguments = (*SEARCH, *ONE_AT_ONCE, "train.max_steps=100", "search.num_trials=6", "--name", "often")
+    process = start(tmp_path, "run", *arguments)
+    wait_for(tmp_path, "often", lambda sweep: sweep.trials, process)
+    for _ in range(8):
+        time.sleep(chance.uniform(0, 6))
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        process = start(tmp_path, "resume", "often")
+        time.sleep(6)  # its imports and Ray's start are no moments of the sweep
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    status, err, document = verb(tmp_path, "show", "often", "--json")
+    assert document is not None
+    assert document["counts"] == {"finished": 6, "pruned": 0, "failed": 0, "running": 0, "stopped": 0}
+    done = Done(tmp_path, status, err, document)
+    assert len(done.trials()) == 6
+    for history in histories(done).values():
+        assert [step for step, _ in history] == list(range(10, 101, 10))
+    study = optuna.load_study(study_name="often", storage=journal(tmp_path / "outputs" / "often" / "optuna.log"))
+    trained = [trial for trial in study.get_trials() if NUMBER in trial.user_attrs]
+    assert sorted(trial.user_attrs[NUMBER] for trial in trained) == list(range(6))
+    assert all(trial.state == optuna.trial.TrialState.COMPLETE for trial in trained)
+    best = {f"{trial.user_attrs[NUMBER]:04}": trial.value for trial in trained}
+    assert best == {trial: max(value for _, value in history) for trial, history in histories(done).items()}
 
 
 @pytest.mark.slow

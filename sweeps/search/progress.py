@@ -28,10 +28,7 @@ class Progress:
         self.reports: dict[int, Values] = {}
         """By step."""
         if earlier is not None:
-            self.reports.update({step: (value,) for step, value in earlier.intermediate_values.items()})
-            for name, value in earlier.user_attrs.items():
-                if name.startswith(REPORT_PREFIX):
-                    self.reports[int(name.removeprefix(REPORT_PREFIX))] = tuple(value)
+            self.reports.update(reports_of(earlier))
             self._violations |= earlier.user_attrs.get(VIOLATIONS, {})
 
     def add(self, result: Mapping[str, Any]) -> None:
@@ -66,3 +63,13 @@ class Progress:
         """Tell Optuna how far the limits were broken; zero where a limit was kept."""
         for name, violation in self._violations.items():
             self.trial.set_constraint(name, violation)
+
+
+def reports_of(trial: optuna.trial.FrozenTrial) -> dict[int, Values]:
+    """What a trial of the study has reported, by step."""
+    several = {
+        int(name.removeprefix(REPORT_PREFIX)): tuple(values)
+        for name, values in trial.user_attrs.items()
+        if name.startswith(REPORT_PREFIX)
+    }
+    return {step: (value,) for step, value in trial.intermediate_values.items()} | several

@@ -36,6 +36,10 @@ POINTS = "sweeps:points"
 """Attribute of the study: how many of the points to try first were enqueued."""
 
 
+STOPPED_BY_A_PERSON = "stopped by a person"
+"""Why a trial failed, for the study."""
+
+
 class Unfinished(NamedTuple):
     """A trial that an earlier driver left running."""
 
@@ -343,7 +347,7 @@ class OptunaSearcher(Searcher):
         if not progress.reports:
             return TrialState.FAIL, f"it ended before it reported {', '.join(self.objectives.metrics)}"
         if result.get(STOPPED):
-            return TrialState.FAIL, "stopped by a person"
+            return TrialState.FAIL, STOPPED_BY_A_PERSON
         return TrialState.COMPLETE if result and self.finished(result, returned) else TrialState.PRUNED, None
 
     def finished(self, result: Mapping[str, Any], returned: bool) -> bool:
