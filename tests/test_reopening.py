@@ -190,7 +190,7 @@ def test_a_driver_killed_at_random_moments_leaves_a_whole_record(tmp_path: Path)
         process.communicate()
         process = start(tmp_path, "resume", "often")
         time.sleep(6)  # its imports and Ray's start are no moments of the sweep
-    out, err = process.communicate(timeout=200)
+    _, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
     status, err, document = verb(tmp_path, "show", "often", "--json")
     assert document is not None
