@@ -62,6 +62,8 @@ class Started:
 
 Event = Log | Report | Ended | Started
 
+START_WITHIN_S = 600.0
+"""Seconds that workers have to begin a trial."""
 IDLE_S = 2.0
 """Seconds that a slot waits for a paused or failed trial, once there are no new ones."""
 
@@ -128,17 +130,18 @@ class Mailbox:
 
     async def next_report(self, trial: str, silence_s: float) -> Report | Ended:
         """Waits for the trial's next report, or for its end: workers that train and say nothing at all for
-        ``silence_s`` count as ended by a hang."""
+        ``silence_s`` count as ended by a hang. Those that have not begun may take longer, on a busy machine."""
         box = self._boxes[trial]
         while True:
             silent = time.monotonic() - box.heard
-            if silent >= silence_s:
+            allowed = silence_s if box.started else max(silence_s, START_WITHIN_S)
+            if silent >= allowed:
                 what = "its workers hang" if box.started else "its workers do not start; are their resources taken?"
                 event = Ended(trial, box.attempt, f"no report for {silent:.0f} s: {what}")
                 self._end(box, event)
                 return event
             try:
-                return await asyncio.wait_for(box.reports.get(), silence_s - silent)
+                return await asyncio.wait_for(box.reports.get(), min(allowed - silent, silence_s))
             except TimeoutError:
                 continue  # something else may have been posted meanwhile
 

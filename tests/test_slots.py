@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 from running import SHORT, Done, points, run
+
+from sweeps.mailbox import Ended, Mailbox, Started
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -139,6 +142,21 @@ def test_faults_fail_or_retry_one_trial_and_the_slot_is_rebuilt(tmp_path: Path) 
     for trial in done.trials():
         steps = [point.step for point in done.client.get_metric_history(trial.info.run_id, "eval/loss")]
         assert sorted(steps) == [10, 20, 30, 40]
+
+
+def test_workers_that_are_still_starting_do_not_hang_yet() -> None:
+    async def follow() -> None:
+        mailbox = Mailbox()
+        await mailbox.begin("0000")
+        report = asyncio.create_task(mailbox.next_report("0000", 0.1))
+        await asyncio.sleep(0.5)
+        assert not report.done()
+        await mailbox.post(Started("0000", 1, 0))
+        ended = await asyncio.wait_for(report, 1)
+        assert isinstance(ended, Ended)
+        assert "its workers hang" in str(ended.error)
+
+    asyncio.run(follow())
 
 
 @pytest.mark.slow
