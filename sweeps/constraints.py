@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from sweeps.compose import Composition, Variant
+from sweeps.compose.schema_errors import knows
 from sweeps.config import SWEEP_CONFIG
 from sweeps.errors import ConfigError, Forbidden, nearest
 from sweeps.paths import MISSING, find, leaves
-from sweeps.schema_errors import knows
 
 if TYPE_CHECKING:
     from sweeps.expressions import Expression

@@ -12,7 +12,9 @@ from typing import Any
 
 from sweeps.checks import check_sweep, lookup_in
 from sweeps.cluster import Fit, fit, local_resources
-from sweeps.compose import Composition, ConfSearchPath, compose_sweep
+from sweeps.compose import Composition
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
 from sweeps.config import SweepConfig
 from sweeps.config.execution import Scaling
 from sweeps.constraints import Constraints

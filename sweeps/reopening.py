@@ -11,7 +11,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from sweeps.checks import check_sweep
-from sweeps.compose import Composition, parse_values
+from sweeps.compose import Composition
+from sweeps.compose.overrides import parse_values
 from sweeps.config.search import Search, Stop
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import ConfigError, UserError, nearest

@@ -11,7 +11,9 @@ import pytest
 import yaml
 
 from sweeps.checks import check_sweep, lookup_in
-from sweeps.compose import Composition, ConfSearchPath, compose_sweep, conf_folder
+from sweeps.compose import Composition
+from sweeps.compose.search_path import ConfSearchPath, conf_folder
+from sweeps.compose.sweep import compose_sweep
 from sweeps.constraints import Constraints
 from sweeps.errors import ConfigError, Forbidden
 from sweeps.expressions import Absent, Expression

@@ -11,7 +11,9 @@ import yaml
 from pydantic import TypeAdapter
 
 from sweeps.checks import check_sweep
-from sweeps.compose import Composition, ConfSearchPath, compose_sweep, conf_folder
+from sweeps.compose import Composition
+from sweeps.compose.search_path import ConfSearchPath, conf_folder
+from sweeps.compose.sweep import compose_sweep
 from sweeps.config.space import Distribution
 from sweeps.expressions import FUNCTIONS
 

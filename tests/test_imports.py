@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 # layers. A new part joins the lowest layer that can do its work.
 LAYERS: list[set[str]] = [
     {"errors", "constants", "expressions", "paths"},
-    {"config", "compose", "derived", "ranges", "schema_errors"},
+    {"config", "compose"},
     {"objectives"},
     {
         *("checks", "cluster", "constraints", "leftovers", "mailbox", "mid_training", "points", "search"),

@@ -13,7 +13,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from pydantic import TypeAdapter
 
-from sweeps.compose import ConfSearchPath, compose_sweep
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
 from sweeps.config.search import Sampler
 from sweeps.config.space import Distribution
 from sweeps.constants import COMPLETED, STEP

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from sweeps.checks import check_sweep, lookup_in
-from sweeps.compose import ConfSearchPath, compose_sweep
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
 from sweeps.errors import ConfigError
 from sweeps.mid_training import mutated_paths
 from sweeps.search_checks import SYSTEM_METRICS, search_notes

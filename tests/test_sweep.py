@@ -19,7 +19,8 @@ import yaml
 from mlflow import artifacts
 from running import SHORT, Done, run, start
 
-from sweeps.compose import ConfSearchPath, compose_sweep
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
 from sweeps.constants import PARAMETERS, TRIAL
 from sweeps.monitor import Monitor
 from sweeps_train import load_model

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from sweeps.compose import ConfSearchPath
+from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import UnknownName, nearest
 
 Document = dict[str, dict[str, str]]

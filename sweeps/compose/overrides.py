@@ -1,0 +1,74 @@
+"""What was typed after ``conf=NAME``, in Hydra's grammar."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, QuotedString
+from hydra.errors import HydraException
+
+from sweeps.compose.composition import first_line
+from sweeps.errors import ConfigError
+
+
+def parse_overrides(tokens: Sequence[str]) -> list[Override]:
+    parser = OverridesParser.create()
+    parsed = []
+    for token in tokens:
+        try:
+            override = parser.parse_override(token)
+        except HydraException as error:
+            raise ConfigError(
+                f"{token!r} is not an override ({first_line(error)}); write key=value, and quote what the shell "
+                "would take, as in 'train.lr=interval(1e-4, 1e-2)'"
+            ) from None
+        if not override.key_or_group:
+            raise ConfigError(f"{token!r} is not an override: it names no key; write key=value")
+        parsed.append(override)
+    return parsed
+
+
+def parse_values(tokens: Sequence[str]) -> dict[str, Any]:
+    """Plain values by dotted path, from ``key=value`` in Hydra's grammar.
+
+    Raises:
+        ConfigError: A token is something else.
+    """
+    values = {}
+    for override in parse_overrides(tokens):
+        if override.is_delete() or override.is_sweep_override():
+            raise ConfigError(f"{override.input_line}: must be key=value, with one value")
+        values[override.key_or_group] = override.value()
+    return values
+
+
+def check_option(override: Override, groups: set[str]) -> None:
+    """
+    Raises:
+        ConfigError: A group is given what can be no option's name, at which Hydra would break.
+    """
+    value = override.value()
+    if override.key_or_group not in groups or override.is_delete() or isinstance(value, str | dict | QuotedString):
+        return
+    if not isinstance(value, list) or not value or not all(isinstance(each, str | QuotedString) for each in value):
+        raise ConfigError(
+            f"{override.input_line}: {override.key_or_group} is a group; give the name of one of its options "
+            f"(python -m sweeps conf {override.key_or_group} lists them)"
+        )
+
+
+def hydra_token(override: Override, groups: set[str]) -> str:
+    """Values are set whether or not the YAML lists their key: the typed schema, which knows every key,
+    is the one that refuses unknown ones."""
+    text: str = override.input_line or ""
+    is_group = override.key_or_group in groups and not isinstance(override.value(), dict)
+    if is_group or override.is_delete():
+        return text
+    return "++" + text.lstrip("+")
+
+
+def with_options(arguments: Sequence[str], options: Mapping[str, str]) -> list[str]:
+    kept = [argument for argument in arguments if argument.lstrip("+").split("=", 1)[0] not in options]
+    return [*kept, *(f"{group}={option}" for group, option in options.items())]

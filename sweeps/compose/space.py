@@ -1,0 +1,107 @@
+"""The space of a config, as YAML and the command line give it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.override_parser.types import Override
+from omegaconf import OmegaConf
+
+from sweeps.compose.composition import resolve
+from sweeps.compose.schema_errors import read_config
+from sweeps.config import SWEEP_CONFIG, SweepConfig
+from sweeps.config.space import CategoricalDistribution, ConstantDistribution, OrdinalDistribution
+from sweeps.errors import ConfigError, UnknownName, nearest
+from sweeps.paths import find
+
+DISTRIBUTION_KEYS = {"type", "low", "high", "log", "step", "choices", "value", "when", "prior"}
+
+
+def flatten_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """``{train: {lr: {type: float}}}`` and ``{train.lr: {type: float}}`` are the same space."""
+    flat: dict[str, Any] = {}
+    for name, value in space.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value and not DISTRIBUTION_KEYS & {str(key) for key in value}:
+            flat.update(flatten_space(value, f"{path}."))
+        elif value is not None:  # null takes a path out of the space
+            flat[path] = dict(value) if isinstance(value, Mapping) else value
+    return flat
+
+
+def change_space(space: dict[str, Any], override: Override) -> None:
+    path = override.key_or_group.removeprefix("space.")
+    owner, _, name = path.rpartition(".")
+    value = override.value()
+    if override.is_delete() or (value is None and path in space):
+        if space.pop(path, None) is None:
+            raise UnknownName(f"~space.{path}: the space has no such path{nearest(path, space)}")
+    elif owner in space:
+        space[owner] = {**space[owner], name: value}
+    elif isinstance(value, Mapping):
+        before = space.get(path, {})
+        same_kind = value.get("type", before.get("type")) == before.get("type")
+        space[path] = {**(before if same_kind else {}), **value}
+    elif name in DISTRIBUTION_KEYS:
+        raise UnknownName(f"{override.key_or_group}: the space has no path {owner!r}{nearest(owner, space)}")
+    else:
+        raise ConfigError(
+            f"{override.key_or_group}={value!r}: must be a distribution, "
+            f"such as 'space.{path}={{type: float, low: 0, high: 1}}'"
+        )
+
+
+def options_of(config: SweepConfig, group: str) -> list[str]:
+    distribution = config.space[group]
+    match distribution:
+        case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
+            key = "choices."
+        case ConstantDistribution(value=value):
+            choices, key = [value], "value"
+        case _:
+            raise ConfigError(
+                f"space.{group}.type={distribution.type}: {group} is a config group; search it with a categorical or "
+                "ordinal of its options"
+            )
+    for index, choice in enumerate(choices):
+        if not isinstance(choice, str):
+            where = f"{key}{index}" if key == "choices." else key
+            raise ConfigError(f"space.{group}.{where}={choice!r}: must be the name of an option of {group}")
+    return list(choices)
+
+
+def check_group_conditions(config: SweepConfig, loader: ConfigLoader, groups: set[str]) -> None:
+    """
+    Raises:
+        UnknownName: A parameter's condition names an option that its group does not have.
+    """
+    for path, distribution in config.space.items():
+        for group, wanted in distribution.when.items():
+            if group not in groups:
+                continue
+            options = sorted(loader.get_group_options(group))
+            for option in (wanted or [""]) if isinstance(wanted, list) else [wanted]:
+                if option not in options:
+                    raise UnknownName(
+                        f"space.{path}.when.{group}={option!r}: the group {group} has no such option"
+                        f"{nearest(str(option), options)}"
+                    )
+
+
+def is_whole(base: Mapping[str, Any], path: str) -> bool:
+    """Whether a config's value is a whole number; one that is null is what the schema would take."""
+    config = OmegaConf.create({**base, "space": {}})
+    try:
+        value = find(SWEEP_CONFIG.dump_python(read_config(resolve(config)), by_alias=True), path)
+    except ConfigError:
+        return False  # reading the sweep will tell
+    if value is not None:
+        return isinstance(value, int)
+    OmegaConf.update(config, path, 0.5)
+    try:
+        read_config(resolve(config))
+    except ConfigError as error:
+        return any(line.startswith(f"{path}=") and "valid integer" in line for line in str(error).split("\n"))
+    return False

@@ -1,0 +1,112 @@
+"""Composes ``conf/`` (and users' folders before it) with Hydra into a ``Composition``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import yaml
+from hydra import compose
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from sweeps.compose.composition import Composition, first_line, resolve
+from sweeps.compose.overrides import check_option, hydra_token, parse_overrides, with_options
+from sweeps.compose.ranges import distribution_of_range
+from sweeps.compose.schema_errors import read_config
+from sweeps.compose.search_path import ConfSearchPath, confs_of, groups_of
+from sweeps.compose.space import change_space, check_group_conditions, flatten_space, is_whole, options_of
+from sweeps.errors import ConfigError, UnknownName, nearest
+
+MAX_GROUP_COMBINATIONS = 64
+
+
+def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath) -> Composition:
+    """Compose ``conf/CONF.yaml`` with Hydra overrides.
+
+    A range in an override (``train.lr=interval(1e-5, 1e-2)``) joins the space; a plain value for a searched path
+    takes it out of the space; ``space.PATH.FIELD=value`` changes a distribution, ``~space.PATH`` drops it.
+
+    Raises:
+        UnknownName: ``conf``, a group's option or a key does not exist.
+        ConfigError: The result is not a valid sweep; every mistake is named.
+    """
+    overrides = parse_overrides(tokens)
+    with search_path as loader:
+        groups = set(groups_of(loader))
+        confs = confs_of(loader)
+        if conf not in confs:
+            raise UnknownName(f"conf={conf}: there is no such conf{nearest(conf, confs)}")
+        of_space = [each for each in overrides if each.key_or_group.startswith("space.")]
+        ranges = [each for each in overrides if each.is_sweep_override()]
+        plain = [each for each in overrides if each not in of_space and each not in ranges]
+        for each in plain:
+            check_option(each, groups)
+        arguments = [hydra_token(each, groups) for each in plain]
+
+        base, choices = _compose(conf, arguments)
+        space = flatten_space(base.get("space") or {})
+        fixed = [each.key_or_group for each in plain if space.pop(each.key_or_group, None) is not None]
+        for each in overrides:  # in the order in which they were typed: a range, and then one of its fields
+            path = each.key_or_group
+            if each in of_space:
+                change_space(space, each)
+            elif each in ranges:
+                options = sorted(loader.get_group_options(path)) if path in groups else None
+                space[path] = distribution_of_range(each, options, partial(is_whole, base, path))
+        base["space"] = space
+        config = read_config(resolve(base))
+
+        check_group_conditions(config, loader, groups)
+        searched = {path: options_of(config, path) for path in space if path in groups}
+        combinations = [dict(zip(searched, each, strict=True)) for each in itertools.product(*searched.values())]
+        if len(combinations) > MAX_GROUP_COMBINATIONS:
+            raise ConfigError(
+                f"space: the groups {', '.join(searched)} have {len(combinations)} combinations of options; "
+                f"at most {MAX_GROUP_COMBINATIONS} can be searched together"
+            )
+        own = {group: choices[group] for group in searched}  # may lie outside what is searched
+        variants = {}
+        for combination in [own, *combinations]:
+            raw = base if combination == own else _compose(conf, with_options(arguments, combination))[0]
+            variants[tuple(sorted(combination.items()))] = {**raw, "space": {}}
+    return Composition(
+        conf=conf,
+        config=config,
+        options=choices,
+        searched_groups=sorted(searched),
+        variants=variants,
+        fixed=[path for path in fixed if path not in space],
+    )
+
+
+def _compose(conf: str, arguments: Iterable[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The unresolved config, and the option chosen for each group."""
+    try:
+        composed = compose(conf, overrides=list(arguments), return_hydra_config=True)
+        choices = OmegaConf.to_container(composed.hydra.runtime.choices)
+        OmegaConf.set_struct(composed, value=False)
+        del composed["hydra"]
+        container = OmegaConf.to_container(composed, resolve=False)
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+        raise _explain(error) from None
+    assert isinstance(container, dict)
+    assert isinstance(choices, dict)
+    return {str(key): value for key, value in container.items()}, {
+        str(group): str(option) for group, option in choices.items()
+    }
+
+
+def _explain(error: Exception) -> ConfigError | UnknownName:
+    """Hydra's own message, shortened to what a person can act on."""
+    text = str(error)
+    if "Could not find" in text and "Available options" in text:
+        missing = text.split("Could not find '", 1)[1].split("'", 1)[0]
+        group, _, option = missing.rpartition("/")
+        listed = text.split("Available options", 1)[1].split("Config search path", 1)[0]
+        options = [line.strip() for line in listed.splitlines()[1:] if line.strip()]
+        return UnknownName(f"{group}={option}: there is no such option{nearest(option, options, count=5)}")
+    return ConfigError(first_line(error))
