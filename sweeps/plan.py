@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sweeps.checks import check_sweep, lookup_in
 from sweeps.cluster import Fit, fit, local_resources
@@ -23,6 +23,9 @@ from sweeps.points import Points
 from sweeps.search_checks import search_notes
 from sweeps.space import Space
 from sweeps.targets import check_targets
+
+if TYPE_CHECKING:
+    from sweeps.search.earlier import EarlierSweep
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,25 @@ class Plan:
     def points(self) -> Points:
         """What is tried first, and what is never tried."""
         return Points(self.composition, self.space, Constraints(self.composition), lookup_in(self.composition))
+
+    @cached_property
+    def warm_start(self) -> list[EarlierSweep]:
+        """Earlier sweeps to learn from, as they are recorded in MLflow when this is first asked.
+
+        Raises:
+            UserError: One does not exist, or has nothing to tell of this sweep's space and metric.
+        """
+        from sweeps.search.earlier import load_earlier
+
+        search = self.config.search
+        return load_earlier(
+            self.config.tracking.uri,
+            search.warm_start,
+            self.space,
+            self.points.lookup,
+            search.metrics[0],
+            search.modes[0],
+        )
 
     def check_point(self, point: Mapping[str, Any]) -> None:
         """

@@ -48,6 +48,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
         tracking = _connecting(config.tracking.uri)
         with the_only_driver(plan), connected(config) as nodes:
             tracking.result()  # no trial may start that could not be recorded
+            _ = plan.warm_start
             places = fit(config, plan.scalings, nodes)
             save(plan)
             recorder = _recorder(plan)
@@ -128,6 +129,8 @@ def _record(plan: Plan, recorder: Recorder, view: View, places: Fit, earlier: Sw
         )
         done = f", {monitor.ended_count()} of them done" if earlier is not None else ""
         view.event(monitor, f"{plan.name}: {plan.config.search.num_trials} trials{done}; {places.describe()}")
+        for sweep in plan.warm_start:
+            view.event(monitor, f"{sweep.name}: {len(sweep.points)} of its trials are in this sweep's space")
         status = _search(plan, monitor)
     except KeyboardInterrupt:
         status = "interrupted"

@@ -25,6 +25,7 @@ from sweeps.search.samplers import build_sampler, shuffled
 from sweeps.search.schedulers import build_scheduler
 from sweeps.search.searcher import STOPPED_BY_A_PERSON, OptunaSearcher
 from sweeps.search.stopping import exhausted, reached
+from sweeps.search.warm_start import EarlierTrials, points_again
 from sweeps.space import Lookup
 from sweeps.trial import TRIAL_RESOURCES, Trial, TrialContext
 
@@ -64,16 +65,17 @@ def build_searcher(plan: Plan, monitor: Monitor) -> SweepSearcher:
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # not a line for every suggestion
     search = plan.config.search
     is_grid = search.sampler.kind == "grid"
+    earlier = EarlierTrials(plan.warm_start, plan.space, search.modes[0], plan.config.seed) if plan.warm_start else None
     return SweepSearcher(
         monitor,
         plan.space,
         metric=search.metrics,
         mode=search.modes,
-        sampler=build_sampler(search.sampler, plan.config.seed, plan.space),
+        sampler=build_sampler(search.sampler, plan.config.seed, plan.space, earlier),
         storage=JournalStorage(JournalFileBackend(str(plan.folder / "optuna.log"))),
         study_name=plan.name,
         num_trials=search.num_trials,
-        points=plan.points.first(),
+        points=[*plan.points.first(), *points_again(plan.warm_start, plan.space)],
         grid=shuffled(plan.points.grid(), plan.config.seed) if is_grid else None,
         duplicates=search.duplicates,
         limits=search.limits,

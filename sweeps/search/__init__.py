@@ -6,21 +6,39 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sweeps.search.earlier import load_earlier as load_earlier
     from sweeps.search.failures import FailureAdvisor as FailureAdvisor
     from sweeps.search.fidelity import RungSampler as RungSampler
     from sweeps.search.priors import PriorAdvisor as PriorAdvisor
     from sweeps.search.samplers import build_sampler as build_sampler
     from sweeps.search.searcher import OptunaSearcher as OptunaSearcher
+    from sweeps.search.warm_start import EarlierTrials as EarlierTrials
+    from sweeps.search.warm_start import WarmStartSampler as WarmStartSampler
+    from sweeps.search.warm_start import points_again as points_again
 
 MODULES = {
+    "EarlierTrials": "warm_start",
     "FailureAdvisor": "failures",
     "OptunaSearcher": "searcher",
     "PriorAdvisor": "priors",
     "RungSampler": "fidelity",
+    "WarmStartSampler": "warm_start",
     "build_sampler": "samplers",
+    "load_earlier": "earlier",
+    "points_again": "warm_start",
 }
 
-__all__ = ["FailureAdvisor", "OptunaSearcher", "PriorAdvisor", "RungSampler", "build_sampler"]
+__all__ = [
+    "EarlierTrials",
+    "FailureAdvisor",
+    "OptunaSearcher",
+    "PriorAdvisor",
+    "RungSampler",
+    "WarmStartSampler",
+    "build_sampler",
+    "load_earlier",
+    "points_again",
+]
 
 
 def __getattr__(name: str) -> Any:

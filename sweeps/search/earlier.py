@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -120,11 +121,10 @@ def _config_of(uri: str, record: SweepRecord) -> Lookup:
 
     with TemporaryDirectory() as folder:
         try:
-            path = connect(uri).download_artifacts(record.mlflow.run_id, CONFIG_ARTIFACT, folder)
+            path = Path(connect(uri).download_artifacts(record.mlflow.run_id, CONFIG_ARTIFACT, folder))
         except (mlflow.exceptions.MlflowException, OSError):
             return lambda path: None
-        with open(path, encoding="utf-8") as file:
-            values = yaml.safe_load(file)
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
     return _lookup_in(values)
 
 

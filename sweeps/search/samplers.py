@@ -11,6 +11,7 @@ from typing import Any
 
 import optuna
 from optuna.samplers import BaseSampler
+from optuna.trial import FrozenTrial
 
 from sweeps.config.search import (
     BOHBSampler,
@@ -29,12 +30,19 @@ from sweeps.errors import ConfigError
 from sweeps.search.covering import CoveringSampler
 from sweeps.search.fidelity import RungSampler
 from sweeps.search.reseeded import ReseededSampler
+from sweeps.search.warm_start import EarlierTrials, WarmStartedCmaEs, WarmStartSampler
 from sweeps.space import Space
 
 
-def build_sampler(sampler: Sampler, seed: int, space: Space) -> BaseSampler:
+def build_sampler(sampler: Sampler, seed: int, space: Space, earlier: EarlierTrials | None = None) -> BaseSampler:
     """A seeded sampler: with one trial at a time it makes the same suggestions again, also where a search was
     interrupted in between (a custom sampler: only if it needs no memory of its own).
+
+    Args:
+        sampler: Its config.
+        seed: Of the search.
+        space: To sample.
+        earlier: Trials of earlier sweeps, from which TPE, GP, CMA-ES and BOHB can learn.
 
     Raises:
         ConfigError: A custom sampler cannot be made.
@@ -42,22 +50,26 @@ def build_sampler(sampler: Sampler, seed: int, space: Space) -> BaseSampler:
 
     if isinstance(sampler, BOHBSampler):
         model = TPESampler(kind="tpe", startup_trials=sampler.startup_trials)
-        return RungSampler(build_sampler(model, seed, space), sampler.startup_trials)
+        return RungSampler(build_sampler(model, seed, space, earlier), sampler.startup_trials)
     if isinstance(sampler, CustomSampler):
         made = _custom(sampler, seed)
         return ReseededSampler(lambda seed_of_trial: made, seed)
 
-    def make(seed_of_trial: int) -> BaseSampler:
+    def make(seed_of_trial: int, sources: list[FrozenTrial] | None = None) -> BaseSampler:
         with warnings.catch_warnings():  # some are experimental in Optuna 5, which is no news to whoever chose one
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             if isinstance(sampler, QMCSampler):
                 return CoveringSampler(sampler.sequence, space, scramble=seed, seed=seed_of_trial)
-            return _make(sampler, seed_of_trial)
+            return _make(sampler, seed_of_trial, sources)
 
+    if earlier is not None and isinstance(sampler, CmaEsSampler):
+        return WarmStartedCmaEs(make, seed, earlier)
+    if earlier is not None and isinstance(sampler, TPESampler | GPSampler):
+        return WarmStartSampler(ReseededSampler(make, seed), earlier)
     return ReseededSampler(make, seed)
 
 
-def _make(sampler: Sampler, seed: int) -> BaseSampler:
+def _make(sampler: Sampler, seed: int, sources: list[FrozenTrial] | None) -> BaseSampler:
     match sampler:
         case TPESampler(startup_trials=startup):
             # group: conditional parameters are modelled together where they occur together. constant_liar: trials
@@ -73,7 +85,11 @@ def _make(sampler: Sampler, seed: int) -> BaseSampler:
         case CmaEsSampler(startup_trials=startup):
             rest = _for_the_rest(seed, startup)
             return optuna.samplers.CmaEsSampler(
-                seed=seed, n_startup_trials=startup, independent_sampler=rest, warn_independent_sampling=False
+                seed=seed,
+                n_startup_trials=startup,
+                independent_sampler=rest,
+                warn_independent_sampling=False,
+                source_trials=sources,
             )
         case NSGASampler(kind=kind, population=population):
             genetic = optuna.samplers.NSGAIISampler if kind == "nsga2" else optuna.samplers.NSGAIIISampler

@@ -29,7 +29,6 @@ ALIKE = 0.1
 """Points nearer to each other than this, in the unit cube, are tried again only once."""
 MIN_PAIRS = 5
 """Own trials before earlier ones are trusted at all."""
-DEVIATIONS = 1.0
 HALVED_AFTER = 20
 """Own trials after which half of the trust is left, a third after twice as many, and so on."""
 MOST_SHOWN = 200
@@ -63,9 +62,11 @@ class EarlierTrials:
     Each earlier sweep has a model of its own (a random forest through the ranks of its trials' values), which predicts
     the rank of today's points. Its *trust* is the rank correlation between what it predicts and what today's trials
     gave, less one standard error (by Fisher's transformation): with few trials, or where the two do not agree, it is
-    zero, and the earlier sweep is as good as not there. Of its trials a part is shown to the sampler that follows from
-    the trust and fades with the number of today's trials, which know better in the end. Values are brought to today's
-    scale by a monotone regression (isotonic) of today's values on the predicted ranks.
+    zero. With a probability of the trust, which fades with the number of today's trials (they know better in the end),
+    the sampler is shown the earlier sweep's trials for the next suggestion, and else not: so that part of today's
+    trials are free of its influence, and it is found out where it misleads. (Measured: always showing a part of the
+    trials that follows from the trust held some searches where the misleading sweep had been good.) Values are brought
+    to today's scale by a monotone regression (isotonic) of today's values on the predicted ranks.
 
     What others do: RGPE (Feurer et al., 2018, https://arxiv.org/abs/1802.02219) weights Gaussian processes of earlier
     tasks by how well they rank the observations of the new one; here the same idea serves any sampler that learns from
@@ -130,7 +131,7 @@ class EarlierTrials:
 class _Model:
     """One earlier sweep."""
 
-    def __init__(  # noqa: PLR0913 - all of them are the surroundings of one sweep
+    def __init__(
         self,
         sweep: EarlierSweep,
         unit: UnitSpace,
@@ -170,7 +171,7 @@ class _Model:
         if np.ptp(predicted) == 0 or np.ptp(measured) == 0:
             return 0.0
         correlation = np.corrcoef(_ranks(predicted), measured)[0, 1]
-        certain = math.atanh(float(np.clip(correlation, -0.999, 0.999))) - DEVIATIONS / math.sqrt(len(losses) - 3)
+        certain = math.atanh(float(np.clip(correlation, -0.999, 0.999))) - 1 / math.sqrt(len(losses) - 3)
         return max(0.0, math.tanh(certain))
 
     def trials(self, vectors: Vector, losses: Vector) -> list[FrozenTrial]:
