@@ -103,10 +103,13 @@ def test_what_cannot_be_learned_from_is_a_mistake_of_the_user(uri: str, name: st
 
 def test_the_best_distinct_points_are_tried_again_from_each_sweep_in_turn() -> None:
     def at(*rates: float) -> EarlierSweep:
-        return EarlierSweep("x", [{"train.lr": lr, "train.optimizer": "adamw"} for lr in rates], [0.0] * len(rates))
+        worse = [1e-4] * 3 * len(rates)
+        points = [{"train.lr": lr, "train.optimizer": "adamw"} for lr in (*rates, *worse)]
+        return EarlierSweep("x", points, [0.0] * len(points))
 
     again = points_again([at(1e-2, 1.01e-2, 1e-3), at(1.02e-2, 5e-2)], SPACE)
     assert [point["train.lr"] for point in again] == [1e-2, 5e-2, 1e-3]
+    assert [point["train.lr"] for point in points_again([at(1e-2)], SPACE)] == [1e-2]
 
 
 def searched(

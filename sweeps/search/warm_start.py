@@ -23,8 +23,8 @@ from sweeps.space import Space
 if TYPE_CHECKING:
     from sklearn.ensemble import RandomForestRegressor
 
-RETRIED = 3
-"""The best earlier points that are tried again, before anything is suggested."""
+RETRIED, BEST_PART = 3, 0.25
+"""The best earlier points that are tried again, before anything is suggested: so many, of the best quarter."""
 ALIKE = 0.1
 """Points nearer to each other than this, in the unit cube, are tried again only once."""
 MIN_PAIRS = 5
@@ -43,7 +43,7 @@ def points_again(earlier: Sequence[EarlierSweep], space: Space) -> list[Point]:
     """The best few distinct points of earlier sweeps, in turns, to be tried first: they are measured as things are
     today, and what they give tells how far the rest can be trusted."""
     unit, chosen, vectors = UnitSpace(space), list[Point](), list[Vector]()
-    waiting = [list(sweep.points) for sweep in earlier]
+    waiting = [sweep.points[: math.ceil(BEST_PART * len(sweep.points))] for sweep in earlier]
     while len(chosen) < RETRIED and any(waiting):
         for points in waiting:
             while points and len(chosen) < RETRIED:

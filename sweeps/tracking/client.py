@@ -143,6 +143,7 @@ def _quieten() -> None:
     # Before the import: telemetry starts with it. The address lines go to stdout, where only results belong.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     import mlflow  # noqa: F401 - its import configures logging, which would undo what follows
 
     # The migrations of a new SQLite store; and MLflow logs each failed write with a traceback, then raises it.
