@@ -77,7 +77,7 @@ def measure(arm: str, workload: str, trials: int, repeated: list[Training]) -> M
     write_trainings(repeated[:trials], trainings)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(WORKERS)]
     command = {
-        "stock": ["-m", "overhead.stock", str(trainings), workload, str(folder), str(record)],
+        "stock": ["-m", "overhead.stock", str(trainings), str(folder), str(record)],
         "process": ["-m", "overhead.ours", workload, "process", str(trials), str(folder), str(record)],
         "warm": ["-m", "overhead.ours", workload, "warm", str(trials), str(folder), str(record)],
         "floor": [*torchrun, "-m", "overhead.floor", str(trainings), str(folder / "checkpoints"), str(record)],

@@ -2,9 +2,11 @@
 
 A function trainable starts a ``TorchTrainer`` for every trial, ``TuneReportCallback`` passes the metrics on, and
 ``MLflowLoggerCallback`` records them: https://docs.ray.io/en/latest/train/user-guides/hyperparameter-optimization.html
-The training loop is the plain one of Ray's examples, on our models, data and learning rates.
+The training loop is the plain one of Ray's examples, on our models, data and learning rates. A trial ends by itself
+where the warm arm's scheduler stopped it: of a trial that its own scheduler stops, Ray frees the workers only where
+the State API of its dashboard is installed and answers (ray#58515), and otherwise waits for them without end.
 
-    python -m overhead.stock TRAININGS.json WORKLOAD FOLDER RECORD.json
+    python -m overhead.stock TRAININGS.json FOLDER RECORD.json
 """
 
 from __future__ import annotations
@@ -26,7 +28,6 @@ from ray.air.integrations.mlflow import MLflowLoggerCallback
 from ray.train import Checkpoint, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 from ray.tune.integration.ray_train import TuneReportCallback
-from ray.tune.schedulers import ASHAScheduler
 
 from overhead.workload import METRIC, WORKERS, ArmRecord, TrialTimes, read_trainings
 from sweeps_train.config import TRAINING_CONFIG
@@ -51,7 +52,7 @@ def train_function(arguments: dict[str, Any]) -> None:
     batch_size, total = config.train.global_batch_size, config.train.max_steps
     assert total is not None
     stalls: list[float] = []
-    for step in range(total):
+    for step in range(arguments["steps"]):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(config.train, step, total)
         mine = order.take(step * batch_size, batch_size)[rank::WORKERS]
@@ -59,7 +60,7 @@ def train_function(arguments: dict[str, Any]) -> None:
         torch.autograd.backward(loss)
         optimizer.step()
         optimizer.zero_grad()
-        if (step + 1) % config.train.eval_every and step + 1 < total:
+        if (step + 1) % config.train.eval_every and step + 1 < arguments["steps"]:
             continue
         metrics = {**evaluate(task, rank), "train/loss": loss.item(), STEP: step + 1}
         with tempfile.TemporaryDirectory() as folder:
@@ -105,27 +106,24 @@ def train_driver(config: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    trainings_file, workload, folder, record = sys.argv[1:]
-    trainings = read_trainings(Path(trainings_file))
+    trainings_file, folder, record = sys.argv[1:]
     stalls = Path(folder) / "stalls.txt"
     stalls.touch()
-    first = TRAINING_CONFIG.validate_python(trainings[0].config).train
-    assert first.max_steps is not None
-    evaluations = first.max_steps // first.eval_every
+    arguments = [
+        {"training": each.config, "steps": each.steps, "stalls": str(stalls)}
+        for each in read_trainings(Path(trainings_file))
+    ]
     ray.init(num_cpus=WORKERS + 1)  # the workers, and the CPU that Tune reserves for a trial's function
     tuner = tune.Tuner(
         train_driver,
         param_space={
-            "arguments": tune.grid_search([{"training": each.config, "stalls": str(stalls)} for each in trainings]),
+            "arguments": tune.grid_search(arguments),
             "storage_path": str(Path(folder) / "train"),
         },
         tune_config=tune.TuneConfig(
             metric=METRIC,
             mode="max",
             max_concurrent_trials=1,
-            scheduler=ASHAScheduler(grace_period=1, reduction_factor=3, max_t=evaluations)
-            if workload == "digits"
-            else None,
         ),
         run_config=tune.RunConfig(
             name="stock",
