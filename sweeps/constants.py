@@ -28,6 +28,8 @@ TRIAL = "trial"
 """Number of the trial within its sweep, as text: ``0007``."""
 PARAMETERS = "parameters"
 """Sampled values by dotted path."""
+ORIGIN = "origin"
+"""The ``Origin`` of a trial that has taken over another one's state."""
 
 # --- attributes of an Optuna trial -------------------------------------------------------------------------
 
@@ -93,6 +95,12 @@ TAG_ANSWER = "sweeps.answer"
 """What its driver answers, with the same id."""
 TAG_COMMAND = "sweeps.command"
 """The command that started the sweep."""
+
+# --- MLflow metrics ------------------------------------------------------------------------------------------
+
+PARAMETER_PREFIX = "param/"
+"""``param/train.lr``: a value that a trial was given while it trained, by population based training; a tag, if it is no
+number."""
 
 # --- artifacts and files -----------------------------------------------------------------------------------
 

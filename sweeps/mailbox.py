@@ -1,8 +1,9 @@
 """The one channel between the workers of all slots, the trials' Tune actors, and the sweep's driver.
 
 A trial's actor gives its slot an assignment and waits for the next report; workers wait for assignments, post what
-they measure and never wait for an answer; the driver drains everything into tracking and the live table; a wish to
-stop travels the other way. An asynchronous Ray actor: waiting costs nothing, and nobody polls.
+they measure and do not wait for an answer, unless the scheduler may pause them at a report; the driver drains
+everything into tracking and the live table; a wish to stop travels the other way. An asynchronous Ray actor: waiting
+costs nothing, and nobody polls.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
+
+from sweeps.lineage import Origin
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,13 @@ class Ended:
 
 @dataclass(frozen=True)
 class Started:
-    """A trial's workers have begun to train."""
+    """A trial's workers have begun to train, or to train again."""
 
     trial: str
     attempt: int
     timestamp_ms: int
+    origin: Origin | None = None
+    """Where the trial goes on from, if it has taken over another one's state."""
 
 
 Event = Log | Report | Ended | Started
@@ -75,6 +80,12 @@ class _Box:
     attempt: int = 0
     reports: asyncio.Queue[Report | Ended] = field(default_factory=asyncio.Queue)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
+    decided: asyncio.Event = field(default_factory=asyncio.Event)
+    """Tune has asked for the report after the last one that was posted, or the trial is to stop."""
+    asked: int = 0
+    """Reports that Tune has asked for."""
+    posted: int = 0
+    """Reports that the workers have posted."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     end: Ended | None = None
     left_mib: dict[int, float] = field(default_factory=dict)
@@ -86,6 +97,10 @@ class _Box:
     longest_silence: float = 0.0
     discards: bool = False
     """The trial is over for Tune: what its workers still post, before they notice, is no part of it."""
+
+    def halt(self) -> None:
+        self.stop.set()
+        self.decided.set()
 
 
 @dataclass
@@ -122,16 +137,20 @@ class Mailbox:
         box = self._boxes[trial]
         # What is left of an earlier attempt must not save into the folder that this one starts from.
         box.discards = True
-        box.stop.set()
+        box.halt()
         self._boxes[trial] = _Box(attempt=box.attempt + 1)
         if self._stopping:
-            self._boxes[trial].stop.set()
+            self._boxes[trial].halt()
         return box.attempt + 1
 
     async def next_report(self, trial: str, silence_s: float) -> Report | Ended:
         """Waits for the trial's next report, or for its end: workers that train and say nothing at all for
         ``silence_s`` count as ended by a hang. Those that have not begun may take longer, on a busy machine."""
         box = self._boxes[trial]
+        box.asked += 1
+        if box.asked > box.posted and not box.decided.is_set():
+            box.heard = time.monotonic()  # if they were silent, they waited for this
+            box.decided.set()
         while True:
             silent = time.monotonic() - box.heard
             allowed = silence_s if box.started else max(silence_s, START_WITHIN_S)
@@ -231,6 +250,9 @@ class Mailbox:
             box.longest_silence = max(box.longest_silence, now - box.heard)
         box.started, box.heard = True, now
         if isinstance(event, Report):
+            box.posted += 1
+            if box.asked <= box.posted and not box.stop.is_set():
+                box.decided.clear()  # until it is asked for the next one, or told to stop
             box.reports.put_nowait(event)
         self._publish(event)
 
@@ -244,6 +266,13 @@ class Mailbox:
             of_all = tuple(box.left_mib[each] for each in range(num_workers))
             await self.ended(Ended(trial, attempt, memory_mib=of_all))
 
+    async def post_and_wait(self, report: Report) -> None:
+        """As ``post``, but returns when Tune has decided on the report: that the trial goes on, or stops."""
+        await self.post(report)
+        box = self._boxes[report.trial]
+        if report.attempt == box.attempt and not report.done:
+            await box.decided.wait()
+
     async def stop_requested(self, trial: str, attempt: int) -> bool:
         """Returns when the trial should stop, which may be never: at once (True), or after it has saved (False)."""
         box = self._boxes[trial]
@@ -254,19 +283,19 @@ class Mailbox:
 
     # --- the driver --------------------------------------------------------------------------------------
 
-    async def stop(self, trial: str, attempt: int, discard: bool = False) -> None:
+    async def stop(self, trial: str, attempt: int | None = None, discard: bool = False) -> None:
         """Ask a trial to stop at its next boundary: after a last checkpoint, or (``discard``) at once, as it is over
-        for good and what it posts until then is dropped."""
+        for good and what it posts until then is dropped. With ``attempt``: if it is still at that one."""
         box = self._boxes.get(trial)
-        if box is not None and box.attempt == attempt:
+        if box is not None and attempt in (None, box.attempt):
             box.discards = box.discards or discard
-            box.stop.set()
+            box.halt()
 
     async def stop_all(self) -> None:
         """Ask every trial, also those to come, to stop at the next boundary."""
         self._stopping = True
         for box in self._boxes.values():
-            box.stop.set()
+            box.halt()
 
     async def go_on(self) -> None:
         """Trials to come need not stop any more."""
@@ -291,7 +320,7 @@ class Mailbox:
 
     def _end(self, box: _Box, event: Ended) -> None:
         box.end = event
-        box.stop.set()
+        box.halt()
         box.ended.set()
         self._publish(event)
 

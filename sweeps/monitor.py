@@ -20,7 +20,8 @@ from sweeps.tracking.summary import describe
 
 if TYPE_CHECKING:
     from sweeps.compose import Composition
-    from sweeps.mailbox import Event, Report
+    from sweeps.mailbox import Event, Report, Started
+    from sweeps.search.population import Exploit
     from sweeps.tracking.record import SweepRecord
     from sweeps.tracking.recorder import Recorder
 
@@ -51,8 +52,10 @@ class TrialStatus:
     """The limit on a metric that it broke: it cannot be the best."""
     speed: str = ""
     error: str | None = None
-    holds: dict[str, float] = field(default_factory=dict)
+    needs: dict[str, float] = field(default_factory=dict)
     """What its workers reserve together."""
+    holds: dict[str, float] = field(default_factory=dict)
+    """What they reserve now: nothing, while the trial is paused."""
     training_since: float | None = None
     train_s: float = 0.0
     failure: str | None = None
@@ -112,6 +115,7 @@ class Monitor:
         self._lock = threading.RLock()
         self._ended: list[tuple[str, State, str | None]] = []
         self._retried: list[str] = []
+        self._exploits: dict[tuple[str, int], Exploit] = {}
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="monitor", daemon=True)
 
@@ -160,13 +164,17 @@ class Monitor:
     # --- what Tune says --------------------------------------------------------------------------------------
 
     def trial_started(self, config: dict[str, Any], attempt: int) -> None:
+        """It starts, starts again after a failure, or goes on after a pause."""
         trial, parameters = config[TRIAL], config[PARAMETERS]
         with self._lock:
             status = self.trials.setdefault(trial, TrialStatus(trial, parameters))
+            goes_on = status.state == "running" and status.attempt == attempt
             status.state, status.attempt, status.ending = "running", attempt, False
             own = self.composition.trial(parameters)
             status.last_step = own.train.max_steps if own.train is not None else None
-            status.holds = trial_resources(own.scaling, use_gpu=self.use_gpu)
+            status.needs = status.holds = trial_resources(own.scaling, use_gpu=self.use_gpu)
+        if goes_on:
+            return
         attempt += status.earlier_attempts
         self.recorder.start_trial(trial, parameters, self.composition.as_yaml(parameters), attempt)
         if self.earlier is not None and status.attempt == 1:  # what an earlier driver had not passed on
@@ -193,13 +201,18 @@ class Monitor:
         with self._lock:
             self._ended.append((config[TRIAL], state, error))
 
+    def exploited(self, exploit: Exploit) -> None:
+        """A trial is to go on from another one's state; it has not begun to."""
+        with self._lock:
+            self._exploits[exploit.trial, exploit.origin.lineage] = exploit
+
     def _discard(self, status: TrialStatus) -> None:
         """The scheduler has stopped it: its workers shall notice now, and what they measure until then is dropped,
         as it is no part of what scheduler and sampler learned from."""
         import ray
 
         with contextlib.suppress(ray.exceptions.RayError):
-            ray.get(self.mailbox.stop.remote(status.trial, status.attempt, discard=True))
+            ray.get(self.mailbox.stop.remote(status.trial, discard=True))
 
     def extend(self, composition: Composition) -> None:
         """The sweep goes further than it was to."""
@@ -276,10 +289,13 @@ class Monitor:
                 status = self.trials.get(event.trial)
                 if status is None:
                     continue
+                if isinstance(event, Ended):
+                    status.holds = {}
                 if isinstance(event, Ended) and event.error is not None:
-                    status.failure = f"trial {event.trial}: attempt {event.attempt} failed: {event.error}"
+                    status.failure = f"trial {event.trial}: attempt {status.attempt} failed: {event.error}"
                 elif isinstance(event, Started):
-                    status.training_since = event.timestamp_ms / 1000
+                    status.training_since, status.holds = event.timestamp_ms / 1000, status.needs
+                    self._take_origin(event)
                 elif isinstance(event, Log):
                     self.recorder.log(event.trial, event.step, event.metrics, event.timestamp_ms)
                     status.step = event.step
@@ -290,6 +306,15 @@ class Monitor:
                         status.training_since = now
                 if isinstance(event, Report):
                     self._take_report(status, event)
+
+    def _take_origin(self, started: Started) -> None:
+        exploit = self._exploits.pop((started.trial, started.origin.lineage), None) if started.origin else None
+        if exploit is None:
+            return
+        origin = exploit.origin
+        self.recorder.change(exploit.trial, origin.step, exploit.changed)
+        values = f" with {describe(exploit.changed)}" if exploit.changed else ""
+        self.view.event(self, f"trial {exploit.trial} goes on from trial {origin.trial}'s step {origin.step}{values}")
 
     def _take_report(self, status: TrialStatus, report: Report) -> None:
         values = self.objectives.values(report.metrics)

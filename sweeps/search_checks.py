@@ -23,7 +23,7 @@ from sweeps.config.space import ConstantDistribution, FloatDistribution, IntDist
 from sweeps.errors import ConfigError, nearest
 from sweeps.mid_training import CHANGEABLE, can_change, mutated_paths
 from sweeps.space import Lookup, Space, contains, describe, grid_values
-from sweeps.trial_length import longest_trial
+from sweeps.trial_length import hyperband_range, longest_trial
 
 OF_WHOLE_TRIALS = ("tpe", "bohb", "gp", "cmaes", "nsga2", "nsga3")
 """Samplers that learn from trials; a population's change their values while they train."""
@@ -183,17 +183,23 @@ def _resource(composition: Composition, space: Space, lookup: Lookup) -> Iterato
         return
     length = longest_trial(composition, space, resource, lookup)
     if isinstance(scheduler, HyperbandScheduler):
-        longest = scheduler.longest or length
+        grace, longest = hyperband_range(composition, space, lookup)
         if longest is None:
             yield (
                 f"search.scheduler.longest: how many {resource} a trial takes does not follow from the config; "
                 "give it, as in search.scheduler.longest=81"
             )
-        elif longest < scheduler.eta:
+        elif grace is None:
+            yield (
+                f"search.scheduler.grace: how many {resource} a trial takes to its first evaluation does not follow from "
+                f"the config; give it, as in search.scheduler.grace={longest / 27:g}"
+            )
+        elif longest < grace * scheduler.eta:
             whose = "search.scheduler.longest" if scheduler.longest else "a trial's length"
             yield (
-                f"search.scheduler.eta={scheduler.eta:g}: {whose} of {longest:g} {resource} is less, so no trial is "
-                "compared with another before its end; evaluate more often (train.eval_every), or lower eta"
+                f"search.scheduler.eta={scheduler.eta:g}: {whose} of {longest:g} {resource} is less than so many times "
+                f"what every trial gets ({grace:g}), so no trial is compared with another before its end; evaluate more "
+                "often (train.eval_every), or lower eta or grace"
             )
         return
     name = "grace" if isinstance(scheduler, AshaScheduler | MedianScheduler) else "interval"

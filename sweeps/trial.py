@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,9 @@ from ray import tune
 from ray.tune.result import AUTO_RESULT_KEYS
 
 from sweeps.compose import Composition
-from sweeps.constants import COMPLETED, EVALUATIONS, PARAMETERS, STEP, STOPPED, TRIAL
+from sweeps.constants import COMPLETED, EVALUATIONS, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
 from sweeps.errors import TrialFailed
+from sweeps.lineage import Origin, checkpoint_folder, pin
 from sweeps.mailbox import Ended, Report
 from sweeps.slot import Slot, Workers
 from sweeps.worker import Assignment
@@ -34,8 +34,10 @@ class TrialContext:
     use_gpu: bool
     mailbox: Any
 
-    def checkpoint_folder(self, trial: str) -> str:
-        return str(Path(self.folder) / "trials" / trial)
+    @property
+    def trials(self) -> Path:
+        """Folder of all trials' checkpoints."""
+        return Path(self.folder) / "trials"
 
 
 class Trial(tune.Trainable):
@@ -67,6 +69,11 @@ class Trial(tune.Trainable):
         self._eval_every = sweep.train.eval_every if sweep.train is not None else 1  # a function counts by itself
         self._hang_timeout_s = sweep.scaling.hang_timeout_s
         self._last: dict[str, Any] = {}
+        self._checkpoint: str | None = None
+        self._known_step = 0
+        origin: Origin | None = config.get(ORIGIN)
+        self._lineage = origin.lineage if origin is not None else 0
+        self._is_copied = sweep.search.copies_trials
         workers = Workers(
             num_workers=sweep.scaling.num_workers,
             use_gpu=context.use_gpu,
@@ -85,7 +92,9 @@ class Trial(tune.Trainable):
                 training=sweep.training(),
                 metric=sweep.search.metrics[0],
                 mode=sweep.search.modes[0],
-                checkpoint_folder=context.checkpoint_folder(self._trial),
+                checkpoint_folder=str(checkpoint_folder(context.trials, self._trial, self._lineage)),
+                origin=origin,
+                waits=sweep.search.pauses_trials,
                 mailbox=context.mailbox,
             )
         )
@@ -93,7 +102,9 @@ class Trial(tune.Trainable):
     def step(self) -> dict[str, Any]:
         if self._failure is not None:
             raise TrialFailed(self._failure)
-        event: Report | Ended = ray.get(self._context.mailbox.next_report.remote(self._trial, self._hang_timeout_s))
+        event = self._next_report()
+        while isinstance(event, Report) and event.step <= self._known_step and not event.done:
+            event = self._next_report()  # it was paused at this one, which Tune has heard of
         if isinstance(event, Ended):
             if event.error is not None:
                 raise TrialFailed(event.error)
@@ -102,6 +113,7 @@ class Trial(tune.Trainable):
             raise TrialFailed(
                 f"search.metric={self._metric} is not among the reported metrics: {', '.join(sorted(event.metrics))}"
             )
+        self._checkpoint = event.checkpoint
         self._last = {
             **{name: value for name, value in event.metrics.items() if name not in AUTO_RESULT_KEYS},
             STEP: event.step,
@@ -112,13 +124,27 @@ class Trial(tune.Trainable):
         }
         return dict(self._last)
 
-    def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """The workers' checkpoints are in the trial's folder already; Tune's holds where."""
-        path = Path(checkpoint_dir) / "trial.json"
-        path.write_text(json.dumps({"checkpoints": self._context.checkpoint_folder(self._trial)}), encoding="utf-8")
+    def _next_report(self) -> Report | Ended:
+        event: Report | Ended = ray.get(self._context.mailbox.next_report.remote(self._trial, self._hang_timeout_s))
+        return event
 
-    def load_checkpoint(self, checkpoint: Any) -> None:
-        """Nothing to do: training goes on from the newest checkpoint in the trial's folder."""
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        """The workers have saved at their last report, and wait. Tune's own checkpoint says how far Tune knows the
+        trial; with schedulers that let trials go on from others' states, the workers' is kept for that."""
+        if self._is_copied and self._checkpoint is None:
+            raise TrialFailed(
+                f"the report of step {self._last.get(STEP)} came without a checkpoint, from which other trials could go "
+                "on; with this search.scheduler.kind every report needs one"
+            )
+        if self._is_copied and self._checkpoint is not None:
+            pin(Path(self._checkpoint), self._context.trials, self._trial)
+        return {TRIAL: self._trial, ORIGIN: self._lineage, STEP: self._last.get(STEP, 0)}
+
+    def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
+        """Training goes on from the newest checkpoint in its folder, and repeats the report of that; Tune shall not
+        hear it again. (A checkpoint of another trial says nothing of this one.)"""
+        if checkpoint and (checkpoint[TRIAL], checkpoint[ORIGIN]) == (self._trial, self._lineage):
+            self._known_step = checkpoint[STEP]
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take the next trial in the same actor."""

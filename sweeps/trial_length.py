@@ -6,7 +6,7 @@ import math
 
 from sweeps.compose import Composition
 from sweeps.config import SweepConfig
-from sweeps.config.search import Resource
+from sweeps.config.search import HyperbandScheduler, Resource
 from sweeps.errors import ConfigError
 from sweeps.space import Lookup, Space
 
@@ -25,6 +25,18 @@ def trial_length(config: SweepConfig, resource: Resource) -> float | None:
         known["evaluations"] = math.ceil(steps / train.eval_every)
         known["samples"] = steps * train.global_batch_size
     return known.get(resource)
+
+
+def hyperband_range(composition: Composition, space: Space, lookup: Lookup) -> tuple[float | None, float | None]:
+    """What every trial gets of Hyperband's resource (about what it has used at its first evaluation), and what a whole
+    one takes; None where that is not set and cannot be told."""
+    scheduler = composition.config.search.scheduler
+    assert isinstance(scheduler, HyperbandScheduler)
+    longest = scheduler.longest or longest_trial(composition, space, scheduler.resource, lookup)
+    if scheduler.grace is not None or scheduler.resource == "evaluations":
+        return scheduler.grace or 1, longest
+    evaluations = longest_trial(composition, space, "evaluations", lookup)
+    return (None if longest is None or evaluations is None else longest / evaluations), longest
 
 
 def longest_trial(composition: Composition, space: Space, resource: Resource, lookup: Lookup) -> float | None:

@@ -19,6 +19,7 @@ from sweeps.plan import Plan
 from sweeps.search.advice import Advisor
 from sweeps.search.failures import FailureAdvisor
 from sweeps.search.improvement import ExpectedImprovement
+from sweeps.search.places import Places
 from sweeps.search.priors import PriorAdvisor
 from sweeps.search.progress import reports_of
 from sweeps.search.samplers import build_sampler, shuffled
@@ -42,10 +43,16 @@ def build_tuner(plan: Plan, monitor: Monitor, searcher: SweepSearcher, context: 
         tune_config=tune.TuneConfig(
             metric=config.search.metrics[0],
             mode=config.search.modes[0],
-            search_alg=searcher,
-            scheduler=build_scheduler(config.search.scheduler),
+            search_alg=Places(searcher, monitor.concurrent),
+            scheduler=build_scheduler(
+                plan.composition,
+                plan.space,
+                lookup=plan.points.lookup,
+                validate=plan.check_point,
+                trials=context.trials,
+                exploited=monitor.exploited,
+            ),
             num_samples=-1,  # the searcher knows how many, which may change
-            max_concurrent_trials=monitor.concurrent,
             reuse_actors=True,
             trial_dirname_creator=lambda trial: str(trial.config[TRIAL]),
         ),

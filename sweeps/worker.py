@@ -10,6 +10,7 @@ from typing import Any
 import ray
 
 from sweeps.leftovers import Leftovers
+from sweeps.lineage import Origin
 from sweeps.mailbox import Log, Report, Started
 from sweeps.spool import Spool
 from sweeps_train.config import FunctionConfig, TrainingConfig
@@ -27,6 +28,11 @@ class Assignment:
     metric: str
     mode: str
     checkpoint_folder: str
+    origin: Origin | None
+    """Where it goes on from, if it has taken over another trial's state."""
+    waits: bool
+    """After each report, for what the scheduler decides: so that it is paused or copied in the state that was judged,
+    and nothing is trained that would be thrown away."""
     mailbox: Any
 
 
@@ -77,7 +83,7 @@ class MailboxReporter:
         self._stop = self._mailbox.stop_requested.remote(assignment.trial, assignment.attempt)
         self._previous_report: Any = None
         self._posted: list[Any] = []
-        self._post(Started(assignment.trial, assignment.attempt, _now_ms()))
+        self._post(Started(assignment.trial, assignment.attempt, _now_ms(), assignment.origin))
 
     def log(self, progress: Progress, metrics: dict[str, float]) -> None:
         self._post(Log(self._to.trial, self._to.attempt, progress.step, metrics, _now_ms()))
@@ -85,18 +91,20 @@ class MailboxReporter:
     def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
         if self._previous_report is not None:
             ray.get(self._previous_report)  # an asynchronous actor may reorder; reports must not be
-        self._previous_report = self._post(
-            Report(
-                self._to.trial,
-                self._to.attempt,
-                progress.step,
-                metrics,
-                _now_ms(),
-                progress=progress.resources(),
-                checkpoint=checkpoint,
-                done=done,
-            )
+        report = Report(
+            self._to.trial,
+            self._to.attempt,
+            progress.step,
+            metrics,
+            _now_ms(),
+            progress=progress.resources(),
+            checkpoint=checkpoint,
+            done=done,
         )
+        if self._to.waits:
+            ray.get(self._mailbox.post_and_wait.remote(report))
+        else:
+            self._previous_report = self._post(report)
 
     def should_stop(self) -> Stop:
         ready, _ = ray.wait([self._stop], timeout=0)

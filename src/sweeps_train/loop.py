@@ -57,7 +57,8 @@ def train(
     """
     training = _Training(config, reporter, checkpoint_folder, metric, mode, resume=resume)
     try:
-        training.repeat_report()
+        if training.repeat_report() is not Stop.NO:
+            return
         while training.progress.step < training.total_steps:
             training.step()
             boundary = training.boundary()
@@ -112,17 +113,18 @@ class _Training:
         self.lr = 0.0
         self.window = _Window(self.workers)
 
-    def repeat_report(self) -> None:
-        """Reports the checkpoint that it starts from: the process may have died between saving and reporting."""
+    def repeat_report(self) -> Stop:
+        """Reports the checkpoint that it starts from: the process may have died between saving and reporting. Returns
+        whether to stop."""
         if self.started_from is None:
-            return
+            return Stop.NO
         metrics = read_metrics(self.started_from)
         done = self.progress.step >= self.total_steps
         if done and metrics is None:  # it was stopped between two evaluations, and is now shortened to there
             metrics, _ = self._evaluate()
-        if self.reporter is not None and metrics is not None:
-            self.reporter.report(self.progress, metrics, str(self.started_from), done)
+        stop = Stop.NO if metrics is None else self._report(metrics, str(self.started_from), done=done)
         self.window = _Window(self.workers)
+        return stop
 
     def step(self) -> None:
         """One optimizer step, on one global batch."""
@@ -189,14 +191,24 @@ class _Training:
             stop = max(stop, stop_now)
             _check_metric(self.metric, metrics)
         checkpoint = None
-        if boundary.saves or stop is Stop.SAVE:
+        saves = boundary.saves or stop is Stop.SAVE
+        if saves:
             checkpoint = self._save(metrics if boundary.evaluates else None, done=boundary.done)
-        if self.reporter is not None and boundary.evaluates:
-            self.reporter.report(self.progress, metrics, checkpoint, boundary.done)
+        if boundary.evaluates:
+            stop = max(stop, self._report(metrics, checkpoint, done=boundary.done))
+            if stop is Stop.SAVE and not saves:
+                self._save(metrics, done=boundary.done)
         elif self.reporter is not None:
             self.reporter.log(self.progress, metrics)
         self.window = _Window(self.workers)
         return stop is not Stop.NO
+
+    def _report(self, metrics: dict[str, float], checkpoint: str | None, *, done: bool) -> Stop:
+        """Reports an evaluation; returns whether to stop, since a reporter may wait for what is decided on it."""
+        if self.reporter is not None:
+            self.reporter.report(self.progress, metrics, checkpoint, done)
+        (stop,) = self.workers.sum([_stop_vote(self.reporter)])
+        return Stop(int(stop))
 
     def _save(self, metrics: dict[str, float] | None, *, done: bool) -> str | None:
         """The folder of a new checkpoint, on rank 0 and if it is to be kept."""

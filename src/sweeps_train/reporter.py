@@ -22,7 +22,8 @@ class Stop(IntEnum):
 
 
 class Reporter(Protocol):
-    """What the loop calls, on rank 0 alone. A call should return quickly: all workers wait for it."""
+    """What the loop calls, on rank 0 alone. A call should return quickly, since all workers wait for it: unless that is
+    what is wanted, at a report on which someone must decide before the training goes on."""
 
     def log(self, progress: Progress, metrics: dict[str, float]) -> None:
         """A record of training: ``train/*``, every ``train.log_every`` steps."""
@@ -41,7 +42,7 @@ class Reporter(Protocol):
         """
 
     def should_stop(self) -> Stop:
-        """Whether to stop, and how; asked at every record and evaluation."""
+        """Whether to stop, and how; asked at every record, at every evaluation, and after its report."""
 
 
 class PrintReporter:

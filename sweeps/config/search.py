@@ -145,13 +145,16 @@ class AshaScheduler:
 @dataclass(config=STRICT, kw_only=True)
 class HyperbandScheduler:
     """Hyperband (Li et al., 2017, https://arxiv.org/abs/1603.06560): trials pause at a rung until all of their
-    bracket have reached it, and the best 1/eta go on."""
+    bracket have reached it, and the best 1/eta go on. With the sampler bohb this is BOHB."""
 
     kind: Literal["hyperband"]
     resource: Resource = "evaluations"
     """Unit of the rungs."""
+    grace: PositiveFloat | None = None
+    """What every trial gets, about: the first rung; default: what a trial has used at its first evaluation, where that
+    follows from the config."""
     longest: PositiveFloat | None = None
-    """What the last rung gets; default: what a whole trial takes, where that follows from the config."""
+    """What a whole trial takes, from which the rungs are counted down; default: where that follows from the config."""
     eta: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3
     """One in eta goes on."""
 
@@ -323,6 +326,16 @@ class Search:
             )
         if len(set(self.metrics)) < len(self.metrics):
             raise ValueError(f"metric={self.metric} names one twice; name each once")
+
+    @property
+    def pauses_trials(self) -> bool:
+        """Whether the scheduler lets trials pause, and go on later."""
+        return self.scheduler.kind in ("hyperband", "pbt", "pb2")
+
+    @property
+    def copies_trials(self) -> bool:
+        """Whether the scheduler lets a trial go on from another one's state."""
+        return self.scheduler.kind in ("pbt", "pb2")
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -2,29 +2,72 @@
 
 from __future__ import annotations
 
-from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
 
-from sweeps.config.search import AshaScheduler, NoScheduler, Scheduler
-from sweeps.constants import EVALUATIONS
-from sweeps.errors import ConfigError
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
-NEVER = 10**9
+from sweeps.compose import Composition
+from sweeps.config.search import (
+    AshaScheduler,
+    HyperbandScheduler,
+    MedianScheduler,
+    NoScheduler,
+    PB2Scheduler,
+    PBTScheduler,
+)
+from sweeps.config.space import FloatDistribution, IntDistribution
+from sweeps.mid_training import mutated_paths
+from sweeps.search.asha import Asha
+from sweeps.search.bandits import PopulationBandits
+from sweeps.search.hyperband import Hyperband
+from sweeps.search.median import MedianStopping
+from sweeps.search.mutation import Mutation
+from sweeps.search.population import Exploit, PopulationTraining
+from sweeps.space import Lookup, Space
+from sweeps.trial_length import hyperband_range
 
 
-def build_scheduler(scheduler: Scheduler) -> TrialScheduler:
-    """A scheduler that is given metric and mode by Tune."""
-    match scheduler:
-        case AshaScheduler(grace=grace, eta=eta, brackets=brackets):
-            # max_t bounds nothing here: a trial ends by itself, and one that did must not be told apart from one
-            # that reached the last rung.
-            return AsyncHyperBandScheduler(
-                time_attr=EVALUATIONS,
-                max_t=NEVER,
-                grace_period=grace,  # type: ignore[arg-type]  # any positive number does
-                reduction_factor=eta,
-                brackets=brackets,
-            )
+def build_scheduler(
+    composition: Composition,
+    space: Space,
+    *,
+    lookup: Lookup,
+    validate: Callable[[Any], object],
+    trials: Path,
+    exploited: Callable[[Exploit], None],
+) -> TrialScheduler:
+    """A scheduler that is given metric and mode by Tune; of several objectives the first.
+
+    Args:
+        composition: The sweep's config, checked.
+        space: What it searches.
+        lookup: The config's own values.
+        validate: Raises ``ConfigError`` for a point that cannot be run.
+        trials: Folder of all trials' checkpoints.
+        exploited: Hears of every trial that goes on from another one's state.
+    """
+    config, search = composition.config, composition.config.search
+    match search.scheduler:
+        case AshaScheduler() as asha:
+            return Asha(asha.resource, asha.grace, asha.eta, asha.brackets, config.seed)
+        case HyperbandScheduler() as hyperband:
+            grace, longest = hyperband_range(composition, space, lookup)
+            assert grace is not None and longest is not None
+            return Hyperband(hyperband.resource, grace, longest, hyperband.eta)
+        case MedianScheduler() as median:
+            return MedianStopping(median.resource, median.grace, median.min_trials)
         case NoScheduler():
             return FIFOScheduler()  # type: ignore[no-untyped-call]
-        case _:
-            raise ConfigError(f"search.scheduler.kind={scheduler.kind}: not there yet")
+        case PBTScheduler() | PB2Scheduler() as population:
+            only_numbers = isinstance(population, PB2Scheduler)
+            changing = mutated_paths(population, space)
+            resampling = population.resample_probability if isinstance(population, PBTScheduler) else 0.0
+            mutation = Mutation(space, changing, lookup, validate, resample_probability=resampling, seed=config.seed)
+            arguments = population.resource, population.interval, population.quantile, mutation
+            named: dict[str, Any] = {"population": search.num_trials, "trials": trials, "exploited": exploited}
+            if not only_numbers:
+                return PopulationTraining(*arguments, **named)
+            ranges = {path: cast("FloatDistribution | IntDistribution", space[path]) for path in changing}
+            return PopulationBandits(*arguments, ranges=ranges, **named)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 from sweeps.tracking.link import GaveUp, Link, Refused
 from sweeps.tracking.points import StepSet
@@ -38,8 +38,15 @@ POINTS_PER_CALL = 1000
 PAIRS_PER_CALL = 100
 """MLflow's limits for one ``log_batch``."""
 
-Point = tuple[int, int, Mapping[str, float]]
-"""Step, unix time in milliseconds, metrics."""
+
+class Point(NamedTuple):
+    """Metrics at a step."""
+
+    step: int
+    timestamp_ms: int
+    metrics: Mapping[str, float]
+    goes_back: bool = False
+    """From here on, what was logged at later steps may be logged again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,11 +144,17 @@ class Outbox:
                     logger.warning("MLflow has been away so long that %d points wait; more are left out", self._waiting)
                 self._left_out += len(metrics)
                 return
-            self._lanes[key].points.append((step, timestamp_ms, metrics))
+            self._lanes[key].points.append(Point(step, timestamp_ms, metrics))
             self._dirty[key] = None
             self._waiting += len(metrics)
             if self._waiting >= WRITE_AT_POINTS:
                 self._condition.notify_all()
+
+    def go_back(self, key: str, step: int) -> None:
+        """The run goes on from an earlier step: what comes after that may be logged again."""
+        with self._condition:
+            self._lanes[key].points.append(Point(step, 0, {}, goes_back=True))
+            self._dirty[key] = None
 
     def tag(self, key: str, tags: Mapping[str, str | None]) -> None:
         """Set tags; None deletes one."""
@@ -244,7 +257,7 @@ class Outbox:
         if new is not None:
             self._create(lane, new)
         if lane.run_id is None:  # its creation was refused, which was said
-            self._written(sum(len(metrics) for _, _, metrics in points))
+            self._written(sum(len(point.metrics) for point in points))
             return
         if lane.logged is None and (params or points):
             params = self._read_back(lane, params)
@@ -316,13 +329,14 @@ class Outbox:
         from mlflow.entities import Metric
 
         logged = lane.logged if lane.logged is not None else {}
-        for step, timestamp_ms, metrics in points:
-            for name, value in metrics.items():
-                steps = logged.get(name)
-                if steps is None:
-                    steps = logged[name] = StepSet()
-                if steps.add(step):
-                    yield Metric(name, value, timestamp_ms, step)
+        for point in points:
+            for steps in logged.values() if point.goes_back else ():
+                steps.forget_after(point.step)
+            for name, value in point.metrics.items():
+                if name not in logged:
+                    logged[name] = StepSet()
+                if logged[name].add(point.step):
+                    yield Metric(name, value, point.timestamp_ms, point.step)
                 else:
                     self._written(1)
 

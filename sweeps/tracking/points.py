@@ -18,3 +18,10 @@ class StepSet:
         after = before | (1 << bit)
         self._blocks[block] = after
         return after != before
+
+    def forget_after(self, step: int) -> None:
+        """Remove all steps above ``step``."""
+        last, bit = divmod(step, BLOCK)
+        self._blocks = {block: bits for block, bits in self._blocks.items() if block <= last}
+        if last in self._blocks:
+            self._blocks[last] &= (2 << bit) - 1

@@ -255,6 +255,22 @@ class Recorder:
         self._outbox.log(trial_id, step, _now_ms() if timestamp_ms is None else timestamp_ms, named)
         self._outbox.tag(trial_id, tags)
 
+    def change(self, trial_id: str, step: int, changed: Mapping[str, Any]) -> None:
+        """A trial goes on from a step of another one, with other values. MLflow's parameters cannot change, and stay
+        the first ones: numbers become metrics ``param/train.lr``, other values tags.
+
+        Args:
+            trial_id: A started trial.
+            step: Where it goes on; what it had logged beyond may be logged again.
+            changed: Its new values by path.
+        """
+        names = {path: f"{constants.PARAMETER_PREFIX}{path}" for path in changed}
+        numbers = {path for path, value in changed.items() if type(value) in (int, float)}
+        metrics = {metric_name(names[path]): float(changed[path]) for path in numbers}
+        self._outbox.go_back(trial_id, step)
+        self._outbox.log(trial_id, step, _now_ms(), metrics)
+        self._outbox.tag(trial_id, {names[path]: to_text(changed[path]) for path in changed.keys() - numbers})
+
     def checkpoint(self, trial_id: str, path: str, which: Which) -> None:
         """A trial has a new best or last checkpoint.
 

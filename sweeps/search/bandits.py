@@ -1,0 +1,67 @@
+"""Population based bandits."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from ray.tune.experiment import Trial
+from ray.tune.schedulers.pb2 import _explore
+
+from sweeps.config.space import FloatDistribution, IntDistribution
+from sweeps.constants import PARAMETERS
+from sweeps.search.population import PopulationTraining
+from sweeps.search.unit import position, value_at
+
+
+class PopulationBandits(PopulationTraining):
+    """Population based training whose new values are those from which a Gaussian process expects the most progress
+    until the next comparison (Parker-Holder et al., 2020, https://arxiv.org/abs/2002.02518). The model is Tune's; it
+    sees every range from 0 to 1 in its own scale. Before it has seen progress, values are moved at random."""
+
+    def __init__(self, *arguments: Any, ranges: dict[str, FloatDistribution | IntDistribution], **named: Any):
+        """
+        Args:
+            arguments: As of ``PopulationTraining``.
+            ranges: What changes.
+            named: As of ``PopulationTraining``.
+        """
+        super().__init__(*arguments, **named)
+        self._ranges = ranges
+        self._progress = pd.DataFrame(columns=["Trial", "Time", *ranges, "Reward"])
+        self._chosen: np.ndarray[Any, Any] | None = None
+        """Values chosen since the last time at which something was reported, of shape ``[choices, ranges]``."""
+        self._chosen_at = 0.0
+
+    def _save_trial_state(self, state: Any, time: int, result: dict[str, Any], trial: Trial) -> float:
+        score = super()._save_trial_state(state, time, result, trial)
+        if math.isfinite(score):
+            self._progress.loc[len(self._progress)] = [str(trial), float(time), *self._places(trial), score]
+        return score
+
+    def _places(self, trial: Trial) -> Sequence[float]:
+        parameters = trial.config[PARAMETERS]
+        return [position(distribution, parameters[path]) for path, distribution in self._ranges.items()]
+
+    def mutated(self, trial: Trial, donor: Trial) -> dict[str, Any]:
+        places = dict(zip(self._ranges, self._places(donor), strict=True))
+        bounds = dict.fromkeys(self._ranges, (0.0, 1.0))
+        latest = float(self._progress["Time"].max())
+        if latest > self._chosen_at:
+            self._chosen, self._chosen_at = None, latest
+        with warnings.catch_warnings():  # of the fit, where there is little to fit
+            warnings.simplefilter("ignore")
+            explore: Any = _explore  # typed by Ray as what it is not
+            new, self._progress = explore(self._progress, bounds, self._chosen, donor, trial, places)
+        parameters = donor.config[PARAMETERS]
+        if new == places:
+            return self._mutation.near(parameters)
+        row = np.array([[new[path] for path in self._ranges]])
+        self._chosen = row if self._chosen is None else np.concatenate((self._chosen, row))
+        values = {path: value_at(self._ranges[path], min(max(place, 0.0), 1.0)) for path, place in new.items()}
+        changed = self._mutation.with_values(parameters, values)
+        return self._mutation.near(parameters) if changed is None else changed

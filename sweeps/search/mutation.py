@@ -1,0 +1,107 @@
+"""How population based training changes values in the middle of a training."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from sweeps.config.space import (
+    CategoricalDistribution,
+    Distribution,
+    IntDistribution,
+    OrdinalDistribution,
+)
+from sweeps.errors import ConfigError
+from sweeps.space import Lookup, RandomDraws, Space
+
+FACTORS = (0.8, 1.2)
+MOST_ATTEMPTS = 20
+
+
+class Mutation:
+    """Points near a given one: numbers are moved by a fifth, ordered choices to a neighbour, and sometimes values are
+    sampled anew (Jaderberg et al., 2017). Everything stays within the space, conditions included."""
+
+    def __init__(
+        self,
+        space: Space,
+        changing: Collection[str],
+        lookup: Lookup,
+        validate: Callable[[Mapping[str, Any]], object],
+        *,
+        resample_probability: float,
+        seed: int,
+    ):
+        """
+        Args:
+            space: All that is searched.
+            changing: The paths whose values change.
+            lookup: The config's own values.
+            validate: Raises ``ConfigError`` for a point that cannot be run.
+            resample_probability: How often a value is sampled anew.
+            seed: Of all random choices.
+        """
+        self._space, self._changing = space, changing
+        self._lookup, self._validate = lookup, validate
+        self._resample_probability = resample_probability
+        self._random = random.Random(seed)
+
+    def near(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """A valid point near ``point``; that itself, if chance finds none."""
+        for _ in range(MOST_ATTEMPTS):
+            changed = self.with_values(point, {})
+            if changed is not None:
+                return changed
+        return dict(point)
+
+    def with_values(self, point: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any] | None:
+        """A point with some values given and the other changing ones moved; None if it cannot be run."""
+        encoded = self._space.encode(point)
+        for path in self._changing:
+            if path not in encoded or path in values:
+                continue
+            encoded[path] = self._moved(self._space[path], encoded[path])
+            if encoded[path] is None or self._random.random() < self._resample_probability:
+                del encoded[path]
+        encoded |= self._space.encode(values)
+        changed = self._space.sample(_Given(encoded, self._random.randrange(2**32)), self._lookup)
+        try:
+            self._validate(changed)
+        except ConfigError:
+            return None
+        return changed
+
+    def _moved(self, distribution: Distribution, value: Any) -> Any:
+        """The encoded value, moved; None if it has no neighbours."""
+        if isinstance(distribution, OrdinalDistribution):
+            return value + self._random.choice((-1, 1))
+        if isinstance(distribution, CategoricalDistribution) or value == 0:
+            return None
+        moved = value * self._random.choice(FACTORS)
+        if isinstance(distribution, IntDistribution) and round(moved) == value:
+            return value + self._random.choice((-1, 1)) * distribution.step
+        return moved
+
+
+class _Given:
+    """Suggests the values that are given, within the ranges that it is asked for, and draws the others."""
+
+    def __init__(self, values: Mapping[str, Any], seed: int):
+        self._values, self._draws = values, RandomDraws(seed)
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        if name not in self._values:
+            return self._draws.suggest_float(name, low, high, step=step, log=log)
+        value = float(min(max(self._values[name], low), high))
+        return value if step is None else low + round((value - low) / step) * step
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
+        if name not in self._values:
+            return self._draws.suggest_int(name, low, high, step=step, log=log)
+        return int(low + round((min(max(self._values[name], low), high) - low) / step) * step)
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        return self._values[name] if name in self._values else self._draws.suggest_categorical(name, choices)
