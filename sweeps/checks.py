@@ -57,11 +57,11 @@ def check_training(config: SweepConfig) -> None:
         check_batch_split(config.train, config.scaling.num_workers)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    every = config.checkpoint.every
-    if config.search.pauses_trials and config.train is not None and every and config.train.eval_every % every:
+    every, kind = config.checkpoint.every, config.search.scheduler.kind
+    if config.search.pauses_trials and every and config.train.eval_every % every:
         raise ConfigError(
-            f"checkpoint.every={every}: search.scheduler.kind={config.search.scheduler.kind} pauses trials at evaluations, "
-            f"each of which needs a checkpoint; use null, or a divisor of train.eval_every={config.train.eval_every}"
+            f"checkpoint.every={every}: search.scheduler.kind={kind} pauses trials at evaluations, each of which needs "
+            f"a checkpoint; use null, or a divisor of train.eval_every={config.train.eval_every}"
         )
 
 

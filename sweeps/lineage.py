@@ -41,26 +41,40 @@ def checkpoint_folder(trials: Path, trial: str, lineage: int) -> Path:
     return trials / trial / f"lineage-{lineage}" if lineage else trials / trial
 
 
-def pin(checkpoint: Path, trials: Path, trial: str) -> None:
-    """Keep a checkpoint of a trial for others, until the next one is pinned."""
-    folder = trials / trial / PINNED
-    kept = folder / checkpoint.name
-    if not kept.exists():
-        _link(checkpoint, kept)
-    for older in folder.glob("step-*"):
-        if older != kept:
-            shutil.rmtree(older)
+def pin(trials: Path, trial: str, lineage: int, step: int) -> bool:
+    """Keep the checkpoint of a trial's step for others, until the next one is pinned; whether there is one."""
+    checkpoint = _checkpoint(checkpoint_folder(trials, trial, lineage), step)
+    kept = _checkpoint(trials / trial / PINNED, step)
+    if not checkpoint.is_dir():
+        return False
+    before = list(kept.parent.glob("step-*"))
+    new = kept.with_name("new")
+    _link(checkpoint, new)
+    for older in before:
+        shutil.rmtree(older)
+    new.rename(kept)
+    return True
+
+
+def is_pinned(trials: Path, origin: Origin) -> bool:
+    """Whether a trial can go on from there."""
+    return _checkpoint(trials / origin.trial / PINNED, origin.step).is_dir()
 
 
 def take_over(trials: Path, trial: str, origin: Origin, metric: str, mode: str) -> None:
     """Put another trial's pinned checkpoint where a trial goes on from, and remove what the trial itself had, but for
     its best checkpoint. Nothing may be saving there.
 
-    Raises:
-        FileNotFoundError: The checkpoint is not there.
+    Args:
+        trials: Folder of all trials.
+        trial: Who goes on.
+        origin: From where; it must be pinned.
+        metric: What the best checkpoint is measured by.
+        mode: Whether ``min`` or ``max`` of it is best.
     """
-    name = f"step-{origin.step:08d}"
-    _link(trials / origin.trial / PINNED / name, checkpoint_folder(trials, trial, origin.lineage) / name)
+    folder = checkpoint_folder(trials, trial, origin.lineage)
+    shutil.rmtree(folder, ignore_errors=True)  # of a session before this one
+    _link(_checkpoint(trials / origin.trial / PINNED, origin.step), _checkpoint(folder, origin.step))
     before = [path for each in range(origin.lineage) for path in checkpoint_folder(trials, trial, each).glob("step-*")]
     losses = {path: loss for path in before if (loss := _loss(path, metric, mode)) is not None}
     best = min(losses, key=lambda path: losses[path], default=None)
@@ -72,6 +86,10 @@ def take_over(trials: Path, trial: str, origin: Origin, metric: str, mode: str) 
 def release(trials: Path, trial: str) -> None:
     """Nobody can go on from a trial any more: what is pinned of it may go."""
     shutil.rmtree(trials / trial / PINNED, ignore_errors=True)
+
+
+def _checkpoint(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:08d}"
 
 
 def _loss(checkpoint: Path, metric: str, mode: str) -> float | None:
@@ -88,8 +106,8 @@ def _link(source: Path, target: Path) -> None:
     """A folder under a further name: all of it, or nothing."""
     unfinished = target.with_name(target.name + ".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(source, unfinished, copy_function=_link_file)
+    shutil.rmtree(target, ignore_errors=True)
     unfinished.rename(target)
 
 

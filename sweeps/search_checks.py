@@ -191,15 +191,15 @@ def _resource(composition: Composition, space: Space, lookup: Lookup) -> Iterato
             )
         elif grace is None:
             yield (
-                f"search.scheduler.grace: how many {resource} a trial takes to its first evaluation does not follow from "
-                f"the config; give it, as in search.scheduler.grace={longest / 27:g}"
+                f"search.scheduler.grace: how many {resource} a trial takes to its first evaluation does not follow "
+                f"from the config; give it, as in search.scheduler.grace={longest / 27:g}"
             )
         elif longest < grace * scheduler.eta:
             whose = "search.scheduler.longest" if scheduler.longest else "a trial's length"
             yield (
                 f"search.scheduler.eta={scheduler.eta:g}: {whose} of {longest:g} {resource} is less than so many times "
-                f"what every trial gets ({grace:g}), so no trial is compared with another before its end; evaluate more "
-                "often (train.eval_every), or lower eta or grace"
+                f"what every trial gets ({grace:g}), so no trial is compared with another before its end; evaluate "
+                "more often (train.eval_every), or lower eta or grace"
             )
         return
     name = "grace" if isinstance(scheduler, AshaScheduler | MedianScheduler) else "interval"

@@ -69,7 +69,6 @@ class Trial(tune.Trainable):
         self._eval_every = sweep.train.eval_every if sweep.train is not None else 1  # a function counts by itself
         self._hang_timeout_s = sweep.scaling.hang_timeout_s
         self._last: dict[str, Any] = {}
-        self._checkpoint: str | None = None
         self._known_step = 0
         origin: Origin | None = config.get(ORIGIN)
         self._lineage = origin.lineage if origin is not None else 0
@@ -113,7 +112,6 @@ class Trial(tune.Trainable):
             raise TrialFailed(
                 f"search.metric={self._metric} is not among the reported metrics: {', '.join(sorted(event.metrics))}"
             )
-        self._checkpoint = event.checkpoint
         self._last = {
             **{name: value for name, value in event.metrics.items() if name not in AUTO_RESULT_KEYS},
             STEP: event.step,
@@ -131,14 +129,13 @@ class Trial(tune.Trainable):
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """The workers have saved at their last report, and wait. Tune's own checkpoint says how far Tune knows the
         trial; with schedulers that let trials go on from others' states, the workers' is kept for that."""
-        if self._is_copied and self._checkpoint is None:
+        step = self._last.get(STEP, 0)
+        if self._is_copied and not pin(self._context.trials, self._trial, self._lineage, step):
             raise TrialFailed(
-                f"the report of step {self._last.get(STEP)} came without a checkpoint, from which other trials could go "
-                "on; with this search.scheduler.kind every report needs one"
+                f"the report of step {step} came without a checkpoint, from which other trials could go on; with this "
+                "search.scheduler.kind every report needs one"
             )
-        if self._is_copied and self._checkpoint is not None:
-            pin(Path(self._checkpoint), self._context.trials, self._trial)
-        return {TRIAL: self._trial, ORIGIN: self._lineage, STEP: self._last.get(STEP, 0)}
+        return {TRIAL: self._trial, ORIGIN: self._lineage, STEP: step}
 
     def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
         """Training goes on from the newest checkpoint in its folder, and repeats the report of that; Tune shall not

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
+from ray.tune.search import Searcher
+
+from sweeps.search.places import Places
 
 
 class FakeTrial:
@@ -17,7 +21,7 @@ class FakeTrial:
         self.curve = list(curve)
         self.position = 0
         self.status = Trial.PENDING
-        self.is_saving = False
+        self.placement_group_factory = None
         self.decisions: list[str] = []
 
     def __repr__(self) -> str:
@@ -27,27 +31,38 @@ class FakeTrial:
         return self.status in (Trial.TERMINATED, Trial.ERROR)
 
 
+class Curves(Searcher):
+    """Gives one trial after the other, by name."""
+
+    def __init__(self, names: Sequence[str]):
+        super().__init__(metric="loss", mode="min")
+        self.names = list(names)
+        self.ended: dict[str, dict[str, Any] | None] = {}
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        return {"name": self.names.pop(0)} if self.names else None
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        assert trial_id not in self.ended
+        self.ended[trial_id] = result
+
+
 class Controller:
     """As much of Tune's controller as our schedulers use."""
 
     def __init__(self, scheduler: TrialScheduler, resource: str, *, places: int, mode: str = "min"):
-        self.scheduler, self.resource, self.size = scheduler, resource, places
+        self.scheduler, self.resource = scheduler, resource
         self.trials: list[FakeTrial] = []
-        self.search_alg = self
-        self.searcher = self
-        self.paused: set[str] = set()
-        self.held_back = self.dry = False
+        self.curves = Curves([])
+        self.places = Places(self.curves, places)
+        self.search_alg = SimpleNamespace(searcher=self.places)
+        self._actor_cache = SimpleNamespace(increase_max=lambda request, by: None)
         self.order: list[str] = []
+        """Who reported."""
+        self.most_running = 0
         scheduler.set_search_properties("loss", mode)
 
     # --- what schedulers ask ---
-
-    @property
-    def free(self) -> int:
-        return self.size - sum(each.status in (Trial.RUNNING, Trial.PENDING) for each in self.trials)
-
-    def is_finished(self) -> bool:
-        return False
 
     def get_live_trials(self) -> list[FakeTrial]:
         return [trial for trial in self.trials if not trial.is_finished()]
@@ -58,8 +73,11 @@ class Controller:
     def stop_trial(self, trial: FakeTrial) -> None:
         if trial.status == Trial.PAUSED:
             self.scheduler.on_trial_remove(self, trial)  # type: ignore[arg-type]
+            self.places.on_trial_complete(trial.trial_id)
         else:
-            self.scheduler.on_trial_complete(self, trial, self.result(trial, trial.position - 1))  # type: ignore[arg-type]
+            result = self.result(trial, trial.position - 1)
+            self.scheduler.on_trial_complete(self, trial, result)  # type: ignore[arg-type]
+            self.places.on_trial_complete(trial.trial_id, result)
         trial.status = Trial.TERMINATED
 
     # --- what Tune does ---
@@ -81,8 +99,7 @@ class Controller:
         trial.position += 1
         result = self.result(trial, trial.position - 1)
         if trial.position == len(trial.curve):
-            self.scheduler.on_trial_complete(self, trial, result)  # type: ignore[arg-type]
-            trial.status = Trial.TERMINATED
+            self.stop_trial(trial)
             return "DONE"
         decision = self.scheduler.on_trial_result(self, trial, result)  # type: ignore[arg-type]
         trial.decisions.append(decision)
@@ -95,20 +112,18 @@ class Controller:
     def run(
         self, curves: dict[str, Sequence[tuple[float, float]]], choose: Callable[[list[FakeTrial]], FakeTrial]
     ) -> None:
-        """All trials to their ends: new ones as places are free, reports in the order that ``choose`` makes."""
-        waiting = list(curves.items())
-        for _ in range(100_000):
-            if self.free > 0 and not self.held_back:
-                if waiting:
-                    self.add(*waiting.pop(0))
-                self.dry = not waiting and self.free > 0
-            chosen = self.scheduler.choose_trial_to_run(self)  # type: ignore[arg-type]
-            if chosen is not None:
-                assert chosen.status == Trial.PAUSED
-                chosen.status = Trial.RUNNING
+        """All trials to their ends, in the steps of Tune's loop; reports come in the order that ``choose`` makes."""
+        self.curves.names = list(curves)
+        while not self.curves.ended or self.get_live_trials() or self.curves.names:
+            suggestion = self.places.suggest(self.curves.names[0] if self.curves.names else "none")
+            if suggestion is not None:
+                self.add(suggestion["name"], curves[suggestion["name"]])
+            resumed = self.scheduler.choose_trial_to_run(self)  # type: ignore[arg-type]
+            if resumed is not None:
+                assert resumed.status == Trial.PAUSED
+                resumed.status = Trial.RUNNING
             running = [trial for trial in self.trials if trial.status == Trial.RUNNING]
+            self.most_running = max(self.most_running, len(running))
             if running:
                 self.report(choose(running))
-            elif not waiting and all(trial.is_finished() for trial in self.trials):
-                return
-        raise AssertionError("trials neither end nor go on")
+            assert len(self.order) < 100_000, "trials neither end nor go on"

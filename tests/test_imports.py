@@ -22,7 +22,7 @@ LAYERS: list[set[str]] = [
     {"config", "compose"},
     {"objectives"},
     {
-        *("checks", "cluster", "constraints", "leftovers", "mailbox", "mid_training", "points", "search"),
+        *("checks", "cluster", "constraints", "leftovers", "lineage", "mailbox", "mid_training", "points", "search"),
         *("search_checks", "slot", "space", "spool", "targets", "tracking", "trial", "trial_length", "worker"),
     },
     {"monitor", "plan", "report"},

@@ -162,7 +162,9 @@ class _Reports(DistributedTrainFnUtils):
             self._newest = self._root / f"step-{step:08d}"
         if self._reporter is not None:
             self._reporter.report(self._progress, self._metrics, self._finish(unfinished), done=False)
-        if stop:
+        # Once more: the reporter may have waited for what was decided on the report.
+        asked = None if self._reporter is None else self._reporter.should_stop()
+        if max(stop, collective_impl.broadcast_from_rank_zero(asked, caller_method_name="ray.train.report")):
             raise _Stopped
         self._resumed = time.perf_counter()
 

@@ -115,7 +115,12 @@ class Hyperband(Pausing, FIFOScheduler):
             return TrialScheduler.CONTINUE
         value = self._sign * result[self._metric]
         value = -math.inf if math.isnan(value) else value
-        return self._bracket_of[trial.trial_id].arrive(trial.trial_id, result[self._resource], value)
+        bracket = self._bracket_of[trial.trial_id]
+        level = bracket.level
+        decision = bracket.arrive(trial.trial_id, result[self._resource], value)
+        if bracket.level > level:  # Tune asks for new trials before it asks which of the paused ones may go on
+            tune_controller.search_alg.searcher.held_back = True
+        return decision
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         self._drop(trial)

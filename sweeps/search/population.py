@@ -13,7 +13,7 @@ from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
 
 from sweeps.config.search import Mode
 from sweeps.constants import ORIGIN, PARAMETERS, STEP, TRIAL
-from sweeps.lineage import Origin, take_over
+from sweeps.lineage import Origin, is_pinned, release, take_over
 from sweeps.search.mutation import Mutation
 from sweeps.search.places import Pausing
 
@@ -99,21 +99,23 @@ class PopulationTraining(Pausing, PopulationBasedTraining):
         return float(super()._save_trial_state(state, time, result, trial))
 
     def _get_new_config(self, trial: Trial, trial_to_clone: Trial) -> tuple[dict[str, Any], dict[str, Any]]:
-        donors: dict[str, Any] | None = self._trial_state[trial_to_clone].last_result
-        assert donors is not None  # Tune does not copy what it has not saved
-        origin = Origin(
-            trial=trial_to_clone.config[TRIAL],
-            step=donors[STEP],
-            lineage=1 + (trial.config[ORIGIN].lineage if ORIGIN in trial.config else 0),
-        )
+        origin = self._origin(trial, trial_to_clone)
         parameters = self.mutated(trial, trial_to_clone)
         return {TRIAL: trial.config[TRIAL], PARAMETERS: parameters, ORIGIN: origin}, {}
+
+    def _origin(self, trial: Trial, donor: Trial) -> Origin:
+        saved: dict[str, Any] | None = self._trial_state[donor].last_result
+        assert saved is not None  # Tune does not copy what it has not saved
+        lineage = 1 + (trial.config[ORIGIN].lineage if ORIGIN in trial.config else 0)
+        return Origin(donor.config[TRIAL], saved[STEP], lineage)
 
     def mutated(self, trial: Trial, donor: Trial) -> dict[str, Any]:
         """New values for a trial that goes on from a donor's state."""
         return self._mutation.near(donor.config[PARAMETERS])
 
     def _exploit(self, tune_controller: Any, trial: Trial, trial_to_clone: Trial) -> None:
+        if not is_pinned(self._trials, self._origin(trial, trial_to_clone)):
+            return
         before = trial.config[PARAMETERS]
         super()._exploit(tune_controller, trial, trial_to_clone)
         name, origin, parameters = trial.config[TRIAL], trial.config[ORIGIN], trial.config[PARAMETERS]
@@ -122,6 +124,9 @@ class PopulationTraining(Pausing, PopulationBasedTraining):
         take_over(self._trials, name, origin, *self._objective)
         changed = {path: value for path, value in parameters.items() if before.get(path) != value}
         self._exploited(Exploit(name, origin, parameters, changed))
+
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
+        release(self._trials, trial.config[TRIAL])
 
     def ready(self, tune_controller: Any, paused: list[Trial], *, complete: bool) -> list[Trial]:
         """All, those that have trained least first."""
