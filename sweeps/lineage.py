@@ -63,7 +63,7 @@ def is_pinned(trials: Path, origin: Origin) -> bool:
 
 def take_over(trials: Path, trial: str, origin: Origin, metric: str, mode: str) -> None:
     """Put another trial's pinned checkpoint where a trial goes on from, and remove what the trial itself had, but for
-    its best checkpoint. Nothing may be saving there.
+    its best checkpoint and its newest. Nothing may be saving there.
 
     Args:
         trials: Folder of all trials.
@@ -75,10 +75,12 @@ def take_over(trials: Path, trial: str, origin: Origin, metric: str, mode: str) 
     folder = checkpoint_folder(trials, trial, origin.lineage)
     shutil.rmtree(folder, ignore_errors=True)  # of a session before this one
     _link(_checkpoint(trials / origin.trial / PINNED, origin.step), _checkpoint(folder, origin.step))
-    before = [path for each in range(origin.lineage) for path in checkpoint_folder(trials, trial, each).glob("step-*")]
+    before = [
+        path for each in range(origin.lineage) for path in sorted(checkpoint_folder(trials, trial, each).glob("step-*"))
+    ]
     losses = {path: loss for path in before if (loss := _loss(path, metric, mode)) is not None}
     best = min(losses, key=lambda path: losses[path], default=None)
-    for path in before:
+    for path in before[:-1]:  # the newest may still be on its way into MLflow
         if path != best:
             shutil.rmtree(path)
 

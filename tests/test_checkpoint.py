@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def fake(folder: Path, **losses: float | None) -> Path:
 
 def test_a_torn_checkpoint_is_ignored_and_removed(tmp_path: Path) -> None:
     config = configured(IMAGES)
-    run(config, tmp_path, stop_when_asked=4)  # at step 6
+    run(config, tmp_path, stop_when_asked=5)  # at step 6
     torn = tmp_path / "step-00000007.unfinished"
     torn.mkdir()
     (torn / "training.json").write_text("{")
@@ -75,7 +76,7 @@ def test_progress_is_counted_in_every_unit_and_goes_on_after_a_resume(
     write_prompts(working_folder)
     config = configured(base)
     unbroken = run(config)
-    stopped, resumed = run(config, tmp_path, stop_when_asked=4), run(config, tmp_path)  # at step 6
+    stopped, resumed = run(config, tmp_path, stop_when_asked=5), run(config, tmp_path)  # at step 6
     (at_4, at_8), (end,) = unbroken.progress, resumed.progress
     assert replace(end, seconds=0) == replace(at_8, seconds=0)
     assert (at_8.step, at_8.samples) == (8, 8 * config.train.global_batch_size)
@@ -101,7 +102,7 @@ def test_a_checkpoint_of_an_older_version_counts_from_what_it_knows(tmp_path: Pa
 
 
 def test_a_training_shortened_to_where_it_was_stopped_is_evaluated_there(tmp_path: Path) -> None:
-    run(configured(IMAGES), tmp_path, stop_when_asked=4)  # at step 6, which is not evaluated
+    run(configured(IMAGES), tmp_path, stop_when_asked=5)  # at step 6, which is not evaluated
     recorder = run(configured(IMAGES, train={"max_steps": 6}), tmp_path)
     assert [(step, done) for step, _, _, done in recorder.reports] == [(6, True)]
     assert "eval/accuracy" in recorder.final
@@ -246,3 +247,28 @@ def test_load_model_gives_the_image_model_that_was_trained(tmp_path: Path) -> No
 def test_a_folder_that_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"is no checkpoint: it has no training\.json"):
         sweeps_train.load_model(tmp_path)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_a_training_that_takes_over_anothers_checkpoint_starts_where_that_one_was_with_its_own_values(
+    optimizer: str, tmp_path: Path
+) -> None:
+    train = {"optimizer": optimizer, "schedule": "constant"}
+    donor = run(configured(IMAGES, train=train), tmp_path / "donor", stop_when_asked=2)  # at step 4
+    shutil.copytree(tmp_path / "donor", tmp_path / "changed")
+    changed = configured(
+        IMAGES, model={"dropout": 0.0}, train={**train, "lr": 0.003, "momentum": 0.5, "weight_decay": 0.1}
+    )
+    own = run(changed, tmp_path / "changed")
+    assert own.reports[0] == (4, donor.reports[0][1], str(tmp_path / "changed" / "step-00000004"), False)
+    assert own.logs[6]["train/lr"] == 0.003
+    before, after = (
+        torch.load(tmp_path / name / "training_state.pt", weights_only=True)["optimizer"]
+        for name in ("donor/step-00000004", "changed/step-00000008")
+    )
+    for group, was in zip(after["param_groups"], before["param_groups"], strict=True):
+        momentum = group["momentum"] if optimizer == "sgd" else group["betas"][0]
+        assert (group["lr"], momentum, was["lr"]) == (0.003, 0.5, 0.01)
+    assert after["param_groups"][0]["weight_decay"] == 0.1
+    if optimizer == "adamw":  # the moments were taken over: they count all steps
+        assert {int(state["step"]) for state in after["state"].values()} == {8}

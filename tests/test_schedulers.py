@@ -355,13 +355,14 @@ def test_a_pinned_checkpoint_survives_its_trainings_tidying_and_gives_way_to_the
     assert not pin(tmp_path, "0007", 0, 60)
 
 
-def test_a_trial_that_takes_over_anothers_checkpoint_keeps_only_its_own_best(tmp_path: Path) -> None:
+def test_a_trial_that_takes_over_anothers_checkpoint_keeps_its_own_best_and_newest(tmp_path: Path) -> None:
     checkpoint(tmp_path / "0007", 20, 0.2)
     pin(tmp_path, "0007", 0, 20)
-    for step, loss in ((20, 0.9), (30, 0.1), (40, 5)):
+    for step, loss in ((20, 0.1), (30, 0.9), (40, 5)):
         checkpoint(tmp_path / "0003", step, loss)
     take_over(tmp_path, "0003", Origin("0007", 20, 1), "loss", "min")
     folder = checkpoint_folder(tmp_path, "0003", 1)
     assert [path.name for path in folder.iterdir()] == ["step-00000020"]
     assert (folder / "step-00000020" / "metrics.json").read_text() == '{"loss": 0.2}'
-    assert [path.name for path in (tmp_path / "0003").glob("step-*")] == ["step-00000030"]
+    kept = sorted(path.name for path in (tmp_path / "0003").glob("step-*"))
+    assert kept == ["step-00000020", "step-00000040"]

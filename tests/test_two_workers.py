@@ -14,8 +14,8 @@ from training_runs import IMAGES, TEXT, Recorder, configured, on_two_workers, ru
 
 from sweeps_train.reporter import Stop
 
-# Asked once at step 2, twice at step 4 (before and after the evaluation), and then at step 6.
-STOP_AT_STEP_6 = 4
+# Asked once at step 2, three times at step 4 (before and after the evaluation, and after its report), then at step 6.
+STOP_AT_STEP_6 = 5
 
 # Without dropout, so that only rounding is left between one worker and two.
 SAME_ON_ANY_NUMBER = {

@@ -1,0 +1,186 @@
+"""Whole sweeps whose trials pause, go on, and take over each other's states: two gloo workers a trial."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from running import Done, run
+
+from sweeps_train.checkpoint import read_training_config
+
+pytestmark = pytest.mark.timeout(300)
+
+SMALL = (
+    *("space=none", "model=vision_transformer", "train.max_steps=9", "train.eval_every=3", "train.log_every=1"),
+    *("train.lr=tag(log,interval(1e-4,1e-1))", "train.momentum=interval(0.8,0.95)", "search/sampler=random"),
+    *("train.schedule=constant", "search.metric=eval/loss", "search.mode=min", "cluster.num_cpus=2"),
+)
+"""Trials of a second, one at a time."""
+
+
+def history(done: Done, trial: int, metric: str) -> dict[int, float]:
+    points = done.client.get_metric_history(done.trials()[trial].info.run_id, metric)
+    assert len({point.step for point in points}) == len(points), "a step is recorded twice"
+    return {point.step: point.value for point in points}
+
+
+def study(done: Done) -> optuna.Study:
+    name = done.document["sweep"]
+    storage = JournalStorage(JournalFileBackend(str(done.folder / "outputs" / name / "optuna.log")))
+    return optuna.load_study(study_name=name, storage=storage)
+
+
+@pytest.fixture(scope="module")
+def hyperband(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    folder = tmp_path_factory.mktemp("hyperband")
+    return run(folder, "conf=digits", "search/scheduler=hyperband", "search.num_trials=3", *SMALL, "--name=hyperband")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(hyperband: Done, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """The trial that went on to its end, without a scheduler."""
+    (best,) = [trial for trial in hyperband.document["trials"] if trial["state"] == "finished"]
+    points = [f"++search.points=[{{{','.join(f'{path}: {value!r}' for path, value in best['params'].items())}}}]"]
+    folder = tmp_path_factory.mktemp("undisturbed")
+    alone = ("search/scheduler=none", "search.num_trials=1", "search.default_first=false")
+    return run(folder, "conf=digits", *SMALL, *alone, *points, "--name=undisturbed")
+
+
+def test_every_trial_of_hyperband_ends_and_only_the_best_of_a_rung_goes_on(hyperband: Done) -> None:
+    assert hyperband.status == 0
+    assert hyperband.document["counts"] == {"finished": 1, "pruned": 2, "failed": 0, "running": 0, "stopped": 0}
+    trials = hyperband.document["trials"]
+    at_rung = [history(hyperband, number, "eval/loss")[3] for number in range(3)]
+    for trial, loss in zip(trials, at_rung, strict=True):
+        assert trial["steps"] == (9 if loss == min(at_rung) else 3)
+        assert trial["attempts"] == 1  # a pause is no attempt
+    states = {trial.state.name for trial in study(hyperband).get_trials()}
+    assert states == {"COMPLETE", "PRUNED"}
+    assert hyperband.err.count(" started") == 3
+
+
+def test_a_trial_that_was_paused_is_the_same_to_the_last_bit_as_one_that_was_not(
+    hyperband: Done, undisturbed: Done
+) -> None:
+    number = next(int(trial["trial"]) for trial in hyperband.document["trials"] if trial["state"] == "finished")
+    for metric, steps in (("eval/loss", {3, 6, 9}), ("train/loss", set(range(1, 10))), ("train/lr", set(range(1, 10)))):
+        paused = history(hyperband, number, metric)
+        assert set(paused) == steps  # none lost, none doubled
+        assert paused == history(undisturbed, 0, metric)
+
+
+def test_train_time_leaves_out_what_a_trial_waited(hyperband: Done) -> None:
+    time = hyperband.document["time"]
+    assert 0 < time["train_s"] < time["wall_s"]
+
+
+@pytest.fixture(scope="module")
+def pbt(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    folder = tmp_path_factory.mktemp("pbt")
+    changes = ("search/scheduler=pbt", "search.scheduler.quantile=0.5", "search.num_trials=2")
+    return run(folder, "conf=digits", *SMALL, *changes, "--name=pbt")
+
+
+def exploits(done: Done) -> list[tuple[int, int, int]]:
+    """Who went on from whom, from which step."""
+    found = re.findall(r"trial (\d{4}) goes on from trial (\d{4})'s step (\d+)", done.err)
+    return [(int(trial), int(donor), int(step)) for trial, donor, step in found]
+
+
+def test_in_a_population_the_worse_goes_on_from_the_better_ones_checkpoint_with_other_values(pbt: Done) -> None:
+    assert pbt.status == 0
+    assert pbt.document["counts"]["finished"] == 2
+    assert exploits(pbt)
+    for trial, donor, step in exploits(pbt):
+        assert history(pbt, trial, "eval/loss")[step] >= history(pbt, donor, "eval/loss")[step]
+        changed = [name for name in pbt.trials()[trial].data.metrics if name.startswith("param/")]
+        assert changed
+        for name in changed:
+            (path,) = [path for path in ("train.lr", "train.momentum") if name == f"param/{path}"]
+            assert step in history(pbt, trial, name)
+            # MLflow's parameters cannot change, and stay the first ones.
+            assert float(pbt.trials()[trial].data.params[path]) == pbt.document["trials"][trial]["params"][path]
+
+
+def test_a_trial_that_took_over_anothers_state_trains_with_its_new_values(pbt: Done) -> None:
+    trial, _, step = exploits(pbt)[-1]
+    rates = history(pbt, trial, "train/lr")
+    assert set(rates) == set(range(1, 10))
+    assert rates[step + 1] == history(pbt, trial, "param/train.lr")[step]
+    (last,) = (pbt.folder / "outputs" / "pbt" / "trials" / f"{trial:04}").glob("lineage-*/step-00000009")
+    assert read_training_config(last).train.lr == rates[9]
+
+
+def test_a_population_loses_no_report_and_records_none_twice(pbt: Done) -> None:
+    for number in range(2):
+        assert set(history(pbt, number, "eval/loss")) == {3, 6, 9}
+        assert set(history(pbt, number, "train/loss")) == set(range(1, 10))
+        assert pbt.document["trials"][number]["attempts"] == 1
+
+
+def test_nothing_stays_pinned_after_the_end(pbt: Done) -> None:
+    assert not list((pbt.folder / "outputs" / "pbt" / "trials").glob("*/pinned"))
+
+
+# --- all of them ------------------------------------------------------------------------------------------
+
+SAMPLERS = ("tpe", "bohb", "gp", "cmaes", "nsga2", "nsga3", "qmc", "random", "grid", "brute_force")
+SCHEDULERS = ("asha", "hyperband", "median", "pbt", "pb2", "none")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_every_sampler_runs_a_sweep(sampler: str, tmp_path: Path) -> None:
+    tokens = [token for token in SMALL if not token.startswith(("search/sampler", "train.lr", "train.momentum"))]
+    space: dict[str, Any] = {
+        "train.lr": {"type": "float", "low": 0.001, "high": 0.011, "step": 0.005},
+        "train.optimizer": {"type": "categorical", "choices": ["adamw", "sgd"]},
+    }
+    if sampler in ("tpe", "gp", "cmaes", "nsga2", "nsga3", "random", "qmc", "bohb"):
+        space["train.lr"] = {"type": "float", "low": 0.001, "high": 0.1, "log": True}
+    tokens += [f"search/sampler={sampler}", f"++space={json.dumps(space).replace(chr(34), '')}"]
+    done = run(tmp_path, "conf=digits", *tokens, "search/scheduler=asha", "search.num_trials=5", "--name=all")
+    assert done.status == 0, done.err
+    counts = done.document["counts"]
+    assert counts["finished"] + counts["pruned"] == len(done.document["trials"]) == 5
+    points = [tuple(sorted(trial["params"].items())) for trial in done.document["trials"]]
+    assert len(set(points)) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("resource", ["evaluations", "steps", "epochs", "samples", "seconds"])
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_every_scheduler_runs_a_sweep_by_every_resource(scheduler: str, resource: str, tmp_path: Path) -> None:
+    if scheduler == "none" and resource != "evaluations":
+        pytest.skip("it counts nothing")
+    one = {"evaluations": 1, "steps": 3, "epochs": 3 * 32 / 1437, "samples": 96, "seconds": 0.02}[resource]
+    options = [] if scheduler == "none" else [f"search.scheduler.resource={resource}"]
+    if scheduler in ("asha", "median", "hyperband"):
+        options.append(f"search.scheduler.grace={one}")
+    if scheduler == "median":
+        options.append("search.scheduler.min_trials=1")
+    if scheduler == "hyperband":
+        options.append(f"search.scheduler.longest={3 * one}")
+    if scheduler in ("pbt", "pb2"):
+        options += [f"search.scheduler.interval={one}", "search.scheduler.quantile=0.5"]
+    options.append("train.global_batch_size=32")
+    done = run(
+        tmp_path, "conf=digits", *SMALL, f"search/scheduler={scheduler}", *options, "search.num_trials=4", "--name=all"
+    )
+    assert done.status == 0, done.err
+    counts = done.document["counts"]
+    assert counts["finished"] + counts["pruned"] == 4
+    if scheduler in ("asha", "median", "hyperband"):
+        assert counts["pruned"] >= 1
+    if scheduler in ("pbt", "pb2"):
+        assert exploits(done)
+        assert counts["pruned"] == 0
+    for number in range(4):
+        assert history(done, number, "eval/loss")
