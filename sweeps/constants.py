@@ -42,6 +42,10 @@ VIOLATIONS = "sweeps:violations"
 REPORT_PREFIX = "sweeps:report:"
 """``sweeps:report:40``: all objectives as reported at step 40, where there are several."""
 
+ORIGIN_PREFIX = "sweeps:origin:"
+"""``sweeps:origin:2``: where a trial went on from when it took over another one's state for the second time, and with
+which values."""
+
 # --- MLflow tags -------------------------------------------------------------------------------------------
 
 TAG_KIND = "sweeps.kind"

@@ -13,13 +13,14 @@ from optuna.trial import TrialState
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
-from sweeps.constants import NUMBER, PARAMETERS, REASON, TRIAL
+from sweeps.constants import NUMBER, ORIGIN_PREFIX, PARAMETERS, REASON, TRIAL
 from sweeps.monitor import Monitor, State
 from sweeps.plan import Plan
 from sweeps.search.advice import Advisor
 from sweeps.search.failures import FailureAdvisor
 from sweeps.search.improvement import ExpectedImprovement
 from sweeps.search.places import Places
+from sweeps.search.population import Exploit
 from sweeps.search.priors import PriorAdvisor
 from sweeps.search.progress import reports_of
 from sweeps.search.samplers import build_sampler, shuffled
@@ -50,7 +51,7 @@ def build_tuner(plan: Plan, monitor: Monitor, searcher: SweepSearcher, context: 
                 lookup=plan.points.lookup,
                 validate=plan.check_point,
                 trials=context.trials,
-                exploited=monitor.exploited,
+                exploited=searcher.exploited,
             ),
             num_samples=-1,  # the searcher knows how many, which may change
             reuse_actors=True,
@@ -150,6 +151,16 @@ class SweepSearcher(OptunaSearcher):
             # At once, and not only when the last trial has ended: Tune then gives back the slots of those that have.
             return cast("dict[str, Any]", self.FINISHED) if self.ended_because is not None else point
         return {TRIAL: f"{self.number(trial_id):04}", PARAMETERS: point}
+
+    def exploited(self, exploit: Exploit) -> None:
+        """A trial is to go on from another one's state: the study keeps that, beside the values that it began with."""
+        self._monitor.exploited(exploit)
+        trial_id = next(each for each in self._running if f"{self.number(each):04}" == exploit.trial)
+        origin = exploit.origin
+        self._running[trial_id].trial.set_user_attr(
+            f"{ORIGIN_PREFIX}{origin.lineage}",
+            {"trial": origin.trial, "step": origin.step, "parameters": dict(exploit.parameters)},
+        )
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         self.interrupted = self._monitor.stopping or self._monitor.budget_spent is not None

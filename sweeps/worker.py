@@ -102,6 +102,7 @@ class MailboxReporter:
             done=done,
         )
         if self._to.waits:
+            self._spool.write(report)
             ray.get(self._mailbox.post_and_wait.remote(report))
         else:
             self._previous_report = self._post(report)
