@@ -7,10 +7,12 @@ training removes what it has superseded. Files are shared by hard links, so that
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +41,15 @@ def checkpoint_folder(trials: Path, trial: str, lineage: int) -> Path:
         lineage: How often it has taken over another's state.
     """
     return trials / trial / f"lineage-{lineage}" if lineage else trials / trial
+
+
+def checkpoint_folders(trials: Path, trial: str) -> Iterator[Path]:
+    """All in which a trial has saved, in their order."""
+    for lineage in itertools.count():
+        folder = checkpoint_folder(trials, trial, lineage)
+        if not folder.is_dir():
+            return
+        yield folder
 
 
 def pin(trials: Path, trial: str, lineage: int, step: int) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from sweeps.cluster import trial_resources
 from sweeps.constants import COMPLETED, PARAMETERS, STOPPED, TRIAL
+from sweeps.lineage import checkpoint_folders
 from sweeps.objectives import Objectives, Values
 from sweeps.search.budget import Usage, cost, spent
 from sweeps.spool import read_spool
@@ -158,7 +159,7 @@ class Monitor:
             return
         status.earlier_attempts = max(1, status.earlier_attempts)
         self.recorder.start_trial(trial, parameters, self.composition.as_yaml(parameters), status.earlier_attempts)
-        self._take(read_spool(self.trial_folder(trial), last))
+        self._take_measured(trial, last)
         self._finish(trial, state, error)
 
     # --- what Tune says --------------------------------------------------------------------------------------
@@ -178,7 +179,7 @@ class Monitor:
         attempt += status.earlier_attempts
         self.recorder.start_trial(trial, parameters, self.composition.as_yaml(parameters), attempt)
         if self.earlier is not None and status.attempt == 1:  # what an earlier driver had not passed on
-            self._take(read_spool(self.trial_folder(trial)))
+            self._take_measured(trial)
         again = f", attempt {attempt}" if attempt > 1 else ""
         self.view.event(self, f"trial {trial} started{again}: {describe(parameters)}")
 
@@ -277,9 +278,10 @@ class Monitor:
                 if closing and not self._ended:
                     return
 
-    def trial_folder(self, trial: str) -> str:
-        """Where its checkpoints are."""
-        return str(self.folder / "trials" / trial)
+    def _take_measured(self, trial: str, up_to: int | None = None) -> None:
+        """What a trial's workers have written down, up to a step."""
+        for folder in checkpoint_folders(self.folder / "trials", trial):
+            self._take(read_spool(str(folder), up_to))
 
     def _take(self, events: Iterable[Event]) -> None:
         from sweeps.mailbox import Ended, Log, Report, Started

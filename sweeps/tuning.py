@@ -13,7 +13,8 @@ from optuna.trial import TrialState
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
-from sweeps.constants import NUMBER, ORIGIN_PREFIX, PARAMETERS, REASON, TRIAL
+from sweeps.constants import NUMBER, ORIGIN, ORIGIN_PREFIX, PARAMETERS, REASON, TRIAL
+from sweeps.lineage import Origin
 from sweeps.monitor import Monitor, State
 from sweeps.plan import Plan
 from sweeps.search.advice import Advisor
@@ -150,7 +151,16 @@ class SweepSearcher(OptunaSearcher):
         if not isinstance(point, dict):
             # At once, and not only when the last trial has ended: Tune then gives back the slots of those that have.
             return cast("dict[str, Any]", self.FINISHED) if self.ended_because is not None else point
-        return {TRIAL: f"{self.number(trial_id):04}", PARAMETERS: point}
+        return {TRIAL: f"{self.number(trial_id):04}", PARAMETERS: point, **self._taken_over(trial_id)}
+
+    def _taken_over(self, trial_id: str) -> dict[str, Any]:
+        """What a trial that goes on from an earlier session had last taken over from another one."""
+        attributes = self._running[trial_id].trial.user_attrs
+        lineages = [int(name.removeprefix(ORIGIN_PREFIX)) for name in attributes if name.startswith(ORIGIN_PREFIX)]
+        if not lineages:
+            return {}
+        last = attributes[f"{ORIGIN_PREFIX}{max(lineages)}"]
+        return {PARAMETERS: last["parameters"], ORIGIN: Origin(last["trial"], last["step"], max(lineages))}
 
     def exploited(self, exploit: Exploit) -> None:
         """A trial is to go on from another one's state: the study keeps that, beside the values that it began with."""

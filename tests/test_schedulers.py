@@ -14,7 +14,8 @@ from ray.tune.schedulers import TrialScheduler
 from scheduling import Controller
 
 from sweeps.checks import check_sweep, lookup_in
-from sweeps.compose import ConfSearchPath, compose_sweep
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
 from sweeps.config.space import (
     CategoricalDistribution,
     FloatDistribution,
