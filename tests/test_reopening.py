@@ -165,6 +165,7 @@ def test_what_a_dead_driver_had_not_recorded_is_read_from_beside_the_checkpoints
         file.write(b'{"kind": "Log", "trial": "00')  # it was killed here
     spool = Spool(str(path.parent))
     spool.write(Log("0003", 2, 15, {"train/loss": 1.0}, 3000))
+    spool.close()
     events = list(read_spool(str(path.parent)))
     assert [(type(event), event.attempt, event.step) for event in events] == [
         (Log, 1, 5),
