@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from sweeps.config import SweepConfig
 from sweeps.config.execution import Scaling
 from sweeps.errors import DoesNotFit, UserError
 
+MIB = 2**20
 Resources = Mapping[str, float]
 
 
@@ -101,6 +103,34 @@ def trial_resources(scaling: Scaling, *, use_gpu: bool) -> dict[str, float]:
 def _fits_on(worker: Resources, node: Resources) -> int:
     """How many workers a node holds."""
     return min(int(node.get(name, 0) / amount + 1e-9) for name, amount in worker.items() if amount > 0)
+
+
+def worker_room(places: Fit, nodes: Sequence[Resources], address: str) -> dict[str, float]:
+    """What the least of the workers has of each kind of memory when all of them run, in MiB, by the metric that
+    reports its use; that of GPUs only where they are in this machine.
+
+    Args:
+        places: How many workers run at once.
+        nodes: Resources of each node; Ray knows a node's ``memory``, in bytes.
+        address: Of the cluster.
+    """
+    holding = [(node["memory"], _fits_on(places.per_worker, node)) for node in nodes if "memory" in node]
+    at_once = places.concurrent * places.num_workers
+    shares = [memory / min(workers, at_once) for memory, workers in holding if workers]
+    room = {"system/memory_mib": min(shares) / MIB} if shares else {}
+    if address == "local" and places.use_gpu:
+        room |= {"system/gpu_memory_mib": smallest} if (smallest := _smallest_gpu_mib()) else {}
+    return room
+
+
+def _smallest_gpu_mib() -> float | None:
+    """By NVIDIA's own command, since importing torch takes seconds; None where there is no such command."""
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return min(float(line) for line in done.stdout.split())
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
 
 
 @contextlib.contextmanager

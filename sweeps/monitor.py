@@ -22,6 +22,7 @@ from sweeps.tracking.summary import describe
 if TYPE_CHECKING:
     from sweeps.compose import Composition
     from sweeps.mailbox import Event, Report, Started
+    from sweeps.search.memory import MemoryEstimate
     from sweeps.search.population import Exploit
     from sweeps.tracking.record import SweepRecord
     from sweeps.tracking.recorder import Recorder
@@ -94,6 +95,8 @@ class Monitor:
     use_gpu: bool = False
     earlier: SweepRecord | None = None
     """What is recorded of the sessions before this one."""
+    memory: MemoryEstimate | None = None
+    """Learns what trials take, and says so before one starts."""
     mailbox: Any = None
     trials: dict[str, TrialStatus] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
@@ -181,7 +184,8 @@ class Monitor:
         if self.earlier is not None and status.attempt == 1:  # what an earlier driver had not passed on
             self._take_measured(trial)
         again = f", attempt {attempt}" if attempt > 1 else ""
-        self.view.event(self, f"trial {trial} started{again}: {describe(parameters)}")
+        memory = self.memory.describe(parameters) if self.memory is not None else ""
+        self.view.event(self, f"trial {trial} started{again}: {describe(parameters)}{f'; {memory}' if memory else ''}")
 
     def trial_ended(self, config: dict[str, Any], result: dict[str, Any], error: str | None = None) -> None:
         if error is not None:
@@ -300,6 +304,8 @@ class Monitor:
                     self._take_origin(event)
                 elif isinstance(event, Log):
                     self.recorder.log(event.trial, event.step, event.metrics, event.timestamp_ms)
+                    if self.memory is not None:
+                        self.memory.observe(event.trial, status.parameters, event.metrics)
                     status.step = event.step
                     status.speed = _speed(event.metrics) or status.speed
                     if status.training_since is not None:

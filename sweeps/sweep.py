@@ -6,11 +6,12 @@ import contextlib
 import shutil
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from sweeps.cluster import Fit, connected, fit
+from sweeps.cluster import Fit, connected, fit, worker_room
+from sweeps.constants import TAG_SWEEP
 from sweeps.errors import UserError
 from sweeps.monitor import Monitor, View
 from sweeps.objectives import Objectives
@@ -18,11 +19,13 @@ from sweeps.plan import Plan
 from sweeps.reopening import SWEEP_FILE, describe_search, reopened, save
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.store import fetch_metrics
 from sweeps.tracking.uris import sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+    from sweeps.search.memory import MemoryEstimate
     from sweeps.search.searcher import OptunaSearcher
     from sweeps.tracking.recorder import Recorder
 
@@ -53,7 +56,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
             save(plan)
             recorder = _recorder(plan)
             recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`")
-            _record(plan, recorder, view, places)
+            _record(plan, recorder, view, places, _memory(plan, places, nodes))
     except UserError:
         _remove_folder(plan)
         raise
@@ -76,7 +79,7 @@ def go_on(plan: Plan, view: View) -> SweepRecord:
         save(plan)
         recorder = _recorder(plan)
         recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`", resume=True)
-        _record(plan, recorder, view, places, earlier)
+        _record(plan, recorder, view, places, _memory(plan, places, nodes, earlier), earlier)
     return load_sweep(config.tracking.uri, plan.name)
 
 
@@ -113,7 +116,32 @@ def _connecting(uri: str) -> Future[MlflowClient]:
     return client
 
 
-def _record(plan: Plan, recorder: Recorder, view: View, places: Fit, earlier: SweepRecord | None = None) -> None:
+def _memory(
+    plan: Plan, places: Fit, nodes: Sequence[Mapping[str, float]], earlier: SweepRecord | None = None
+) -> MemoryEstimate:
+    """What is known already of the memory that trials take."""
+    from sweeps.search.memory import MemoryEstimate
+
+    config = plan.config
+    memory = MemoryEstimate(plan.space, config.search.limits, worker_room(places, nodes, config.cluster.address))
+    known = {sweep.name: list(zip(sweep.runs, sweep.points, strict=True)) for sweep in plan.warm_start}
+    if earlier is not None:
+        known[plan.name] = [(trial.run_id, trial.params) for trial in earlier.trials]
+    for sweep, trials in known.items():
+        metrics = fetch_metrics(config.tracking.uri, {TAG_SWEEP: sweep})
+        for run, point in trials:
+            memory.observe(run, point, metrics.get(run, {}))
+    return memory
+
+
+def _record(
+    plan: Plan,
+    recorder: Recorder,
+    view: View,
+    places: Fit,
+    memory: MemoryEstimate,
+    earlier: SweepRecord | None = None,
+) -> None:
     """Search, and record how it ended, however it ends."""
     status = "failed"
     try:
@@ -126,6 +154,7 @@ def _record(plan: Plan, recorder: Recorder, view: View, places: Fit, earlier: Sw
             folder=plan.folder,
             use_gpu=places.use_gpu,
             earlier=earlier,
+            memory=memory,
         )
         done = f", {monitor.ended_count()} of them done" if earlier is not None else ""
         view.event(monitor, f"{plan.name}: {plan.config.search.num_trials} trials{done}; {places.describe()}")

@@ -91,7 +91,7 @@ def build_searcher(plan: Plan, monitor: Monitor) -> SweepSearcher:
         lookup=plan.points.lookup,
         validate=plan.check_point,
         enough=_rules(plan, monitor),
-        advisors=_advisors(plan),
+        advisors=_advisors(plan, monitor),
     )
 
 
@@ -106,9 +106,11 @@ def _rules(plan: Plan, monitor: Monitor) -> Callable[[optuna.Study], str | None]
     return enough
 
 
-def _advisors(plan: Plan) -> list[Advisor]:
-    """Priors, which say nothing where there are none, and what failed."""
+def _advisors(plan: Plan, monitor: Monitor) -> list[Advisor]:
+    """Priors, which say nothing where there are none, limits on memory, and what failed."""
     advisors: list[Advisor] = [PriorAdvisor(plan.space, plan.config.seed)]
+    if monitor.memory is not None:
+        advisors.append(monitor.memory)
     if plan.config.search.avoid_failures:
         advisors.append(FailureAdvisor(plan.space))
     return advisors

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from sweeps.search.earlier import load_earlier as load_earlier
     from sweeps.search.failures import FailureAdvisor as FailureAdvisor
     from sweeps.search.fidelity import RungSampler as RungSampler
+    from sweeps.search.memory import MemoryEstimate as MemoryEstimate
     from sweeps.search.priors import PriorAdvisor as PriorAdvisor
     from sweeps.search.samplers import build_sampler as build_sampler
     from sweeps.search.searcher import OptunaSearcher as OptunaSearcher
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 MODULES = {
     "EarlierTrials": "warm_start",
     "FailureAdvisor": "failures",
+    "MemoryEstimate": "memory",
     "OptunaSearcher": "searcher",
     "PriorAdvisor": "priors",
     "RungSampler": "fidelity",
@@ -31,6 +33,7 @@ MODULES = {
 __all__ = [
     "EarlierTrials",
     "FailureAdvisor",
+    "MemoryEstimate",
     "OptunaSearcher",
     "PriorAdvisor",
     "RungSampler",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -31,6 +31,8 @@ class EarlierSweep:
     """In today's space; the best first."""
     values: list[float]
     """Of the metric, at each point."""
+    runs: list[str] = field(default_factory=list)
+    """MLflow's run of each point."""
 
 
 def load_earlier(
@@ -76,7 +78,7 @@ def _overlap(
             f"{key}: it searched for {theirs or 'nothing'}, and this sweep searches for {mode} {metric}; "
             "leave it out, or set search.metric and search.mode as it did"
         )
-    measured: list[tuple[float, Point]] = []
+    measured: list[tuple[float, Point, str]] = []
     refusals: Counter[str] = Counter()
     trials = [trial for trial in record.trials if trial.state in ("finished", "pruned") and trial.violation is None]
     for trial in trials:
@@ -85,13 +87,14 @@ def _overlap(
         if isinstance(point, str):
             refusals[point] += 1
         elif value is not None and math.isfinite(value):
-            measured.append((value, point))
+            measured.append((value, point, trial.run_id))
     if not measured:
         why = "; ".join(f"{count} because of {path}" for path, count in refusals.most_common(3))
         outside = f"none of its {len(trials)} finished trials lies in this sweep's space ({why})" if refusals else ""
         raise UserError(f"{key}: {outside or 'it has no finished trial'}; widen the ranges, or leave it out")
     measured.sort(key=lambda each: each[0], reverse=mode == "max")
-    return EarlierSweep(record.sweep, [point for _, point in measured], [value for value, _ in measured])
+    values, points, runs = zip(*measured, strict=True)
+    return EarlierSweep(record.sweep, list(points), list(values), list(runs))
 
 
 def _value(trial: TrialRecord, objective: int) -> float | None:

@@ -56,6 +56,23 @@ def fetch_runs(uri: str, tags: Mapping[str, str], experiment: str | None = None)
     return sorted(runs, key=lambda run: (run.started, run.run_id))
 
 
+def fetch_metrics(uri: str, tags: Mapping[str, str]) -> dict[str, dict[str, float]]:
+    """The latest value of every metric, of each run that has all of ``tags``; by run.
+
+    Raises:
+        TrackingUnreachable: The server does not answer.
+    """
+    client = connect(uri)
+    with request_limits(ANSWER_WITHIN_S, retries=1):
+        experiments = [
+            experiment.experiment_id
+            for experiment in _pages(lambda token: client.search_experiments(max_results=PAGE, page_token=token))
+        ]
+        filters = tag_filter(tags)
+        runs = _pages(lambda token: client.search_runs(experiments, filters, max_results=PAGE, page_token=token))
+    return {run.info.run_id: dict(run.data.metrics) for run in runs}
+
+
 def tag_filter(tags: Mapping[str, str]) -> str:
     """The filter of ``search_runs`` for runs that have all of ``tags``."""
     quoted = {key: f'"{value}"' if "'" in value else f"'{value}'" for key, value in tags.items()}
