@@ -113,7 +113,8 @@ def main() -> None:
         {"training": each.config, "steps": each.steps, "stalls": str(stalls)}
         for each in read_trainings(Path(trainings_file))
     ]
-    ray.init(num_cpus=WORKERS + 1)  # the workers, and the CPU that Tune reserves for a trial's function
+    # Its own cluster, not one that runs here: the workers, and the CPU that Tune reserves for a trial's function.
+    ray.init(address="local", num_cpus=WORKERS + 1)
     tuner = tune.Tuner(
         train_driver,
         param_space={
