@@ -179,7 +179,7 @@ def test_every_scheduler_runs_a_sweep_by_every_resource(scheduler: str, resource
     if scheduler == "hyperband":
         options.append(f"search.scheduler.longest={3 * one}")
     if scheduler in ("pbt", "pb2"):
-        options += [f"search.scheduler.interval={one}", "search.scheduler.quantile=0.5", UNLIKE]
+        options += [f"search.scheduler.interval={one}", "search.scheduler.quantile=0.5", UNLIKE, "train.max_steps=15"]
     options.append("train.global_batch_size=32")
     done = run(
         tmp_path, "conf=digits", *SMALL, f"search/scheduler={scheduler}", *options, "search.num_trials=4", "--name=all"

@@ -98,6 +98,15 @@ class PopulationTraining(Pausing, PopulationBasedTraining):
             result = {**result, metric: math.inf if mode == "min" else -math.inf}
         return float(super()._save_trial_state(state, time, result, trial))
 
+    def _checkpoint_or_exploit(
+        self, trial: Trial, tune_controller: Any, upper_quantile: list[Trial], lower_quantile: list[Trial]
+    ) -> None:
+        """One that only rose among the best since it was last compared has saved nothing, and is not chosen."""
+        saved = [
+            each for each in upper_quantile if each is trial or self._trial_state[each].last_checkpoint is not None
+        ]
+        super()._checkpoint_or_exploit(trial, tune_controller, saved, lower_quantile if saved else [])
+
     def _get_new_config(self, trial: Trial, trial_to_clone: Trial) -> tuple[dict[str, Any], dict[str, Any]]:
         origin = self._origin(trial, trial_to_clone)
         parameters = self.mutated(trial, trial_to_clone)
