@@ -21,6 +21,7 @@ from overhead.arms import ARMS, Measured
 Counts = dict[str, dict[str, int]]
 """Workload -> arm -> how many trials at most."""
 WINDOW = 20
+FIGURE = "![Seconds of each trial and memory of all processes over the sweep](images/trial-overhead.png)"
 MARKS = "<!-- measured: {} -->", "<!-- end of measured -->"
 
 
@@ -161,7 +162,8 @@ def write_between_marks(file: Path, numbers: dict[str, Any]) -> None:
             ]
             for each in numbers["scaling"]
         ]
-        text = _replace(text, "scaling", "\n".join(_markdown(("trials", "a trial", "memory"), windows)))
+        lines = [*_markdown(("trials", "a trial", "memory"), windows), "", FIGURE]
+        text = _replace(text, "scaling", "\n".join(lines))
     file.write_text(text, encoding="utf-8")
 
 
