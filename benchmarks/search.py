@@ -31,8 +31,8 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "random": {"kind": "random"},
     "gp": {"kind": "gp"},
 }
-FEWER = {"gp": 300}
-"""Its time grows with the cube of the number of trials; it is for hundreds."""
+FEWER = {"gp": 60}
+"""Its time grows with the cube of the number of trials; it is for tens of them, and a few hundred."""
 SELDOM = {"tpe": 20, "bohb": 20}
 """One in so many points is theirs, the rest are random: what a suggestion costs them depends on how many trials there
 are, and not on who suggested those; and to measure each of 10,000 would take long."""
@@ -141,7 +141,7 @@ def draw(rows: dict[str, list[list[float]]], path: Path) -> None:
     axes[0].set_yscale("log")
     for axis in axes[1:]:
         axis.set_ylim(bottom=0)
-    axes[0].legend()
+    axes[0].legend(loc="lower right", ncols=2)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
 
