@@ -141,7 +141,7 @@ def draw(rows: dict[str, list[list[float]]], path: Path) -> None:
     axes[0].set_yscale("log")
     for axis in axes[1:]:
         axis.set_ylim(bottom=0)
-    axes[0].legend(loc="lower right", ncols=2)
+    axes[2].legend(loc="lower right", ncols=2)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
 
