@@ -224,6 +224,11 @@ class Monitor:
         with self._lock:
             self.composition = composition
             self.num_trials, self.stop = composition.config.search.num_trials, composition.config.search.stop
+
+    def go_on(self) -> None:
+        """Tune is started again. Not before: trials that a spent budget has stopped are to stay unfinished until then,
+        so that they go on, too."""
+        with self._lock:
             if self.budget_spent is not None and spent(self.stop, self._usage) is None:
                 self.budget_spent = None
                 self.mailbox.go_on.remote()

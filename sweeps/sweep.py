@@ -227,6 +227,7 @@ def _search(plan: Plan, monitor: Monitor) -> str:
             if monitor.stopping or extension.plan is plan:
                 break
             plan = extension.plan
+            monitor.go_on()
     finally:
         monitor.all_ended()
         monitor.close()
