@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from sweeps.cluster import trial_resources
 from sweeps.constants import COMPLETED, PARAMETERS, STOPPED, TRIAL
-from sweeps.lineage import checkpoint_folders
 from sweeps.objectives import Objectives, Values
+from sweeps.runtime.lineage import checkpoint_folders
+from sweeps.runtime.spool import read_spool
 from sweeps.search.budget import Usage, cost, spent
-from sweeps.spool import read_spool
 from sweeps.tracking.summary import describe
 
 if TYPE_CHECKING:
     from sweeps.compose import Composition
-    from sweeps.mailbox import Event, Report, Started
+    from sweeps.runtime.mailbox import Event, Report, Started
     from sweeps.search.memory import MemoryEstimate
     from sweeps.search.population import Exploit
     from sweeps.tracking.record import SweepRecord
@@ -293,7 +293,7 @@ class Monitor:
             self._take(read_spool(str(folder), up_to))
 
     def _take(self, events: Iterable[Event]) -> None:
-        from sweeps.mailbox import Ended, Log, Report, Started
+        from sweeps.runtime.mailbox import Ended, Log, Report, Started
 
         with self._lock:
             for event in events:

@@ -10,7 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweeps.checks import check_sweep, lookup_in
+from sweeps.checks.config import check_sweep, lookup_in
+from sweeps.checks.search import search_notes
+from sweeps.checks.targets import check_targets
 from sweeps.cluster import Fit, fit, local_resources
 from sweeps.compose import Composition
 from sweeps.compose.search_path import ConfSearchPath
@@ -20,9 +22,7 @@ from sweeps.config.execution import Scaling
 from sweeps.constraints import Constraints
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.points import Points
-from sweeps.search_checks import search_notes
 from sweeps.space import Space
-from sweeps.targets import check_targets
 
 if TYPE_CHECKING:
     from sweeps.search.earlier import EarlierSweep

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from sweeps.checks import check_sweep
+from sweeps.checks.config import check_sweep
 from sweeps.compose import Composition
 from sweeps.compose.overrides import parse_values
 from sweeps.config.search import Search, Stop

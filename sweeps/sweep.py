@@ -201,13 +201,13 @@ def _recorder(plan: Plan) -> Recorder:
 
 def _search(plan: Plan, monitor: Monitor) -> str:
     """Let Tune search, again if the sweep was extended meanwhile; returns how it ended."""
-    from sweeps.mailbox import open_mailbox
+    from sweeps.runtime.mailbox import open_mailbox
 
     monitor.mailbox = open_mailbox()  # its process starts while Tune, Optuna and torch are imported
 
-    from sweeps.slot import prepare_slots
+    from sweeps.runtime.slot import prepare_slots
+    from sweeps.runtime.trial import TrialContext
     from sweeps.tracking.requests import Requests
-    from sweeps.trial import TrialContext
     from sweeps.tuning import build_searcher, build_tuner, catch_up
 
     prepare_slots()

@@ -14,9 +14,10 @@ from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
 from sweeps.constants import NUMBER, ORIGIN, ORIGIN_PREFIX, PARAMETERS, REASON, TRIAL
-from sweeps.lineage import Origin
 from sweeps.monitor import Monitor, State
 from sweeps.plan import Plan
+from sweeps.runtime.lineage import Origin
+from sweeps.runtime.trial import TRIAL_RESOURCES, Trial, TrialContext
 from sweeps.search.advice import Advisor
 from sweeps.search.failures import FailureAdvisor
 from sweeps.search.improvement import ExpectedImprovement
@@ -30,7 +31,6 @@ from sweeps.search.searcher import STOPPED_BY_A_PERSON, OptunaSearcher
 from sweeps.search.stopping import exhausted, reached
 from sweeps.search.warm_start import EarlierTrials, points_again
 from sweeps.space import Lookup
-from sweeps.trial import TRIAL_RESOURCES, Trial, TrialContext
 
 TUNE_FOLDER = "tune"
 """In the sweep's folder: what Tune writes while it runs."""

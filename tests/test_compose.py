@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sweeps.checks import check_sweep, lookup_in
+from sweeps.checks.config import check_sweep, lookup_in
 from sweeps.compose import Composition
 from sweeps.compose.search_path import ConfSearchPath, conf_folder
 from sweeps.compose.sweep import compose_sweep

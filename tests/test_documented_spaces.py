@@ -10,7 +10,7 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from sweeps.checks import check_sweep
+from sweeps.checks.config import check_sweep
 from sweeps.compose import Composition
 from sweeps.compose.search_path import ConfSearchPath, conf_folder
 from sweeps.compose.sweep import compose_sweep

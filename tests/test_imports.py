@@ -22,8 +22,7 @@ LAYERS: list[set[str]] = [
     {"config", "compose"},
     {"objectives"},
     {
-        *("checks", "cluster", "constraints", "leftovers", "lineage", "mailbox", "mid_training", "points", "search"),
-        *("search_checks", "slot", "space", "spool", "targets", "tracking", "trial", "trial_length", "worker"),
+        *("checks", "cluster", "constraints", "points", "runtime", "search", "space", "tracking"),
     },
     {"monitor", "plan", "report"},
     {"reopening", "tuning"},
@@ -34,8 +33,8 @@ LAYERS: list[set[str]] = [
 ]
 
 # Who may import `sweeps_train`: those who run training all of it, those who check a config its torch-free schema.
-TRAINING = {"worker"}
-TRAINING_SCHEMA = {"checks", "config", "targets"}
+TRAINING = {"runtime"}
+TRAINING_SCHEMA = {"checks", "config"}
 
 NOT_FOR_WORKERS = ("sweeps", "hydra", "omegaconf", "mlflow", "optuna", "ray.tune")
 

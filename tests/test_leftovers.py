@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sweeps import leftovers
-from sweeps.leftovers import Leftovers
+from sweeps.runtime import leftovers
+from sweeps.runtime.leftovers import Leftovers
 
 
 class Cycle:

@@ -19,8 +19,8 @@ from optuna.storages.journal import JournalFileBackend
 from running import SHORT, Done, run, start
 
 from sweeps.constants import NUMBER
-from sweeps.mailbox import Log, Report
-from sweeps.spool import SPOOL_FILE, Spool, read_spool
+from sweeps.runtime.mailbox import Log, Report
+from sweeps.runtime.spool import SPOOL_FILE, Spool, read_spool
 from sweeps.tracking.reader import load_sweep
 
 SPACE = ("space=none", "train.lr=tag(log, interval(1e-3, 1e-1))", "model.dropout=interval(0, 0.3)")

@@ -13,6 +13,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from pydantic import TypeAdapter
 
+from sweeps.checks.targets import check_targets
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.config.search import Sampler
@@ -22,7 +23,6 @@ from sweeps.errors import ConfigError
 from sweeps.search import OptunaSearcher
 from sweeps.search.samplers import build_sampler, shuffled
 from sweeps.space import Space, contains
-from sweeps.targets import check_targets
 
 SPACE = Space(
     TypeAdapter(dict[str, Distribution]).validate_python(

@@ -13,7 +13,7 @@ import pytest
 from ray.tune.schedulers import TrialScheduler
 from scheduling import Controller
 
-from sweeps.checks import check_sweep, lookup_in
+from sweeps.checks.config import check_sweep, lookup_in
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.config.space import (
@@ -23,13 +23,13 @@ from sweeps.config.space import (
     OrdinalDistribution,
 )
 from sweeps.errors import ConfigError
-from sweeps.lineage import Origin, checkpoint_folder, pin, take_over
+from sweeps.runtime.lineage import Origin, checkpoint_folder, pin, take_over
 from sweeps.search.asha import Asha
 from sweeps.search.hyperband import Hyperband
 from sweeps.search.median import MedianStopping
 from sweeps.search.mutation import Mutation
+from sweeps.search.trial_length import hyperband_range
 from sweeps.space import Space, contains
-from sweeps.trial_length import hyperband_range
 
 CONTINUE, STOP, PAUSE = TrialScheduler.CONTINUE, TrialScheduler.STOP, TrialScheduler.PAUSE
 

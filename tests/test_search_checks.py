@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from sweeps.checks import check_sweep, lookup_in
+from sweeps.checks.config import check_sweep, lookup_in
+from sweeps.checks.search import SYSTEM_METRICS, search_notes
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.errors import ConfigError
-from sweeps.mid_training import mutated_paths
-from sweeps.search_checks import SYSTEM_METRICS, search_notes
-from sweeps.trial_length import longest_trial, trial_length
+from sweeps.search.mid_training import mutated_paths
+from sweeps.search.trial_length import longest_trial, trial_length
 
 NO_SPACE = ("space=none",)
 POPULATION = ("search=pbt", "space=none", "train.lr=interval(0.001, 0.1)")

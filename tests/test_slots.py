@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from running import SHORT, Done, points, run
 
-from sweeps.mailbox import Ended, Mailbox, Started
+from sweeps.runtime.mailbox import Ended, Mailbox, Started
 
 pytestmark = pytest.mark.timeout(300)
 

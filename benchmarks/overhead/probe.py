@@ -19,7 +19,7 @@ class Net(nn.Sequential):
 
 
 def _time_reports(file: Path) -> None:
-    from sweeps.worker import MailboxReporter
+    from sweeps.runtime.worker import MailboxReporter
 
     report = MailboxReporter.report
 

@@ -13,7 +13,7 @@ from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
 
 from sweeps.config.search import Mode
 from sweeps.constants import ORIGIN, PARAMETERS, STEP, TRIAL
-from sweeps.lineage import Origin, is_pinned, release, take_over
+from sweeps.runtime.lineage import Origin, is_pinned, release, take_over
 from sweeps.search.mutation import Mutation
 from sweeps.search.places import Pausing
 

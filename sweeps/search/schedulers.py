@@ -18,15 +18,15 @@ from sweeps.config.search import (
     PBTScheduler,
 )
 from sweeps.config.space import FloatDistribution, IntDistribution
-from sweeps.mid_training import mutated_paths
 from sweeps.search.asha import Asha
 from sweeps.search.bandits import PopulationBandits
 from sweeps.search.hyperband import Hyperband
 from sweeps.search.median import MedianStopping
+from sweeps.search.mid_training import mutated_paths
 from sweeps.search.mutation import Mutation
 from sweeps.search.population import Exploit, PopulationTraining
+from sweeps.search.trial_length import hyperband_range
 from sweeps.space import Lookup, Space
-from sweeps.trial_length import hyperband_range
 
 
 def build_scheduler(

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
-from sweeps.mailbox import Log, Report
+from sweeps.runtime.mailbox import Log, Report
 
 SPOOL_FILE = "reports.jsonl"
 """In the folder of a trial's checkpoints."""

@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
+from sweeps.checks.search import search_mistakes
 from sweeps.compose import Composition, Variant
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.constraints import Constraints
 from sweeps.errors import ConfigError, nearest
 from sweeps.paths import MISSING, find, leaves
 from sweeps.points import Points
-from sweeps.search_checks import search_mistakes
 from sweeps.space import Lookup, Space
 from sweeps_train.config import check_batch_split
 

@@ -24,8 +24,8 @@ from ray.train.v2._internal.callbacks.placement_group_callback import PlacementG
 from ray.train.v2._internal.execution.callback import ControllerCallback, WorkerGroupCallback
 from ray.util import remove_placement_group
 
-from sweeps.mailbox import Ended
-from sweeps.worker import Assignment, serve
+from sweeps.runtime.mailbox import Ended
+from sweeps.runtime.worker import Assignment, serve
 
 MEMORY_FACTOR, MEMORY_SLACK_MIB = 1.5, 512.0
 """A slot one of whose workers has grown beyond this since its first trial is rebuilt."""

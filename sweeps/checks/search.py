@@ -21,9 +21,9 @@ from sweeps.config.search import (
 )
 from sweeps.config.space import ConstantDistribution, FloatDistribution, IntDistribution
 from sweeps.errors import ConfigError, nearest
-from sweeps.mid_training import CHANGEABLE, can_change, mutated_paths
+from sweeps.search.mid_training import CHANGEABLE, can_change, mutated_paths
+from sweeps.search.trial_length import hyperband_range, longest_trial
 from sweeps.space import Lookup, Space, contains, describe, grid_values
-from sweeps.trial_length import hyperband_range, longest_trial
 
 OF_WHOLE_TRIALS = ("tpe", "bohb", "gp", "cmaes", "nsga2", "nsga3")
 """Samplers that learn from trials; a population's change their values while they train."""

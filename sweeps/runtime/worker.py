@@ -9,10 +9,10 @@ from typing import Any
 
 import ray
 
-from sweeps.leftovers import Leftovers
-from sweeps.lineage import Origin
-from sweeps.mailbox import Log, Report, Started
-from sweeps.spool import Spool
+from sweeps.runtime.leftovers import Leftovers
+from sweeps.runtime.lineage import Origin
+from sweeps.runtime.mailbox import Log, Report, Started
+from sweeps.runtime.spool import Spool
 from sweeps_train.config import FunctionConfig, TrainingConfig
 from sweeps_train.progress import Progress
 from sweeps_train.reporter import Stop

@@ -16,7 +16,7 @@ from typing import Any
 
 import ray
 
-from sweeps.lineage import Origin
+from sweeps.runtime.lineage import Origin
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from ray.tune.result import AUTO_RESULT_KEYS
 from sweeps.compose import Composition
 from sweeps.constants import COMPLETED, EVALUATIONS, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
 from sweeps.errors import TrialFailed
-from sweeps.lineage import Origin, checkpoint_folder, pin
-from sweeps.mailbox import Ended, Report
-from sweeps.slot import Slot, Workers
-from sweeps.worker import Assignment
+from sweeps.runtime.lineage import Origin, checkpoint_folder, pin
+from sweeps.runtime.mailbox import Ended, Report
+from sweeps.runtime.slot import Slot, Workers
+from sweeps.runtime.worker import Assignment
 
 TRIAL_RESOURCES = {"CPU": 0, "node:__internal_head__": 0.0001}
 """A trial's actor only waits. Tune refuses to ask for nothing at all, so it asks for a grain of what every Ray

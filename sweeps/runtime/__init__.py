@@ -1,0 +1,1 @@
+"""Running trials: the Tune trainable, the worker groups that trials are given to, and what passes between them."""
