@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON d
 tracking_uri = click.option(
     "--tracking-uri", metavar="URI", help="MLflow store or server; default: MLFLOW_TRACKING_URI, else mlflow.db here."
 )
+trial = click.option("--trial", metavar="ID", help="This trial instead of the best.")
 
 
 def _verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
@@ -75,7 +77,7 @@ stdout = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 @_verb("run")
-@click.argument("tokens", nargs=-1, metavar="conf=NAME [key=value ...]")
+@click.argument("tokens", nargs=-1, metavar="conf=NAME|FILE.yaml [key=value ...]")
 @click.option("--name", metavar="S", help="Name of the sweep; default: the config's name and the time.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
 @as_json
@@ -174,11 +176,33 @@ def show(sweep: str, as_json: bool, tracking_uri: str | None, config_dirs: tuple
 
 @_verb("best")
 @click.argument("sweep")
+@click.option("--export", metavar="FILE", type=click.Path(path_type=Path), help="Write it as a config for `run`.")
+@trial
 @as_json
 @tracking_uri
-def best(sweep: str, as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
-    """Show the best trial: its value, parameters and checkpoint."""
+def best(
+    sweep: str,
+    export: Path | None,
+    trial: str | None,
+    as_json: bool,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
+    """Show the best trial: its value, parameters and checkpoint.
+
+    With --export it becomes a config file that `python -m sweeps run conf=FILE` takes as it is, and which trains the
+    same again.
+    """
     record = _load(sweep, tracking_uri)
+    if trial is not None or export is not None:
+        from sweeps import one_trial
+
+        chosen = one_trial.choose(record, trial)
+        record = replace(record, front=[chosen])
+        if export is not None:
+            one_trial.export(record, chosen, export)
+            say = f"{export}: trial {chosen.trial}, for python -m sweeps run conf={export}"
+            stderr.print(say, markup=False, highlight=False, soft_wrap=True)
     if as_json:
         _print_json(record.as_json()["best"])
     else:

@@ -94,7 +94,7 @@ def make_plan(tokens: Sequence[str], config_dirs: Sequence[Path], name: str | No
     """The plan for what was typed; imports neither ray, torch nor mlflow.
 
     Args:
-        tokens: ``conf=NAME`` and overrides.
+        tokens: ``conf=NAME`` or ``conf=FILE.yaml``, and overrides.
         config_dirs: Users' folders of configs, before our own.
         name: Name of the sweep; default: the config's name and the time.
         command: What was typed, for the record.
@@ -102,8 +102,11 @@ def make_plan(tokens: Sequence[str], config_dirs: Sequence[Path], name: str | No
     Raises:
         UserError: For every mistake that can be seen from here.
     """
-    search_path = ConfSearchPath(config_dirs)
     confs = [token.removeprefix("conf=") for token in tokens if token.startswith("conf=")]
+    if len(confs) == 1 and (file := Path(confs[0])).suffix == ".yaml":
+        _check_file(file)
+        confs, config_dirs = [file.stem], [file.parent, *config_dirs]
+    search_path = ConfSearchPath(config_dirs)
     if len(confs) != 1:
         known = ", ".join(search_path.confs())
         raise UnknownName(f"say which sweep to run, once: conf=NAME; there is {known}")
@@ -123,6 +126,11 @@ def make_plan(tokens: Sequence[str], config_dirs: Sequence[Path], name: str | No
     _ = plan.local_fit
     _check_folder(plan.folder)
     return plan
+
+
+def _check_file(file: Path) -> None:
+    if not file.is_file():
+        raise UnknownName(f"conf={file}: there is no such file; give the name of a config, or a YAML file that exists")
 
 
 def _checked_name(name: str) -> str:

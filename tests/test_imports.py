@@ -25,7 +25,7 @@ LAYERS: list[set[str]] = [
         *("checks", "cluster", "constraints", "points", "runtime", "search", "space", "tracking"),
     },
     {"monitor", "plan", "report"},
-    {"reopening", "tuning"},
+    {"one_trial", "reopening", "tuning"},
     {"doctor", "sweep"},
     {"launch", "service"},
     {"__init__", "cli"},

@@ -6,8 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -15,7 +13,7 @@ import yaml
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.errors import UnknownName, UserError
 from sweeps.space import Lookup, Space, as_sampled, contains
-from sweeps.tracking.client import connect
+from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
@@ -120,14 +118,8 @@ def _point(space: Space, lookup: Lookup, config: Lookup, params: Mapping[str, An
 
 def _config_of(uri: str, record: SweepRecord) -> Lookup:
     """The values of an earlier sweep's own config; of a sweep without a record of it, none."""
-    import mlflow
-
-    with TemporaryDirectory() as folder:
-        try:
-            path = Path(connect(uri).download_artifacts(record.mlflow.run_id, CONFIG_ARTIFACT, folder))
-        except (mlflow.exceptions.MlflowException, OSError):
-            return lambda path: None
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    text = read_text(uri, record.mlflow.run_id, CONFIG_ARTIFACT)
+    values = None if text is None else yaml.safe_load(text)
     return _lookup_in(values)
 
 

@@ -1,0 +1,29 @@
+"""What a run holds besides numbers: small text files, and folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sweeps.tracking.client import connect
+
+
+def read_text(uri: str, run_id: str, path: str) -> str | None:
+    """A text artifact of a run; nothing if the run has none of that name.
+
+    Args:
+        uri: Tracking URI.
+        run_id: MLflow's id of the run.
+        path: Of the artifact.
+
+    Raises:
+        TrackingUnreachable: The server does not answer.
+    """
+    client = connect(uri)
+    from mlflow.exceptions import MlflowException
+
+    with TemporaryDirectory() as folder:
+        try:
+            return Path(client.download_artifacts(run_id, path, folder)).read_text(encoding="utf-8")
+        except (MlflowException, OSError):
+            return None
