@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
@@ -17,11 +17,12 @@ from sweeps.objectives import Objectives, Values
 from sweeps.runtime.lineage import checkpoint_folders
 from sweeps.runtime.spool import read_spool
 from sweeps.search.budget import Usage, cost, spent
+from sweeps.tracking.spans import Span
 from sweeps.tracking.summary import describe
 
 if TYPE_CHECKING:
     from sweeps.compose import Composition
-    from sweeps.runtime.mailbox import Event, Report, Started
+    from sweeps.runtime.mailbox import Ended, Event, Report, Started
     from sweeps.search.memory import MemoryEstimate
     from sweeps.search.population import Exploit
     from sweeps.tracking.record import SweepRecord
@@ -62,6 +63,8 @@ class TrialStatus:
     train_s: float = 0.0
     failure: str | None = None
     """What its workers said of its last failed attempt."""
+    spans: list[Span] = field(default_factory=list)
+    """When and on which workers it trained."""
     ending: bool = False
     """Tune has said that it ended; what its workers posted is still being taken in."""
 
@@ -119,6 +122,7 @@ class Monitor:
         self._lock = threading.RLock()
         self._ended: list[tuple[str, State, str | None]] = []
         self._retried: list[str] = []
+        self._early: dict[str, list[Event]] = {}
         self._exploits: dict[tuple[str, int], Exploit] = {}
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="monitor", daemon=True)
@@ -140,6 +144,7 @@ class Monitor:
                 values=trial.values or (None if trial.value is None else (trial.value,)),
                 violation=trial.violation,
                 error=trial.error,
+                spans=list(trial.spans),
             )
         time_ = earlier.time
         self._usage = Usage(time_.wall_s, time_.cpu_s, time_.gpu_s)
@@ -177,10 +182,12 @@ class Monitor:
             own = self.composition.trial(parameters)
             status.last_step = own.train.max_steps if own.train is not None else None
             status.needs = status.holds = trial_resources(own.scaling, use_gpu=self.use_gpu)
-        if goes_on:
-            return
-        attempt += status.earlier_attempts
-        self.recorder.start_trial(trial, parameters, self.composition.as_yaml(parameters), attempt)
+            if goes_on:
+                return
+            attempt += status.earlier_attempts
+            # Within the lock: what its workers post meanwhile must find the trial's run.
+            self.recorder.start_trial(trial, parameters, self.composition.as_yaml(parameters), attempt)
+            self._take(self._early.pop(trial, ()))
         if self.earlier is not None and status.attempt == 1:  # what an earlier driver had not passed on
             self._take_measured(trial)
         again = f", attempt {attempt}" if attempt > 1 else ""
@@ -298,14 +305,17 @@ class Monitor:
         with self._lock:
             for event in events:
                 status = self.trials.get(event.trial)
-                if status is None:
+                if status is None:  # its workers were quicker than Tune
+                    self._early.setdefault(event.trial, []).append(event)
                     continue
                 if isinstance(event, Ended):
                     status.holds = {}
+                    self._close_span(status, event)
                 if isinstance(event, Ended) and event.error is not None:
                     status.failure = f"trial {event.trial}: attempt {status.attempt} failed: {event.error}"
                 elif isinstance(event, Started):
                     status.training_since, status.holds = event.timestamp_ms / 1000, status.needs
+                    self._open_span(status, event)
                     self._take_origin(event)
                 elif isinstance(event, Log):
                     self.recorder.log(event.trial, event.step, event.metrics, event.timestamp_ms)
@@ -319,6 +329,16 @@ class Monitor:
                         status.training_since = now
                 if isinstance(event, Report):
                     self._take_report(status, event)
+
+    def _open_span(self, status: TrialStatus, event: Started) -> None:
+        held = event.assigned_ms or event.timestamp_ms
+        status.spans.append(Span(held=held / 1000, trained=event.timestamp_ms / 1000, workers=event.workers))
+        self.recorder.occupy(status.trial, status.spans)
+
+    def _close_span(self, status: TrialStatus, event: Ended) -> None:
+        if status.spans and status.spans[-1].ended is None:
+            status.spans[-1] = replace(status.spans[-1], ended=event.timestamp_ms / 1000)
+            self.recorder.occupy(status.trial, status.spans)
 
     def _take_origin(self, started: Started) -> None:
         exploit = self._exploits.pop((started.trial, started.origin.lineage), None) if started.origin else None

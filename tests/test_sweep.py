@@ -23,6 +23,9 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.constants import PARAMETERS, TRIAL
 from sweeps.monitor import Monitor
+from sweeps.runtime.mailbox import Ended, Log, Started
+from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.spans import Span
 from sweeps_train import load_model
 
 pytestmark = pytest.mark.timeout(300)
@@ -56,6 +59,14 @@ def test_a_sweep_ends_with_the_documents_promised_keys(digits: Done) -> None:
     assert set(document["best"]) == {"trial", "value", "params", "run_id", "checkpoint"}
     assert 0 < document["time"]["goodput"] <= 1
     assert document["time"]["train_s"] < document["time"]["wall_s"]
+
+
+def test_it_is_recorded_when_and_on_which_workers_each_trial_trained(digits: Done) -> None:
+    spans = [span for trial in load_sweep(digits.store, "first").trials for span in trial.spans]
+    assert len(spans) == 4
+    assert all(len(span.workers) == 2 and span.ended and span.held <= span.trained < span.ended for span in spans)
+    starting = [span.trained - span.held for span in spans]
+    assert max(starting[1:]) < starting[0]  # the later ones found the workers warm
 
 
 def test_the_default_configuration_is_the_first_trial_and_asha_stops_some(digits: Done) -> None:
@@ -361,3 +372,14 @@ def test_a_trial_that_fails_before_its_start_and_after_the_clusters_end_is_recor
     ends = [arguments for name, arguments in told.calls if name == "end_trial"]
     assert [(trial, state, error) for trial, state, *_, error in ends] == [("0000", "failed", "no actor")]
     assert monitor.counts()["failed"] == 1
+
+
+def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept() -> None:
+    told = _Told()
+    recorder: Any = told
+    monitor = Monitor("s", compose_sweep("digits", [], ConfSearchPath()), recorder, recorder, 1)
+    monitor._take([Started("0000", 1, 2000, assigned_ms=1000, workers=("a", "a")), Log("0000", 1, 1, {"loss": 2.0}, 3)])
+    monitor.trial_started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    monitor._take([Ended("0000", 1, timestamp_ms=5000)])
+    assert [name for name, _ in told.calls] == ["start_trial", "occupy", "log", "event", "occupy"]
+    assert monitor.trials["0000"].spans == [Span(held=1, trained=2, ended=5, workers=("a", "a"))]

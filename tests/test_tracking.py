@@ -28,6 +28,7 @@ from sweeps.tracking import outbox, store
 from sweeps.tracking.points import StepSet
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.recorder import Recorder
+from sweeps.tracking.spans import Span
 from sweeps.tracking.store import fetch_runs
 from sweeps.tracking.summary import run_name
 from sweeps.tracking.uris import shown, sqlite_path
@@ -263,6 +264,17 @@ def test_the_document_of_json_has_the_promised_form(uri: str) -> None:
     }
     assert set(document["best"]) == {"trial", "value", "params", "run_id", "checkpoint"}
     assert document["mlflow"]["tracking_uri"] == uri
+
+
+def test_when_and_where_a_trial_trained_is_read_back_as_far_as_a_tag_goes(uri: str) -> None:
+    spans = [Span(held=at, trained=at + 0.5, ended=at + 9.0, workers=("host/0", "host/1")) for at in range(200)]
+    recorder = open_recorder(uri)
+    recorder.start_trial("0", POINT, CONFIG, 1)
+    recorder.occupy("0", spans)
+    assert recorder.close("finished") == 0
+    read = load_sweep(uri, "digits-1").trials[0].spans
+    assert 50 < len(read) < 200
+    assert list(read) == spans[-len(read) :]
 
 
 def test_the_table_and_the_summary(uri: str) -> None:

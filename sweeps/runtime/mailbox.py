@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
@@ -52,6 +52,8 @@ class Ended:
     """Why, if they failed."""
     memory_mib: tuple[float, ...] = ()
     """Memory of every worker and on its GPU, by rank, as they were left."""
+    timestamp_ms: int = 0
+    """The mailbox's own: when it heard of it."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,10 @@ class Started:
     timestamp_ms: int
     origin: Origin | None = None
     """Where the trial goes on from, if it has taken over another one's state."""
+    assigned_ms: int = 0
+    """The mailbox's own: when the slot was given the trial."""
+    workers: tuple[str, ...] = ()
+    """The mailbox's own: the place of each worker, by rank."""
 
 
 Event = Log | Report | Ended | Started
@@ -78,6 +84,8 @@ class _Box:
     """What is known of one trial's current attempt."""
 
     attempt: int = 0
+    slot: str = ""
+    assigned_ms: int = 0
     reports: asyncio.Queue[Report | Ended] = field(default_factory=asyncio.Queue)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     decided: asyncio.Event = field(default_factory=asyncio.Event)
@@ -187,6 +195,8 @@ class Mailbox:
         """Give a slot its next trial."""
         box = self._slots[slot]
         box.expects_trial()
+        trial = self._boxes[assignment.trial]
+        trial.slot, trial.assigned_ms = slot, _now_ms()
         async with box.changed:
             box.assignments.append(assignment)
             box.changed.notify_all()
@@ -249,6 +259,9 @@ class Mailbox:
         if box.started:
             box.longest_silence = max(box.longest_silence, now - box.heard)
         box.started, box.heard = True, now
+        if isinstance(event, Started):
+            places = self._slots[box.slot].handles.get("places", ())
+            event = replace(event, assigned_ms=box.assigned_ms, workers=places)
         if isinstance(event, Report):
             box.posted += 1
             if box.asked <= box.posted and not box.stop.is_set():
@@ -319,6 +332,7 @@ class Mailbox:
         return events
 
     def _end(self, box: _Box, event: Ended) -> None:
+        event = replace(event, timestamp_ms=_now_ms())
         box.end = event
         box.halt()
         box.ended.set()
@@ -327,6 +341,10 @@ class Mailbox:
     def _publish(self, event: Event) -> None:
         self._events.append(event)
         self._arrived.set()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def open_mailbox() -> Any:

@@ -177,11 +177,18 @@ class _Watch(ControllerCallback, WorkerGroupCallback):
             {
                 "placement_group": worker_group.get_worker_group_state().placement_group_handle.placement_group,
                 "workers": [worker.actor for worker in worker_group.get_workers()],
+                "places": tuple(map(_place, worker_group.get_workers())),
             }
         )
 
     def _tell(self, handles: dict[str, Any]) -> None:
         ray.get(self._mailbox.slot_started.remote(self._slot, handles))
+
+
+def _place(worker: Any) -> str:
+    """``host``, or ``host/0`` on its GPU 0."""
+    gpus = ",".join(map(str, worker.metadata.gpu_ids))
+    return f"{worker.metadata.hostname}/{gpus}" if gpus else str(worker.metadata.hostname)
 
 
 def _reason(exception: BaseException) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from sweeps import constants
 from sweeps.errors import UnknownName, nearest
+from sweeps.tracking import spans
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.uris import shown
@@ -141,6 +142,7 @@ def _trial(run: RawRun) -> TrialRecord:
         ended=None if state == "running" or run.ended is None else run.ended / 1000,
         checkpoint=tags.get(constants.TAG_CHECKPOINT_BEST) or tags.get(constants.TAG_CHECKPOINT_LAST),
         error=tags.get(constants.TAG_ERROR),
+        spans=spans.from_text(tags.get(constants.TAG_SPANS, "[]")),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from sweeps.tracking.spans import Span
 from sweeps.tracking.values import finite
 
 STATES = ("finished", "pruned", "failed", "running", "stopped")
@@ -34,6 +35,8 @@ class TrialRecord:
     checkpoint: str | None = None
     """URI of its best checkpoint, or of its last if there is no best."""
     error: str | None = None
+    spans: tuple[Span, ...] = ()
+    """When and on which workers it trained."""
 
     def shown_value(self) -> float | list[float | None] | None:
         """As ``--json`` shows it: a number, or a list with one for each objective."""

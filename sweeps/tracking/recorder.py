@@ -21,6 +21,8 @@ from sweeps.tracking.origin import git_commit, user
 from sweeps.tracking.outbox import NewRun, Outbox
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, TrialRecord
+from sweeps.tracking.spans import Span
+from sweeps.tracking.spans import to_text as to_tag
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.summary import note, run_name, trials_table
 from sweeps.tracking.uris import shown
@@ -270,6 +272,10 @@ class Recorder:
         self._outbox.go_back(trial_id, step)
         self._outbox.log(trial_id, step, _now_ms(), metrics)
         self._outbox.tag(trial_id, {names[path]: to_text(changed[path]) for path in changed.keys() - numbers})
+
+    def occupy(self, trial_id: str, spans: Sequence[Span]) -> None:
+        """When and on which workers a trial has trained so far, of all its attempts."""
+        self._outbox.tag(trial_id, {constants.TAG_SPANS: to_tag(spans)})
 
     def checkpoint(self, trial_id: str, path: str, which: Which) -> None:
         """A trial has a new best or last checkpoint.
