@@ -127,12 +127,13 @@ def extend(
     Takes search.num_trials, search.max_concurrent, search.max_retries and search.stop.*. A sweep that runs is told to
     go on where it runs; one that has ended goes on here.
     """
+    from sweeps.driver import has_died
     from sweeps.reopening import read_changes, reopened
 
     changes = read_changes(tokens)
     record = _load(sweep, tracking_uri)
     plan = reopened(record, changes)
-    if record.status == "running":
+    if record.status == "running" and not has_died(plan.folder):
         from sweeps.tracking.requests import ask
 
         answer = ask(record, {"verb": "extend", "changes": changes})
@@ -140,6 +141,27 @@ def extend(
             stderr.print(answer, markup=False, highlight=False, soft_wrap=True)
             return
     _go_on(plan, as_json=as_json)
+
+
+@_verb("stop")
+@click.argument("sweep")
+@click.option("--trial", metavar="ID", help="End only this trial; the sweep goes on without it.")
+@as_json
+@tracking_uri
+def stop(sweep: str, trial: str | None, as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
+    """End a sweep that runs elsewhere, or one of its trials: they save their state first.
+
+    `resume` goes on with a sweep that was stopped; a trial that was stopped by itself is not taken up again.
+    """
+    from sweeps.stopping import stop as stop_sweep
+
+    record = stop_sweep(_load(sweep, tracking_uri), trial)
+    if as_json:
+        _print_json(record.as_json())
+    else:
+        from sweeps.report.tables import print_outcome
+
+        print_outcome(record, stdout)
 
 
 @_verb("list")
@@ -268,7 +290,8 @@ def _drive(story: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_json: b
         from sweeps.report.tables import print_outcome
 
         print_outcome(record, stdout)
-    sys.exit(EXIT_STATUS.get(record.status, 0))
+    without_success = record.status == "stopped" and not record.counts["finished"]
+    sys.exit(NO_SUCCESS if without_success else EXIT_STATUS.get(record.status, 0))
 
 
 def _load(name: str, tracking_uri: str | None) -> SweepRecord:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from sweeps.cluster import trial_resources
 from sweeps.constants import COMPLETED, PARAMETERS, STOPPED, TRIAL
+from sweeps.errors import UserError
 from sweeps.objectives import Objectives, Values
 from sweeps.runtime.lineage import checkpoint_folders
 from sweeps.runtime.spool import read_spool
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from sweeps.tracking.recorder import Recorder
 
 State = Literal["waiting", "running", "finished", "pruned", "failed", "stopped"]
+Stopping = Literal["interrupted", "stopped"]
+"""By a signal, or from another terminal."""
 DRAIN_TIMEOUT_S = 0.5
 UNFINISHED = ("running", "stopped")
 """Recorded states of trials that go on when their sweep does."""
@@ -103,8 +106,8 @@ class Monitor:
     mailbox: Any = None
     trials: dict[str, TrialStatus] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
-    stopping: bool = False
-    """A person has asked for the end."""
+    stopping: Stopping | None = None
+    """How the sweep ends, once a person has asked for that."""
     budget_spent: str | None = None
     """The budget that is used up, in words."""
 
@@ -225,6 +228,23 @@ class Monitor:
 
         with contextlib.suppress(ray.exceptions.RayError):
             ray.get(self.mailbox.stop.remote(status.trial, discard=True))
+
+    def stop_trial(self, trial: str) -> str:
+        """A person wants the end of one trial, whether it runs, is paused or waits for another attempt.
+
+        Raises:
+            UserError: It has ended.
+        """
+        import ray
+
+        with self._lock:
+            status = self.trials.get(trial)
+            if status is None or status.state not in ("running", "waiting") or status.ending:
+                raise UserError(
+                    f"trial {trial} of {self.sweep} does not run{f': it is {status.state}' if status else ''}"
+                )
+        ray.get(self.mailbox.stop_for_good.remote(trial))
+        return f"trial {trial} saves its state and ends"
 
     def extend(self, composition: Composition) -> None:
         """The sweep goes further than it was to."""

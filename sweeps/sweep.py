@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import signal
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from sweeps.cluster import Fit, connected, fit, worker_room
 from sweeps.constants import TAG_SWEEP
+from sweeps.driver import DRIVER_LOCK, the_only_driver
+from sweeps.ending import Ending
 from sweeps.errors import UserError
 from sweeps.monitor import Monitor, View
 from sweeps.objectives import Objectives
@@ -19,6 +18,7 @@ from sweeps.plan import Plan
 from sweeps.reopening import SWEEP_FILE, describe_search, reopened, save
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.requests import Requests, forget_requests
 from sweeps.tracking.store import fetch_metrics
 from sweeps.tracking.uris import sqlite_path
 
@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from sweeps.search.memory import MemoryEstimate
     from sweeps.search.searcher import OptunaSearcher
     from sweeps.tracking.recorder import Recorder
-
-
-STOP_WITHIN_S = 6.0
-DRIVER_LOCK = "driver.lock"
-"""In the sweep's folder: held by the one process that runs it."""
-
-
-class _LeaveNow(BaseException):
-    """Raised in the main thread by a signal; like KeyboardInterrupt, it must pass through ``except Exception``."""
 
 
 def run(plan: Plan, view: View) -> SweepRecord:
@@ -49,7 +40,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
     _make_folder(plan)
     try:
         tracking = _connecting(config.tracking.uri)
-        with the_only_driver(plan), connected(config) as nodes:
+        with the_only_driver(plan.folder, plan.name), connected(config) as nodes:
             tracking.result()  # no trial may start that could not be recorded
             _ = plan.warm_start
             places = fit(config, plan.scalings, nodes)
@@ -72,32 +63,16 @@ def go_on(plan: Plan, view: View) -> SweepRecord:
     """
     config = plan.config
     tracking = _connecting(config.tracking.uri)
-    with the_only_driver(plan), connected(config) as nodes:
+    with the_only_driver(plan.folder, plan.name), connected(config) as nodes:
         tracking.result()
         earlier = load_sweep(config.tracking.uri, plan.name)
+        forget_requests(earlier)
         places = fit(config, plan.scalings, nodes)
         save(plan)
         recorder = _recorder(plan)
         recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`", resume=True)
         _record(plan, recorder, view, places, _memory(plan, places, nodes, earlier), earlier)
     return load_sweep(config.tracking.uri, plan.name)
-
-
-@contextlib.contextmanager
-def the_only_driver(plan: Plan) -> Iterator[None]:
-    """
-    Raises:
-        UserError: Another driver runs this sweep; two would train its trials twice.
-    """
-    from filelock import FileLock, Timeout
-
-    try:
-        with FileLock(plan.folder / DRIVER_LOCK, timeout=0):
-            yield
-    except Timeout:
-        raise UserError(
-            f"{plan.name} is run by another process already; watch it with `python -m sweeps show {plan.name}`"
-        ) from None
 
 
 def _connecting(uri: str) -> Future[MlflowClient]:
@@ -160,7 +135,7 @@ def _record(
         view.event(monitor, f"{plan.name}: {plan.config.search.num_trials} trials{done}; {places.describe()}")
         for sweep in plan.warm_start:
             view.event(monitor, f"{sweep.name}: {len(sweep.points)} of its trials are in this sweep's space")
-        status = _search(plan, monitor)
+        status = _search(plan, monitor, recorder)
     except KeyboardInterrupt:
         status = "interrupted"
         raise
@@ -199,7 +174,7 @@ def _recorder(plan: Plan) -> Recorder:
     )
 
 
-def _search(plan: Plan, monitor: Monitor) -> str:
+def _search(plan: Plan, monitor: Monitor, recorder: Recorder) -> str:
     """Let Tune search, again if the sweep was extended meanwhile; returns how it ended."""
     from sweeps.runtime.mailbox import open_mailbox
 
@@ -207,88 +182,61 @@ def _search(plan: Plan, monitor: Monitor) -> str:
 
     from sweeps.runtime.slot import prepare_slots
     from sweeps.runtime.trial import TrialContext
-    from sweeps.tracking.requests import Requests
     from sweeps.tuning import build_searcher, build_tuner, catch_up
 
     prepare_slots()
     context = TrialContext(plan.composition, str(plan.folder), monitor.use_gpu, monitor.mailbox)
+    ending = Ending(monitor)
     monitor.start()
     try:
         while True:
             searcher = build_searcher(plan, monitor)
             catch_up(searcher, plan.points.lookup, monitor)
-            extension = _Extension(plan, monitor, searcher)
-            with (
-                Requests(plan.config.tracking.uri, plan.name, extension.answer),
-                _stopping_on_signals(monitor),
-            ):
+            answers = _Answers(plan, monitor, searcher, ending)
+            with Requests(recorder.ids, answers.answer), ending.on_signals():
                 build_tuner(plan, monitor, searcher, context).fit()
             monitor.all_ended()
-            if monitor.stopping or extension.plan is plan:
+            if monitor.stopping or answers.plan is plan:
                 break
-            plan = extension.plan
+            plan = answers.plan
             monitor.go_on()
     finally:
         monitor.all_ended()
         monitor.close()
     if monitor.stopping:
-        return "interrupted"
+        return monitor.stopping
     if searcher.ended_because is not None and monitor.ended_count() < monitor.num_trials:
         monitor.view.event(monitor, searcher.ended_because)
     return "finished" if monitor.counts()["finished"] else "failed"
 
 
-class _Extension:
-    """What a person adds to the sweep while it runs."""
+class _Answers:
+    """To what a person asks of the sweep while it runs."""
 
-    def __init__(self, plan: Plan, monitor: Monitor, searcher: OptunaSearcher):
+    def __init__(self, plan: Plan, monitor: Monitor, searcher: OptunaSearcher, ending: Ending):
         self.plan = plan
         """As extended so far."""
-        self._monitor, self._searcher = monitor, searcher
+        self._monitor, self._searcher, self._ending = monitor, searcher, ending
 
     def answer(self, request: Mapping[str, Any]) -> str:
         """
         Raises:
             UserError: The request cannot be done.
         """
-        if request["verb"] != "extend":
-            raise UserError(f"{self.plan.name}: its driver cannot {request['verb']}; it may be of an older version")
-        extended = reopened(load_sweep(self.plan.config.tracking.uri, self.plan.name), request["changes"])
+        match request:
+            case {"verb": "extend", "changes": changes}:
+                return self._extend(changes)
+            case {"verb": "stop", "trial": None}:
+                self._ending.begin("stopped")
+                return f"{self.plan.name} ends: its trials save their state"
+            case {"verb": "stop", "trial": trial}:
+                return self._monitor.stop_trial(trial)
+        raise UserError(f"{self.plan.name}: its driver cannot {request['verb']}; it may be of an older version")
+
+    def _extend(self, changes: Mapping[str, Any]) -> str:
+        extended = reopened(load_sweep(self.plan.config.tracking.uri, self.plan.name), changes)
         save(extended)
         self.plan = extended
         self._monitor.extend(extended.composition)
         self._searcher.num_trials = extended.config.search.num_trials
         return f"{self.plan.name} goes on: {describe_search(extended.config.search)}"
-
-
-@contextlib.contextmanager
-def _stopping_on_signals(monitor: Monitor) -> Iterator[None]:
-    """Ctrl-C, or SIGTERM: the workers save and stop at their next boundary. Who is not done within the deadline
-    (it may still be starting), or when a person presses again, is killed with the connection to the cluster."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    armed = True
-
-    def stop(*_: object) -> None:
-        if not armed:
-            return
-        if monitor.stopping:
-            raise _LeaveNow
-        monitor.stopping = True
-        monitor.view.event(monitor, "stopping: trials save their state and end; once more to leave at once")
-        monitor.mailbox.stop_all.remote()
-        signal.setitimer(signal.ITIMER_REAL, STOP_WITHIN_S)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
-    try:
-        yield
-    except BaseException:  # raised within Ray's own code, _LeaveNow comes out as something else
-        if not monitor.stopping:
-            raise
-    finally:
-        armed = False
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -175,7 +175,7 @@ class SweepSearcher(OptunaSearcher):
         )
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        self.interrupted = self._monitor.stopping or self._monitor.budget_spent is not None
+        self.interrupted = self._monitor.stopping is not None or self._monitor.budget_spent is not None
         super().on_trial_complete(trial_id, result, error)
 
 
@@ -189,7 +189,7 @@ class StopWhenAsked(tune.Stopper):
         return False
 
     def stop_all(self) -> bool:
-        return self._monitor.stopping
+        return self._monitor.stopping is not None
 
 
 class TellMonitor(tune.Callback):

@@ -22,10 +22,10 @@ LAYERS: list[set[str]] = [
     {"config", "compose"},
     {"objectives"},
     {
-        *("checks", "cluster", "constraints", "points", "runtime", "search", "space", "tracking"),
+        *("checks", "cluster", "constraints", "driver", "points", "runtime", "search", "space", "tracking"),
     },
     {"monitor", "plan", "report"},
-    {"one_trial", "reopening", "tuning"},
+    {"ending", "one_trial", "reopening", "stopping", "tuning"},
     {"doctor", "sweep"},
     {"launch", "service"},
     {"__init__", "cli"},

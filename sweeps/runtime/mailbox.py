@@ -136,6 +136,8 @@ class Mailbox:
         self._events: list[Event] = []
         self._arrived = asyncio.Event()
         self._stopping = False
+        self._unwanted: set[str] = set()
+        """Trials that a person has ended."""
         self._search_over = asyncio.Event()
 
     # --- a trial's actor ---------------------------------------------------------------------------------
@@ -147,7 +149,7 @@ class Mailbox:
         box.discards = True
         box.halt()
         self._boxes[trial] = _Box(attempt=box.attempt + 1)
-        if self._stopping:
+        if self._stopping or trial in self._unwanted:
             self._boxes[trial].halt()
         return box.attempt + 1
 
@@ -303,6 +305,11 @@ class Mailbox:
         if box is not None and attempt in (None, box.attempt):
             box.discards = box.discards or discard
             box.halt()
+
+    async def stop_for_good(self, trial: str) -> None:
+        """As ``stop``, after a last checkpoint, also in the attempts to come: it may be paused."""
+        self._unwanted.add(trial)
+        await self.stop(trial)
 
     async def stop_all(self) -> None:
         """Ask every trial, also those to come, to stop at the next boundary."""

@@ -129,6 +129,11 @@ class Recorder:
         self._outbox.start()
         return self._ids
 
+    @property
+    def ids(self) -> MlflowIds:
+        """Where the sweep is in MLflow, once it is open."""
+        return self._ids
+
     def update(
         self,
         counts: Mapping[str, int],

@@ -12,13 +12,14 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sweeps import constants
+from sweeps.constants import TAG_ANSWER, TAG_REQUEST, TAG_STATE
 from sweeps.errors import SweepsError, UserError
 from sweeps.tracking.client import connect
-from sweeps.tracking.record import SweepRecord
-from sweeps.tracking.store import fetch_runs
+from sweeps.tracking.record import MlflowIds, SweepRecord
+from sweeps.tracking.store import fetch_tags
 
-POLL_S = 1.0
+POLL_S = 0.5
+"""A primary key's look-up in SQLite, or one small request to a server."""
 ANSWER_WITHIN_S = 30.0
 
 Request = Mapping[str, Any]
@@ -33,19 +34,19 @@ def ask(record: SweepRecord, request: Request) -> str | None:
     Raises:
         UserError: It refuses, or does not answer.
     """
-    client = connect(record.mlflow.tracking_uri)
+    ids = record.mlflow
     ident = uuid.uuid4().hex
-    client.set_tag(record.mlflow.run_id, constants.TAG_REQUEST, json.dumps({"id": ident, **request}))
+    connect(ids.tracking_uri).set_tag(ids.run_id, TAG_REQUEST, json.dumps({"id": ident, **request}))
     deadline = time.monotonic() + ANSWER_WITHIN_S
     while time.monotonic() < deadline:
         time.sleep(0.2)
-        tags = _tags(record.mlflow.tracking_uri, record.sweep)
-        answer = json.loads(tags.get(constants.TAG_ANSWER, "{}"))
+        tags = fetch_tags(ids.tracking_uri, ids.run_id)
+        answer = json.loads(tags.get(TAG_ANSWER, "{}"))
         if answer.get("id") == ident:
             if not answer["done"]:
                 raise UserError(answer["text"])
             return str(answer["text"])
-        if tags.get(constants.TAG_STATE) != "running":
+        if tags.get(TAG_STATE) != "running":
             return None
     raise UserError(
         f"{record.sweep}: its driver has not answered for {ANSWER_WITHIN_S:.0f} s; "
@@ -53,19 +54,23 @@ def ask(record: SweepRecord, request: Request) -> str | None:
     )
 
 
+def forget_requests(record: SweepRecord) -> None:
+    """What was asked of an earlier driver, and not answered, is no request to the next one."""
+    if TAG_REQUEST in record.tags:
+        connect(record.mlflow.tracking_uri).delete_tag(record.mlflow.run_id, TAG_REQUEST)
+
+
 class Requests:
     """The driver's side: looks for a request now and then, on a thread of its own."""
 
-    def __init__(self, uri: str, sweep: str, handle: Callable[[Request], str]):
+    def __init__(self, ids: MlflowIds, handle: Callable[[Request], str]):
         """
         Args:
-            uri: Tracking URI.
-            sweep: The sweep's name.
+            ids: Of the sweep.
             handle: Does what is asked and says so; raises ``SweepsError`` if it cannot.
         """
-        self._uri, self._sweep, self._handle = uri, sweep, handle
+        self._ids, self._handle = ids, handle
         self._closed = threading.Event()
-        self._answered: str | None = self._latest().get("id")  # of an earlier driver
         self._thread = threading.Thread(target=self._follow, name="requests", daemon=True)
 
     def __enter__(self) -> Requests:
@@ -80,16 +85,12 @@ class Requests:
     def _follow(self) -> None:
         while not self._closed.wait(POLL_S):
             try:
-                request = self._latest()
-                if request and request["id"] != self._answered:
-                    self._answered = request["id"]
+                tags = fetch_tags(self._ids.tracking_uri, self._ids.run_id)
+                request, answer = (json.loads(tags.get(tag, "{}")) for tag in (TAG_REQUEST, TAG_ANSWER))
+                if request and request["id"] != answer.get("id"):
                     self._answer(request)
             except Exception as error:  # noqa: BLE001 - a store that is away is asked again
-                logger.debug("requests of %s cannot be read: %s", self._sweep, error)
-
-    def _latest(self) -> dict[str, Any]:
-        latest: dict[str, Any] = json.loads(_tags(self._uri, self._sweep).get(constants.TAG_REQUEST, "{}"))
-        return latest
+                logger.debug("requests of run %s cannot be read: %s", self._ids.run_id, error)
 
     def _answer(self, request: Request) -> None:
         try:
@@ -97,14 +98,4 @@ class Requests:
         except SweepsError as error:
             text, done = str(error), False
         answer = json.dumps({"id": request["id"], "done": done, "text": text})
-        client = connect(self._uri)
-        client.set_tag(_run_id(self._uri, self._sweep), constants.TAG_ANSWER, answer)
-
-
-def _tags(uri: str, sweep: str) -> dict[str, str]:
-    runs = fetch_runs(uri, {constants.TAG_SWEEP: sweep, constants.TAG_KIND: "sweep"})
-    return runs[0].tags if runs else {}
-
-
-def _run_id(uri: str, sweep: str) -> str:
-    return fetch_runs(uri, {constants.TAG_SWEEP: sweep, constants.TAG_KIND: "sweep"})[0].run_id
+        connect(self._ids.tracking_uri).set_tag(self._ids.run_id, TAG_ANSWER, answer)

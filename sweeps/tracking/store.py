@@ -73,6 +73,21 @@ def fetch_metrics(uri: str, tags: Mapping[str, str]) -> dict[str, dict[str, floa
     return {run.info.run_id: dict(run.data.metrics) for run in runs}
 
 
+def fetch_tags(uri: str, run_id: str) -> dict[str, str]:
+    """The tags of one run, as cheaply as they are to be had; none if there is no such run.
+
+    Raises:
+        TrackingUnreachable: The server does not answer.
+    """
+    path = sqlite_path(uri)
+    if path is None:
+        with request_limits(ANSWER_WITHIN_S, retries=1):
+            return dict(connect(uri).get_run(run_id).data.tags)
+    with closing(_open_to_read(path)) as database:
+        rows: Iterable[tuple[str, str]] = database.execute("SELECT key, value FROM tags WHERE run_uuid = ?", (run_id,))
+        return dict(rows)
+
+
 def tag_filter(tags: Mapping[str, str]) -> str:
     """The filter of ``search_runs`` for runs that have all of ``tags``."""
     quoted = {key: f'"{value}"' if "'" in value else f"'{value}'" for key, value in tags.items()}
