@@ -265,8 +265,8 @@ def test_mutated_points_stay_within_the_space_and_change_only_what_may_change() 
     near = mutation(["train.lr", "train.weight_decay", "train.schedule", "model.dropout"])
     point: dict[str, Any] = dict(POINT)
     seen: dict[str, set[Any]] = {path: set() for path in SPACE}
-    for _ in range(500):
-        point = near.near(point)
+    for occasion in range(500):
+        point = near.near(point, f"{occasion}")
         assert point["model.width"] == 16
         assert ("train.momentum" in point) == (point["train.schedule"] == "cosine")
         for path, value in point.items():
@@ -279,9 +279,19 @@ def test_mutated_points_stay_within_the_space_and_change_only_what_may_change() 
 
 def test_numbers_move_by_a_fifth_and_ordered_choices_to_a_neighbour() -> None:
     near = mutation(["train.lr", "model.dropout"], probability=0.0)
-    points = [near.near(POINT) for _ in range(50)]
+    points = [near.near(POINT, f"{occasion}") for occasion in range(50)]
     assert {round(point["train.lr"], 9) for point in points} == {0.008, 0.012}
     assert {point["model.dropout"] for point in points} == {0.0, 0.2}
+
+
+def test_the_same_occasion_changes_the_same_whatever_was_changed_before() -> None:
+    first, second = mutation(["train.lr", "train.momentum"]), mutation(["train.lr", "train.momentum"])
+    for occasion in range(20):
+        second.near(POINT, f"0001/{occasion}")
+    assert [first.near(POINT, f"0000/{each}") for each in range(9)] == [
+        second.near(POINT, f"0000/{each}") for each in range(9)
+    ]
+    assert len({str(first.near(POINT, f"0000/{each}")) for each in range(9)}) > 2
 
 
 def test_a_point_that_cannot_be_run_is_not_chosen() -> None:
@@ -290,7 +300,7 @@ def test_a_point_that_cannot_be_run_is_not_chosen() -> None:
             raise ConfigError("too much")
 
     near = mutation(["train.lr"], 0.0, validate)
-    assert {round(near.near(POINT)["train.lr"], 9) for _ in range(20)} == {0.008}
+    assert {round(near.near(POINT, f"{occasion}")["train.lr"], 9) for occasion in range(20)} == {0.008}
 
 
 # --- what a config must have ------------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,15 +55,27 @@ class PopulationBandits(PopulationTraining):
         latest = float(self._progress["Time"].max())
         if latest > self._chosen_at:
             self._chosen, self._chosen_at = None, latest
-        with warnings.catch_warnings():  # of the fit, where there is little to fit
-            warnings.simplefilter("ignore")
+        occasion = self.occasion(trial)
+        with warnings.catch_warnings(), _seeded(f"{self._seed}/{occasion}"):
+            warnings.simplefilter("ignore")  # of the fit, where there is little to fit
             explore: Any = _explore  # typed by Ray as what it is not
             new, self._progress = explore(self._progress, bounds, self._chosen, donor, trial, places)
         parameters = donor.config[PARAMETERS]
         if new == places:
-            return self._mutation.near(parameters)
+            return self._mutation.near(parameters, occasion)
         row = np.array([[new[path] for path in self._ranges]])
         self._chosen = row if self._chosen is None else np.concatenate((self._chosen, row))
         values = {path: value_at(self._ranges[path], min(max(place, 0.0), 1.0)) for path, place in new.items()}
-        changed = self._mutation.with_values(parameters, values)
-        return self._mutation.near(parameters) if changed is None else changed
+        changed = self._mutation.with_values(parameters, values, occasion)
+        return self._mutation.near(parameters, occasion) if changed is None else changed
+
+
+@contextlib.contextmanager
+def _seeded(seed: str) -> Iterator[None]:
+    """Ray's model draws where it begins to search from numpy's generator for everybody, which is put back."""
+    before = np.random.get_state()  # noqa: NPY002
+    np.random.seed(random.Random(seed).randrange(2**32))  # noqa: NPY002
+    try:
+        yield
+    finally:
+        np.random.set_state(before)  # noqa: NPY002

@@ -40,48 +40,56 @@ class Mutation:
             lookup: The config's own values.
             validate: Raises ``ConfigError`` for a point that cannot be run.
             resample_probability: How often a value is sampled anew.
-            seed: Of all random choices.
+            seed: Of all random choices, with the occasion: a search that goes on after the death of its driver, or in
+                which trials report in another order, changes what it would have changed.
         """
         self._space, self._changing = space, changing
         self._lookup, self._validate = lookup, validate
         self._resample_probability = resample_probability
-        self._random = random.Random(seed)
+        self._seed = seed
 
-    def near(self, point: Mapping[str, Any]) -> dict[str, Any]:
-        """A valid point near ``point``; that itself, if chance finds none."""
+    def near(self, point: Mapping[str, Any], occasion: str) -> dict[str, Any]:
+        """A valid point near ``point``, the same on the same occasion; that itself, if chance finds none."""
+        chance = random.Random(f"{self._seed}/{occasion}/near")
         for _ in range(MOST_ATTEMPTS):
-            changed = self.with_values(point, {})
+            changed = self._changed(point, {}, chance)
             if changed is not None:
                 return changed
         return dict(point)
 
-    def with_values(self, point: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any] | None:
+    def with_values(self, point: Mapping[str, Any], values: Mapping[str, Any], occasion: str) -> dict[str, Any] | None:
         """A point with some values given and the other changing ones moved; None if it cannot be run."""
+        return self._changed(point, values, random.Random(f"{self._seed}/{occasion}"))
+
+    def _changed(
+        self, point: Mapping[str, Any], values: Mapping[str, Any], chance: random.Random
+    ) -> dict[str, Any] | None:
         encoded = self._space.encode(point)
         for path in self._changing:
             if path not in encoded or path in values:
                 continue
-            encoded[path] = self._moved(self._space[path], encoded[path])
-            if encoded[path] is None or self._random.random() < self._resample_probability:
+            encoded[path] = _moved(self._space[path], encoded[path], chance)
+            if encoded[path] is None or chance.random() < self._resample_probability:
                 del encoded[path]
         encoded |= self._space.encode(values)
-        changed = self._space.sample(_Given(encoded, self._random.randrange(2**32)), self._lookup)
+        changed = self._space.sample(_Given(encoded, chance.randrange(2**32)), self._lookup)
         try:
             self._validate(changed)
         except ConfigError:
             return None
         return changed
 
-    def _moved(self, distribution: Distribution, value: Any) -> Any:
-        """The encoded value, moved; None if it has no neighbours."""
-        if isinstance(distribution, OrdinalDistribution):
-            return value + self._random.choice((-1, 1))
-        if isinstance(distribution, CategoricalDistribution) or value == 0:
-            return None
-        moved = value * self._random.choice(FACTORS)
-        if isinstance(distribution, IntDistribution) and round(moved) == value:
-            return value + self._random.choice((-1, 1)) * distribution.step
-        return moved
+
+def _moved(distribution: Distribution, value: Any, chance: random.Random) -> Any:
+    """The encoded value, moved; None if it has no neighbours."""
+    if isinstance(distribution, OrdinalDistribution):
+        return value + chance.choice((-1, 1))
+    if isinstance(distribution, CategoricalDistribution) or value == 0:
+        return None
+    moved = value * chance.choice(FACTORS)
+    if isinstance(distribution, IntDistribution) and round(moved) == value:
+        return value + chance.choice((-1, 1)) * distribution.step
+    return moved
 
 
 class _Given:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,7 @@ class PopulationTraining(Pausing, PopulationBasedTraining):
         population: int,
         trials: Path,
         exploited: Callable[[Exploit], None],
+        seed: int = 0,
     ):
         """
         Args:
@@ -61,6 +63,7 @@ class PopulationTraining(Pausing, PopulationBasedTraining):
             population: Trials that there will be.
             trials: Folder of all trials' checkpoints.
             exploited: Hears of every exploit.
+            seed: Of the choice among the best, with who chooses and how often it has.
         """
         super().__init__(
             time_attr=resource,
@@ -72,7 +75,7 @@ class PopulationTraining(Pausing, PopulationBasedTraining):
         )
         self._mutation = mutation
         self._population = population
-        self._trials, self._exploited = trials, exploited
+        self._trials, self._exploited, self._seed = trials, exploited, seed
         self._objective: tuple[str, Mode] = "", "min"
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
@@ -101,11 +104,19 @@ class PopulationTraining(Pausing, PopulationBasedTraining):
     def _checkpoint_or_exploit(
         self, trial: Trial, tune_controller: Any, upper_quantile: list[Trial], lower_quantile: list[Trial]
     ) -> None:
-        """One that only rose among the best since it was last compared has saved nothing, and is not chosen."""
+        """One that only rose among the best since it was last compared has saved nothing, and is not chosen. Who is, is
+        drawn here, since Tune draws with everybody's generator."""
         saved = [
             each for each in upper_quantile if each is trial or self._trial_state[each].last_checkpoint is not None
         ]
+        if trial in lower_quantile and saved:
+            chance = random.Random(f"{self._seed}/{self.occasion(trial)}/donor")
+            saved = [chance.choice(sorted(saved, key=lambda each: str(each.config[TRIAL])))]
         super()._checkpoint_or_exploit(trial, tune_controller, saved, lower_quantile if saved else [])
+
+    def occasion(self, trial: Trial) -> str:
+        """When a trial goes on from another one's state: no other time is called so, also after a restart."""
+        return f"{trial.config[TRIAL]}/{_next_lineage(trial)}"
 
     def _get_new_config(self, trial: Trial, trial_to_clone: Trial) -> tuple[dict[str, Any], dict[str, Any]]:
         origin = self._origin(trial, trial_to_clone)
@@ -115,12 +126,11 @@ class PopulationTraining(Pausing, PopulationBasedTraining):
     def _origin(self, trial: Trial, donor: Trial) -> Origin:
         saved: dict[str, Any] | None = self._trial_state[donor].last_result
         assert saved is not None  # Tune does not copy what it has not saved
-        lineage = 1 + (trial.config[ORIGIN].lineage if ORIGIN in trial.config else 0)
-        return Origin(donor.config[TRIAL], saved[STEP], lineage)
+        return Origin(donor.config[TRIAL], saved[STEP], _next_lineage(trial))
 
     def mutated(self, trial: Trial, donor: Trial) -> dict[str, Any]:
         """New values for a trial that goes on from a donor's state."""
-        return self._mutation.near(donor.config[PARAMETERS])
+        return self._mutation.near(donor.config[PARAMETERS], self.occasion(trial))
 
     def _exploit(self, tune_controller: Any, trial: Trial, trial_to_clone: Trial) -> None:
         if not is_pinned(self._trials, self._origin(trial, trial_to_clone)):
@@ -140,6 +150,10 @@ class PopulationTraining(Pausing, PopulationBasedTraining):
     def ready(self, tune_controller: Any, paused: list[Trial], *, complete: bool) -> list[Trial]:
         """All, those that have trained least first."""
         return sorted(paused, key=lambda trial: self._trial_state[trial].last_train_time)
+
+
+def _next_lineage(trial: Trial) -> int:
+    return 1 + (trial.config[ORIGIN].lineage if ORIGIN in trial.config else 0)
 
 
 class _WithoutSearcher:

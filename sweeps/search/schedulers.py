@@ -67,6 +67,7 @@ def build_scheduler(
             mutation = Mutation(space, changing, lookup, validate, resample_probability=resampling, seed=config.seed)
             arguments = population.resource, population.interval, population.quantile, mutation
             named: dict[str, Any] = {"population": search.num_trials, "trials": trials, "exploited": exploited}
+            named["seed"] = config.seed
             if not only_numbers:
                 return PopulationTraining(*arguments, **named)
             ranges = {path: cast("FloatDistribution | IntDistribution", space[path]) for path in changing}
