@@ -22,8 +22,8 @@ from sweeps_train.reporter import Stop
 class StopsAt:
     """Notes the time of every report, and stops the training at the step at which the scheduler did."""
 
-    def __init__(self, last_step: int, log_every: int):
-        self._last_step, self._log_every = last_step, log_every
+    def __init__(self, last_step: int):
+        self._last_step = last_step
         self._step = 0
         self.reports: list[float] = []
         self.stalls: list[float] = []
@@ -38,8 +38,7 @@ class StopsAt:
         self.stalls.append(time.perf_counter() - began)
 
     def should_stop(self) -> Stop:
-        next_step = self._step + self._log_every  # of the record at which it is asked
-        return Stop.SAVE if next_step >= self._last_step else Stop.NO
+        return Stop.SAVE if self._step >= self._last_step else Stop.NO
 
 
 def main() -> None:
@@ -63,7 +62,7 @@ def main() -> None:
 
 def _train(training: Training, folder: Path) -> StopsAt:
     config = TRAINING_CONFIG.validate_python(training.config)
-    reporter = StopsAt(training.steps, config.train.log_every)
+    reporter = StopsAt(training.steps)
     train(config, reporter=reporter, checkpoint_folder=str(folder / training.trial), metric=METRIC, mode="max")
     return reporter
 

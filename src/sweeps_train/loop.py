@@ -61,7 +61,7 @@ def train(
             return
         while training.progress.step < training.total_steps:
             training.step()
-            boundary = training.boundary()
+            boundary = training.boundary() or training.stopped_between()
             if boundary is not None and training.settle(boundary):
                 return
     finally:
@@ -112,6 +112,7 @@ class _Training:
             self.progress = replace(reached, epochs=reached.samples / len(self.task.train_samples))
         self.lr = 0.0
         self.window = _Window(self.workers)
+        self.reported_at = self.progress.step
 
     def repeat_report(self) -> Stop:
         """Reports the checkpoint that it starts from: the process may have died between saving and reporting. Returns
@@ -174,6 +175,15 @@ class _Training:
         due = evaluates or saves or step % train.log_every == 0
         return _Boundary(evaluates, saves, done) if due else None
 
+    def stopped_between(self) -> _Boundary | None:
+        """A boundary where none is due, if the training is to stop. What is decided on a report comes within
+        milliseconds of it: so the workers ask soon after it, then ever less often."""
+        steps = self.progress.step - self.reported_at
+        is_power_of_two = steps & (steps - 1) == 0
+        if not is_power_of_two or self._stop() is Stop.NO:
+            return None
+        return _Boundary(evaluates=False, saves=False, done=False)
+
     def settle(self, boundary: _Boundary) -> bool:
         """Records, evaluates, saves and reports what is due; returns whether to stop."""
         metrics, seconds, stop = self.window.close(self.task, self.reporter)
@@ -207,6 +217,11 @@ class _Training:
         """Reports an evaluation; returns whether to stop, since a reporter may wait for what is decided on it."""
         if self.reporter is not None:
             self.reporter.report(self.progress, metrics, checkpoint, done)
+        self.reported_at = self.progress.step
+        return self._stop()
+
+    def _stop(self) -> Stop:
+        """Whether to stop, alike on all workers."""
         (stop,) = self.workers.sum([_stop_vote(self.reporter)])
         return Stop(int(stop))
 
