@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_runs import IMAGES, TEXT, configured, run, write_prompts
+from training_runs import IMAGES, STOP_AT_STEP_4, STOP_AT_STEP_5, STOP_AT_STEP_6, TEXT, configured, run, write_prompts
 
 import sweeps_train
 from sweeps_train.checkpoint import best_checkpoint, latest_checkpoint, remove_superseded
@@ -34,7 +34,7 @@ def fake(folder: Path, **losses: float | None) -> Path:
 
 def test_a_torn_checkpoint_is_ignored_and_removed(tmp_path: Path) -> None:
     config = configured(IMAGES)
-    run(config, tmp_path, stop_when_asked=5)  # at step 6
+    run(config, tmp_path, stop_when_asked=STOP_AT_STEP_6)
     torn = tmp_path / "step-00000007.unfinished"
     torn.mkdir()
     (torn / "training.json").write_text("{")
@@ -61,9 +61,19 @@ def test_a_finished_training_reports_its_end_again_and_trains_no_further(tmp_pat
     assert again.reports == first.reports[-1:]
 
 
+def test_a_stop_soon_after_a_report_does_not_wait_for_the_next_record(tmp_path: Path) -> None:
+    config = configured(IMAGES)
+    unbroken = run(config)
+    stopped = run(config, tmp_path, stop_when_asked=STOP_AT_STEP_5)
+    assert (list(stopped.logs), [step for step, *_ in stopped.reports]) == ([2, 5], [4])
+    assert latest_checkpoint(tmp_path) == tmp_path / "step-00000005"
+    resumed = run(config, tmp_path).final
+    assert resumed["eval/loss"] == unbroken.final["eval/loss"]
+
+
 def test_a_training_resumed_at_an_evaluation_repeats_its_report(tmp_path: Path) -> None:
     config = configured(IMAGES)
-    stopped = run(config, tmp_path, stop_when_asked=2)  # at step 4, which is evaluated
+    stopped = run(config, tmp_path, stop_when_asked=STOP_AT_STEP_4)  # which is evaluated
     resumed = run(config, tmp_path)
     assert [(step, done) for step, _, _, done in resumed.reports] == [(4, False), (8, True)]
     assert resumed.reports[0] == stopped.reports[0]
@@ -76,7 +86,7 @@ def test_progress_is_counted_in_every_unit_and_goes_on_after_a_resume(
     write_prompts(working_folder)
     config = configured(base)
     unbroken = run(config)
-    stopped, resumed = run(config, tmp_path, stop_when_asked=5), run(config, tmp_path)  # at step 6
+    stopped, resumed = run(config, tmp_path, stop_when_asked=STOP_AT_STEP_6), run(config, tmp_path)
     (at_4, at_8), (end,) = unbroken.progress, resumed.progress
     assert replace(end, seconds=0) == replace(at_8, seconds=0)
     assert (at_8.step, at_8.samples) == (8, 8 * config.train.global_batch_size)
@@ -89,7 +99,7 @@ def test_progress_is_counted_in_every_unit_and_goes_on_after_a_resume(
 
 def test_a_checkpoint_of_an_older_version_counts_from_what_it_knows(tmp_path: Path) -> None:
     config = configured(IMAGES)
-    run(config, tmp_path, stop_when_asked=2)  # at step 4
+    run(config, tmp_path, stop_when_asked=STOP_AT_STEP_4)
     file = tmp_path / "step-00000004" / "training_state.pt"
     state = torch.load(file, weights_only=True)
     for name in ("epochs", "tokens", "seconds"):
@@ -102,7 +112,7 @@ def test_a_checkpoint_of_an_older_version_counts_from_what_it_knows(tmp_path: Pa
 
 
 def test_a_training_shortened_to_where_it_was_stopped_is_evaluated_there(tmp_path: Path) -> None:
-    run(configured(IMAGES), tmp_path, stop_when_asked=5)  # at step 6, which is not evaluated
+    run(configured(IMAGES), tmp_path, stop_when_asked=STOP_AT_STEP_6)  # which is not evaluated
     recorder = run(configured(IMAGES, train={"max_steps": 6}), tmp_path)
     assert [(step, done) for step, _, _, done in recorder.reports] == [(6, True)]
     assert "eval/accuracy" in recorder.final
@@ -254,7 +264,7 @@ def test_a_training_that_takes_over_anothers_checkpoint_starts_where_that_one_wa
     optimizer: str, tmp_path: Path
 ) -> None:
     train = {"optimizer": optimizer, "schedule": "constant"}
-    donor = run(configured(IMAGES, train=train), tmp_path / "donor", stop_when_asked=2)  # at step 4
+    donor = run(configured(IMAGES, train=train), tmp_path / "donor", stop_when_asked=STOP_AT_STEP_4)
     shutil.copytree(tmp_path / "donor", tmp_path / "changed")
     changed = configured(
         IMAGES, model={"dropout": 0.0}, train={**train, "lr": 0.003, "momentum": 0.5, "weight_decay": 0.1}

@@ -10,12 +10,21 @@ from typing import Any
 
 import psutil
 import pytest
-from training_runs import IMAGES, TEXT, Recorder, configured, on_two_workers, run, slow_libraries, write_prompts
+from training_runs import (
+    DURING_EVALUATION_AT_STEP_4,
+    IMAGES,
+    STOP_AT_STEP_4,
+    STOP_AT_STEP_6,
+    TEXT,
+    Recorder,
+    configured,
+    on_two_workers,
+    run,
+    slow_libraries,
+    write_prompts,
+)
 
 from sweeps_train.reporter import Stop
-
-# Asked once at step 2, three times at step 4 (before and after the evaluation, and after its report), then at step 6.
-STOP_AT_STEP_6 = 5
 
 # Without dropout, so that only rounding is left between one worker and two.
 SAME_ON_ANY_NUMBER = {
@@ -34,6 +43,7 @@ SAME_ON_ANY_NUMBER = {
     ),
 }
 RESUMED = {"images": IMAGES, "text": TEXT}
+DISCARDED = STOP_AT_STEP_4, DURING_EVALUATION_AT_STEP_4
 
 
 @dataclass
@@ -59,7 +69,7 @@ def scenario() -> Results:
         results.resumed[name] = run(config, Path(f"{name}-broken"))
         if name == "images":
             results.loaded_for_images = slow_libraries()
-            for asked in (2, 3):
+            for asked in DISCARDED:
                 folder = Path(f"{name}-discarded-{asked}")
                 results.discarded[asked] = run(config, folder, stop_when_asked=asked, stop=Stop.DISCARD)
     results.written_kib = {
@@ -98,7 +108,7 @@ def test_a_stop_request_ends_all_workers_at_the_next_boundary_with_a_checkpoint(
         assert (recorder.asked, recorder.logs, recorder.reports) == (0, {}, [])
 
 
-@pytest.mark.parametrize("asked", [2, 3], ids=["before an evaluation", "during an evaluation"])
+@pytest.mark.parametrize("asked", DISCARDED, ids=["before an evaluation", "during an evaluation"])
 def test_a_request_to_discard_ends_all_workers_at_once_and_without_a_checkpoint(
     asked: int, two_workers: list[Results], folder: Path
 ) -> None:

@@ -71,6 +71,11 @@ def write_prompts(folder: Path) -> Path:
     return file
 
 
+STOP_AT_STEP_4, DURING_EVALUATION_AT_STEP_4, STOP_AT_STEP_5, STOP_AT_STEP_6 = 3, 4, 6, 7
+"""The how-many-eth time a reporter is asked, with a record every 2 steps and an evaluation every 4: at steps 1 and 2,
+three times at 4 (record, evaluation, report), at 5 and 6, ..."""
+
+
 @dataclass
 class Recorder:
     """A reporter that remembers, and asks to stop when it has been asked often enough."""

@@ -23,6 +23,8 @@ FEWEST = 3
 """Trials before anything is said."""
 NEWEST = 100
 """Trials that it is fitted to: its time grows with their third power."""
+AGAIN_AFTER = 2.0
+"""Growth in trials after which the process's lengths are sought anew."""
 LEAST_ERROR = 0.05
 """Part of the estimate below which no error bar is believed: trials that took the same may have been alike."""
 MIB_OF_GIB = 1024
@@ -34,6 +36,14 @@ class Estimate(NamedTuple):
     mib: float
     error: float
     """One standard deviation."""
+
+
+class _Fitted(NamedTuple):
+    process: GaussianProcessRegressor
+    number: int
+    """Trials that it was fitted to."""
+    searched_at: int
+    """Trials from which its lengths were found."""
 
 
 class MemoryEstimate:
@@ -56,7 +66,7 @@ class MemoryEstimate:
         self._unit = UnitSpace(space)
         self._limits, self._room = limits or {}, room or {}
         self._vectors: dict[Hashable, Vector] = {}
-        self._fitted: dict[str, tuple[int, GaussianProcessRegressor]] = {}
+        self._fitted: dict[str, _Fitted] = {}
         self._peaks: dict[str, dict[Hashable, float]] = {metric: {} for metric in KINDS}
 
     def observe(self, trial: Hashable, point: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
@@ -78,26 +88,32 @@ class MemoryEstimate:
         peaks = dict(self._peaks[metric])  # it may be told more meanwhile, on another thread
         if len(peaks) < FEWEST or not self._unit.owners:
             return None
-        number, process = self._fitted.get(metric, (0, None))
-        if number != len(peaks):
-            process = self._fit(peaks)
-            self._fitted[metric] = len(peaks), process
-        mean, deviation = process.predict(self._unit.vector(point)[None], return_std=True)
+        fitted = self._fitted.get(metric)
+        if fitted is None or fitted.number != len(peaks):
+            fitted = self._fitted[metric] = self._fit(peaks, fitted)
+        mean, deviation = fitted.process.predict(self._unit.vector(point)[None], return_std=True)
         mib = math.exp(mean[0])
         return Estimate(mib, mib * max(math.expm1(deviation[0]), LEAST_ERROR))
 
-    def _fit(self, peaks: Mapping[Hashable, float]) -> GaussianProcessRegressor:
+    def _fit(self, peaks: Mapping[Hashable, float], before: _Fitted | None) -> _Fitted:
+        """To a few more trials with the lengths of before: finding those takes a hundred times as long, in which a
+        trial waits for its start."""
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
         newest = list(peaks)[-NEWEST:]
         vectors = np.array([self._vectors[trial] for trial in newest])
-        lengths = RBF(np.ones(vectors.shape[1]), length_scale_bounds=(0.1, 100.0))
-        process = GaussianProcessRegressor(lengths + WhiteKernel(0.01, (1e-4, 1.0)), normalize_y=True, random_state=0)
+        if before is not None and len(peaks) < AGAIN_AFTER * before.searched_at:
+            searched_at, kernel, optimizer = before.searched_at, before.process.kernel_, None
+        else:
+            lengths = RBF(np.ones(vectors.shape[1]), length_scale_bounds=(0.1, 100.0))
+            searched_at, kernel, optimizer = len(peaks), lengths + WhiteKernel(0.01, (1e-4, 1.0)), "fmin_l_bfgs_b"
+        process = GaussianProcessRegressor(kernel, optimizer=optimizer, normalize_y=True, random_state=0)
         with warnings.catch_warnings():  # a length at its bound is an answer, too: the parameter does not matter
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return process.fit(vectors, np.log([peaks[trial] for trial in newest]))
+            process.fit(vectors, np.log([peaks[trial] for trial in newest]))
+        return _Fitted(process, len(peaks), searched_at)
 
     def describe(self, point: Mapping[str, Any]) -> str:
         """Such as ``about 1.3 GiB of memory a worker (+-0.2)``, with a warning where it has less; empty while nothing

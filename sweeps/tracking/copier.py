@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Which = Literal["best", "last"]
+COPY_AFTER_S = 2.0
+"""Seconds that a checkpoint waits for a newer one, which in a short trial comes soon: then that alone is copied."""
 ANSWER_WITHIN_S = 120
 """Seconds that a server may need to store a file that it was sent."""
 
@@ -48,6 +50,8 @@ class CheckpointCopier:
         self._wait_for_run = wait_for_run
         self._copied = copied
         self._queue: dict[tuple[str, Which], Path] = {}
+        self._due: dict[tuple[str, Which], float] = {}
+        """When each is copied, by ``time.monotonic``."""
         self._condition = threading.Condition()
         self._busy = False
         self._closing = False
@@ -59,6 +63,7 @@ class CheckpointCopier:
         """Copy ``folder`` soon; an older one of that trial and kind that still waits is skipped."""
         with self._condition:
             self._queue[trial, which] = folder
+            self._due.setdefault((trial, which), time.monotonic() + COPY_AFTER_S)
             if not self._thread.is_alive() and not self._closing:
                 self._thread.start()
             self._condition.notify_all()
@@ -77,16 +82,22 @@ class CheckpointCopier:
         try:
             while True:
                 with self._condition:
-                    self._condition.wait_for(lambda: self._queue or self._closing)
+                    while not self._closing and (pause := self._pause()) != 0:
+                        self._condition.wait(pause)
                     if not self._queue:
                         return
                     (trial, which), folder = next(iter(self._queue.items()))
-                    del self._queue[trial, which]
+                    del self._queue[trial, which], self._due[trial, which]
                     self._busy = True
                 self._copy(trial, which, folder)
                 self._busy = False
         except GaveUp:
             pass
+
+    def _pause(self) -> float | None:
+        """Seconds until one is due; None while there is none. They are due in the order in which they came."""
+        first = next(iter(self._queue), None)
+        return None if first is None else max(0.0, self._due[first] - time.monotonic())
 
     def _copy(self, trial: str, which: Which, folder: Path) -> None:
         try:
@@ -96,6 +107,7 @@ class CheckpointCopier:
                     raise GaveUp
                 with self._condition:  # later; the writer can't create runs at the moment
                     self._queue.setdefault((trial, which), folder)
+                    self._due.setdefault((trial, which), time.monotonic())
                 return
             copied = self._link.call(partial(self._attempt, run_id, (trial, which), folder), ANSWER_WITHIN_S)
         except Refused as error:

@@ -29,7 +29,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-WRITE_EVERY_S = 0.3
+WRITE_EVERY_S = 1.0
+"""Each write takes processor time from the training, however little it has to say."""
 WRITE_AT_POINTS = 500
 """Points that wait before the thread is woken early."""
 MOST_POINTS = 1_000_000
