@@ -21,6 +21,7 @@ from sweeps.errors import SweepsError, nearest
 if TYPE_CHECKING:
     from sweeps.monitor import View
     from sweeps.plan import Plan
+    from sweeps.report.repeated import Repeated
     from sweeps.tracking.record import SweepRecord
 
 INTERRUPTED = 130
@@ -89,7 +90,7 @@ def run(tokens: tuple[str, ...], name: str | None, dry_run: bool, as_json: bool,
     """
     from sweeps.plan import make_plan
 
-    plan = make_plan(tokens, config_dirs, name, shlex.join(["python", "-m", "sweeps", *sys.argv[1:]]))
+    plan = make_plan(tokens, config_dirs, name, _typed())
     if dry_run:
         from sweeps.report.plan import plan_document, print_plan
 
@@ -234,6 +235,49 @@ def best(
     sys.exit(0 if record.best is not None else NO_SUCCESS)
 
 
+@_verb("reproduce")
+@click.argument("run")
+@click.option("--trial", metavar="ID", help="Only this trial of the sweep.")
+@click.option("--name", metavar="S", help="Name of the new sweep; default: after the old one.")
+@click.option("--dry-run", is_flag=True, help="Say what differs now, and start nothing.")
+@as_json
+@tracking_uri
+def reproduce(
+    run: str,
+    trial: str | None,
+    name: str | None,
+    dry_run: bool,
+    as_json: bool,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
+    """Run a sweep, or one of its trials, once more, and say whether the same came out.
+
+    RUN is a sweep's name, or MLflow's id of its run or of a trial's. First it says in what code, packages, data and
+    machine differ from what they were. Leaves with status 1 if an objective came out differently.
+    """
+    from sweeps.report.repeated import print_repeated
+    from sweeps.reproduction import came_out_equal, compare, document, plan_reproduction
+    from sweeps.tracking import default_uri
+
+    found = plan_reproduction(tracking_uri or default_uri(), run, trial, name, _typed(), config_dirs)
+    for line in found.describe():
+        stderr.print(line, markup=False, highlight=False, soft_wrap=True)
+    comparisons: list[Repeated] = []
+    again: SweepRecord | None = None
+    if not dry_run:
+        from sweeps.sweep import run as run_plan
+
+        again = _watched(run_plan, found.plan)
+        comparisons = compare(found, again)
+    if as_json:
+        _print_json(document(found, again, comparisons))
+    elif again is not None:
+        stdout.print(f"{again.sweep} {again.status}", highlight=False)
+        print_repeated(comparisons, stdout)
+    sys.exit(0 if dry_run or came_out_equal(comparisons) else NO_SUCCESS)
+
+
 @_verb("ui")
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True, help="Port on 127.0.0.1.")
 @tracking_uri
@@ -279,11 +323,7 @@ def _go_on(plan: Plan, *, as_json: bool) -> None:
 
 def _drive(story: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_json: bool) -> None:
     """Run a plan before a person's eyes, show how it came out, and leave with that status."""
-    from sweeps.report.live import LiveView, PlainView
-
-    # Whatever a library prints while the sweep runs, stdout holds our result alone.
-    with contextlib.redirect_stdout(sys.stderr), LiveView(stderr) if stderr.is_terminal else PlainView(stderr) as view:
-        record = story(plan, view)
+    record = _watched(story, plan)
     if as_json:
         _print_json(record.as_json())
     else:
@@ -292,6 +332,18 @@ def _drive(story: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_json: b
         print_outcome(record, stdout)
     without_success = record.status == "stopped" and not record.counts["finished"]
     sys.exit(NO_SUCCESS if without_success else EXIT_STATUS.get(record.status, 0))
+
+
+def _watched(story: Callable[[Plan, View], SweepRecord], plan: Plan) -> SweepRecord:
+    from sweeps.report.live import LiveView, PlainView
+
+    # Whatever a library prints while the sweep runs, stdout holds our result alone.
+    with contextlib.redirect_stdout(sys.stderr), LiveView(stderr) if stderr.is_terminal else PlainView(stderr) as view:
+        return story(plan, view)
+
+
+def _typed() -> str:
+    return shlex.join(["python", "-m", "sweeps", *sys.argv[1:]])
 
 
 def _load(name: str, tracking_uri: str | None) -> SweepRecord:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
 
-from sweeps.constants import CONFIG_ARTIFACT, PARAMETER_PREFIX
+from sweeps.compose.overrides import parse_overrides
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.constants import CONFIG_ARTIFACT, PARAMETER_PREFIX, TAG_OF, TAG_OF_RUN, TAG_OF_SWEEP, TAG_OF_TRIAL
 from sweeps.errors import ConfigError, UnknownName, UserError, nearest
+from sweeps.plan import Plan, make_plan
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.client import connect
 from sweeps.tracking.record import SweepRecord, TrialRecord
@@ -69,18 +75,8 @@ def export(record: SweepRecord, trial: TrialRecord, file: Path) -> None:
     """
     if file.suffix != ".yaml":
         raise ConfigError(f"--export={file}: must end in .yaml, as every config that `run conf=` takes")
-    text = as_yaml(alone(record, trial), record, trial, file)
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(
-            f"--export={file}: cannot be written ({error.strerror}); give a file in a folder that can"
-        ) from None
-
-
-def as_yaml(config: dict[str, Any], record: SweepRecord, trial: TrialRecord, file: Path) -> str:
-    """The text of a config file, with where it comes from at its head."""
-    config = {**_literal(config), "tracking": _portable(config["tracking"])}
+    config = alone(record, trial)
+    config["tracking"]["uri"] = _portable(config["tracking"]["uri"])
     values = trial.values or (() if trial.value is None else (trial.value,))
     reached = "".join(f", {metric} {short(value)}" for metric, value in zip(record.metrics, values, strict=False))
     header = [
@@ -88,8 +84,76 @@ def as_yaml(config: dict[str, Any], record: SweepRecord, trial: TrialRecord, fil
         f"Run:      python -m sweeps run conf={file}",
         f"From:     MLflow run {trial.run_id}. Relative paths are relative to the folder in which you run it.",
     ]
-    body = yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=100)
-    return "".join(f"# {line}\n" for line in header) + body
+    try:
+        file.write_text("".join(f"# {line}\n" for line in header) + _as_yaml(config), encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"--export={file}: cannot be written ({error.strerror}); give a file in a folder that can"
+        ) from None
+
+
+def plan_alone(
+    record: SweepRecord,
+    trial: TrialRecord,
+    tokens: Sequence[str],
+    config_dirs: Sequence[Path],
+    name: str,
+    command: str,
+    tags: Mapping[str, str],
+) -> Plan:
+    """The plan of a sweep whose only trial is this one, recorded where it was.
+
+    Args:
+        record: The trial's sweep.
+        trial: What is trained again.
+        tokens: Overrides; a group's option (``data=dolly``) takes the place of what the trial had of that group.
+        config_dirs: Users' folders of configs, before our own.
+        name: Of the new sweep.
+        command: What was typed.
+        tags: See ``new_plan``.
+
+    Raises:
+        UserError: For every mistake that can be seen from here.
+    """
+    config = alone(record, trial)
+    config["tracking"]["uri"] = record.mlflow.tracking_uri
+    groups = set(ConfSearchPath(config_dirs).groups())
+    texts = []
+    for each in parse_overrides(tokens):
+        path, value = each.key_or_group, each.value()
+        if path in groups and isinstance(value, str) and not each.is_sweep_override():
+            _remove(config, path.replace("/", "."))
+            texts.append(f"+{path}={value}")
+        else:
+            texts.append(str(each.input_line))
+    with TemporaryDirectory() as folder:
+        file = Path(folder, f"{record.conf or record.sweep}.yaml")
+        file.write_text(_as_yaml(config), encoding="utf-8")
+        plan = make_plan([f"conf={file}", *texts], config_dirs, name, command, tags)
+    if len(plan.space) or plan.config.search.num_trials > 1:
+        searched = ", ".join(plan.space) or f"search.num_trials={plan.config.search.num_trials}"
+        raise ConfigError(f"{searched}: one trial is trained here, with one value of everything; use `run` to search")
+    return plan
+
+
+def new_name(record: SweepRecord, trial: TrialRecord | None, what: str) -> str:
+    """Of a sweep that repeats another one, or a trial of it: ``digits-1-0003-retrain-20261120-021500``."""
+    whose = record.sweep if trial is None else f"{record.sweep}-{trial.trial}"
+    ending = f"-{what}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return whose[: LONGEST_NAME - len(ending)] + ending
+
+
+def lineage(record: SweepRecord, trial: TrialRecord | None, what: str) -> dict[str, str]:
+    """Tags of a sweep that repeats another one, or a trial of it."""
+    tags = {TAG_OF: what, TAG_OF_SWEEP: record.sweep, TAG_OF_RUN: record.mlflow.run_id}
+    return tags if trial is None else tags | {TAG_OF_TRIAL: trial.trial, TAG_OF_RUN: trial.run_id}
+
+
+def _remove(config: dict[str, Any], path: str) -> None:
+    *owners, name = path.split(".")
+    for owner in owners:
+        config = config.get(owner) or {}
+    config.pop(name, None)
 
 
 def _check_unchanged(record: SweepRecord, trial: TrialRecord) -> None:
@@ -103,11 +167,18 @@ def _check_unchanged(record: SweepRecord, trial: TrialRecord) -> None:
         )
 
 
-def _portable(tracking: dict[str, Any]) -> dict[str, Any]:
+def _portable(uri: str) -> str:
     """The default, which follows the environment, stays one; a server's password stays out of files."""
-    address = tracking["uri"].partition("://")[2].partition("/")[0]
-    follows = tracking["uri"].endswith("mlflow.db") or "@" in address
-    return {**tracking, "uri": DEFAULT_URI if follows else tracking["uri"]}
+    address = uri.partition("://")[2].partition("/")[0]
+    return DEFAULT_URI if uri.endswith("mlflow.db") or "@" in address else uri
+
+
+def _as_yaml(config: dict[str, Any]) -> str:
+    uri = config["tracking"]["uri"]
+    literal = _literal(config)
+    literal["tracking"]["uri"] = uri
+    text: str = yaml.safe_dump(literal, sort_keys=False, allow_unicode=True, width=100)
+    return text
 
 
 def _literal(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from sweeps.config import SweepConfig
 from sweeps.config.execution import Scaling
 from sweeps.constraints import Constraints
 from sweeps.errors import ConfigError, UnknownName, UserError
+from sweeps.origin.secrets import redacted
 from sweeps.points import Points
 from sweeps.space import Space
 
@@ -40,6 +41,8 @@ class Plan:
     command: str
     folder: Path
     """Where the sweep's checkpoints, its study and Ray's files are; absolute."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Of its MLflow run, besides the usual ones."""
 
     @property
     def config(self) -> SweepConfig:
@@ -90,14 +93,21 @@ class Plan:
         return fit(self.config, self.scalings, [local_resources(self.config)])
 
 
-def make_plan(tokens: Sequence[str], config_dirs: Sequence[Path], name: str | None, command: str) -> Plan:
+def make_plan(
+    tokens: Sequence[str],
+    config_dirs: Sequence[Path],
+    name: str | None,
+    command: str,
+    tags: Mapping[str, str] | None = None,
+) -> Plan:
     """The plan for what was typed; imports neither ray, torch nor mlflow.
 
     Args:
         tokens: ``conf=NAME`` or ``conf=FILE.yaml``, and overrides.
         config_dirs: Users' folders of configs, before our own.
         name: Name of the sweep; default: the config's name and the time.
-        command: What was typed, for the record.
+        command: What was typed, for the record; without secrets there.
+        tags: Of the sweep's MLflow run, besides the usual ones.
 
     Raises:
         UserError: For every mistake that can be seen from here.
@@ -112,6 +122,11 @@ def make_plan(tokens: Sequence[str], config_dirs: Sequence[Path], name: str | No
         raise UnknownName(f"say which sweep to run, once: conf=NAME; there is {known}")
     overrides = [token for token in tokens if not token.startswith("conf=")]
     composition = compose_sweep(confs[0], overrides, search_path)
+    return new_plan(composition, name, command, tags)
+
+
+def new_plan(composition: Composition, name: str | None, command: str, tags: Mapping[str, str] | None = None) -> Plan:
+    """The plan of a new sweep; see ``make_plan``."""
     space = check_sweep(composition)
     name = _checked_name(name) if name else f"{composition.config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     plan = Plan(
@@ -119,8 +134,9 @@ def make_plan(tokens: Sequence[str], config_dirs: Sequence[Path], name: str | No
         composition=composition,
         space=space,
         scalings=all_scalings(composition, space),
-        command=command,
+        command=redacted(command),
         folder=Path(composition.config.output_dir).expanduser().absolute() / name,
+        tags=tags or {},
     )
     check_targets(composition.config)
     _ = plan.local_fit

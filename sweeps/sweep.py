@@ -15,6 +15,7 @@ from sweeps.errors import UserError
 from sweeps.monitor import Monitor, View
 from sweeps.objectives import Objectives
 from sweeps.plan import Plan
+from sweeps.provenance import record_origin
 from sweeps.reopening import SWEEP_FILE, describe_search, reopened, save
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from sweeps.search.memory import MemoryEstimate
     from sweeps.search.searcher import OptunaSearcher
     from sweeps.tracking.recorder import Recorder
+
+
+ORIGIN_WITHIN_S = 30.0
+"""Of a sweep that is shorter than what looks at its code and data."""
 
 
 def run(plan: Plan, view: View) -> SweepRecord:
@@ -47,7 +52,8 @@ def run(plan: Plan, view: View) -> SweepRecord:
             save(plan)
             recorder = _recorder(plan)
             recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`")
-            _record(plan, recorder, view, places, _memory(plan, places, nodes))
+            origin = record_origin(plan, recorder)
+            _record(plan, recorder, view, places, _memory(plan, places, nodes), origin=origin)
     except UserError:
         _remove_folder(plan)
         raise
@@ -116,6 +122,7 @@ def _record(
     places: Fit,
     memory: MemoryEstimate,
     earlier: SweepRecord | None = None,
+    origin: threading.Thread | None = None,
 ) -> None:
     """Search, and record how it ended, however it ends."""
     status = "failed"
@@ -140,6 +147,8 @@ def _record(
         status = "interrupted"
         raise
     finally:
+        if origin is not None:
+            origin.join(ORIGIN_WITHIN_S)
         recorder.close(status)
 
 
@@ -171,6 +180,7 @@ def _recorder(plan: Plan) -> Recorder:
         objectives=Objectives.of(config.search),
         checkpoints=config.tracking.checkpoints,
         folder=str(plan.folder),
+        tags=plan.tags,
     )
 
 

@@ -22,18 +22,19 @@ LAYERS: list[set[str]] = [
     {"config", "compose"},
     {"objectives"},
     {
-        *("checks", "cluster", "constraints", "driver", "points", "runtime", "search", "space", "tracking"),
+        *("checks", "cluster", "constraints", "driver", "origin", "points", "runtime", "search", "space", "tracking"),
     },
     {"monitor", "plan", "report"},
-    {"ending", "one_trial", "reopening", "stopping", "tuning"},
-    {"doctor", "sweep"},
+    {"ending", "one_trial", "provenance", "reopening", "stopping", "tuning"},
+    {"doctor", "reproduction", "sweep"},
     {"launch", "service"},
     {"__init__", "cli"},
     {"__main__"},
 ]
 
-# Who may import `sweeps_train`: those who run training all of it, those who check a config its torch-free schema.
-TRAINING = {"runtime"}
+# Who may import `sweeps_train`: those who run training or look at its data all of it, those who check a config its
+# torch-free schema.
+TRAINING = {"origin", "runtime"}
 TRAINING_SCHEMA = {"checks", "config"}
 
 NOT_FOR_WORKERS = ("sweeps", "hydra", "omegaconf", "mlflow", "optuna", "ray.tune")

@@ -61,3 +61,49 @@ def test_any_trial_can_be_shown_and_exported_and_mistakes_are_named(searched: Do
     assert ".yaml" in call(searched.folder, "best", "searched", "--export=best.json", status=2)[1]
     assert "cannot be written" in call(searched.folder, "best", "searched", "--export=no/best.yaml", status=2)[1]
     assert "no such file" in call(searched.folder, "run", "conf=nothing.yaml", status=2)[1]
+
+
+def test_a_sweep_records_where_it_comes_from(searched: Done) -> None:
+    from sweeps.origin.origin import Origin
+    from sweeps.tracking.artifacts import read_text
+
+    run_id = searched.document["mlflow"]["run_id"]
+    origin = Origin.from_json(read_text(searched.store, run_id, "origin/origin.json") or "")
+    assert origin.command.startswith("python -m sweeps run conf=digits")
+    assert origin.working_folder == str(searched.folder)
+    assert origin.packages["torch"]
+    assert origin.hardware["cpus"] > 0
+    tags = searched.parent().data.tags
+    assert tags["sweeps.data"] == origin.data_fingerprint
+    assert tags["sweeps.seed"] == "0"
+    assert f"torch=={origin.packages['torch']}" in (read_text(searched.store, run_id, "origin/requirements.txt") or "")
+
+
+def test_a_trial_is_reproduced_by_its_run_and_the_same_comes_out(searched: Done) -> None:
+    trial = searched.document["trials"][1]
+    out, err = call(searched.folder, "reproduce", trial["run_id"], "--json")
+    document = json.loads(out)
+    assert "code, packages and data are as they were" in err
+    assert document["of"] == {"sweep": "searched", "trial": "0001", "run_id": trial["run_id"]}
+    assert document["equal"] is True
+    assert document["differences"] == {}
+    equal = {each["metric"]: each["equal"] for each in document["metrics"]}
+    assert equal == dict.fromkeys(("eval/accuracy", "eval/loss", "train/epoch", "train/loss", "train/lr"), True) | {
+        "train/num_workers": True
+    }
+    again = json.loads(call(searched.folder, "show", document["sweep"], "--json")[0])
+    tags = searched.client.get_run(again["mlflow"]["run_id"]).data.tags
+    assert (tags["sweeps.of"], tags["sweeps.of.sweep"], tags["sweeps.of.trial"]) == ("reproduce", "searched", "0001")
+    assert tags["sweeps.of.run"] == trial["run_id"]
+
+
+def test_a_whole_sweep_is_planned_again_with_what_it_searched(searched: Done) -> None:
+    from sweeps.reproduction import plan_reproduction
+
+    found = plan_reproduction(searched.store, "searched", None, "once-more", "python -m sweeps reproduce searched")
+    assert found.plan.config.search.num_trials == 3
+    assert found.plan.composition.searched_groups == ["model"]
+    assert found.plan.tags["sweeps.of.run"] == searched.document["mlflow"]["run_id"]
+    assert found.plan.config.tracking.uri == searched.store
+    assert "there is no sweep" in call(searched.folder, "reproduce", "nobody", "--dry-run", status=2)[1]
+    assert "no run" in call(searched.folder, "reproduce", 32 * "0", "--dry-run", status=2)[1]

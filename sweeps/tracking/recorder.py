@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from sweeps import constants
 from sweeps.errors import TrackingUnreachable, UserError
 from sweeps.objectives import Objectives, Values
+from sweeps.origin.code import git_commit
+from sweeps.origin.machine import user
 from sweeps.tracking.client import artifact_location, connect
 from sweeps.tracking.copier import TAGS, CheckpointCopier, Which
 from sweeps.tracking.link import GaveUp, Link, Refused
-from sweeps.tracking.origin import git_commit, user
 from sweeps.tracking.outbox import NewRun, Outbox
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, TrialRecord
@@ -67,6 +68,7 @@ class Recorder:
         objectives: Objectives,
         checkpoints: Literal["copy", "reference", "none"] = "copy",
         folder: str = "",
+        tags: Mapping[str, str] | None = None,
     ) -> None:
         """Nothing is written before ``open``.
 
@@ -78,12 +80,14 @@ class Recorder:
             objectives: What it optimises.
             checkpoints: Copy checkpoints into the artifacts, write down only where they are, or neither.
             folder: Where its study and its checkpoints are, for those who go on with it.
+            tags: Of the parent run, besides its own.
         """
         self._uri, self._experiment = uri, experiment
         self._sweep, self._conf = sweep, conf
         self._objectives = objectives
         self._checkpoints = checkpoints
         self._folder = folder
+        self._tags = dict(tags or {})
         self._trials: dict[str, _Trial] = {}
         self._best_tags: set[str] = set()
         self._front: set[str] = set()
@@ -166,6 +170,11 @@ class Recorder:
         tags |= {constants.TAG_COUNTS: json.dumps(dict(counts)), constants.TAG_TIME: json.dumps(dict(time))}
         tags[constants.TAG_HEARTBEAT] = _now()
         self._outbox.tag(PARENT, tags)
+
+    def attach(self, files: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        """Add text artifacts, by their paths, and tags to the parent run."""
+        self._outbox.describe(PARENT, {}, files)
+        self._outbox.tag(PARENT, dict(tags))
 
     def close(self, status: str, timeout_s: float = 60) -> int:
         """Write everything that waits, the table of trials and the summary, and end; how many points were left.
@@ -347,7 +356,7 @@ class Recorder:
             constants.TAG_FOLDER: self._folder,
             constants.TAG_HEARTBEAT: _now(),
         }
-        tags |= self._commit
+        tags |= self._commit | self._tags
         create = partial(self._client.create_run, experiment_id, _now_ms(), tags, run_name=self._sweep)
         run_id = self._link.create_once(
             find=lambda: next((run.run_id for run in self._parents()), None),

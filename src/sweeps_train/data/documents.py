@@ -62,7 +62,7 @@ def _fingerprint(key: str, path: str, subset: str | None, split: str) -> Any:
     elif "://" in path:
         return _identity(_load_remote(key, path))
     else:
-        files = _local_files(key, path)
+        files = local_files(key, path)
     if files is None:
         return _identity(_load_hub(key, path, subset, split))
     return [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
@@ -93,7 +93,7 @@ def _read_splits(config: TextData) -> tuple[list[Document], list[Document]]:
 def _read(key: str, path: str, subset: str | None, split: str) -> list[Document]:
     if "://" in path:
         return list(_load_remote(key, path))
-    files = _local_files(key, path)
+    files = local_files(key, path)
     if files is None:
         return list(_load_hub(key, path, subset, split))
     documents: list[Document] = []
@@ -102,7 +102,7 @@ def _read(key: str, path: str, subset: str | None, split: str) -> list[Document]
     return documents
 
 
-def _local_files(key: str, path: str) -> list[Path] | None:
+def local_files(key: str, path: str) -> list[Path] | None:
     """The files that a path, folder or glob means, sorted; None if it can only be a name on the hub."""
     local = Path(path).expanduser()
     if local.is_file():

@@ -1,0 +1,131 @@
+"""What the data of a training is, by its contents: the same on every machine that has the same data, and another when
+a byte of it has changed.
+
+A file beyond 64 MiB is sampled (its size, and 64 blocks of 1 MiB spread evenly over it), so that a terabyte is known
+in a second; a change between the blocks that keeps the size goes unnoticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from sweeps_train.config import CustomData, DigitsData, FunctionConfig, TextData, TrainingConfig
+from sweeps_train.data.documents import BUILTIN_DOCSTRINGS, local_files
+from sweeps_train.data.standard_library import source_files
+
+BLOCK = 2**20
+MOST_BLOCKS = 64
+MOST_FILES = 100_000
+"""Of a folder that a user's own function is given."""
+
+
+def data_fingerprints(config: TrainingConfig | FunctionConfig) -> dict[str, str | None]:
+    """A digest by the name of each source of data; None where its contents cannot be seen from here.
+
+    A user's own function is known by its source file and its arguments, and by the files that these name.
+    """
+    if isinstance(config, FunctionConfig):
+        return _function(config.task.target, config.task.arguments)
+    data = config.data
+    if isinstance(data, DigitsData):
+        return {"digits": _files(_digits_files())}
+    if isinstance(data, CustomData):
+        return _function(data.target, data.arguments)
+    sources = {data.path: _text(data, data.path)}
+    if data.eval_path is not None:
+        sources[data.eval_path] = _text(data, data.eval_path)
+    return sources
+
+
+def _text(config: TextData, path: str) -> str | None:
+    if path == BUILTIN_DOCSTRINGS:
+        return _files(source_files())
+    if "://" in path:
+        return None
+    try:
+        files = local_files("data.path", path)
+    except ValueError:
+        return None  # it may be on the workers' machines alone
+    return _files(files) if files is not None else _hub_commit(path, config.subset)
+
+
+def _hub_commit(name: str, subset: str | None) -> str | None:
+    """The commit of a hub data set that this machine has downloaded last."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    reference = Path(HF_HUB_CACHE) / f"datasets--{name.replace('/', '--')}" / "refs" / "main"
+    try:
+        commit = reference.read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+    return f"{commit}/{subset}" if subset else commit
+
+
+def _digits_files() -> list[Path]:
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or spec.origin is None:
+        return []
+    return [Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"]
+
+
+def _function(target: str, arguments: dict[str, Any]) -> dict[str, str | None]:
+    module = target.rpartition(".")[0]
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    source = [Path(spec.origin)] if spec is not None and spec.origin is not None else []
+    written = hashlib.sha256(json.dumps(arguments, sort_keys=True, default=str).encode()).hexdigest()
+    sources = {target: f"{_files(source)} {written[:16]}" if source else None}
+    named = {text for text in _texts(arguments) if len(text) < 4096 and (Path(text).is_file() or Path(text).is_dir())}
+    return sources | {name: _files(_below(Path(name))) for name in sorted(named)}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str) and value:
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
+
+
+def _below(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    found = [file for file in path.rglob("*") if file.is_file()]
+    return sorted(found)[:MOST_FILES]
+
+
+def _files(files: Iterable[Path]) -> str | None:
+    """One digest over names and contents; names count from the folder that all are in."""
+    files = list(files)
+    if not files:
+        return None
+    root = Path(os.path.commonpath([file.parent for file in files]))
+    digest = hashlib.sha256()
+    try:
+        for file in files:
+            digest.update(f"{file.relative_to(root) if len(files) > 1 else ''}\0{file.stat().st_size}\0".encode())
+            for block in _blocks(file):
+                digest.update(block)
+    except OSError:
+        return None
+    return digest.hexdigest()
+
+
+def _blocks(file: Path) -> Iterator[bytes]:
+    size = file.stat().st_size
+    with file.open("rb") as opened:
+        if size <= MOST_BLOCKS * BLOCK:
+            while block := opened.read(BLOCK):
+                yield block
+            return
+        for index in range(MOST_BLOCKS):
+            opened.seek(index * (size - BLOCK) // (MOST_BLOCKS - 1))
+            yield opened.read(BLOCK)
