@@ -63,7 +63,7 @@ def _changes(root: str) -> str:
     with TemporaryDirectory() as folder:
         copy = Path(folder, "index")
         if index.is_file():
-            shutil.copy(index, copy)
+            shutil.copy2(index, copy)  # with its time, by which git knows what may have changed since
         environment = {**os.environ, "GIT_INDEX_FILE": str(copy)}
         if new := _new_sources(root):
             _git("add", "--intent-to-add", "--", *new, folder=root, environment=environment)
