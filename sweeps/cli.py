@@ -21,8 +21,9 @@ from sweeps.errors import SweepsError, nearest
 if TYPE_CHECKING:
     from sweeps.monitor import View
     from sweeps.plan import Plan
+    from sweeps.registry.register import RegisteredModel
     from sweeps.report.repeated import Repeated
-    from sweeps.tracking.record import SweepRecord
+    from sweeps.tracking.record import SweepRecord, TrialRecord
 
 INTERRUPTED = 130
 NO_SUCCESS = 1
@@ -53,6 +54,17 @@ tracking_uri = click.option(
     "--tracking-uri", metavar="URI", help="MLflow store or server; default: MLFLOW_TRACKING_URI, else mlflow.db here."
 )
 trial = click.option("--trial", metavar="ID", help="This trial instead of the best.")
+
+
+def registering(function: Callable[..., None]) -> Callable[..., None]:
+    """The options by which a model gets into MLflow's registry."""
+    for option in (
+        click.option("--merged", is_flag=True, help="Fold LoRA adapters into their base model."),
+        click.option("--alias", metavar="A", default="champion", show_default=True, help="Moves to the new version."),
+        click.option("--register", metavar="NAME", help="Name of the model in MLflow's registry."),
+    ):
+        function = option(function)
+    return function
 
 
 def _verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
@@ -92,12 +104,7 @@ def run(tokens: tuple[str, ...], name: str | None, dry_run: bool, as_json: bool,
 
     plan = make_plan(tokens, config_dirs, name, _typed())
     if dry_run:
-        from sweeps.report.plan import plan_document, print_plan
-
-        if as_json:
-            _print_json(plan_document(plan))
-        else:
-            print_plan(plan, stdout)
+        _print_dry_run(plan, as_json=as_json)
         return
     from sweeps.sweep import run as run_plan
 
@@ -201,12 +208,16 @@ def show(sweep: str, as_json: bool, tracking_uri: str | None, config_dirs: tuple
 @click.argument("sweep")
 @click.option("--export", metavar="FILE", type=click.Path(path_type=Path), help="Write it as a config for `run`.")
 @trial
+@registering
 @as_json
 @tracking_uri
 def best(
     sweep: str,
     export: Path | None,
     trial: str | None,
+    register: str | None,
+    alias: str,
+    merged: bool,
     as_json: bool,
     tracking_uri: str | None,
     config_dirs: tuple[Path, ...],
@@ -214,25 +225,88 @@ def best(
     """Show the best trial: its value, parameters and checkpoint.
 
     With --export it becomes a config file that `python -m sweeps run conf=FILE` takes as it is, and which trains the
-    same again.
+    same again. With --register its checkpoint becomes a version in MLflow's model registry, as it is; `retrain` trains
+    it with its full budget first.
     """
     record = _load(sweep, tracking_uri)
-    if trial is not None or export is not None:
+    model: RegisteredModel | None = None
+    if trial is not None or export is not None or register is not None:
         from sweeps import one_trial
 
         chosen = one_trial.choose(record, trial)
-        record = replace(record, front=[chosen])
         if export is not None:
             one_trial.export(record, chosen, export)
-            say = f"{export}: trial {chosen.trial}, for python -m sweeps run conf={export}"
-            stderr.print(say, markup=False, highlight=False, soft_wrap=True)
+            _say(f"{export}: trial {chosen.trial}, for python -m sweeps run conf={export}")
+        if register is not None:
+            from sweeps.registry.names import check_registration
+
+            check_registration(one_trial.config_of(record, chosen), register, alias, merged=merged)
+            model = _register(record, chosen, register, alias, merged=merged)
+        record = replace(record, front=[chosen])
     if as_json:
-        _print_json(record.as_json()["best"])
+        document = record.as_json()["best"]
+        _print_json(document if model is None else {"model": model.as_json(), "best": document})
     else:
         from sweeps.report.tables import print_best
 
         print_best(record, stdout)
     sys.exit(0 if record.best is not None else NO_SUCCESS)
+
+
+@_verb("retrain")
+@click.argument("sweep")
+@click.argument("tokens", nargs=-1, metavar="[key=value ...]")
+@trial
+@click.option("--name", metavar="S", help="Name of the new sweep; default: after the old one.")
+@registering
+@click.option("--no-register", is_flag=True, help="Train only.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
+@as_json
+@tracking_uri
+def retrain(  # noqa: PLR0913, PLR0917 - each is an option
+    sweep: str,
+    tokens: tuple[str, ...],
+    trial: str | None,
+    name: str | None,
+    register: str | None,
+    alias: str,
+    merged: bool,
+    no_register: bool,
+    dry_run: bool,
+    as_json: bool,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
+    """Train the best trial of a sweep with its full budget, and register it: python -m sweeps retrain SWEEP
+
+    key=value changes anything of it, such as train.max_steps=2000 or data.path=all.jsonl. The model becomes a version
+    in MLflow's model registry, with the alias champion.
+    """
+    from sweeps.one_trial import choose
+    from sweeps.registry.names import check_registration
+    from sweeps.retraining import plan_retraining
+
+    record = _load(sweep, tracking_uri)
+    plan = plan_retraining(record, choose(record, trial), tokens, config_dirs, name, _typed())
+    model = register or record.conf
+    if not no_register:
+        check_registration(plan.config, model, alias, merged=merged)
+    if dry_run:
+        _print_dry_run(plan, as_json=as_json)
+        return
+    from sweeps.sweep import run as run_plan
+
+    again = _watched(run_plan, plan)
+    registered = None
+    if not no_register and again.status == "finished" and again.best is not None:
+        registered = _register(again, again.best, model, alias, merged=merged)
+    if as_json:
+        _print_json(again.as_json() | {"model": None if registered is None else registered.as_json()})
+    else:
+        from sweeps.report.tables import print_outcome
+
+        print_outcome(again, stdout)
+    sys.exit(EXIT_STATUS.get(again.status, 0))
 
 
 @_verb("reproduce")
@@ -262,7 +336,7 @@ def reproduce(
 
     found = plan_reproduction(tracking_uri or default_uri(), run, trial, name, _typed(), config_dirs)
     for line in found.describe():
-        stderr.print(line, markup=False, highlight=False, soft_wrap=True)
+        _say(line)
     comparisons: list[Repeated] = []
     again: SweepRecord | None = None
     if not dry_run:
@@ -340,6 +414,28 @@ def _watched(story: Callable[[Plan, View], SweepRecord], plan: Plan) -> SweepRec
     # Whatever a library prints while the sweep runs, stdout holds our result alone.
     with contextlib.redirect_stdout(sys.stderr), LiveView(stderr) if stderr.is_terminal else PlainView(stderr) as view:
         return story(plan, view)
+
+
+def _print_dry_run(plan: Plan, *, as_json: bool) -> None:
+    from sweeps.report.plan import plan_document, print_plan
+
+    if as_json:
+        _print_json(plan_document(plan))
+    else:
+        print_plan(plan, stdout)
+
+
+def _register(record: SweepRecord, trial: TrialRecord, name: str, alias: str, *, merged: bool) -> RegisteredModel:
+    from sweeps.registry.register import register
+
+    with contextlib.redirect_stdout(sys.stderr):
+        model = register(record, trial, name, alias, merged=merged)
+    _say(f"registered: version {model.version} of {name}, as {model.uri}")
+    return model
+
+
+def _say(text: str) -> None:
+    stderr.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _typed() -> str:

@@ -11,7 +11,9 @@ from typing import Any
 import yaml
 
 from sweeps.compose.overrides import parse_overrides
+from sweeps.compose.schema_errors import read_config
 from sweeps.compose.search_path import ConfSearchPath
+from sweeps.config import SweepConfig
 from sweeps.constants import CONFIG_ARTIFACT, PARAMETER_PREFIX, TAG_OF, TAG_OF_RUN, TAG_OF_SWEEP, TAG_OF_TRIAL
 from sweeps.errors import ConfigError, UnknownName, UserError, nearest
 from sweeps.plan import Plan, make_plan
@@ -51,14 +53,8 @@ def alone(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
     Raises:
         UserError: MLflow does not have the trial's config, or no config leads to what the trial became.
     """
-    text = read_text(record.mlflow.tracking_uri, trial.run_id, CONFIG_ARTIFACT)
-    if text is None:
-        raise UserError(
-            f"trial {trial.trial} of {record.sweep}: its MLflow run {trial.run_id} has no {CONFIG_ARTIFACT}, so its "
-            "config is not known"
-        )
+    config = _recorded(record, trial)
     _check_unchanged(record, trial)
-    config: dict[str, Any] = yaml.safe_load(text)
     search = {key: config["search"][key] for key in KEPT_OF_SEARCH if key in config["search"]}
     config["search"] = {**search, "num_trials": 1, "sampler": {"kind": "random"}, "scheduler": {"kind": "none"}}
     config["space"] = {}
@@ -154,6 +150,26 @@ def _remove(config: dict[str, Any], path: str) -> None:
     for owner in owners:
         config = config.get(owner) or {}
     config.pop(name, None)
+
+
+def config_of(record: SweepRecord, trial: TrialRecord) -> SweepConfig:
+    """The typed config of a trial.
+
+    Raises:
+        UserError: MLflow does not have it, or another version of Sweeps wrote it, whose config this one does not take.
+    """
+    return read_config(_recorded(record, trial))
+
+
+def _recorded(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
+    text = read_text(record.mlflow.tracking_uri, trial.run_id, CONFIG_ARTIFACT)
+    if text is None:
+        raise UserError(
+            f"trial {trial.trial} of {record.sweep}: its MLflow run {trial.run_id} has no {CONFIG_ARTIFACT}, so its "
+            "config is not known"
+        )
+    config: dict[str, Any] = yaml.safe_load(text)
+    return config
 
 
 def _check_unchanged(record: SweepRecord, trial: TrialRecord) -> None:

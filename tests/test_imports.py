@@ -25,16 +25,16 @@ LAYERS: list[set[str]] = [
         *("checks", "cluster", "constraints", "driver", "origin", "points", "runtime", "search", "space", "tracking"),
     },
     {"monitor", "plan", "report"},
-    {"ending", "one_trial", "provenance", "reopening", "stopping", "tuning"},
-    {"doctor", "reproduction", "sweep"},
+    {"ending", "one_trial", "provenance", "registry", "reopening", "stopping", "tuning"},
+    {"doctor", "reproduction", "retraining", "sweep"},
     {"launch", "service"},
     {"__init__", "cli"},
     {"__main__"},
 ]
 
-# Who may import `sweeps_train`: those who run training or look at its data all of it, those who check a config its
-# torch-free schema.
-TRAINING = {"origin", "runtime"}
+# Who may import `sweeps_train`: those who run training, look at its data or load its models all of it, those who
+# check a config its torch-free schema.
+TRAINING = {"origin", "registry", "runtime"}
 TRAINING_SCHEMA = {"checks", "config"}
 
 NOT_FOR_WORKERS = ("sweeps", "hydra", "omegaconf", "mlflow", "optuna", "ray.tune")

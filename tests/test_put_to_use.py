@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from mlflow import artifacts
 from running import SHORT, Done, run, start
+
+from sweeps_train import load_model
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -107,3 +113,106 @@ def test_a_whole_sweep_is_planned_again_with_what_it_searched(searched: Done) ->
     assert found.plan.config.tracking.uri == searched.store
     assert "there is no sweep" in call(searched.folder, "reproduce", "nobody", "--dry-run", status=2)[1]
     assert "no run" in call(searched.folder, "reproduce", 32 * "0", "--dry-run", status=2)[1]
+
+
+PREDICT = """
+import sys, json, mlflow, numpy
+model = mlflow.pyfunc.load_model(sys.argv[1])
+given = json.loads(sys.argv[2])
+given = given if isinstance(given[0], str) else numpy.array(given, dtype="float32")
+predicted = model.predict(given)
+print(json.dumps(predicted if isinstance(predicted, list) else predicted.tolist()))
+"""
+
+
+def predicted(folder: Path, uri: str, given: Any) -> Any:
+    """What a registered model answers in a process that knows nothing of this checkout."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    (folder / "elsewhere").mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", PREDICT, uri, json.dumps(given)],
+        env={**environment, "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"},
+        cwd=folder / "elsewhere",
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_retrained_best_trial_is_a_champion_that_loads_and_predicts_elsewhere(searched: Done) -> None:
+    import torch
+
+    out, err = call(searched.folder, "retrain", "searched", "train.max_steps=20", "--register=digit_reader", "--json")
+    document = json.loads(out)
+    assert document["model"] == {
+        "name": "digit_reader",
+        "version": "1",
+        "alias": "champion",
+        "uri": "models:/digit_reader@champion",
+    }
+    assert "models:/digit_reader@champion" in err
+    assert [trial["steps"] for trial in document["trials"]] == [20]
+
+    version = searched.client.get_model_version_by_alias("digit_reader", "champion")
+    tags = version.tags
+    assert (tags["sweeps.sweep"], tags["sweeps.trial"]) == (document["sweep"], "0000")
+    assert (tags["sweeps.of.sweep"], tags["sweeps.of.trial"]) == ("searched", searched.document["best"]["trial"])
+    assert tags["sweeps.data"] == searched.parent().data.tags["sweeps.data"]
+    assert version.run_id == document["best"]["run_id"]
+    assert searched.client.get_run(version.run_id).info.status == "FINISHED"
+
+    given = torch.rand(3, 1, 8, 8)
+    folder = artifacts.download_artifacts(document["best"]["checkpoint"], tracking_uri=searched.store)
+    expected = load_model(folder)(given).tolist()
+    answer = predicted(searched.folder, document["model"]["uri"], given.tolist())
+    assert answer == [pytest.approx(row, abs=1e-5) for row in expected]
+
+
+def test_a_trial_is_registered_as_it_is_and_mistakes_are_named_before_training(searched: Done) -> None:
+    out, _ = call(searched.folder, "best", "searched", "--register=reader", "--alias=first", "--json")
+    assert json.loads(out)["model"]["uri"] == "models:/reader@first"
+    assert json.loads(out)["best"] == searched.document["best"]
+    assert "--merged" in call(searched.folder, "best", "searched", "--register=reader", "--merged", status=2)[1]
+    assert "--alias=v1" in call(searched.folder, "retrain", "searched", "--alias=v1", status=2)[1]
+    assert "--register=a/b" in call(searched.folder, "retrain", "searched", "--register=a/b", status=2)[1]
+    assert "train.max_step" in call(searched.folder, "retrain", "searched", "train.max_step=1", status=2)[1]
+    refused = call(searched.folder, "retrain", "searched", "train.lr=choice(0.1,0.2)", status=2)[1]
+    assert "use `run` to search" in refused
+
+
+def test_a_retrained_trial_takes_another_option_of_a_group(searched: Done) -> None:
+    out, _ = call(searched.folder, "retrain", "searched", "model=vision_transformer", "--dry-run", "--json")
+    config = json.loads(out)["config"]
+    assert config["model"]["kind"] == "vision_transformer"
+    assert config["train"]["lr"] == 0.01
+    assert config["search"]["num_trials"] == 1
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    tokens = ("train.max_steps=8", "train.eval_every=8", "train.log_every=4", "data.max_eval_documents=8")
+    more = ("data.max_train_documents=200", "search=random", "search.num_trials=1", "train.lr=0.02", "--name=adapted")
+    return run(tmp_path_factory.mktemp("adapted"), "conf=llm_lora", *tokens, *more)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_language_model_loads_as_adapters_on_their_base_or_merged(adapted: Done, merged: bool) -> None:
+    from transformers import AutoTokenizer
+
+    name = "merged" if merged else "adapters"
+    options = ["--merged"] if merged else []
+    out, _ = call(adapted.folder, "best", "adapted", f"--register={name}", *options, "--json")
+    uri = json.loads(out)["model"]["uri"]
+    folder = artifacts.download_artifacts(adapted.document["best"]["checkpoint"], tracking_uri=adapted.store)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    given = "Return a list of the"
+    generated = load_model(folder).generate(
+        **tokenizer(given, return_tensors="pt", return_token_type_ids=False), max_new_tokens=64, do_sample=False
+    )
+    expected = tokenizer.decode(generated[0], skip_special_tokens=True)
+    assert len(expected) > len(given)
+    assert predicted(adapted.folder, uri, [given]) == [expected]

@@ -1,0 +1,53 @@
+"""A language model of adapters on their base, as MLflow loads it: this file travels with the model, and so does
+``sweeps_train``. The base is read where ``model.path`` says: with Sweeps, on the hub, or in its folder.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlflow
+import torch
+from mlflow.pyfunc.model import PythonModel, PythonModelContext
+
+from sweeps_train.checkpoint import load_model, read_training_config
+
+
+class AdapterOnBase(PythonModel):
+    """Completes texts. The model and its tokenizer are ``unwrap_python_model().model`` and ``.tokenizer``."""
+
+    def load_context(self, context: PythonModelContext) -> None:
+        from pathlib import Path
+
+        from transformers import AutoTokenizer
+
+        folder = Path(context.artifacts["checkpoint"])
+        self.config = read_training_config(folder)
+        self.model = load_model(folder)
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    def predict(self, context: PythonModelContext, model_input: Any, params: dict[str, Any] | None = None) -> list[str]:
+        """What follows each text.
+
+        Args:
+            context: MLflow's.
+            model_input: Texts: a list, or a table of one column.
+            params: Of transformers' ``generate``: ``max_new_tokens``, ``do_sample``, ``temperature``.
+        """
+        texts = model_input.iloc[:, 0].tolist() if hasattr(model_input, "iloc") else list(model_input)
+        return [self._complete(str(text), params or {}) for text in texts]
+
+    @torch.no_grad()
+    def _complete(self, text: str, options: dict[str, Any]) -> str:
+        inputs = self.tokenizer(text, return_tensors="pt")
+        model: Any = self.model
+        generated = model.generate(
+            input_ids=inputs["input_ids"],
+            attention_mask=inputs["attention_mask"],
+            pad_token_id=self.tokenizer.pad_token_id or self.tokenizer.eos_token_id,
+            **options,
+        )
+        return str(self.tokenizer.decode(generated[0], skip_special_tokens=True))
+
+
+mlflow.models.set_model(AdapterOnBase())

@@ -1,0 +1,44 @@
+"""A recorded trial's best checkpoint, fetched from wherever it is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from sweeps.constants import TAG_FOLDER
+from sweeps.errors import UserError
+from sweeps.tracking.client import connect
+from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps_train.checkpoint import best_checkpoint, latest_checkpoint
+
+
+def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> Path:
+    """The folder of a trial's best checkpoint, or of its last if that is all there is.
+
+    Args:
+        record: The trial's sweep.
+        trial: It.
+        target: Where to put it, if it must be brought here.
+
+    Raises:
+        UserError: It is kept nowhere that can be reached from here.
+    """
+    uri = trial.checkpoint
+    if uri is not None and uri.startswith("runs:/"):
+        run_id, _, path = uri.removeprefix("runs:/").partition("/")
+        return Path(connect(record.mlflow.tracking_uri).download_artifacts(run_id, path, str(target)))
+    if uri is not None and "://" in uri and not uri.startswith("file://"):
+        from mlflow.artifacts import download_artifacts
+
+        return Path(download_artifacts(artifact_uri=uri, dst_path=str(target)))
+    if uri is not None and (folder := Path(unquote(urlsplit(uri).path))).is_dir():
+        return folder
+    trials = Path(record.tags.get(TAG_FOLDER, "")) / "trials" / trial.trial
+    found = best_checkpoint(trials, record.metric, record.mode) or latest_checkpoint(trials)
+    if found is None:
+        where = f" nor at {uri}" if uri else ""
+        raise UserError(
+            f"trial {trial.trial} of {record.sweep}: its checkpoint is neither in MLflow{where} nor in {trials}; "
+            "run this where the sweep ran, or keep checkpoints with tracking.checkpoints=copy"
+        )
+    return found

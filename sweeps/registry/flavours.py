@@ -1,0 +1,170 @@
+"""A checkpoint in the form that MLflow loads: what it keeps, and its signature."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import sweeps_train
+from sweeps.errors import UserError
+from sweeps_train.checkpoint import load_model, read_training_config
+from sweeps_train.config import CausalLM, CustomModel, TrainingConfig
+from sweeps_train.data.images import ImageShape, build_image_samples
+from sweeps_train.models.image import SHAPE_FILE
+
+if TYPE_CHECKING:
+    from mlflow.models import ModelSignature
+
+EXAMPLES = 2
+"""Samples of an input example: with one, torch would take the batch size for a constant."""
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """How a model is given to MLflow."""
+
+    module: Any
+    """MLflow's own module for such models."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """Of its ``save_model``."""
+
+
+def flavour_of(folder: Path, *, merged: bool) -> Flavour:
+    """
+    Args:
+        folder: A checkpoint.
+        merged: Fold adapters into their base.
+
+    Raises:
+        UserError: The model cannot be loaded.
+    """
+    try:
+        config = read_training_config(folder)
+        if not isinstance(config.model, CausalLM):
+            return _image(config, folder)
+        if config.model.lora is not None and not merged:
+            return _adapter(folder)
+        return _whole(config, folder)
+    except ValueError as error:
+        raise UserError(f"{folder}: {error}") from error
+
+
+def _adapter(folder: Path) -> Flavour:
+    # Not MLflow's own way with adapters: of a base that is no hub name it writes weights that load as random ones.
+    import mlflow.pyfunc
+
+    needed = ("torch", "transformers", "peft", "safetensors", "pydantic", "numpy", "datasets")
+    return Flavour(
+        mlflow.pyfunc,
+        {
+            "python_model": str(Path(__file__).parent / "adapter_on_base.py"),
+            "artifacts": {"checkpoint": str(folder)},
+            "code_paths": [str(Path(sweeps_train.__file__).parent)],
+            "signature": _of_text(),
+            "pip_requirements": _pinned(*needed),
+        },
+    )
+
+
+def _whole(config: TrainingConfig, folder: Path) -> Flavour:
+    """All weights, adapters merged, as transformers' own pipeline."""
+    import mlflow.transformers
+    from transformers import AutoTokenizer
+
+    model: Any = load_model(folder, merge=True)
+    # MLflow asks the hub about a model by its name; a folder's name is none.
+    if not _is_hub_name(config.model.path):  # type: ignore[union-attr] # a CausalLM
+        model.name_or_path = model.config.name_or_path = ""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    return Flavour(
+        mlflow.transformers,
+        {
+            "transformers_model": {"model": model, "tokenizer": tokenizer},
+            "task": "text-generation",
+            "signature": _of_text(),
+            "pip_requirements": _pinned("torch", "transformers"),
+        },
+    )
+
+
+def _image(config: TrainingConfig, folder: Path) -> Flavour:
+    import mlflow.pytorch
+    import numpy as np
+    from mlflow.models import ModelSignature
+    from mlflow.types.schema import Schema, TensorSpec
+
+    model, example = load_model(folder), _example(config, folder)
+    with torch.no_grad():
+        answer = model(example)
+    given, got = (np.dtype(str(each.dtype).removeprefix("torch.")) for each in (example, answer))
+    signature = ModelSignature(
+        Schema([TensorSpec(given, (-1, *example.shape[1:]))]), Schema([TensorSpec(got, (-1, *answer.shape[1:]))])
+    )
+    arguments: dict[str, Any] = {
+        "pytorch_model": model,
+        "signature": signature,
+        "input_example": example.numpy(),
+        "pip_requirements": _pinned("torch", "numpy"),
+    }
+    if _exports(model, example):
+        return Flavour(mlflow.pytorch, arguments | {"serialization_format": "pt2"})
+    code = [str(Path(sweeps_train.__file__).parent), *_own_code(config)]
+    return Flavour(mlflow.pytorch, arguments | {"serialization_format": "pickle", "code_paths": code})
+
+
+def _exports(model: torch.nn.Module, example: torch.Tensor) -> bool:
+    """Whether torch can write it as a graph, which loads without its class."""
+    try:
+        torch.export.export(model, (example,), dynamic_shapes=[{0: torch.export.Dim.AUTO}])
+    except Exception:  # noqa: BLE001 - whatever a user's own code does that a graph cannot
+        return False
+    return True
+
+
+def _example(config: TrainingConfig, folder: Path) -> torch.Tensor:
+    """Inputs as the model takes them, of shape (``EXAMPLES``, ...)."""
+    import json
+
+    if (folder / SHAPE_FILE).exists():
+        shape = ImageShape(**json.loads((folder / SHAPE_FILE).read_text(encoding="utf-8")))
+        return torch.zeros(EXAMPLES, shape.channels, shape.height, shape.width)
+    _, held_out = build_image_samples(config.data)  # type: ignore[arg-type] # of images, since the model is
+    return torch.as_tensor(held_out.batch([0] * EXAMPLES)["inputs"])
+
+
+def _own_code(config: TrainingConfig) -> list[str]:
+    """The file or the package of a user's own model."""
+    if not isinstance(config.model, CustomModel):
+        return []
+    spec = importlib.util.find_spec(config.model.target.partition(".")[0])
+    if spec is None or spec.origin is None:
+        return []
+    return [str(Path(spec.origin).parent if spec.submodule_search_locations else spec.origin)]
+
+
+def _of_text() -> ModelSignature:
+    from mlflow.models import ModelSignature
+    from mlflow.types.schema import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+
+    # The names and the meaning that transformers gives them: its pipeline is handed these as they are.
+    parameters = [
+        ParamSpec("max_new_tokens", DataType.long, default=64),
+        ParamSpec("do_sample", DataType.boolean, default=False),
+        ParamSpec("temperature", DataType.double, default=1.0),
+    ]
+    return ModelSignature(
+        Schema([ColSpec(DataType.string)]), Schema([ColSpec(DataType.string)]), ParamSchema(parameters)
+    )
+
+
+def _pinned(*names: str) -> list[str]:
+    return [f"{name}=={version(name)}" for name in ("mlflow", *names)]
+
+
+def _is_hub_name(path: str) -> bool:
+    return not path.startswith((".", "/", "~", "builtin:")) and not Path(path).exists()

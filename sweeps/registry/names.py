@@ -1,0 +1,31 @@
+"""What a model and its alias may be called, known before anything is trained."""
+
+from __future__ import annotations
+
+import re
+
+from sweeps.config import SweepConfig
+from sweeps.errors import ConfigError, UserError
+from sweeps_train.config import CausalLM, FunctionTask
+
+
+def check_registration(config: SweepConfig, name: str, alias: str | None, *, merged: bool) -> None:
+    """
+    Raises:
+        UserError: MLflow would refuse the name or the alias, or such a training leaves nothing that can be registered.
+    """
+    if not name.strip() or re.search(r"[/:.%\"'\\]", name):
+        raise ConfigError(f"--register={name}: a model's name has none of / : . % \" ' \\; choose another")
+    reserved = alias is not None and (alias.lower() == "latest" or re.fullmatch(r"(?i)v\d+", alias))
+    if alias is not None and (reserved or not re.fullmatch(r"[A-Za-z0-9_-]+", alias)):
+        raise ConfigError(
+            f"--alias={alias}: an alias has letters, digits, _ and -, and is neither 'latest' nor like 'v1'; "
+            "choose another, such as champion"
+        )
+    if isinstance(config.task, FunctionTask):
+        raise UserError(
+            f"task.kind=function: only {config.task.target} knows how to load what it saves, so it cannot be "
+            "registered for you; use --no-register, and log the model with MLflow yourself"
+        )
+    if merged and not (isinstance(config.model, CausalLM) and config.model.lora is not None):
+        raise UserError("--merged: this model has no LoRA adapters that could be folded into their base; leave it out")
