@@ -253,6 +253,33 @@ def best(
     sys.exit(0 if record.best is not None else NO_SUCCESS)
 
 
+@_verb("compare")
+@click.argument("names", nargs=-1, metavar="SWEEP SWEEP ...", required=True)
+@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Figure: .png, .svg, .pdf or .html.")
+@as_json
+@tracking_uri
+def compare(
+    names: tuple[str, ...], output: Path | None, as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]
+) -> None:
+    """Put sweeps of the same metric side by side: best value by trials, time and GPU-hours, and what differs."""
+    from sweeps.report.comparison import compare_sweeps, print_comparison
+
+    if output is not None:
+        from sweeps.report.comparison_figure import check_output
+
+        check_output(output)
+    comparison = compare_sweeps([_load(name, tracking_uri) for name in names])
+    if output is not None:
+        from sweeps.report.comparison_figure import write_comparison
+
+        write_comparison(comparison, output)
+        _say(f"figure: {output}")
+    if as_json:
+        _print_json(comparison.as_json())
+    else:
+        print_comparison(comparison, stdout)
+
+
 @_verb("retrain")
 @click.argument("sweep")
 @click.argument("tokens", nargs=-1, metavar="[key=value ...]")

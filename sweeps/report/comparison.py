@@ -1,0 +1,248 @@
+"""Sweeps of the same metric side by side: how good, how soon, at what price, and what differed in their configs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from sweeps.constants import CONFIG_ARTIFACT
+from sweeps.errors import UserError
+from sweeps.report.live import duration
+from sweeps.tracking.artifacts import read_text
+from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.values import finite, short
+
+NOT_COMPARED = ("name", "output_dir", "tracking")
+"""Sections of a config that say nothing of a search."""
+MOST_DIFFERENCES = 40
+ABSENT = "-"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How a sweep stood when one of its trials had ended."""
+
+    trials: int
+    """That had ended."""
+    seconds: float
+    """Since the sweep began."""
+    hours: float | None
+    """Of all workers that trials held; None if that is not recorded."""
+    best: float
+    """Of the metric, so far."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One of the sweeps."""
+
+    record: SweepRecord
+    config: Mapping[str, str]
+    """Its config, by dotted path, each value as text."""
+
+    @property
+    def best(self) -> TrialRecord | None:
+        return self.record.best
+
+    @cached_property
+    def curve(self) -> list[Progress]:
+        """Best value so far, at the end of every trial."""
+        better: Callable[[float, float], float] = min if self.record.mode == "min" else max
+        ended = [trial for trial in self.record.trials if trial.ended is not None]
+        curve, best, hours = list[Progress](), math.nan, 0.0
+        known = True
+        for count, trial in enumerate(sorted(ended, key=lambda each: each.ended or 0.0), 1):
+            known &= bool(trial.spans) or trial.steps == 0
+            hours += worker_hours(trial)
+            value = trial.value
+            if value is not None and math.isfinite(value) and trial.state != "failed" and trial.violation is None:
+                best = value if math.isnan(best) else better(best, value)
+            if not math.isnan(best):
+                seconds = max(0.0, (trial.ended or 0.0) - self.record.started)
+                curve.append(Progress(count, seconds, hours if known else None, best))
+        return curve
+
+    @property
+    def hours(self) -> float | None:
+        """Of all workers, altogether."""
+        spans = all(trial.spans for trial in self.record.trials if trial.steps)
+        return sum(map(worker_hours, self.record.trials)) if spans else None
+
+    def reached(self, target: float) -> Progress | None:
+        """When the best was at least as good as that."""
+        sign = 1 if self.record.mode == "min" else -1
+        return next((point for point in self.curve if sign * point.best <= sign * target), None)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several sweeps of the same metric."""
+
+    sweeps: list[Compared]
+
+    @property
+    def metric(self) -> str:
+        return self.sweeps[0].record.metric
+
+    @property
+    def mode(self) -> str:
+        return self.sweeps[0].record.mode
+
+    @property
+    def unit(self) -> str:
+        """What ``hours`` are hours of."""
+        workers = {
+            worker
+            for each in self.sweeps
+            for trial in each.record.trials
+            for span in trial.spans
+            for worker in span.workers
+        }
+        return "GPU-hours" if workers and all("/" in worker for worker in workers) else "worker-hours"
+
+    @cached_property
+    def target(self) -> float | None:
+        """What every sweep has reached: the worst of their best values."""
+        bests = [each.curve[-1].best for each in self.sweeps if each.curve]
+        if len(bests) < len(self.sweeps):
+            return None
+        return max(bests) if self.mode == "min" else min(bests)
+
+    @cached_property
+    def differences(self) -> dict[str, list[str]]:
+        """Config paths whose values are not the same everywhere, with the value of each sweep."""
+        paths = dict.fromkeys(path for each in self.sweeps for path in each.config)
+        values = {path: [each.config.get(path, ABSENT) for each in self.sweeps] for path in paths}
+        return {path: texts for path, texts in values.items() if len(set(texts)) > 1}
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``compare --json`` prints."""
+        return {
+            "metric": self.metric,
+            "mode": self.mode,
+            "target": finite(self.target),
+            "hours": self.unit,
+            "sweeps": [self._sweep(each) for each in self.sweeps],
+            "differences": {
+                path: dict(zip((each.record.sweep for each in self.sweeps), texts, strict=True))
+                for path, texts in self.differences.items()
+            },
+        }
+
+    def _sweep(self, each: Compared) -> dict[str, Any]:
+        reached = None if self.target is None else each.reached(self.target)
+        return {
+            "sweep": each.record.sweep,
+            "status": each.record.status,
+            "counts": each.record.counts,
+            "best": None if each.best is None else {"trial": each.best.trial, "value": finite(each.best.value)},
+            "wall_s": each.record.time.wall_s,
+            "hours": each.hours,
+            "target_reached": None if reached is None else _point(reached),
+            "curve": [_point(point) for point in each.curve],
+        }
+
+
+def compare_sweeps(records: Sequence[SweepRecord]) -> Comparison:
+    """
+    Raises:
+        UserError: There is only one, or they do not have the same (first) metric.
+    """
+    names = [record.sweep for record in records]
+    if len(set(names)) < 2:
+        raise UserError("compare: name two sweeps or more; `python -m sweeps list` has them")
+    objectives = {(record.metric, record.mode) for record in records}
+    if len(objectives) > 1:
+        theirs = ", ".join(f"{record.sweep} has {record.mode} {record.metric}" for record in records)
+        raise UserError(f"compare: the sweeps must have the same metric and mode; {theirs}")
+    unique = {record.sweep: record for record in records}.values()
+    return Comparison([Compared(record, _config(record)) for record in unique])
+
+
+def worker_hours(trial: TrialRecord) -> float:
+    """Hours that a trial held workers, summed over them."""
+    held = [(span.ended or span.trained) - span.held for span in trial.spans]
+    return sum(seconds * len(span.workers) for seconds, span in zip(held, trial.spans, strict=True)) / 3600
+
+
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """A row for each sweep, and the configs' differences."""
+    target = comparison.target
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name, justify in (("sweep", "left"), ("status", "left"), ("trials", "right"), ("best", "right")):
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for name in ("took", comparison.unit):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("" if target is None else f"reached {short(target)} after")
+    bests = [each.curve[-1].best for each in comparison.sweeps if each.curve]
+    top = (min if comparison.mode == "min" else max)(bests) if bests else None
+    for each in comparison.sweeps:
+        record = each.record
+        best = "" if not each.curve else f"{each.curve[-1].best:.5g}"
+        table.add_row(
+            record.sweep,
+            record.status,
+            str(len(record.trials)),
+            f"[bold green]{best}[/]" if each.curve and each.curve[-1].best == top else best,
+            duration(record.time.wall_s),
+            "" if each.hours is None else f"{each.hours:.3g}",
+            _described(each.reached(target), comparison.unit) if target is not None else "",
+        )
+    console.print(f"{comparison.mode} of {comparison.metric}", markup=False, highlight=False)
+    console.print(table)
+    if not comparison.differences:
+        console.print("Their configs are the same.")
+        return
+    console.print()
+    different = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("differs", *(each.record.sweep for each in comparison.sweeps)):
+        different.add_column(name, overflow="fold")
+    for path, texts in list(comparison.differences.items())[:MOST_DIFFERENCES]:
+        different.add_row(path, *texts)
+    console.print(different)
+    if len(comparison.differences) > MOST_DIFFERENCES:
+        console.print(f"and {len(comparison.differences) - MOST_DIFFERENCES} more; --json has all")
+
+
+def _described(point: Progress | None, unit: str) -> str:
+    if point is None:
+        return ""
+    hours = "" if point.hours is None else f", {point.hours:.3g} {unit}"
+    return f"{point.trials} trials, {duration(point.seconds)}{hours}"
+
+
+def _point(point: Progress) -> dict[str, Any]:
+    return {"trials": point.trials, "seconds": point.seconds, "hours": point.hours, "best": point.best}
+
+
+def _config(record: SweepRecord) -> dict[str, str]:
+    text = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, CONFIG_ARTIFACT)
+    config = {} if text is None else yaml.safe_load(text)
+    space = config.pop("space", {})
+    flat = {path: text for name in config if name not in NOT_COMPARED for path, text in _leaves(name, config[name])}
+    return flat | {f"space.{path}": _distribution(each) for path, each in space.items()}
+
+
+def _leaves(path: str, value: Any) -> list[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        return [leaf for name, each in value.items() for leaf in _leaves(f"{path}.{name}", each)]
+    return [(path, value if isinstance(value, str) else json.dumps(value))]
+
+
+def _distribution(distribution: Mapping[str, Any]) -> str:
+    """``float, low 0.0001, high 0.1, log``."""
+    said = [str(distribution["type"])]
+    for name, value in distribution.items():
+        if value is True:
+            said.append(name)
+        elif name != "type" and value is not False and value not in (None, {}, []):
+            said.append(f"{name} {value if isinstance(value, str) else json.dumps(value)}")
+    return ", ".join(said)
