@@ -1,4 +1,5 @@
-"""Takes the pictures of the MLflow UI in docs/images/: a sweep among its experiment's runs, and its trials compared.
+"""Takes the pictures of the MLflow UI in docs/images/: a sweep among its experiment's runs, its trials compared and as
+curves, the sweep's own page and its best trial's.
 
 Run:
     make demo                      # or any other sweep
@@ -77,7 +78,9 @@ def mlflow_ui(tracking_uri: str) -> Iterator[str]:
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", tracking_uri, "--port", str(port)]
     environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}
     # Its own session, so that the workers that the server starts end with it.
-    server = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
+    server = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     try:
         deadline = time.monotonic() + DEADLINE
         while not answers(port):
@@ -180,6 +183,12 @@ async def take(sweep: SweepRecord, address: str, chromium: str, output: Path) ->
         await page.picture(output / "mlflow-runs.png")
         await comparison_page(page, sweep, address)
         await page.picture(output / "mlflow-compare.png")
+        await charts_page(page, sweep, address)
+        await page.picture(output / "mlflow-charts.png")
+        await sweep_page(page, sweep, address)
+        await page.picture(output / "mlflow-sweep.png")
+        await trial_page(page, sweep, address)
+        await page.picture(output / "mlflow-trial.png")
 
 
 def settings(sweep: SweepRecord) -> dict[str, Any]:
@@ -254,6 +263,40 @@ async def comparison_page(page: Page, sweep: SweepRecord, address: str) -> None:
         await page.evaluate(f"{box}.blur()")
     titles = "[...document.querySelectorAll('.axis-title')].map(title => title.textContent)"
     await page.wait_for(f"{json.dumps([*paths(sweep), sweep.metric])}.every(n => {titles}.includes(n))", "all axes")
+
+
+async def charts_page(page: Page, sweep: SweepRecord, address: str) -> None:
+    """The curves of all trials, as MLflow groups them by the metrics' names."""
+    experiment = sweep.mlflow.experiment_id
+    await page.open(
+        f"{address}/#/experiments/{experiment}/runs?workflowType=machine_learning&compareRunsMode=CHART",
+        width=1920,
+        height=1400,
+    )
+    await page.wait_for("document.querySelectorAll('.js-plotly-plot').length > 2", "its charts")
+
+
+async def sweep_page(page: Page, sweep: SweepRecord, address: str) -> None:
+    """The sweep's own run: its description has the summary."""
+    await page.open(
+        f"{address}/#/experiments/{sweep.mlflow.experiment_id}/runs/{sweep.mlflow.run_id}?workflowType=machine_learning",
+        width=1600,
+        height=860,
+    )
+    await page.wait_for(f"document.body?.innerText.includes({json.dumps(sweep.metric)})", "the description")
+
+
+async def trial_page(page: Page, sweep: SweepRecord, address: str) -> None:
+    """The curves of one trial."""
+    assert not isinstance(sweep.best, list), "several objectives have no best trial"
+    assert sweep.best is not None, "no trial has a value"
+    await page.open(
+        f"{address}/#/experiments/{sweep.mlflow.experiment_id}/runs/{sweep.best.run_id}/model-metrics"
+        "?workflowType=machine_learning",
+        width=1600,
+        height=1300,
+    )
+    await page.wait_for("document.querySelectorAll('.js-plotly-plot').length > 2", "its charts")
 
 
 if __name__ == "__main__":
