@@ -191,17 +191,29 @@ def list_(as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]
 
 @_verb("show")
 @click.argument("sweep")
+@click.option("--watch", is_flag=True, help="Live, until the sweep has ended; Ctrl-C leaves.")
 @as_json
 @tracking_uri
-def show(sweep: str, as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
-    """Show a sweep and its trials, the best first."""
+def show(sweep: str, watch: bool, as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
+    """Show a sweep and its trials, the best first.
+
+    --watch follows a sweep that runs elsewhere, also on another machine, and leaves with the status that `run` has.
+    """
+    if watch and as_json:
+        raise click.UsageError("--watch is for people: leave --json out, or ask for it once the sweep has ended")
     record = _load(sweep, tracking_uri)
+    if watch and record.status == "running":
+        from sweeps.report.watch import planned_trials
+        from sweeps.report.watch import watch as follow
+
+        record = follow(lambda: _load(sweep, tracking_uri), stdout, planned_trials(record))
     if as_json:
         _print_json(record.as_json())
     else:
         from sweeps.report.tables import print_sweep
 
         print_sweep(record, stdout)
+    sys.exit(EXIT_STATUS.get(record.status, 0) if watch else 0)
 
 
 @_verb("best")

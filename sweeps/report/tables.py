@@ -10,6 +10,7 @@ from rich.table import Table
 
 from sweeps.report.live import STATE_STYLES, duration
 from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
+from sweeps.tracking.summary import short_names
 from sweeps.tracking.values import short
 
 
@@ -18,13 +19,16 @@ def print_sweeps(sweeps: Sequence[SweepSummary], console: Console) -> None:
         console.print("There are no sweeps yet. Start one: python -m sweeps run conf=digits")
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name, justify in (("sweep", "left"), ("status", "left"), ("trials", "right"), ("best", "right")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for name in ("sweep", "conf", "status"):
+        table.add_column(name)
+    for name in ("trials", "best"):
+        table.add_column(name, justify="right")
     for name in ("metric", "started", "took"):
         table.add_column(name)
     for each in sweeps:
         table.add_row(
             each.sweep,
+            each.conf,
             each.status,
             str(sum(each.counts.values())),
             "" if each.best is None else short(each.best),
@@ -38,20 +42,7 @@ def print_sweeps(sweeps: Sequence[SweepSummary], console: Console) -> None:
 def print_sweep(record: SweepRecord, console: Console) -> None:
     """Everything about one sweep: its trials from best to worst."""
     _print_headline(record, console)
-    paths = list(dict.fromkeys(path for trial in record.trials for path in trial.params))
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("trial", "state"):
-        table.add_column(name)
-    for name in (*record.metrics, "step"):
-        table.add_column(name, justify="right")
-    for path in paths:
-        table.add_column(path.rsplit(".", 1)[-1], justify="right")
-    for trial in sorted(record.trials, key=lambda each: _rank(record, each)):
-        style = STATE_STYLES.get(trial.state, "")
-        values = _cells(record, trial)
-        cells = [short(trial.params[path]) if path in trial.params else "" for path in paths]
-        table.add_row(trial.trial, f"[{style}]{trial.state}[/]", *values, str(trial.steps), *cells)
-    console.print(table)
+    console.print(_trials_table(record, by_rank(record)))
     if len(record.metrics) > 1:
         console.print()
         console.print(f"Pareto front: {', '.join(trial.trial for trial in record.front) or 'empty'}", highlight=False)
@@ -62,16 +53,53 @@ def print_sweep(record: SweepRecord, console: Console) -> None:
             console.print(f"trial {trial.trial} failed: {trial.error}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _cells(record: SweepRecord, trial: TrialRecord) -> list[str]:
+def took(trial: TrialRecord) -> str:
+    """From its start to its end, or to now."""
+    return "" if trial.started is None else duration(max(0.0, (trial.ended or time.time()) - trial.started))
+
+
+def by_rank(record: SweepRecord) -> list[TrialRecord]:
+    """All trials, the best first."""
+    front = {trial.trial for trial in record.front}
+    sign = 1 if record.mode == "min" else -1
+
+    def rank(trial: TrialRecord) -> tuple[bool, bool, float, str]:
+        return trial.value is None, trial.trial not in front, sign * (trial.value or 0.0), trial.trial
+
+    return sorted(record.trials, key=rank)
+
+
+def _trials_table(record: SweepRecord, trials: Sequence[TrialRecord]) -> Table:
+    """Trials of a sweep, in this order, with all that was searched."""
+    paths = list(dict.fromkeys(path for trial in record.trials for path in trial.params))
+    names = short_names(dict.fromkeys(paths))
+    again = any(trial.attempts > 1 for trial in trials)
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("trial", "state"):
+        table.add_column(name, no_wrap=True)
+    for name in (*record.metrics, "step", "took", *(["attempts"] if again else [])):
+        table.add_column(name, justify="right")
+    for path in paths:
+        table.add_column(names[path], justify="right")
+    for trial in trials:
+        style = STATE_STYLES.get(trial.state, "")
+        cells = [short(trial.params[path]) if path in trial.params else "" for path in paths]
+        table.add_row(
+            trial.trial,
+            f"[{style}]{trial.state}[/]",
+            *shown_values(record, trial),
+            str(trial.steps),
+            took(trial),
+            *([str(trial.attempts)] if again else []),
+            *cells,
+        )
+    return table
+
+
+def shown_values(record: SweepRecord, trial: TrialRecord) -> list[str]:
     """Its value of each objective."""
     values = trial.values or (() if trial.value is None else (trial.value,))
     return [short(value) for value in values] or [""] * len(record.metrics)
-
-
-def _rank(record: SweepRecord, trial: TrialRecord) -> tuple[bool, bool, float, str]:
-    """The front first, then by the first objective."""
-    value = trial.value if trial.value is not None else 0.0
-    return trial.value is None, trial not in record.front, value if record.mode == "min" else -value, trial.trial
 
 
 def print_best(record: SweepRecord, console: Console) -> None:

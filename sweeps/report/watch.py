@@ -1,0 +1,136 @@
+"""A sweep that runs elsewhere, live: from MLflow's record alone, so from any machine that reaches it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import yaml
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from sweeps.constants import CONFIG_ARTIFACT
+from sweeps.errors import TrackingUnreachable
+from sweeps.paths import find
+from sweeps.report.live import STATE_STYLES, duration
+from sweeps.report.tables import by_rank, shown_values, took
+from sweeps.tracking.artifacts import read_text
+from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.summary import describe
+from sweeps.tracking.values import short
+
+LOOK_EVERY_S = 2.0
+SHARE_OF_TIME = 0.2
+"""Of its time in which it asks MLflow at most: a sweep of thousands of trials takes a server seconds to tell."""
+OTHER_LINES = 8
+"""On the screen besides the trials."""
+
+Load = Callable[[], SweepRecord]
+
+
+def watch(load: Load, console: Console, num_trials: int | None) -> SweepRecord:
+    """Show a sweep until it has ended, or a person presses Ctrl-C.
+
+    Args:
+        load: Reads the sweep anew.
+        console: A terminal gets a live table, anything else a line for each change.
+        num_trials: How many it is to have, if that is known.
+
+    Returns:
+        How it stood last.
+    """
+    record = load()
+    if not console.is_terminal:
+        return _in_lines(record, load, console)
+    with Live(_screen(record, console, num_trials), console=console, auto_refresh=False, transient=True) as live:
+        try:
+            while record.status == "running":
+                record, trouble = _next(record, load)
+                live.update(_screen(record, console, num_trials, trouble), refresh=True)
+        except KeyboardInterrupt:
+            pass
+    return record
+
+
+def planned_trials(record: SweepRecord) -> int | None:
+    """How many trials a sweep was started with, by its recorded config."""
+    text = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, CONFIG_ARTIFACT)
+    planned = find(yaml.safe_load(text), "search.num_trials") if text is not None else None
+    return planned if isinstance(planned, int) else None
+
+
+def _in_lines(record: SweepRecord, load: Load, console: Console) -> SweepRecord:
+    said: dict[str, str] = {}
+    try:
+        while True:
+            for trial in record.trials:
+                if said.get(trial.trial) != trial.state:
+                    said[trial.trial] = trial.state
+                    value = "" if trial.value is None else f", {record.metric} {short(trial.value)}"
+                    line = f"trial {trial.trial} {trial.state} at step {trial.steps}{value}"
+                    console.print(f"{time.strftime('%H:%M:%S')} {line}", markup=False, highlight=False, soft_wrap=True)
+            if record.status != "running":
+                break
+            record, _ = _next(record, load)
+    except KeyboardInterrupt:
+        pass
+    return record
+
+
+def _next(record: SweepRecord, load: Load) -> tuple[SweepRecord, str]:
+    """The record after a while; the old one, and why, if MLflow does not answer."""
+    began = time.monotonic()
+    trouble = ""
+    try:
+        record = load()
+    except TrackingUnreachable as error:
+        trouble = f"{error}; trying again"
+    took = time.monotonic() - began
+    time.sleep(max(LOOK_EVERY_S - took, took * (1 / SHARE_OF_TIME - 1), 0.1))
+    return record, trouble
+
+
+def _screen(record: SweepRecord, console: Console, num_trials: int | None, trouble: str = "") -> RenderableType:
+    headline = Text(f"{record.sweep} ", "bold", no_wrap=True, overflow="ellipsis")
+    headline.append(f"{record.status}  ", "default")
+    ended = sum(count for state, count in record.counts.items() if state != "running")
+    headline.append(f"{ended}{f'/{num_trials}' if num_trials and num_trials >= ended else ''} trials  ", "default")
+    for state, count in record.counts.items():
+        if count:
+            headline.append(f"{count} {state}  ", STATE_STYLES[state])
+    headline.append(f"{duration(record.time.wall_s)} gone", "default")
+    lines: list[RenderableType] = [headline]
+    if (best := record.best) is not None and best.value is not None:
+        text = f"best {record.metric} {best.value:.5g}: trial {best.trial}, {describe(best.params)}"
+        lines.append(Text(text, "bold green", no_wrap=True, overflow="ellipsis"))
+    shown = _most_telling(record, max(3, console.height - OTHER_LINES))
+    lines.append(_table(record, shown))
+    if len(record.trials) > len(shown):
+        lines.append(Text(f"and {len(record.trials) - len(shown)} more", "dim"))
+    lines.append(Text(trouble or "Ctrl-C leaves; the sweep goes on", "red" if trouble else "dim"))
+    return Group(*lines)
+
+
+def _table(record: SweepRecord, trials: Sequence[TrialRecord]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
+    for name in ("trial", "state"):
+        table.add_column(name, no_wrap=True)
+    for name in (*record.metrics, "step", "took"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("parameters", overflow="ellipsis", no_wrap=True, ratio=1)  # what the others leave
+    for trial in trials:
+        state = Text(trial.state, STATE_STYLES.get(trial.state, ""))
+        parameters = describe(trial.params)
+        table.add_row(trial.trial, state, *shown_values(record, trial), str(trial.steps), took(trial), parameters)
+    return table
+
+
+def _most_telling(record: SweepRecord, room: int) -> list[TrialRecord]:
+    """All that run, then the best, within what a screen holds; in the order of ``show``."""
+    ranked = by_rank(record)
+    running = [trial for trial in ranked if trial.state == "running"]
+    others = [trial for trial in ranked if trial.state != "running"]
+    chosen = {trial.trial for trial in [*running, *others][:room]}
+    return [trial for trial in ranked if trial.trial in chosen]
