@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class SweepsError(Exception):
@@ -40,6 +42,33 @@ class DoesNotFit(UserError):
 
 class TrialFailed(SweepsError):
     """A trial's training ended with an error."""
+
+
+class StorageFull(SweepsError):
+    """The disk that holds a sweep's folder is full: nothing is lost, and the sweep can go on when there is room."""
+
+    def __init__(self, folder: Path | str) -> None:
+        super().__init__(folder)
+        self.folder = folder
+
+    def __str__(self) -> str:
+        return f"the disk that holds {self.folder} is full; make room there and go on with `python -m sweeps resume`"
+
+
+class Undelivered(SweepsError):
+    """A sweep came to its end, and the tracking server has not taken all of its record."""
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether an error, or what caused it, is that a disk or a quota is full."""
+    while error is not None:
+        if isinstance(error, StorageFull) or (isinstance(error, OSError) and error.errno in _FULL):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> str:

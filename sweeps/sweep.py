@@ -12,17 +12,18 @@ from sweeps.cluster import Fit, connected, fit, worker_room
 from sweeps.constants import TAG_SWEEP
 from sweeps.driver import DRIVER_LOCK, the_only_driver
 from sweeps.ending import Ending
-from sweeps.errors import UserError
+from sweeps.errors import StorageFull, Undelivered, UserError, is_full
 from sweeps.monitor import Monitor, View
 from sweeps.objectives import Objectives
 from sweeps.plan import Plan
 from sweeps.provenance import record_origin
 from sweeps.reopening import SWEEP_FILE, describe_search, reopened, save
+from sweeps.tracking.journal import JOURNAL_FILE
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.requests import Requests, forget_requests
 from sweeps.tracking.store import fetch_metrics
-from sweeps.tracking.uris import sqlite_path
+from sweeps.tracking.uris import shown, sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 ORIGIN_WITHIN_S = 30.0
 """Of a sweep that is shorter than what looks at its code and data."""
+LEAVE_WITHIN_S = 15.0
+"""How long an interrupted sweep waits for its tracking server."""
 
 
 def run(plan: Plan, view: View) -> SweepRecord:
@@ -72,12 +75,12 @@ def go_on(plan: Plan, view: View) -> SweepRecord:
     tracking = _connecting(config.tracking.uri)
     with the_only_driver(plan.folder, plan.name), connected(config) as nodes:
         tracking.result()
-        earlier = load_sweep(config.tracking.uri, plan.name)
-        forget_requests(earlier)
         places = fit(config, plan.scalings, nodes)
         save(plan)
         recorder = _recorder(plan)
         recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`", resume=True)
+        earlier = load_sweep(config.tracking.uri, plan.name)  # with what its last driver had still to deliver
+        forget_requests(earlier)
         _record(plan, recorder, view, places, _memory(plan, places, nodes, earlier), earlier)
     return load_sweep(config.tracking.uri, plan.name)
 
@@ -125,7 +128,12 @@ def _record(
     earlier: SweepRecord | None = None,
     origin: threading.Thread | None = None,
 ) -> None:
-    """Search, and record how it ended, however it ends."""
+    """Search, and record how it ended, however it ends.
+
+    Raises:
+        StorageFull: The disk of the sweep's folder is.
+        Undelivered: The tracking server has not taken all of the record.
+    """
     status = "failed"
     try:
         monitor = Monitor(
@@ -147,15 +155,34 @@ def _record(
     except KeyboardInterrupt:
         status = "interrupted"
         raise
+    except Exception as error:
+        if not is_full(error):
+            raise
+        status = "interrupted"
+        raise StorageFull(plan.folder) from error
     finally:
         if origin is not None:
             origin.join(ORIGIN_WITHIN_S)
-        recorder.close(status)
+        _close(plan, recorder, status)
+
+
+def _close(plan: Plan, recorder: Recorder, status: str) -> None:
+    patience_s = plan.config.tracking.patience_s
+    if status == "interrupted":  # a person waits
+        left = recorder.close(status, min(patience_s, LEAVE_WITHIN_S), LEAVE_WITHIN_S)
+    else:
+        left = recorder.close(status, patience_s)
+    if left:
+        raise Undelivered(
+            f"{plan.name}: {status}, and MLflow at {shown(plan.config.tracking.uri)} has not taken all of its record: "
+            f"{left.points} points of metrics and {left.artifacts} artifacts wait in {plan.folder}; "
+            f"`python -m sweeps resume {plan.name}` delivers them"
+        )
 
 
 def _remove_folder(plan: Plan) -> None:
     """Of a sweep that could not start; if the search began, there is more in it, and it stays."""
-    if {path.name for path in plan.folder.iterdir()} <= {DRIVER_LOCK, SWEEP_FILE}:
+    if {path.name for path in plan.folder.iterdir()} <= {DRIVER_LOCK, SWEEP_FILE, JOURNAL_FILE}:
         shutil.rmtree(plan.folder, ignore_errors=True)
 
 
@@ -180,7 +207,7 @@ def _recorder(plan: Plan) -> Recorder:
         conf=plan.composition.conf,
         objectives=Objectives.of(config.search),
         checkpoints=config.tracking.checkpoints,
-        folder=str(plan.folder),
+        folder=plan.folder,
         tags=plan.tags,
     )
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from recording import Server
 
 # Set as this file is read, before a test module imports any of them, and inherited by subprocesses and Ray workers.
 os.environ.update(
@@ -46,3 +50,47 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 def checkout() -> Path:
     """The folder of pyproject.toml."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow's migrations take seconds: once for all tests."""
+    from sweeps.tracking.client import connect
+
+    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
+    connect(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def uri(empty_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    shutil.copy(empty_database, tmp_path / "mlflow.db")
+    monkeypatch.chdir(tmp_path)
+    return f"sqlite:///{tmp_path}/mlflow.db"
+
+
+@pytest.fixture
+def server(uri: str, tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path)
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Makes a file system of so many KiB, which can really be full."""
+    folders: list[Path] = []
+
+    def mount(kib: int) -> Path:
+        folder = tmp_path / f"disk-{len(folders)}"
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"a file system that can be full needs root: {done.stderr.strip()}")
+        folders.append(folder)
+        return folder
+
+    yield mount
+    for folder in folders:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)

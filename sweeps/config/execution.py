@@ -39,7 +39,11 @@ class Tracking:
     experiment: NonEmpty | None = None
     """MLflow experiment; default: the name of the conf."""
     checkpoints: Literal["copy", "reference", "none"] = "copy"
-    """Copy a trial's kept checkpoints into MLflow, record only where they are, or neither."""
+    """``copy`` a trial's kept checkpoints into its run's artifacts; ``reference``: its run's tags say where they are in
+    the sweep's folder, which must then stay; or ``none``."""
+    patience_s: PositiveFloat = 60.0
+    """Seconds that the end of a sweep waits for a tracking server that takes nothing. What it has not taken by then
+    stays in the sweep's folder, from where ``resume`` delivers it."""
 
 
 @dataclass(config=STRICT, kw_only=True)

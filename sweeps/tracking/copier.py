@@ -1,4 +1,6 @@
-"""Copies checkpoints into MLflow's artifacts, on a thread of its own: gigabytes must not hold up metrics."""
+"""Writes text files and copies of checkpoints into MLflow's artifacts, on a thread of its own: neither gigabytes nor
+an artifact store that is away must hold up metrics.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,8 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
 from sweeps import constants
+from sweeps.errors import StorageFull
+from sweeps.tracking.journal import Artifact
 from sweeps.tracking.link import GaveUp, Link, Refused
 
 if TYPE_CHECKING:
@@ -23,59 +27,60 @@ logger = logging.getLogger(__name__)
 Which = Literal["best", "last"]
 COPY_AFTER_S = 2.0
 """Seconds that a checkpoint waits for a newer one, which in a short trial comes soon: then that alone is copied."""
+TAGS: dict[Which, str] = {"best": constants.TAG_CHECKPOINT_BEST, "last": constants.TAG_CHECKPOINT_LAST}
+"""Tag that holds the URI of each kind of checkpoint."""
 ANSWER_WITHIN_S = 120
 """Seconds that a server may need to store a file that it was sent."""
 
 
-class CheckpointCopier:
-    """A thread that copies folders; per trial and kind only the newest one that waits."""
+class ArtifactCopier:
+    """See the module; of one run and name, only the newest that waits is written."""
 
     def __init__(
         self,
         client: MlflowClient,
         link: Link,
         wait_for_run: Callable[[str, float], str | None],
-        copied: Callable[[str, Which, str], None],
+        done: Callable[[Artifact, str | None], None],
     ) -> None:
-        """The thread starts with the first folder.
+        """The thread starts with the first artifact.
 
         Args:
             client: MLflow's.
             link: Repeats calls.
             wait_for_run: MLflow's run id of a trial, after waiting so long for its creation.
-            copied: Called on the thread with a trial, the kind and the URI of what has been copied.
+            done: Called on the thread with what was written and its URI, or None if it never can be.
         """
         self._client = client
         self._link = link
         self._wait_for_run = wait_for_run
-        self._copied = copied
-        self._queue: dict[tuple[str, Which], Path] = {}
-        self._due: dict[tuple[str, Which], float] = {}
-        """When each is copied, by ``time.monotonic``."""
+        self._done = done
+        self._queue: dict[tuple[str, str], Artifact] = {}
+        self._due: dict[tuple[str, str], float] = {}
+        """When each is written, by ``time.monotonic``."""
         self._condition = threading.Condition()
         self._busy = False
         self._closing = False
-        self._deadline = float("inf")
         self._warned = False
-        self._thread = threading.Thread(target=self._run, name="sweeps-checkpoints", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="sweeps-artifacts", daemon=True)
 
-    def submit(self, trial: str, which: Which, folder: Path) -> None:
-        """Copy ``folder`` soon; an older one of that trial and kind that still waits is skipped."""
+    def submit(self, artifact: Artifact) -> None:
+        """Write it soon; an older one of that run and name that still waits is skipped."""
         with self._condition:
-            self._queue[trial, which] = folder
-            self._due.setdefault((trial, which), time.monotonic() + COPY_AFTER_S)
+            key = artifact.key, artifact.name
+            self._queue[key] = artifact
+            self._due.setdefault(key, time.monotonic() + COPY_AFTER_S)
             if not self._thread.is_alive() and not self._closing:
                 self._thread.start()
             self._condition.notify_all()
 
-    def close(self, deadline: float) -> int:
-        """Copy what waits, until ``deadline`` (``time.monotonic``), and end; how many were left."""
+    def close(self) -> int:
+        """Write what waits, until the link gives up, and end; how many were left."""
         with self._condition:
-            self._deadline = deadline
             self._closing = True
             self._condition.notify_all()
-        if self._thread.ident is not None:
-            self._thread.join(timeout=max(1.0, deadline - time.monotonic()))
+        while self._thread.is_alive() and self._link.time_left() > 0:
+            self._thread.join(0.2)
         return len(self._queue) + self._busy
 
     def _run(self) -> None:
@@ -86,12 +91,15 @@ class CheckpointCopier:
                         self._condition.wait(pause)
                     if not self._queue:
                         return
-                    (trial, which), folder = next(iter(self._queue.items()))
-                    del self._queue[trial, which], self._due[trial, which]
+                    key = next(iter(self._queue))
+                    artifact = self._queue.pop(key)
+                    del self._due[key]
                     self._busy = True
-                self._copy(trial, which, folder)
+                self._write(artifact)
                 self._busy = False
         except GaveUp:
+            pass
+        except StorageFull:  # the driver meets that too, and says so; what waits is in the journal
             pass
 
     def _pause(self) -> float | None:
@@ -99,37 +107,46 @@ class CheckpointCopier:
         first = next(iter(self._queue), None)
         return None if first is None else max(0.0, self._due[first] - time.monotonic())
 
-    def _copy(self, trial: str, which: Which, folder: Path) -> None:
+    def _write(self, artifact: Artifact) -> None:
+        key = artifact.key, artifact.name
+        uri: str | None = None
         try:
-            run_id = self._wait_for_run(trial, 1.0)
+            run_id = self._wait_for_run(artifact.key, 1.0)
             if run_id is None:
-                if time.monotonic() >= self._deadline:
+                if self._link.time_left() <= 0:
                     raise GaveUp
                 with self._condition:  # later; the writer can't create runs at the moment
-                    self._queue.setdefault((trial, which), folder)
-                    self._due.setdefault((trial, which), time.monotonic())
+                    self._queue.setdefault(key, artifact)
+                    self._due.setdefault(key, time.monotonic())
                 return
-            copied = self._link.call(partial(self._attempt, run_id, (trial, which), folder), ANSWER_WITHIN_S)
+            if self._link.call(partial(self._attempt, run_id, artifact), ANSWER_WITHIN_S):
+                uri = f"runs:/{run_id}/{artifact.name}"
+            elif key in self._queue:
+                return
+            else:
+                self._warn(f"{_named(artifact)} was gone before it was copied to MLflow: {artifact.folder}")
         except Refused as error:
-            self._warn(f"MLflow refuses the {which} checkpoint of trial {trial}: {error}")
-            return
-        if copied:
-            self._copied(trial, which, f"runs:/{run_id}/{constants.CHECKPOINT_ARTIFACTS}/{which}")
-        elif (trial, which) not in self._queue:
-            self._warn(f"the {which} checkpoint of trial {trial} was gone before it was copied to MLflow: {folder}")
+            self._warn(f"MLflow refuses {_named(artifact)}: {error}")
+        self._done(artifact, uri)
 
-    def _attempt(self, run_id: str, key: tuple[str, Which], folder: Path) -> bool:
-        """Whether the whole folder was copied; not if it is gone or a newer one waits."""
-        if key in self._queue or not folder.is_dir():
+    def _attempt(self, run_id: str, artifact: Artifact) -> bool:
+        """Whether the whole of it was written; not if it is gone or a newer one waits."""
+        if (artifact.key, artifact.name) in self._queue:
+            return False
+        if artifact.text is not None:
+            self._client.log_text(run_id, artifact.text, artifact.name)
+            return True
+        assert artifact.folder is not None
+        folder = Path(artifact.folder)
+        if not folder.is_dir():
             return False
         files = [path for path in folder.rglob("*") if path.is_file()]
         try:
             artifacts = self._client.get_run(run_id).info.artifact_uri
-            target = f"{constants.CHECKPOINT_ARTIFACTS}/{key[1]}"
             if (root := _local_folder(artifacts)) is not None:
-                self._replace_folder(folder, root / target)
+                self._replace_folder(folder, root / artifact.name)
             else:
-                self._replace_remote(run_id, artifacts, target, folder, key[1])
+                self._replace_remote(run_id, artifacts, artifact.name, folder)
         except OSError:
             if not all(path.exists() for path in files):
                 return False
@@ -152,16 +169,16 @@ class CheckpointCopier:
             shutil.rmtree(old, ignore_errors=True)
 
     def _copy_file(self, source: str, target: str) -> str:
-        if time.monotonic() >= self._deadline:
+        if self._link.time_left() <= 0:
             raise GaveUp
         return shutil.copy2(source, target)
 
-    def _replace_remote(self, run_id: str, artifacts: str, target: str, folder: Path, which: Which) -> None:
+    def _replace_remote(self, run_id: str, artifacts: str, target: str, folder: Path) -> None:
         from mlflow.exceptions import MlflowException
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         # While files of two checkpoints lie mixed, the tag must not name them as one.
-        tag = TAGS[which]
+        tag = TAGS["best" if target.endswith("best") else "last"]
         if tag in self._client.get_run(run_id).data.tags:
             self._client.delete_tag(run_id, tag)
         repository = get_artifact_repository(artifacts, tracking_uri=self._client.tracking_uri)
@@ -184,8 +201,8 @@ class CheckpointCopier:
             logger.warning("%s (said once)", message)
 
 
-TAGS: dict[Which, str] = {"best": constants.TAG_CHECKPOINT_BEST, "last": constants.TAG_CHECKPOINT_LAST}
-"""Tag that holds the URI of each kind."""
+def _named(artifact: Artifact) -> str:
+    return f"{artifact.name} of {f'trial {artifact.key}' if artifact.key else 'the sweep'}"
 
 
 def _local_folder(artifact_uri: str) -> Path | None:

@@ -1,10 +1,11 @@
-"""The link to MLflow of a recorder's thread: calls are repeated until they succeed, and people are told once when
+"""The link to MLflow of a recorder's threads: calls are repeated until they succeed, and people are told once when
 the link breaks and once when it is back.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -38,26 +39,35 @@ class GaveUp(Exception):
 
 
 class Link:
-    """Repeats the calls of one thread; see the module."""
+    """Repeats calls; see the module."""
 
-    def __init__(self, uri: str, doing: str, probe: Callable[[], object]) -> None:
-        """Each thread has its own: one may fail where the other does not, as on a full disk.
+    def __init__(self, uri: str, doing: str, probe: Callable[[], object] | None = None) -> None:
+        """Each kind of call has its own: one may fail where the other does not, as on a full disk.
 
         Args:
             uri: Named in messages.
             doing: What the calls do, for messages, such as ``writing to MLflow``.
-            probe: A cheap call that succeeds if the server is there.
+            probe: A cheap call that succeeds where others do: while it does, one that has failed for minutes is
+                refused. Without it, calls are repeated for ever.
         """
         self._uri = shown(uri)
         self._doing = doing
         self._remote = uri.startswith("http")
         self._probe = probe
+        self._lock = threading.Lock()
         self._broken_since: float | None = None
-        self._deadline = float("inf")
+        self._patience_s = self._deadline = float("inf")
+        self._last_success = time.monotonic()
 
-    def give_up_at(self, deadline: float) -> None:
-        """From ``deadline`` on (``time.monotonic``) calls raise ``GaveUp``; one under way ends about then."""
-        self._deadline = deadline
+    def give_up_after(self, silence_s: float, total_s: float = float("inf")) -> None:
+        """From now on calls raise ``GaveUp`` when none has succeeded for so long, or after ``total_s`` in any case; one
+        under way ends about then."""
+        self._last_success = time.monotonic()
+        self._patience_s, self._deadline = silence_s, self._last_success + total_s
+
+    def time_left(self) -> float:
+        """Seconds until calls are given up, if none succeeds."""
+        return min(self._last_success + self._patience_s, self._deadline) - time.monotonic()
 
     def call(self, function: Callable[[], T], timeout_s: float = 20) -> T:
         """What ``function`` returns, however often it must be called.
@@ -72,7 +82,7 @@ class Link:
         """
         started, pause = time.monotonic(), FIRST_PAUSE_S
         while True:
-            left = self._deadline - time.monotonic()
+            left = self.time_left()
             if left <= 0:
                 raise GaveUp
             try:
@@ -89,16 +99,20 @@ class Link:
             else:
                 self._mended()
                 return result
-            time.sleep(max(0.0, min(pause, self._deadline - time.monotonic())))
+            time.sleep(max(0.0, min(pause, self.time_left())))
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
-    def create_once(self, find: Callable[[], T | None], create: Callable[[], T]) -> T:
+    def create_once(self, find: Callable[[], T | None], create: Callable[[], T], *, asked: bool = False) -> T:
         """What ``create`` returns, or ``find``: the server may have created it and died before it could say so.
+
+        Args:
+            find: Looks for it.
+            create: Creates it.
+            asked: It may have been asked for before.
 
         Raises:
             Refused, GaveUp: As ``call``.
         """
-        asked = False
 
         def find_or_create() -> T:
             nonlocal asked
@@ -116,6 +130,8 @@ class Link:
         return spoken and getattr(error, "error_code", None) in REFUSALS
 
     def _others_get_through(self) -> bool:
+        if self._probe is None:
+            return False
         try:
             with request_limits(5):
                 self._probe()
@@ -124,9 +140,10 @@ class Link:
         return True
 
     def _broken(self, error: Exception) -> None:
-        if self._broken_since is not None:
-            return
-        self._broken_since = time.monotonic()
+        with self._lock:
+            if self._broken_since is not None:
+                return
+            self._broken_since = time.monotonic()
         logger.warning(
             "%s at %s fails (%s); training goes on, and this is tried again until it succeeds",
             self._doing,
@@ -135,7 +152,8 @@ class Link:
         )
 
     def _mended(self) -> None:
-        if self._broken_since is None:
-            return
-        seconds, self._broken_since = time.monotonic() - self._broken_since, None
-        logger.warning("%s at %s works again, after %.0f s", self._doing, self._uri, seconds)
+        self._last_success = time.monotonic()
+        with self._lock:
+            since, self._broken_since = self._broken_since, None
+        if since is not None:
+            logger.warning("%s at %s works again, after %.0f s", self._doing, self._uri, time.monotonic() - since)

@@ -1,32 +1,39 @@
-"""Records a running sweep in MLflow without ever making it wait."""
+"""Records a running sweep in MLflow without ever making it wait: all that it is told goes into the journal in the
+sweep's folder, from where other threads carry it to MLflow.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from sweeps import constants
-from sweeps.errors import TrackingUnreachable, UserError
+from sweeps.errors import StorageFull, TrackingUnreachable, UserError
 from sweeps.objectives import Objectives, Values
 from sweeps.origin.code import git_commit
 from sweeps.origin.machine import user
 from sweeps.tracking.client import artifact_location, connect
-from sweeps.tracking.copier import TAGS, CheckpointCopier, Which
+from sweeps.tracking.copier import TAGS, ArtifactCopier, Which
+from sweeps.tracking.journal import JOURNAL_FILE, Artifact, GoneBack, Journal, NewRun, Points, Status, Stored, Tags
 from sweeps.tracking.link import GaveUp, Link, Refused
-from sweeps.tracking.outbox import NewRun, Outbox
+from sweeps.tracking.outbox import Outbox
+from sweeps.tracking.points import StepSet
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, TrialRecord
 from sweeps.tracking.spans import Span
 from sweeps.tracking.spans import to_text as to_tag
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.summary import note, run_name, trials_table
-from sweeps.tracking.uris import shown
+from sweeps.tracking.uris import as_uri, shown
 from sweeps.tracking.values import metric_name, to_text, written
 
 if TYPE_CHECKING:
@@ -35,28 +42,49 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PARENT = ""
-"""The parent run's key in the outbox; trials have their ids."""
+"""The parent run's key in the journal; trials have their ids."""
 OPEN_WITHIN_S = 30
 HEARTBEAT_S = 10.0
 PARENT_EVERY_S = 1.0
+"""Least time between two entries on how the sweep stands, and ten times as long where only its time has passed."""
+STEPS_EVERY_S = 1.0
+"""Least time between two entries on how far a trial is, whose end says it for good."""
+SAY_EVERY_S = 30.0
 TRIAL_STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 """State of a trial -> MLflow's status of its run: pruned is no fault."""
 SWEEP_STATUS = {"finished": "FINISHED", "stopped": "KILLED", "interrupted": "KILLED", "failed": "FAILED"}
 
 
 @dataclass
-class _Trial:
-    """What the recorder remembers of a trial."""
+class _Run:
+    """What the recorder remembers of a trial's run; of the sweep's own, only what is logged."""
 
     values: Values | None = None
     steps: int = 0
+    steps_told_at: float = 0.0
     failed_before: bool = False
-    adopted: bool = False
-    """Its run is of an earlier session, and nothing was written to it in this one."""
+    logged: dict[str, StepSet] | None = field(default_factory=dict)
+    """Steps in the journal by metric; nothing when the trial has ended for good."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """What MLflow has not taken: it stays in the journal."""
+
+    points: int
+    artifacts: int
+    entries: bool
+    """Whether there are entries at all."""
+
+    def __bool__(self) -> bool:
+        return self.entries or self.artifacts > 0
 
 
 class Recorder:
-    """One sweep's way into MLflow. ``open`` and ``close`` wait for MLflow, nothing else does."""
+    """One sweep's way into MLflow. ``open`` and ``close`` wait for MLflow, nothing else does.
+
+    Every method but those two raises ``StorageFull`` if the disk of the sweep's folder is.
+    """
 
     def __init__(
         self,
@@ -66,8 +94,8 @@ class Recorder:
         sweep: str,
         conf: str,
         objectives: Objectives,
+        folder: Path,
         checkpoints: Literal["copy", "reference", "none"] = "copy",
-        folder: str = "",
         tags: Mapping[str, str] | None = None,
     ) -> None:
         """Nothing is written before ``open``.
@@ -78,8 +106,8 @@ class Recorder:
             sweep: The sweep's name.
             conf: The ``conf=`` that it was started with.
             objectives: What it optimises.
+            folder: The sweep's own, which exists; absolute.
             checkpoints: Copy checkpoints into the artifacts, write down only where they are, or neither.
-            folder: Where its study and its checkpoints are, for those who go on with it.
             tags: Of the parent run, besides its own.
         """
         self._uri, self._experiment = uri, experiment
@@ -88,22 +116,29 @@ class Recorder:
         self._checkpoints = checkpoints
         self._folder = folder
         self._tags = dict(tags or {})
-        self._trials: dict[str, _Trial] = {}
-        self._best_tags: set[str] = set()
+        self._trials: dict[str, _Run] = {}
+        self._parent = _Run()
+        self._lock = threading.RLock()
+        self._progress: dict[str, str] = {}
+        """Tags on how the sweep stands, as last written."""
+        self._progress_at = 0.0
+        self._write_latest: Callable[[], None] = lambda: None
         self._front: set[str] = set()
         self._description = ""
         self._commit: dict[str, str] = {}
         self._client: MlflowClient
         self._link: Link
         self._copier_link: Link
+        self._journal: Journal
         self._outbox: Outbox
-        self._copier: CheckpointCopier
+        self._copier: ArtifactCopier
         self._ids: MlflowIds
 
     # --- the sweep ---------------------------------------------------------------------------------------------
 
     def open(self, config_yaml: str, command: str, description: str, *, resume: bool = False) -> MlflowIds:
-        """Create the parent run, or with ``resume`` go on with the one that exists and with its trials' runs.
+        """Create the parent run, or with ``resume`` go on with the one that exists and with its trials' runs, after
+        MLflow has taken what an earlier driver left.
 
         Args:
             config_yaml: The composed config.
@@ -114,22 +149,29 @@ class Recorder:
         Raises:
             TrackingUnreachable: MLflow does not answer.
             UserError: A sweep of that name exists already, or with ``resume`` does not.
+            StorageFull: The disk of the sweep's folder is.
         """
+        if resume and not Journal.is_in(self._folder):
+            raise UserError(
+                f"{self._sweep}: {self._folder / JOURNAL_FILE} is missing, which says what MLflow has been told "
+                "already; put it back, or start a new sweep with search.warm_start"
+            )
         self._client = connect(self._uri)
-        self._link = Link(self._uri, "writing to MLflow", self._probe)
-        self._copier_link = Link(self._uri, "copying checkpoints to MLflow", self._probe)
-        self._link.give_up_at(time.monotonic() + OPEN_WITHIN_S)
+        self._link = Link(self._uri, "writing to MLflow", self._beat)
+        self._copier_link = Link(self._uri, "writing artifacts to MLflow")
+        self._link.give_up_after(OPEN_WITHIN_S)
         self._description = description
         self._commit = {"mlflow.source.git.commit": commit} if (commit := git_commit()) else {}
-        self._outbox = Outbox(self._client, self._link, self._beat, HEARTBEAT_S)
-        self._copier = CheckpointCopier(self._client, self._copier_link, self._outbox.wait_for_run, self._copied)
+        self._journal = Journal(self._folder)
+        self._outbox = Outbox(self._client, self._link, self._journal, self._beat, HEARTBEAT_S)
+        self._copier = ArtifactCopier(self._client, self._copier_link, self._outbox.wait_for_run, self._stored)
         try:
             self._ids = self._adopt() if resume else self._create(config_yaml, command)
         except GaveUp as error:
             raise TrackingUnreachable(f"tracking.uri={shown(self._uri)} stopped answering; try again") from error
         except Refused as error:
             raise UserError(f"MLflow at tracking.uri={shown(self._uri)} refuses the sweep: {error}") from error
-        self._link.give_up_at(float("inf"))
+        self._link.give_up_after(float("inf"))
         self._outbox.start()
         return self._ids
 
@@ -151,59 +193,41 @@ class Recorder:
             front: Id, values and parameters of the best trial; of several objectives, those of the Pareto front.
             time: ``wall_s``, ``train_s``, ``goodput``, and what trials held in ``cpu_s`` and ``gpu_s``.
         """
-        tags: dict[str, str | None] = dict.fromkeys(self._best_tags)
-        if front:
-            trials = [trial for trial, _, _ in front]
-            _, values, params = front[0]
-            several = len(values) > 1
-            tags |= {
-                constants.TAG_BEST_TRIAL: json.dumps(trials) if several else trials[0],
-                constants.TAG_BEST_VALUE: written(values),
-            }
-            if not several:
-                tags |= {constants.TAG_BEST_PARAMETER_PREFIX + path: to_text(each) for path, each in params.items()}
-            ended = sum(count for state, count in counts.items() if state != "running")
-            self._outbox.log(PARENT, ended, _now_ms(), self._best_metrics([values for _, values, _ in front]))
-            if several:
-                self._mark_front(set(trials))
-        self._best_tags = {key for key, text in tags.items() if text is not None}
-        tags |= {constants.TAG_COUNTS: json.dumps(dict(counts)), constants.TAG_TIME: json.dumps(dict(time))}
-        tags[constants.TAG_HEARTBEAT] = _now()
-        self._outbox.tag(PARENT, tags)
+        with self._lock:
+            passed = monotonic() - self._progress_at
+            if passed >= PARENT_EVERY_S:
+                self._write_progress(counts, front, time, with_time=passed >= 10 * PARENT_EVERY_S)
+            self._write_latest = partial(self._write_progress, counts, front, time, with_time=True)
 
     def attach(self, files: Mapping[str, str], tags: Mapping[str, str]) -> None:
         """Add text artifacts, by their paths, and tags to the parent run."""
-        self._outbox.describe(PARENT, {}, files)
-        self._outbox.tag(PARENT, dict(tags))
+        for name, text in files.items():
+            self._store(Artifact(PARENT, name, text=text))
+        self._outbox.put(Tags(PARENT, dict(tags)))
 
-    def close(self, status: str, timeout_s: float = 60) -> int:
-        """Write everything that waits, the table of trials and the summary, and end; how many points were left.
+    def close(self, status: str, patience_s: float = 60, total_s: float = float("inf")) -> Left:
+        """Write everything that waits, the table of trials and the summary, and end; what was left.
 
         Args:
             status: Of the sweep: finished, stopped, failed or interrupted.
-            timeout_s: Give up after this.
+            patience_s: Give up when MLflow has taken nothing for so long.
+            total_s: Give up after this in any case.
         """
-        deadline = time.monotonic() + timeout_s
-        self._link.give_up_at(deadline)
-        self._copier_link.give_up_at(deadline)
-        folders = self._copier.close(deadline)
-        written = self._outbox.flush(deadline - time.monotonic())
-        self._outbox.tag(PARENT, {constants.TAG_STATE: status, constants.TAG_HEARTBEAT: _now()})
-        self._outbox.status(PARENT, SWEEP_STATUS[status], _now_ms())
-        if written and self._outbox.flush(deadline - time.monotonic()):
+        self._link.give_up_after(patience_s, total_s)
+        self._copier_link.give_up_after(patience_s, total_s)
+        with suppress(StorageFull):  # whoever is at the end of a full disk has met it before
+            self._write_latest()
+        artifacts = self._copier.close()
+        with suppress(StorageFull):
+            self._outbox.put(Tags(PARENT, {constants.TAG_STATE: status}))
+            self._outbox.put(Status(PARENT, SWEEP_STATUS[status], _now_ms()))
+        if self._outbox.flush():
             self._summarise(status)
-        points = self._outbox.close(max(0.0, deadline - time.monotonic()))
-        if points or folders:
-            logger.warning(
-                "MLflow at %s did not take everything within %.0f s: %d points and %d checkpoints are missing from "
-                "sweep %s",
-                shown(self._uri),
-                timeout_s,
-                points,
-                folders,
-                self._sweep,
-            )
-        return points
+        points = self._outbox.close()
+        left = Left(points, artifacts, entries=self._journal.position < self._journal.end)
+        if not left:  # else a thread may still be about it
+            self._journal.close()
+        return left
 
     # --- its trials --------------------------------------------------------------------------------------------
 
@@ -216,12 +240,18 @@ class Recorder:
             config_yaml: Its own config.
             attempt: 1 for the first.
         """
-        tags: dict[str, str | None] = {constants.TAG_STATE: "running", constants.TAG_ATTEMPT: str(attempt)}
-        texts = {path: to_text(value) for path, value in params.items()}
-        trial = self._trials.get(trial_id)
-        if trial is None:
+        tags: dict[str, str] = {constants.TAG_STATE: "running", constants.TAG_ATTEMPT: str(attempt)}
+        with self._lock:
+            trial = self._trials.get(trial_id)
+            if trial is not None:
+                error = {constants.TAG_ERROR: None} if trial.failed_before else {}
+                trial.failed_before = False
+                self._outbox.put(Tags(trial_id, tags | error))
+                self._outbox.put(Status(trial_id, "RUNNING"))
+                return
             identity = {"mlflow.parentRunId": self._ids.run_id, constants.TAG_TRIAL: trial_id}
             new = NewRun(
+                trial_id,
                 experiment_id=self._ids.experiment_id,
                 name=run_name(trial_id, params),
                 tags={
@@ -231,23 +261,15 @@ class Recorder:
                     constants.TAG_SWEEP: self._sweep,
                     constants.TAG_CONF: self._conf,
                     **self._commit,
-                    **{key: text for key, text in tags.items() if text is not None},
+                    **tags,
                 },
+                params={path: to_text(value) for path, value in params.items()},
                 started_ms=_now_ms(),
                 identity=identity,
             )
-            self._trials[trial_id] = _Trial()
-            self._outbox.create(trial_id, new)
-            self._outbox.describe(trial_id, texts, {constants.CONFIG_ARTIFACT: config_yaml})
-            return
-        if trial.adopted:  # the earlier session may have died between creating its run and describing it
-            trial.adopted = False
-            self._outbox.describe(trial_id, texts, {constants.CONFIG_ARTIFACT: config_yaml})
-        if trial.failed_before:
-            tags[constants.TAG_ERROR] = None
-            trial.failed_before = False
-        self._outbox.tag(trial_id, tags)
-        self._outbox.status(trial_id, "RUNNING")
+            self._outbox.put(new)
+            self._trials[trial_id] = _Run()
+            self._store(Artifact(trial_id, constants.CONFIG_ARTIFACT, text=config_yaml))
 
     def log(self, trial_id: str, step: int, metrics: Mapping[str, float], timestamp_ms: int | None = None) -> None:
         """Metrics of a trial at a step. A (metric, step) that the trial has already is left out.
@@ -258,18 +280,24 @@ class Recorder:
             metrics: Values by name; infinite ones are shown by MLflow as ±1.8e308.
             timestamp_ms: When they were measured; default: now.
         """
-        trial = self._trials[trial_id]
-        trial.steps = max(trial.steps, step)
-        tags: dict[str, str | None] = {constants.TAG_STEPS: str(trial.steps)}
-        values = self._objectives.values(metrics)
-        if values is not None and self._objectives.improves(values, trial.values):
-            trial.values = values
-            tags[constants.TAG_VALUE] = written(values)
-        if (violation := self._objectives.violation(metrics)) is not None:
-            tags[constants.TAG_VIOLATION] = violation
-        named = {metric_name(name): float(each) for name, each in metrics.items()}
-        self._outbox.log(trial_id, step, _now_ms() if timestamp_ms is None else timestamp_ms, named)
-        self._outbox.tag(trial_id, tags)
+        with self._lock:
+            trial = self._trials[trial_id]
+            named = {metric_name(name): float(each) for name, each in metrics.items()}
+            if new := _new_points(trial, step, named):
+                self._outbox.put(Points(trial_id, step, _now_ms() if timestamp_ms is None else timestamp_ms, new))
+            tags: dict[str, str | None] = {}
+            trial.steps = max(trial.steps, step)
+            if monotonic() - trial.steps_told_at >= STEPS_EVERY_S:
+                trial.steps_told_at = monotonic()
+                tags[constants.TAG_STEPS] = str(trial.steps)
+            values = self._objectives.values(metrics)
+            if values is not None and self._objectives.improves(values, trial.values):
+                trial.values = values
+                tags[constants.TAG_VALUE] = written(values)
+            if (violation := self._objectives.violation(metrics)) is not None:
+                tags[constants.TAG_VIOLATION] = violation
+            if tags:
+                self._outbox.put(Tags(trial_id, tags))
 
     def change(self, trial_id: str, step: int, changed: Mapping[str, Any]) -> None:
         """A trial goes on from a step of another one, with other values. MLflow's parameters cannot change, and stay
@@ -283,13 +311,19 @@ class Recorder:
         names = {path: f"{constants.PARAMETER_PREFIX}{path}" for path in changed}
         numbers = {path for path, value in changed.items() if type(value) in (int, float)}
         metrics = {metric_name(names[path]): float(changed[path]) for path in numbers}
-        self._outbox.go_back(trial_id, step)
-        self._outbox.log(trial_id, step, _now_ms(), metrics)
-        self._outbox.tag(trial_id, {names[path]: to_text(changed[path]) for path in changed.keys() - numbers})
+        others: dict[str, str | None] = {names[path]: to_text(changed[path]) for path in changed.keys() - numbers}
+        with self._lock:
+            trial = self._trials[trial_id]
+            self._outbox.put(GoneBack(trial_id, step))
+            _go_back(trial, step)
+            if new := _new_points(trial, step, metrics):
+                self._outbox.put(Points(trial_id, step, _now_ms(), new))
+            if others:
+                self._outbox.put(Tags(trial_id, others))
 
     def occupy(self, trial_id: str, spans: Sequence[Span]) -> None:
         """When and on which workers a trial has trained so far, of all its attempts."""
-        self._outbox.tag(trial_id, {constants.TAG_SPANS: to_tag(spans)})
+        self._outbox.put(Tags(trial_id, {constants.TAG_SPANS: to_tag(spans)}))
 
     def checkpoint(self, trial_id: str, path: str, which: Which) -> None:
         """A trial has a new best or last checkpoint.
@@ -301,9 +335,9 @@ class Recorder:
         """
         assert trial_id in self._trials, f"trial {trial_id} was not started"
         if self._checkpoints == "copy":
-            self._copier.submit(trial_id, which, Path(path))
+            self._store(Artifact(trial_id, f"{constants.CHECKPOINT_ARTIFACTS}/{which}", folder=path))
         elif self._checkpoints == "reference":
-            self._outbox.tag(trial_id, {TAGS[which]: path})
+            self._outbox.put(Tags(trial_id, {TAGS[which]: as_uri(path)}))
 
     def end_trial(
         self,
@@ -327,11 +361,15 @@ class Recorder:
             constants.TAG_STEPS: str(steps),
             constants.TAG_ATTEMPT: str(attempt),
         }
-        if error:
-            tags[constants.TAG_ERROR] = error.strip().splitlines()[-1][:1000]
-            self._trials[trial_id].failed_before = True
-        self._outbox.tag(trial_id, tags)
-        self._outbox.status(trial_id, TRIAL_STATUS[state], _now_ms())
+        with self._lock:
+            trial = self._trials[trial_id]
+            if error:
+                tags[constants.TAG_ERROR] = error.strip().splitlines()[-1][:1000]
+                trial.failed_before = True
+            self._outbox.put(Tags(trial_id, tags))
+            self._outbox.put(Status(trial_id, TRIAL_STATUS[state], _now_ms()))
+            if state in ("finished", "pruned"):
+                trial.logged = None
 
     # --- inside ------------------------------------------------------------------------------------------------
 
@@ -353,7 +391,7 @@ class Recorder:
             constants.TAG_METRIC: _one_or_list(self._objectives.metrics),
             constants.TAG_MODE: _one_or_list(self._objectives.modes),
             constants.TAG_COMMAND: command,
-            constants.TAG_FOLDER: self._folder,
+            constants.TAG_FOLDER: str(self._folder),
             constants.TAG_HEARTBEAT: _now(),
         }
         tags |= self._commit | self._tags
@@ -362,27 +400,96 @@ class Recorder:
             find=lambda: next((run.run_id for run in self._parents()), None),
             create=lambda: str(create().info.run_id),
         )
-        self._link.call(partial(self._client.log_text, run_id, config_yaml, constants.CONFIG_ARTIFACT))
-        self._outbox.adopt(PARENT, run_id, fresh=True, every_s=PARENT_EVERY_S)
+        self._outbox.adopt(PARENT, run_id)
+        self._store(Artifact(PARENT, constants.CONFIG_ARTIFACT, text=config_yaml))
         return MlflowIds(tracking_uri=self._uri, experiment_id=experiment_id, run_id=run_id)
 
     def _adopt(self) -> MlflowIds:
         sweep = load_sweep(self._uri, self._sweep)
-        run_id = sweep.mlflow.run_id
-        self._outbox.adopt(PARENT, run_id, every_s=PARENT_EVERY_S)
-        self._best_tags = {
-            key
-            for key in sweep.tags
-            if key.startswith(constants.TAG_BEST_PARAMETER_PREFIX)
-            or key in {constants.TAG_BEST_TRIAL, constants.TAG_BEST_VALUE}
-        }
-        self._link.call(partial(self._client.update_run, run_id, status="RUNNING"))
-        self._outbox.tag(PARENT, {constants.TAG_STATE: "running", constants.TAG_HEARTBEAT: _now()})
-        self._front = {trial.trial for trial in sweep.front if trial.values}
+        self._ids = sweep.mlflow
+        self._outbox.adopt(PARENT, self._ids.run_id)
         for trial in sweep.trials:
             self._outbox.adopt(trial.trial, trial.run_id)
-            self._trials[trial.trial] = _Trial(_values(trial), trial.steps, trial.error is not None, adopted=True)
+        self._deliver_what_was_left()
+        sweep = load_sweep(self._uri, self._sweep)
+        for trial in sweep.trials:
+            self._trials[trial.trial] = _Run(_values(trial), trial.steps, trial.error is not None)
+        self._progress = {key: text for key, text in sweep.tags.items() if _tells_best(key)}
+        self._front = {trial.trial for trial in sweep.front if trial.values}
+        self._read_journal()
+        self._outbox.put(Tags(PARENT, {constants.TAG_STATE: "running", constants.TAG_HEARTBEAT: _now()}))
+        self._outbox.put(Status(PARENT, "RUNNING"))
         return sweep.mlflow
+
+    def _deliver_what_was_left(self) -> None:
+        said = monotonic()
+        while self._outbox.deliver():
+            if monotonic() - said > SAY_EVERY_S:
+                said = monotonic()
+                left = self._journal.end - self._journal.position
+                logger.warning("what an earlier session left goes to MLflow: %.1f MB to go", left / 1e6)
+
+    def _read_journal(self) -> None:
+        """Which steps are recorded already, and which artifacts never came to be stored."""
+        waiting: dict[tuple[str, str], Artifact] = {}
+        for entry in self._journal.entries():
+            trial = self._parent if entry.key == PARENT else self._trials.get(entry.key)
+            match entry:
+                case Points(_, step, _, metrics) if trial is not None:
+                    _new_points(trial, step, metrics)
+                case GoneBack(_, step) if trial is not None:
+                    _go_back(trial, step)
+                case Artifact(key, name):
+                    waiting[key, name] = entry
+                case Stored(key, name, folder) if (key, name) in waiting and waiting[key, name].folder == folder:
+                    del waiting[key, name]
+        for artifact in waiting.values():
+            self._copier.submit(artifact)
+
+    def _store(self, artifact: Artifact) -> None:
+        self._outbox.put(artifact)
+        self._copier.submit(artifact)
+
+    def _stored(self, artifact: Artifact, uri: str | None) -> None:
+        which = artifact.name.removeprefix(f"{constants.CHECKPOINT_ARTIFACTS}/")
+        for kind, tag in TAGS.items():
+            if uri is not None and which == kind:
+                self._outbox.put(Tags(artifact.key, {tag: uri}))
+        self._outbox.put(Stored(artifact.key, artifact.name, artifact.folder))
+
+    def _write_progress(
+        self,
+        counts: Mapping[str, int],
+        front: Sequence[tuple[str, Values, Mapping[str, Any]]],
+        time: Mapping[str, float],
+        *,
+        with_time: bool,
+    ) -> None:
+        """What has changed since it was last written; that time passes, now and then."""
+        now: dict[str, str] = {constants.TAG_COUNTS: json.dumps(dict(counts))}
+        metrics: dict[str, float] = {}
+        if front:
+            trials = [trial for trial, _, _ in front]
+            _, values, params = front[0]
+            several = len(values) > 1
+            now[constants.TAG_BEST_TRIAL] = json.dumps(trials) if several else trials[0]
+            now[constants.TAG_BEST_VALUE] = written(values)
+            metrics = self._best_metrics([values for _, values, _ in front])
+            if several:
+                self._mark_front(set(trials))
+            else:
+                now |= {constants.TAG_BEST_PARAMETER_PREFIX + path: to_text(each) for path, each in params.items()}
+        before = self._progress
+        changed: dict[str, str | None] = {key: text for key, text in now.items() if before.get(key) != text}
+        changed |= dict.fromkeys(before.keys() - now.keys())
+        if not (changed or with_time):
+            return
+        changed[constants.TAG_TIME] = json.dumps(dict(time))
+        ended = sum(count for state, count in counts.items() if state != "running")
+        if new := _new_points(self._parent, ended, metrics):
+            self._outbox.put(Points(PARENT, ended, _now_ms(), new))
+        self._outbox.put(Tags(PARENT, changed))
+        self._progress, self._progress_at = now, monotonic()
 
     def _best_metrics(self, front: Sequence[Values]) -> dict[str, float]:
         """The best of each objective. Under names of their own, since the parent run stands among its trials' runs."""
@@ -394,7 +501,7 @@ class Recorder:
 
     def _mark_front(self, front: set[str]) -> None:
         for trial in front ^ self._front:
-            self._outbox.tag(trial, {constants.TAG_PARETO: "true" if trial in front else None})
+            self._outbox.put(Tags(trial, {constants.TAG_PARETO: "true" if trial in front else None}))
         self._front = front
 
     def _parents(self) -> list[RawRun]:
@@ -406,14 +513,8 @@ class Recorder:
             return str(found.experiment_id)
         return str(self._client.create_experiment(self._experiment, artifact_location(self._uri, self._experiment)))
 
-    def _probe(self) -> None:
-        self._client.search_experiments(max_results=1)
-
     def _beat(self) -> None:
-        self._outbox.tag(PARENT, {constants.TAG_HEARTBEAT: _now()})
-
-    def _copied(self, trial_id: str, which: Which, uri: str) -> None:
-        self._outbox.tag(trial_id, {TAGS[which]: uri})
+        self._client.set_tag(self._ids.run_id, constants.TAG_HEARTBEAT, _now())
 
     def _summarise(self, status: str) -> None:
         """The table and the description; a sweep is whole without them, so a failure is only said."""
@@ -421,12 +522,37 @@ class Recorder:
             sweep = load_sweep(self._uri, self._sweep)
             run_id = self._ids.run_id
             table, text = trials_table(sweep), note(sweep, status, self._description)
-            self._link.call(partial(self._client.log_text, run_id, table, constants.TRIALS_ARTIFACT))
+            self._copier_link.call(partial(self._client.log_text, run_id, table, constants.TRIALS_ARTIFACT))
             shown = json.dumps([{"path": constants.TRIALS_ARTIFACT, "type": "table"}])
             self._link.call(partial(self._client.set_tag, run_id, "mlflow.loggedArtifacts", shown))
             self._link.call(partial(self._client.set_tag, run_id, "mlflow.note.content", text))
         except Exception as error:  # noqa: BLE001 - MLflow's and the database's own errors too
             logger.warning("the summary of sweep %s could not be written to MLflow: %s", self._sweep, error)
+
+
+def _new_points(trial: _Run, step: int, metrics: Mapping[str, float]) -> dict[str, float]:
+    """Those of a trial's metrics that are not recorded at a step, which they now count as."""
+    if trial.logged is None:
+        return {}
+    new = {}
+    for name, value in metrics.items():
+        if name not in trial.logged:
+            trial.logged[name] = StepSet()
+        if trial.logged[name].add(step):
+            new[name] = value
+    return new
+
+
+def _go_back(trial: _Run, step: int) -> None:
+    for steps in (trial.logged or {}).values():
+        steps.forget_after(step)
+
+
+def _tells_best(tag: str) -> bool:
+    return tag.startswith(constants.TAG_BEST_PARAMETER_PREFIX) or tag in {
+        constants.TAG_BEST_TRIAL,
+        constants.TAG_BEST_VALUE,
+    }
 
 
 def _one_or_list(names: Sequence[str]) -> str:

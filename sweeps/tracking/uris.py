@@ -19,3 +19,8 @@ def sqlite_path(uri: str) -> Path | None:
 def shown(uri: str) -> str:
     """The URI without its password."""
     return re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", uri)
+
+
+def as_uri(place: str) -> str:
+    """A folder as ``file:///...``; what is a URI already, as it is."""
+    return place if "://" in place else Path(place).absolute().as_uri()
