@@ -396,12 +396,13 @@ def reproduce(
 @tracking_uri
 def ui(port: int, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
     """Open the MLflow UI on the sweeps of this folder."""
+    from sweeps.credentials import shown
     from sweeps.tracking import default_uri
     from sweeps.tracking.reader import list_sweeps
 
     uri = tracking_uri or default_uri()
     is_server = uri.startswith(("http://", "https://"))
-    address = uri.rstrip("/") if is_server else f"http://127.0.0.1:{port}"
+    address = shown(uri).rstrip("/") if is_server else f"http://127.0.0.1:{port}"
     stderr.print(f"MLflow UI on {address}" + ("" if is_server else " (Ctrl-C ends it)"), soft_wrap=True)
     experiments = {each.experiment: each.experiment_id for each in list_sweeps(uri)}
     for name, number in sorted(experiments.items()):
@@ -410,7 +411,9 @@ def ui(port: int, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> No
         stderr.print(f"{name}: {page}", markup=False, highlight=False, soft_wrap=True)
     if is_server:
         return
-    arguments = ["-m", "mlflow", "ui", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)]
+    # Not an argument: those are for all to see, and it may hold a password.
+    os.environ["MLFLOW_BACKEND_STORE_URI"] = uri
+    arguments = ["-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(port)]
     os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - becomes the server, so that signals reach it
 
 

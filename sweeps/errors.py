@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -45,18 +46,24 @@ class TrialFailed(SweepsError):
 
 
 class StorageFull(SweepsError):
-    """The disk that holds a sweep's folder is full: nothing is lost, and the sweep can go on when there is room."""
+    """A disk, or a quota, is full: what was written is whole, and the sweep can go on when there is room."""
 
-    def __init__(self, folder: Path | str) -> None:
-        super().__init__(folder)
-        self.folder = folder
+    def __init__(self, folder: Path, trouble: str = "") -> None:
+        super().__init__(folder, trouble)
+        self.folder, self.trouble = folder, trouble
 
     def __str__(self) -> str:
-        return f"the disk that holds {self.folder} is full; make room there and go on with `python -m sweeps resume`"
+        return (
+            f"the disk is full that holds {self.folder}{f', or another one: {self.trouble}' if self.trouble else ''}; "
+            f"make room, and go on with `python -m sweeps resume {self.folder.name}`"
+        )
 
 
 class Undelivered(SweepsError):
     """A sweep came to its end, and the tracking server has not taken all of its record."""
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_full(error: BaseException | None) -> bool:
@@ -68,7 +75,9 @@ def is_full(error: BaseException | None) -> bool:
     return False
 
 
-_FULL = {errno.ENOSPC, errno.EDQUOT}
+def tells_full(text: str | None) -> bool:
+    """The same of an error of which only the text has come from another process."""
+    return text is not None and any(os.strerror(number) in text for number in _FULL)
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> str:

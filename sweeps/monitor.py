@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from sweeps.cluster import trial_resources
 from sweeps.constants import COMPLETED, PARAMETERS, STOPPED, TRIAL
-from sweeps.errors import UserError
+from sweeps.errors import StorageFull, UserError, tells_full
 from sweeps.objectives import Objectives, Values
 from sweeps.runtime.lineage import checkpoint_folders
 from sweeps.runtime.spool import read_spool
@@ -107,7 +107,9 @@ class Monitor:
     trials: dict[str, TrialStatus] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
     stopping: Stopping | None = None
-    """How the sweep ends, once a person has asked for that."""
+    """How the sweep ends, once a person has asked for that, or a disk is full."""
+    full: StorageFull | None = None
+    """A disk is."""
     budget_spent: str | None = None
     """The budget that is used up, in words."""
 
@@ -281,9 +283,12 @@ class Monitor:
         """Take in everything that was posted, and stop following."""
         self._closed.set()
         self._thread.join()
-        for trial, state, error in self._ended:  # when the cluster is gone, the thread was before these ended
-            self._finish(trial, state, error)
-        self._publish()
+        try:
+            for trial, state, error in self._ended:  # when the cluster is gone, the thread was before these ended
+                self._finish(trial, state, error)
+            self._publish()
+        except StorageFull as full:
+            self.out_of_room(full)
 
     def _follow(self) -> None:
         import ray
@@ -300,6 +305,8 @@ class Monitor:
                 self._take(ray.get(self.mailbox.drain.remote(timeout)))
             except ray.exceptions.RayError:  # the cluster is gone; what was reported before has been taken
                 self._closed.set()
+            except StorageFull as full:  # what was reported is beside the checkpoints, too
+                self.out_of_room(full)
             try:
                 for trial in retried:
                     failure = self.trials[trial].failure
@@ -308,11 +315,20 @@ class Monitor:
                     self._finish(trial, state, error)
                 with self._lock:
                     self._publish()
+            except StorageFull as full:
+                self.out_of_room(full)
             except Exception:  # a fault in what is shown must not end what is recorded
                 logging.getLogger(__name__).exception("the progress of the sweep could not be shown")
             with self._lock:
                 if closing and not self._ended:
                     return
+
+    def out_of_room(self, full: StorageFull) -> None:
+        """The sweep ends, so that nothing is measured that could not be kept; all of it can go on later."""
+        if self.full is None:
+            self.full = full
+            self.stopping = self.stopping or "interrupted"
+            self.mailbox.stop_all.remote()
 
     def _take_measured(self, trial: str, up_to: int | None = None) -> None:
         """What a trial's workers have written down, up to a step."""
@@ -329,10 +345,7 @@ class Monitor:
                     self._early.setdefault(event.trial, []).append(event)
                     continue
                 if isinstance(event, Ended):
-                    status.holds = {}
-                    self._close_span(status, event)
-                if isinstance(event, Ended) and event.error is not None:
-                    status.failure = f"trial {event.trial}: attempt {status.attempt} failed: {event.error}"
+                    self._take_end(status, event)
                 elif isinstance(event, Started):
                     status.training_since, status.holds = event.timestamp_ms / 1000, status.needs
                     self._open_span(status, event)
@@ -349,6 +362,14 @@ class Monitor:
                         status.training_since = now
                 if isinstance(event, Report):
                     self._take_report(status, event)
+
+    def _take_end(self, status: TrialStatus, event: Ended) -> None:
+        status.holds = {}
+        self._close_span(status, event)
+        if event.error is not None:
+            status.failure = f"trial {event.trial}: attempt {status.attempt} failed: {event.error}"
+            if tells_full(event.error):
+                self.out_of_room(StorageFull(self.folder, event.error))
 
     def _open_span(self, status: TrialStatus, event: Started) -> None:
         held = event.assigned_ms or event.timestamp_ms

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sweeps.checks.config import check_sweep, lookup_in
 from sweeps.checks.search import search_notes
 from sweeps.checks.targets import check_targets
+from sweeps.checks.tracking import tracking_notes
 from sweeps.cluster import Fit, fit, local_resources
 from sweeps.compose import Composition
 from sweeps.compose.search_path import ConfSearchPath
@@ -83,7 +84,11 @@ class Plan:
     @property
     def notes(self) -> list[str]:
         """What is allowed, and may not be what was meant."""
-        return [*self.points.notes(), *search_notes(self.composition, self.space, self.points.lookup)]
+        return [
+            *self.points.notes(),
+            *search_notes(self.composition, self.space, self.points.lookup),
+            *tracking_notes(self.config),
+        ]
 
     @property
     def local_fit(self) -> Fit | None:

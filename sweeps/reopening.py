@@ -85,7 +85,8 @@ def reopened(record: SweepRecord, changes: Mapping[str, Any]) -> Plan:
             "go on where it was started, or with its output_dir on storage that both machines share"
         )
     document = json.loads(file.read_text(encoding="utf-8"))
-    before = Composition.from_json(document["composition"])
+    # The URI that was written down has no password, and a server may have moved.
+    before = Composition.from_json(document["composition"]).recorded_at(record.mlflow.tracking_uri)
     composition = before.changed(changes)
     if composition.config.search.num_trials < before.config.search.num_trials:
         raise ConfigError(

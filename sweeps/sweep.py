@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweeps.cluster import Fit, connected, fit, worker_room
 from sweeps.constants import TAG_SWEEP
+from sweeps.credentials import shown
 from sweeps.driver import DRIVER_LOCK, the_only_driver
 from sweeps.ending import Ending
 from sweeps.errors import StorageFull, Undelivered, UserError, is_full
@@ -18,12 +19,13 @@ from sweeps.objectives import Objectives
 from sweeps.plan import Plan
 from sweeps.provenance import record_origin
 from sweeps.reopening import SWEEP_FILE, describe_search, reopened, save
+from sweeps.tracking.client import reason
 from sweeps.tracking.journal import JOURNAL_FILE
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.requests import Requests, forget_requests
 from sweeps.tracking.store import fetch_metrics
-from sweeps.tracking.uris import shown, sqlite_path
+from sweeps.tracking.uris import sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -159,7 +161,9 @@ def _record(
         if not is_full(error):
             raise
         status = "interrupted"
-        raise StorageFull(plan.folder) from error
+        if isinstance(error, StorageFull):
+            raise
+        raise StorageFull(plan.folder, reason(error)) from error
     finally:
         if origin is not None:
             origin.join(ORIGIN_WITHIN_S)
@@ -168,7 +172,7 @@ def _record(
 
 def _close(plan: Plan, recorder: Recorder, status: str) -> None:
     patience_s = plan.config.tracking.patience_s
-    if status == "interrupted":  # a person waits
+    if status in ("interrupted", "stopped"):  # a person waits
         left = recorder.close(status, min(patience_s, LEAVE_WITHIN_S), LEAVE_WITHIN_S)
     else:
         left = recorder.close(status, patience_s)
@@ -241,6 +245,8 @@ def _search(plan: Plan, monitor: Monitor, recorder: Recorder) -> str:
     finally:
         monitor.all_ended()
         monitor.close()
+    if monitor.full is not None:
+        raise monitor.full
     if monitor.stopping:
         return monitor.stopping
     if searcher.ended_because is not None and monitor.ended_count() < monitor.num_trials:

@@ -14,6 +14,7 @@ from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
 from sweeps.constants import NUMBER, ORIGIN, ORIGIN_PREFIX, PARAMETERS, REASON, TRIAL
+from sweeps.errors import StorageFull, tells_full
 from sweeps.monitor import Monitor, State
 from sweeps.plan import Plan
 from sweeps.runtime.lineage import Origin
@@ -175,6 +176,8 @@ class SweepSearcher(OptunaSearcher):
         )
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        if error and tells_full(why := self.why_failed(trial_id)):
+            self._monitor.out_of_room(StorageFull(self._monitor.folder, why))
         self.interrupted = self._monitor.stopping is not None or self._monitor.budget_spent is not None
         super().on_trial_complete(trial_id, result, error)
 

@@ -139,7 +139,7 @@ def test_a_full_disk_is_named_and_leaves_whole_lines(small_disk: Callable[[int],
             journal.append(Points("0", written, 0, {"eval/loss": 1.0}))
             written += 1
 
-    with pytest.raises(StorageFull, match=rf"{folder} is full.*resume"):
+    with pytest.raises(StorageFull, match=rf"disk is full that holds {folder};.*resume disk-0"):
         fill()
     assert written > 100
     journal.advance(0)  # there is no room for that either, and none is needed

@@ -90,7 +90,8 @@ def test_of_several_objectives_the_front_is_the_result(tmp_path: Path) -> None:
     objectives = ("search.metric=[eval/accuracy, train/samples_per_second]", "search.mode=[max, max]")
     sampler = ("search/sampler=nsga2", "search.sampler.population=2", "search/scheduler=none")
     limits = "search.limits={eval/loss: {max: 1e9}}"
-    done = run(tmp_path, "conf=digits", *SHORT, *objectives, *sampler, limits, "search.num_trials=3")
+    by_reference = "tracking.checkpoints=reference"
+    done = run(tmp_path, "conf=digits", *SHORT, *objectives, *sampler, limits, "search.num_trials=3", by_reference)
     assert done.status == 0
     values = {trial["trial"]: trial["value"] for trial in done.document["trials"]}
     assert all(len(value) == 2 for value in values.values())
@@ -102,6 +103,17 @@ def test_of_several_objectives_the_front_is_the_result(tmp_path: Path) -> None:
     }
     assert set(front) == expected
     assert {run.data.tags["sweeps.trial"] for run in done.trials() if "sweeps.pareto" in run.data.tags} == expected
+    check_references(done)
+
+
+def check_references(done: Done) -> None:
+    """With ``tracking.checkpoints=reference`` nothing is copied, and what is named can be loaded."""
+    for best in done.document["best"]:
+        assert best["checkpoint"].startswith((done.folder / "outputs").as_uri())
+        assert load_model(artifacts.download_artifacts(artifact_uri=best["checkpoint"]))
+    for run_ in done.trials():
+        assert set(run_.data.tags) >= {"sweeps.checkpoint.best", "sweeps.checkpoint.last"}
+        assert [item.path for item in done.client.list_artifacts(run_.info.run_id)] == ["config.yaml"]
 
 
 def test_the_best_value_is_the_best_that_any_trial_reported(digits: Done) -> None:

@@ -30,6 +30,7 @@ from recording import (
 
 from sweeps import constants
 from sweeps.config.search import Limit
+from sweeps.credentials import shown
 from sweeps.errors import TrackingUnreachable, UnknownName, UserError
 from sweeps.objectives import Objectives
 from sweeps.tracking import store
@@ -39,7 +40,7 @@ from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.spans import Span
 from sweeps.tracking.store import fetch_runs
 from sweeps.tracking.summary import run_name
-from sweeps.tracking.uris import shown, sqlite_path
+from sweeps.tracking.uris import sqlite_path
 from sweeps.tracking.values import from_text, metric_name, to_text
 
 # --- what is recorded --------------------------------------------------------------------------------------------

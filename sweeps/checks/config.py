@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from sweeps.checks.search import search_mistakes
+from sweeps.checks.tracking import tracking_mistakes
 from sweeps.compose import Composition, Variant
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.constraints import Constraints
@@ -36,6 +37,8 @@ def check_sweep(composition: Composition) -> Space:
         mistakes.collect(_check_paths, composition, space, mistakes)
         mistakes.collect(_check_values, composition, space, mistakes)
         for line in search_mistakes(composition, space, lookup):
+            mistakes.add(line)
+        for line in tracking_mistakes(composition):
             mistakes.add(line)
         if not mistakes.lines:  # a constraint is computed with valid trials
             for line in Points(composition, space, Constraints(composition), lookup).mistakes():

@@ -72,12 +72,17 @@ class Composition:
         if not values:
             return self
         config = OmegaConf.create(SWEEP_CONFIG.dump_python(self.config, mode="json", by_alias=True))
+        config.tracking.uri = self.config.tracking.uri  # in JSON it has no password
         variants = {key: OmegaConf.create(raw) for key, raw in self.variants.items()}
         for each in [config, *variants.values()]:
             for path, value in values.items():
                 OmegaConf.update(each, path, value, force_add=True)
         raw = {key: cast("dict[str, Any]", OmegaConf.to_container(each)) for key, each in variants.items()}
         return replace(self, config=read_config(resolve(config)), variants=raw)
+
+    def recorded_at(self, uri: str) -> Composition:
+        """The same sweep with its record in another place."""
+        return replace(self, config=replace(self.config, tracking=replace(self.config.tracking, uri=uri)))
 
     def as_json(self) -> dict[str, Any]:
         """Everything, in plain values; ``from_json`` reads it."""

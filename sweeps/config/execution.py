@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer
 from pydantic.dataclasses import dataclass
 
+from sweeps.credentials import shown
 from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
 
 NonEmpty = Annotated[str, Field(min_length=1)]
@@ -34,8 +35,8 @@ class Scaling:
 class Tracking:
     """MLflow."""
 
-    uri: NonEmpty = "sqlite:///mlflow.db"
-    """Tracking server or store."""
+    uri: Annotated[NonEmpty, PlainSerializer(shown, when_used="json")] = "sqlite:///mlflow.db"
+    """Tracking server or store. A password in it is written nowhere."""
     experiment: NonEmpty | None = None
     """MLflow experiment; default: the name of the conf."""
     checkpoints: Literal["copy", "reference", "none"] = "copy"

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from sweeps.config import SWEEP_CONFIG
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
+from sweeps.credentials import shown
 from sweeps.plan import Plan
 from sweeps.space import boundary_values, wanted_values
 
@@ -49,7 +50,7 @@ def print_plan(plan: Plan, console: Console) -> None:
     needs = fit.describe() if fit else f"is asked of the cluster at {plan.config.cluster.address} when it starts"
     console.print(f"trial     {needs}", markup=False)
     console.print(f"folder    {plan.folder}", markup=False, soft_wrap=True)
-    console.print(f"MLflow    {plan.config.tracking.uri}", markup=False, soft_wrap=True)
+    console.print(f"MLflow    {shown(plan.config.tracking.uri)}", markup=False, soft_wrap=True)
     for note in plan.notes:
         console.print(f"note      {note}", markup=False, soft_wrap=True)
     console.print("Nothing was started.")

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from sweeps.credentials import shown
 from sweeps.errors import TrackingUnreachable
-from sweeps.tracking.uris import shown, sqlite_path
+from sweeps.tracking.uris import sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from sweeps.credentials import shown
 from sweeps.tracking.client import reason, request_limits
-from sweeps.tracking.uris import shown
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

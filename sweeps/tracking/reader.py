@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterable
 
 from sweeps import constants
+from sweeps.credentials import shown
 from sweeps.errors import UnknownName, nearest
 from sweeps.tracking import spans
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 from sweeps.tracking.store import RawRun, fetch_runs
-from sweeps.tracking.uris import shown
 from sweeps.tracking.values import from_text, number, numbers
 
 SILENT_AFTER_S = 60.0

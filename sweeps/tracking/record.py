@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from sweeps.credentials import shown
 from sweeps.tracking.spans import Span
 from sweeps.tracking.values import finite
 
@@ -64,7 +65,7 @@ class MlflowIds:
     run_id: str
 
     def as_json(self) -> dict[str, str]:
-        return {"tracking_uri": self.tracking_uri, "experiment_id": self.experiment_id, "run_id": self.run_id}
+        return {"tracking_uri": shown(self.tracking_uri), "experiment_id": self.experiment_id, "run_id": self.run_id}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from sweeps import constants
+from sweeps.credentials import shown
 from sweeps.errors import StorageFull, TrackingUnreachable, UserError
 from sweeps.objectives import Objectives, Values
 from sweeps.origin.code import git_commit
@@ -33,7 +34,7 @@ from sweeps.tracking.spans import Span
 from sweeps.tracking.spans import to_text as to_tag
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.summary import note, run_name, trials_table
-from sweeps.tracking.uris import as_uri, shown
+from sweeps.tracking.uris import as_uri
 from sweeps.tracking.values import metric_name, to_text, written
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -14,11 +13,6 @@ def sqlite_path(uri: str) -> Path | None:
         return None
     name = unquote(rest.partition("?")[0])
     return None if name in {"", ":memory:"} else Path(name)
-
-
-def shown(uri: str) -> str:
-    """The URI without its password."""
-    return re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", uri)
 
 
 def as_uri(place: str) -> str:

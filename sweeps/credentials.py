@@ -1,0 +1,14 @@
+"""Passwords that may stand in URIs, and are shown to nobody."""
+
+from __future__ import annotations
+
+import re
+
+
+def shown(uri: str) -> str:
+    """The URI without its password."""
+    return re.sub(r"(://[^:/@]*):[^/]*@", r"\1:***@", uri)
+
+
+def holds_password(uri: str) -> bool:
+    return shown(uri) != uri
