@@ -172,7 +172,9 @@ class Journal:
         self.position = position
 
     def close(self) -> None:
-        os.close(self._file)
+        with self._lock:
+            file, self._file = self._file, -1  # whoever comes late must not write into a file of the same number
+        os.close(file)
 
     def _write(self, line: bytes) -> None:
         written = 0
