@@ -123,7 +123,7 @@ def test_a_figure_is_written_also_of_sweeps_without_a_value(working_folder: Path
 def test_configs_differences_are_read_from_mlflow(working_folder: Path) -> None:
     uri = f"sqlite:///{working_folder}/mlflow.db"
     for name, rate in (("first", 0.1), ("second", 0.2)):
-        recorder = Recorder(uri, "test", sweep=name, conf="test", objectives=LOSS, folder=str(working_folder / name))
+        recorder = Recorder(uri, "test", sweep=name, conf="test", objectives=LOSS, folder=working_folder / name)
         space = "{train.lr: {type: float, low: 0, high: %s, log: true}}" % (5 * rate)
         recorder.open(f"name: {name}\nseed: 0\ntrain: {{momentum: {rate}}}\nspace: {space}\n", "", "")
         recorder.close("finished")

@@ -60,14 +60,14 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def record(uri: str, sweep: str, trials: Sequence[Recorded], objectives: Objectives = LOSS) -> None:
-    folder = str(Path(uri.removeprefix("sqlite:///")).parent / sweep)
+    folder = Path(uri.removeprefix("sqlite:///")).parent / sweep
     recorder = Recorder(uri, "test", sweep=sweep, conf="test", objectives=objectives, folder=folder)
     recorder.open(CONFIG, "", "")
     for index, (state, value, params) in enumerate(trials):
         recorder.start_trial(str(index), params, CONFIG, 1)
         recorder.log(str(index), 1, {objectives.metrics[0]: value})
         recorder.end_trial(str(index), state, 1, 1, "it failed" if state == "failed" else None)
-    assert recorder.close("finished") == 0
+    assert not recorder.close("finished")
 
 
 def today(path: str) -> Any:

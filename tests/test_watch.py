@@ -31,7 +31,7 @@ def running(working_folder: Path) -> Recorder:
     """A sweep that runs, as its driver records it: one trial has ended, one trains."""
     uri = f"sqlite:///{working_folder}/mlflow.db"
     objectives = Objectives(("eval/loss",), ("min",))
-    recorder = Recorder(uri, "test", sweep="s", conf="digits", objectives=objectives, folder=str(working_folder))
+    recorder = Recorder(uri, "test", sweep="s", conf="digits", objectives=objectives, folder=working_folder)
     recorder.open(CONFIG, "", "")
     for trial, rate in (("0000", 0.1), ("0001", 0.2)):
         recorder.start_trial(trial, {"train.lr": rate, "model.a_long_name_that_fills_the_line": "x" * 60}, CONFIG, 1)

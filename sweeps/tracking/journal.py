@@ -105,11 +105,12 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         """
         Args:
-            folder: The sweep's.
+            folder: The sweep's; it is made if there is none.
 
         Raises:
             StorageFull: The disk is.
         """
+        folder.mkdir(parents=True, exist_ok=True)
         self._path, self._position_path = folder / JOURNAL_FILE, folder / POSITION_FILE
         self._lock = threading.Lock()
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)

@@ -107,7 +107,7 @@ class Recorder:
             sweep: The sweep's name.
             conf: The ``conf=`` that it was started with.
             objectives: What it optimises.
-            folder: The sweep's own, which exists; absolute.
+            folder: The sweep's own, absolute.
             checkpoints: Copy checkpoints into the artifacts, write down only where they are, or neither.
             tags: Of the parent run, besides its own.
         """
