@@ -391,6 +391,24 @@ def reproduce(
     sys.exit(0 if dry_run or came_out_equal(comparisons) else NO_SUCCESS)
 
 
+@_verb("report")
+@click.argument("sweep")
+@click.option(
+    "--output",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for the page and its pictures; default: report/ in the sweep's folder.",
+)
+@tracking_uri
+def report(sweep: str, output: Path | None, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
+    """Make a page with figures of a sweep, also while it runs; it is attached to its run in MLflow, too."""
+    record = _load(sweep, tracking_uri)
+    from sweeps.report.page.report import default_folder, make_report
+
+    page = make_report(record, output or default_folder(record))
+    stdout.print(str(page), markup=False, highlight=False, soft_wrap=True)
+
+
 @_verb("ui")
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True, help="Port on 127.0.0.1.")
 @tracking_uri

@@ -107,7 +107,7 @@ def _from_sqlite(path: Path, tags: Mapping[str, str], experiment: str | None) ->
         values.append(experiment)
     source = f"FROM runs r JOIN experiments e ON e.experiment_id = r.experiment_id WHERE {where}"
     columns = "r.run_uuid, r.experiment_id, e.name, r.status, r.start_time, r.end_time"
-    with closing(_open_to_read(path)) as database:
+    with closing(open_to_read(path)) as database:
         try:
             # One read transaction: runs, tags and params of the same moment.
             database.execute("BEGIN")
@@ -140,7 +140,7 @@ def _from_sqlite(path: Path, tags: Mapping[str, str], experiment: str | None) ->
     ]
 
 
-def _open_to_read(path: Path) -> sqlite3.Connection:
+def open_to_read(path: Path) -> sqlite3.Connection:
     # Without the right to create: a mistaken path must not become a file.
     source = f"file:{quote(str(path.absolute()))}"
     database = sqlite3.connect(f"{source}?mode=ro", uri=True)

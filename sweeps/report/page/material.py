@@ -1,0 +1,147 @@
+"""What a report is made of: the record, the learning curves, and the parameters with their ranges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from sweeps.config.space import Distribution
+from sweeps.constants import CONFIG_ARTIFACT
+from sweeps.tracking.client import connect, request_limits
+from sweeps.tracking.history import Point, fetch_histories
+from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.store import ANSWER_WITHIN_S
+from sweeps.tracking.summary import short_names
+
+T = TypeVar("T")
+
+MOST_CURVES = 200
+"""Learning curves that are drawn: more can't be told apart."""
+BEST_CURVES = 60
+"""Of those, the ones of the best trials."""
+POINTS_PER_CURVE = 80
+
+DISTRIBUTIONS = TypeAdapter(dict[str, Distribution])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """All that the figures are drawn from."""
+
+    record: SweepRecord
+    space: Mapping[str, Distribution] = field(default_factory=dict)
+    """As configured, by path; empty if the record has no config."""
+    config: str = ""
+    """The sweep's config as YAML; empty if the record has none."""
+    curves: Mapping[str, Sequence[Point]] = field(default_factory=dict)
+    """Of the first objective, by trial; thinned."""
+
+    @cached_property
+    def valued(self) -> list[TrialRecord]:
+        """The trials that have a finite value of every objective, in the order of their number."""
+        return [
+            trial
+            for trial in self.record.trials
+            if len(values_of(trial)) == len(self.record.metrics) and all(map(math.isfinite, values_of(trial)))
+        ]
+
+    @cached_property
+    def ranked(self) -> list[TrialRecord]:
+        """Those, from the best to the worst by the first objective."""
+        sign = 1 if self.record.mode == "min" else -1
+        return sorted(self.valued, key=lambda trial: sign * values_of(trial)[0])
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """What was searched: parameters that had more than one value, or could have had."""
+        seen: dict[str, set[str]] = {}
+        for trial in self.record.trials:
+            for path, value in trial.params.items():
+                seen.setdefault(path, set()).add(repr(value))
+        return [path for path, values in seen.items() if len(values) > 1 or path in self.space]
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """Short names of the parameters, by path."""
+        return short_names(dict.fromkeys(self.paths))
+
+
+def gather(record: SweepRecord) -> Material:
+    """
+    Raises:
+        TrackingUnreachable: The server does not answer.
+    """
+    config = _config(record)
+    space = _space(config)
+    material = Material(record=record)
+    chosen = chosen_for_curves(material)
+    histories = fetch_histories(record.mlflow.tracking_uri, [trial.run_id for trial in chosen], record.metric)
+    curves = {trial.trial: _thinned(histories[trial.run_id]) for trial in chosen if trial.run_id in histories}
+    return Material(record=record, space=space, config=config, curves=curves)
+
+
+def values_of(trial: TrialRecord) -> tuple[float, ...]:
+    """One for each objective; none if it has no value."""
+    return trial.values or (() if trial.value is None else (trial.value,))
+
+
+def can_be_best(trial: TrialRecord) -> bool:
+    """Failed trials, and those that broke a limit, never are."""
+    return trial.state != "failed" and trial.violation is None
+
+
+def chosen_for_curves(material: Material) -> list[TrialRecord]:
+    """All trials; of many, the best and those that run, and of the others every so many-th."""
+    trials = material.record.trials
+    if len(trials) <= MOST_CURVES:
+        return trials
+    first = {trial.trial for trial in material.ranked[:BEST_CURVES]}
+    first |= {trial.trial for trial in trials if trial.state == "running"}
+    others = [trial for trial in trials if trial.trial not in first]
+    kept = {trial.trial for trial in evenly(others, max(0, MOST_CURVES - len(first)))} | first
+    return [trial for trial in trials if trial.trial in kept][:MOST_CURVES]
+
+
+def evenly(items: Sequence[T], count: int) -> list[T]:
+    """So many of them, at equal distances, the first and the last among them."""
+    if len(items) <= count:
+        return list(items)
+    if count < 2:
+        return list(items[:count])
+    return [items[round(index * (len(items) - 1) / (count - 1))] for index in range(count)]
+
+
+def _thinned(points: Sequence[Point]) -> list[Point]:
+    """At most so many points, with the lowest and the highest."""
+    if len(points) <= POINTS_PER_CURVE:
+        return list(points)
+    ends = {min(points, key=lambda point: point.value), max(points, key=lambda point: point.value)}
+    return sorted({*evenly(points, POINTS_PER_CURVE - 2), *ends}, key=lambda point: point.step)
+
+
+def _config(record: SweepRecord) -> str:
+    client = connect(record.mlflow.tracking_uri)
+    import mlflow
+
+    with TemporaryDirectory() as folder, request_limits(ANSWER_WITHIN_S):
+        try:
+            path = Path(client.download_artifacts(record.mlflow.run_id, CONFIG_ARTIFACT, folder))
+        except (mlflow.exceptions.MlflowException, OSError):  # a report without ranges is still one
+            return ""
+        return path.read_text(encoding="utf-8")
+
+
+def _space(config: str) -> dict[str, Distribution]:
+    values: Any = yaml.safe_load(config) if config else None
+    try:
+        return DISTRIBUTIONS.validate_python(values.get("space", {}) if isinstance(values, dict) else {})
+    except ValidationError:  # another version's
+        return {}

@@ -1,0 +1,67 @@
+"""Makes a sweep's report: the page and the pictures in a folder, and the same among the artifacts of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from sweeps.constants import REPORT_ARTIFACTS, REPORT_PAGE, TAG_FOLDER
+from sweeps.report.page.document import render
+from sweeps.report.page.drawing import Section
+from sweeps.report.page.front import pareto_front
+from sweeps.report.page.landscape import Importance, by_importance, contours, importance, importances, parallel, slices
+from sweeps.report.page.material import Material, gather
+from sweeps.report.page.pictures import draw_pictures
+from sweeps.report.page.progress import best_so_far, learning_curves
+from sweeps.report.page.timeline import timeline
+from sweeps.tracking.client import connect
+from sweeps.tracking.record import SweepRecord
+
+
+def make_report(record: SweepRecord, folder: Path) -> Path:
+    """Write the report into a folder, and attach it to the sweep's run in MLflow; the page's path.
+
+    Args:
+        record: The sweep, which may still be running.
+        folder: For the page and the pictures; made if it is not there. An earlier report in it is replaced.
+
+    Raises:
+        TrackingUnreachable: The server does not answer.
+        OSError: The folder cannot be written.
+    """
+    material = gather(record)
+    found = [importances(material, index) for index in range(len(record.metrics))]
+    folder.mkdir(parents=True, exist_ok=True)
+    page = folder / REPORT_PAGE
+    page.write_text(render(material, list(_sections(material, found))), encoding="utf-8")
+    pictures = draw_pictures(material, found, folder)
+    client = connect(record.mlflow.tracking_uri)
+    for path in (page, *pictures):  # not the folder: it may be one in which other things are
+        client.log_artifact(record.mlflow.run_id, str(path), REPORT_ARTIFACTS)
+    return page
+
+
+def default_folder(record: SweepRecord) -> Path:
+    """In the sweep's folder; in the working folder, where that is on another machine."""
+    folder = Path(record.tags.get(TAG_FOLDER, ""))
+    if folder.is_absolute() and folder.is_dir():
+        return folder / REPORT_ARTIFACTS
+    return Path.cwd() / f"{record.sweep}-{REPORT_ARTIFACTS}"
+
+
+def _sections(material: Material, found: Sequence[Mapping[str, Importance]]) -> Iterator[Section]:
+    """The figures that this sweep has something to show in."""
+    if not material.record.trials:
+        return
+    order = by_importance(material, found[0])
+    made = (
+        pareto_front(material),
+        best_so_far(material) if material.valued else None,
+        learning_curves(material),
+        parallel(material, order),
+        importance(material, found),
+        slices(material, order),
+        contours(material, order),
+        timeline(material),
+    )
+    yield from (section for section in made if section is not None)

@@ -1,0 +1,95 @@
+"""The sweep as an Optuna study in memory, for Optuna's own figures and evaluators."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial
+
+from sweeps.config.space import CategoricalDistribution as Choice
+from sweeps.config.space import Distribution
+from sweeps.config.space import OrdinalDistribution as Order
+from sweeps.report.page.material import Material, evenly, values_of
+
+LONGEST_CHOICE = 28
+"""Characters of a choice on an axis."""
+LOG_ABOVE = 300
+"""Where the config is unknown, positive values that span such a factor are shown by their order of magnitude."""
+
+
+def build_study(material: Material, most: int | None = None) -> optuna.Study:
+    """A study of the trials that have values, of which a pruned one's is the best that it reported.
+
+    Parameters have their short names, and the config's ranges, widened to hold all that was tried.
+
+    Args:
+        material: The sweep.
+        most: Trials of a larger sweep: the best tenth of so many, and of the others every so many-th.
+    """
+    record = material.record
+    directions = ["minimize" if mode == "min" else "maximize" for mode in record.modes]
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # not a line for each study
+    study = optuna.create_study(directions=directions)
+    trials = material.valued
+    if most is not None and len(trials) > most:
+        best = {trial.trial for trial in material.ranked[: most // 10]}
+        others = evenly([trial for trial in trials if trial.trial not in best], most - len(best))
+        kept = best | {trial.trial for trial in others}
+        trials = [trial for trial in trials if trial.trial in kept]
+    distributions = {path: distribution_of(material, path) for path in material.paths}
+    study.add_trials(
+        [
+            _frozen(
+                {material.names[path]: label(value) for path, value in trial.params.items() if path in distributions},
+                {material.names[path]: distributions[path] for path in trial.params if path in distributions},
+                values_of(trial),
+            )
+            for trial in trials
+        ]
+    )
+    return study
+
+
+def distribution_of(material: Material, path: str) -> BaseDistribution:
+    """What a parameter could be."""
+    configured: Distribution | None = material.space.get(path)
+    tried = [trial.params[path] for trial in material.record.trials if path in trial.params]
+    if isinstance(configured, Choice | Order):
+        choices = [*configured.choices, *tried]
+    elif all(_is_number(value) for value in tried) and tried:
+        return _range(configured, tried)
+    else:
+        choices = tried
+    return CategoricalDistribution(list(dict.fromkeys(label(each) for each in choices)) or [None])
+
+
+def label(value: Any) -> Any:
+    """A value as an axis shows it: lists and mappings, and choices that are too long, as a short text."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= LONGEST_CHOICE else f"{text[: LONGEST_CHOICE - 1]}…"
+
+
+def _range(configured: Distribution | None, tried: Sequence[float]) -> FloatDistribution | IntDistribution:
+    low, high = min(tried), max(tried)
+    if configured is None:
+        log = low > 0 and high / low >= LOG_ABOVE
+    else:
+        log = bool(getattr(configured, "log", False))
+        low, high = min(low, getattr(configured, "low", low)), max(high, getattr(configured, "high", high))
+    if all(isinstance(value, int) for value in tried) and isinstance(low, int) and isinstance(high, int):
+        return IntDistribution(low, high, log=log)
+    return FloatDistribution(float(low), float(high), log=log)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _frozen(params: dict[str, Any], distributions: dict[str, BaseDistribution], values: Sequence[float]) -> FrozenTrial:
+    return optuna.create_trial(params=params, distributions=distributions, values=list(values))

@@ -1,0 +1,219 @@
+"""When each worker trained which trial, and how much of the workers' time was training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from sweeps.report.page.drawing import Drawing, Section, polish
+from sweeps.report.page.material import Material
+from sweeps.report.page.style import STARTING_COLOUR, STATE_COLOURS, time_unit
+from sweeps.tracking.record import TrialRecord
+from sweeps.tracking.spans import Span
+
+MOST_BARS = 4000
+MOST_ROWS = 64
+"""Of more workers, a row stands for all workers of a trial."""
+BINS = 240
+LABELLED = 60
+"""Bars that have room for the trial's number."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A worker's time with one trial, or with several short ones after one another; seconds since the sweep began."""
+
+    row: str
+    trial: str
+    state: str
+    held: float
+    trained: float
+    ended: float
+    count: int = 1
+    """Trials that it stands for."""
+
+
+def bars(material: Material) -> list[Bar]:
+    """A bar for each worker of each trial, in rows: GPUs, and on hosts without them one place for each worker that the
+    host had at the same time."""
+    record = material.record
+    end = max(record.time.wall_s + record.started, *(trial.ended or 0.0 for trial in record.trials), record.started)
+    spans = [(trial, span) for trial in record.trials for span in _spans(trial, end)]
+    spans.sort(key=lambda each: each[1].held)
+    workers = {worker for _, span in spans for worker in span.workers}
+    by_trial = sum(len(span.workers) for _, span in spans) > 4 * MOST_BARS
+    rows = _Rows(one_host=len({worker.partition("/")[0] for worker in workers}) <= 1)
+    found: list[Bar] = []
+    for trial, span in spans:
+        ended = span.ended if span.ended is not None else end
+        for worker in _places(span, by_trial=by_trial):
+            row = rows.take(worker, span.held, ended)
+            times = (span.held - record.started, span.trained - record.started, ended - record.started)
+            found.append(Bar(row, trial.trial, trial.state, *times))
+    if len({bar.row for bar in found}) > MOST_ROWS:
+        first: dict[tuple[str, float], Bar] = {}
+        for bar in found:
+            first.setdefault((bar.trial, bar.held), bar)
+        found = list(first.values())
+    return found
+
+
+def timeline(material: Material) -> Section | None:
+    """A row for each worker, and below it how many of them trained at each moment."""
+    found = bars(material)
+    if not found:
+        return None
+    rows = sorted({bar.row for bar in found}, key=natural)
+    drawn = merged(found)
+    span = max(bar.ended for bar in found)
+    unit, name = time_unit(span)
+    height = max(120, min(900, 26 * len(rows) + 40))
+    figure = make_subplots(
+        rows=2, cols=1, shared_xaxes=True, vertical_spacing=40 / (height + 160), row_heights=[height, 120]
+    )
+    _add_bars(figure, drawn, unit)
+    times, training = _training(found, span)
+    share = [count / len(rows) for count in training]
+    line = {"color": STATE_COLOURS["finished"], "width": 1.5, "shape": "hv"}
+    area = go.Scatter(x=[time / unit for time in times], y=share, mode="lines", line=line, fill="tozeroy")
+    area.update(showlegend=False, hovertemplate="%{y:.0%} train<extra></extra>")
+    figure.add_trace(area, row=2, col=1)
+    polish(figure, barmode="overlay", bargap=0.15, hovermode="closest", uniformtext={"minsize": 9, "mode": "hide"})
+    figure.update_xaxes(title=f"{name} since the start", row=2, col=1)
+    figure.update_yaxes(categoryorder="array", categoryarray=rows[::-1], row=1, col=1)
+    figure.update_yaxes(title="training", range=(0, 1.02), tickformat=".0%", row=2, col=1)
+    starting = sum(bar.trained - bar.held for bar in found)
+    trained = sum(bar.ended - bar.trained for bar in found)
+    held = (starting + trained) / max(1e-9, span * len(rows))
+    text = (
+        f"Goodput {material.record.time.goodput:.0%}: the share of the time of all places for trials in which they "
+        f"trained. Trials held their workers for {held:.0%} of the time, and started in {_share(starting, trained)} of "
+        "that (grey)."
+    )
+    if len(drawn) < len(found):
+        text += " Short trials that follow each other on a worker are drawn as one bar."
+    drawing = Drawing(figure=figure, height=height + 180, min_width=480)
+    return Section(slug="timeline", title="Timeline", text=text, drawings=[drawing])
+
+
+class _Rows:
+    """Hands out rows: a GPU is its own, other workers of a host take the first that is free."""
+
+    def __init__(self, *, one_host: bool):
+        self._one_host = one_host
+        self._free_from: dict[str, list[float]] = {}
+
+    def take(self, worker: str, held: float, ended: float) -> str:
+        host, _, gpu = worker.partition("/")
+        if gpu:
+            return f"GPU {gpu}" if self._one_host else f"{host} GPU {gpu}"
+        free = self._free_from.setdefault(host, [])
+        index = next((index for index, since in enumerate(free) if since <= held), len(free))
+        if index == len(free):
+            free.append(0.0)
+        free[index] = ended
+        return f"worker {index + 1}" if self._one_host else f"{host} {index + 1}"
+
+
+def _spans(trial: TrialRecord, end: float) -> list[Span]:
+    """As recorded; of a trial without that, of another version, from its start to its end. One that nobody saw the end
+    of ended at the latest when the next one began."""
+    if not trial.spans:
+        return (
+            [] if trial.started is None else [Span(held=trial.started, trained=trial.started, ended=trial.ended or end)]
+        )
+    spans = list(trial.spans)
+    for index, span in enumerate(spans):
+        if span.ended is None:
+            later = spans[index + 1].held if index + 1 < len(spans) else trial.ended or end
+            spans[index] = replace(span, ended=max(span.trained, later))
+    return spans
+
+
+def _places(span: Span, *, by_trial: bool) -> Sequence[str]:
+    places = span.workers or ("",)
+    return places[:1] if by_trial else places
+
+
+def merged(found: Sequence[Bar]) -> list[Bar]:
+    """At most so many bars: neighbours on a row that end alike become one, across ever wider gaps."""
+    span = max(bar.ended for bar in found)
+    gap, drawn = span / 4000, list(found)
+    while len(drawn) > MOST_BARS:
+        drawn = _merge_within(drawn, gap)
+        gap *= 2
+    return drawn
+
+
+def _merge_within(found: Sequence[Bar], gap: float) -> list[Bar]:
+    latest: dict[tuple[str, str], Bar] = {}
+    done: list[Bar] = []
+    for bar in found:
+        row = bar.row, bar.state
+        before = latest.get(row)
+        if before is not None and bar.held - before.ended <= gap:
+            trained = before.trained if before.count == 1 else before.held
+            ended, count = max(bar.ended, before.ended), before.count + bar.count
+            latest[row] = replace(before, trained=trained, ended=ended, count=count)
+            continue
+        if before is not None:
+            done.append(before)
+        latest[row] = bar
+    return sorted([*done, *latest.values()], key=lambda bar: bar.held)
+
+
+def _add_bars(figure: go.Figure, drawn: Sequence[Bar], unit: float) -> None:
+    starting = [bar for bar in drawn if bar.trained - bar.held > 0 and bar.count == 1]
+    if starting:
+        _add_trace(figure, starting, "starting", STARTING_COLOUR, [(bar.held, bar.trained) for bar in starting], unit)
+    for state, colour in STATE_COLOURS.items():
+        of_state = [bar for bar in drawn if bar.state == state]
+        if of_state:
+            _add_trace(figure, of_state, state, colour, [(bar.trained, bar.ended) for bar in of_state], unit)
+
+
+def _add_trace(
+    figure: go.Figure, drawn: Sequence[Bar], name: str, colour: str, times: Sequence[tuple[float, float]], unit: float
+) -> None:
+    labels = [f"trial {bar.trial}" if bar.count == 1 else f"{bar.count} trials from {bar.trial} on" for bar in drawn]
+    seconds = [f"{end - start:,.1f} s" for start, end in times]
+    trace = go.Bar(
+        y=[bar.row for bar in drawn],
+        base=[start / unit for start, _ in times],
+        x=[(end - start) / unit for start, end in times],
+        orientation="h",
+        name=name,
+        marker={"color": colour, "line": {"color": "white", "width": 0.5 if len(drawn) < 500 else 0}},
+        customdata=list(zip(labels, seconds, strict=True)),
+        hovertemplate="%{customdata[0]}: " + name + " %{customdata[1]}<extra></extra>",
+    )
+    if name != "starting" and len(drawn) <= LABELLED:
+        trace.update(text=[bar.trial for bar in drawn], textposition="inside", insidetextanchor="middle")
+        trace.update(textfont={"color": "white", "size": 11}, textangle=0, constraintext="inside")
+    figure.add_trace(trace, row=1, col=1)
+
+
+def _training(found: Sequence[Bar], span: float) -> tuple[list[float], list[float]]:
+    """How many rows trained on average in each of so many parts of the time."""
+    width = span / BINS or 1.0
+    training = [0.0] * BINS
+    for bar in found:
+        first, last = max(0, math.floor(bar.trained / width)), min(BINS - 1, math.floor(bar.ended / width))
+        for index in range(first, last + 1):
+            inside = min(bar.ended, (index + 1) * width) - max(bar.trained, index * width)
+            training[index] += max(0.0, inside) / width
+    times = [index * width for index in range(BINS + 1)]
+    return times, [*training, training[-1]]
+
+
+def _share(part: float, rest: float) -> str:
+    return f"{part / (part + rest):.0%}" if part + rest else "none"
+
+
+def natural(row: str) -> tuple[object, ...]:
+    """A key for sorting: ``worker 10`` after ``worker 9``."""
+    return tuple((0, int(word), "") if word.isdigit() else (1, 0, word) for word in row.split())

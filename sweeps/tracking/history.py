@@ -1,0 +1,75 @@
+"""Histories of one metric of many runs: one query of an SQLite store, one call a run of any other, a few at a time."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import NamedTuple
+
+from sweeps.tracking.client import connect, request_limits
+from sweeps.tracking.store import ANSWER_WITHIN_S, open_to_read
+from sweeps.tracking.uris import sqlite_path
+from sweeps.tracking.values import metric_name
+
+AT_ONCE = 8
+"""Calls that a server answers at the same time."""
+RUNS_PER_QUERY = 500
+"""SQLite takes about a thousand variables in one statement."""
+
+
+LARGEST = 1e308
+"""MLflow writes infinite values as the largest numbers, which are beyond this."""
+
+
+class Point(NamedTuple):
+    """A metric's value at a step."""
+
+    step: int
+    value: float
+
+
+def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, list[Point]]:
+    """The finite values of a metric by run, each in the order of its steps; without runs that never reported it.
+
+    Args:
+        uri: Tracking URI.
+        runs: Ids of the runs.
+        metric: Its name, as it was reported.
+
+    Raises:
+        TrackingUnreachable: The server does not answer.
+    """
+    path, name = sqlite_path(uri), metric_name(metric)
+    if path is None:
+        return _from_client(uri, runs, name)
+    histories: dict[str, list[Point]] = {}
+    with closing(open_to_read(path)) as database:
+        for start in range(0, len(runs), RUNS_PER_QUERY):
+            chunk = runs[start : start + RUNS_PER_QUERY]
+            for run, step, value in _query(database, chunk, name):
+                histories.setdefault(run, []).append(Point(step, value))
+    return histories
+
+
+def _query(database: sqlite3.Connection, runs: Sequence[str], metric: str) -> sqlite3.Cursor:
+    marks = ",".join("?" * len(runs))
+    return database.execute(
+        f"SELECT run_uuid, step, value FROM metrics WHERE run_uuid IN ({marks}) AND key = ? "  # noqa: S608
+        "AND NOT is_nan AND abs(value) < ? ORDER BY run_uuid, step, timestamp",
+        (*runs, metric, LARGEST),
+    )
+
+
+def _from_client(uri: str, runs: Sequence[str], metric: str) -> dict[str, list[Point]]:
+    client = connect(uri)
+
+    def fetch(run: str) -> list[Point]:
+        with request_limits(ANSWER_WITHIN_S, retries=1):
+            found = client.get_metric_history(run, metric)
+        return sorted(Point(each.step, each.value) for each in found if abs(each.value) < LARGEST)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        histories = dict(zip(runs, pool.map(fetch, runs), strict=True))
+    return {run: points for run, points in histories.items() if points}
