@@ -403,9 +403,10 @@ def reproduce(
 def report(sweep: str, output: Path | None, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
     """Make a page with figures of a sweep, also while it runs; it is attached to its run in MLflow, too."""
     record = _load(sweep, tracking_uri)
-    from sweeps.report.page.report import default_folder, make_report
+    from sweeps.report.folder import report_folder
+    from sweeps.report.page.report import make_report
 
-    page = make_report(record, output or default_folder(record))
+    page = make_report(record, output or report_folder(record))
     stdout.print(str(page), markup=False, highlight=False, soft_wrap=True)
 
 

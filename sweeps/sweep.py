@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from sweeps.tracking.recorder import Recorder
 
 
+logger = logging.getLogger(__name__)
+
 ORIGIN_WITHIN_S = 30.0
 """Of a sweep that is shorter than what looks at its code and data."""
 LEAVE_WITHIN_S = 15.0
@@ -63,7 +66,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
     except UserError:
         _remove_folder(plan)
         raise
-    return load_sweep(config.tracking.uri, plan.name)
+    return _reported(plan)
 
 
 def go_on(plan: Plan, view: View) -> SweepRecord:
@@ -84,7 +87,24 @@ def go_on(plan: Plan, view: View) -> SweepRecord:
         earlier = load_sweep(config.tracking.uri, plan.name)  # with what its last driver had still to deliver
         forget_requests(earlier)
         _record(plan, recorder, view, places, _memory(plan, places, nodes, earlier), earlier)
-    return load_sweep(config.tracking.uri, plan.name)
+    return _reported(plan)
+
+
+def _reported(plan: Plan) -> SweepRecord:
+    """What is recorded, with its report. A sweep is whole without one, so a failure is only said; and a person who has
+    interrupted it is not made to wait."""
+    tracking = plan.config.tracking
+    record = load_sweep(tracking.uri, plan.name)
+    if tracking.report and record.status != "interrupted":
+        from sweeps.report.folder import report_folder
+
+        try:
+            from sweeps.report.page.report import make_report
+
+            make_report(record, report_folder(record))
+        except Exception as error:  # noqa: BLE001 - whatever a figure or the store has against it
+            logger.warning("%s has no report: %s; `python -m sweeps report %s` makes it", plan.name, error, plan.name)
+    return record
 
 
 def _connecting(uri: str) -> Future[MlflowClient]:

@@ -51,8 +51,9 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def run(folder: Path, *arguments: str) -> Done:
-    process = start(folder, "run", *arguments, "--json")
+def run(folder: Path, *arguments: str, report: bool = False) -> Done:
+    """A sweep with its report takes some seconds longer."""
+    process = start(folder, "run", *arguments, f"tracking.report={str(report).lower()}", "--json")
     out, err = process.communicate(timeout=280)
     assert process.returncode in (0, 1), err
     return Done(folder, process.returncode, err, json.loads(out))

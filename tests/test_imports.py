@@ -40,7 +40,7 @@ TRAINING_SCHEMA = {"checks", "config"}
 NOT_FOR_WORKERS = ("sweeps", "hydra", "omegaconf", "mlflow", "optuna", "ray.tune")
 
 # Seconds to import, each of them.
-SLOW = {"ray", "torch", "mlflow", "transformers", "optuna", "datasets", "sklearn", "pandas"}
+SLOW = {"ray", "torch", "mlflow", "transformers", "optuna", "datasets", "sklearn", "pandas", "plotly", "matplotlib"}
 
 
 class Sources:

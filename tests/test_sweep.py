@@ -33,7 +33,8 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Done:
-    return run(tmp_path_factory.mktemp("digits"), "conf=digits", "search.num_trials=4", *SHORT, "--name=first")
+    folder = tmp_path_factory.mktemp("digits")
+    return run(folder, "conf=digits", "search.num_trials=4", *SHORT, "--name=first", report=True)
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +60,12 @@ def test_a_sweep_ends_with_the_documents_promised_keys(digits: Done) -> None:
     assert set(document["best"]) == {"trial", "value", "params", "run_id", "checkpoint"}
     assert 0 < document["time"]["goodput"] <= 1
     assert document["time"]["train_s"] < document["time"]["wall_s"]
+
+
+def test_a_sweep_that_has_ended_has_its_report_in_its_folder_and_in_mlflow(digits: Done) -> None:
+    assert (digits.folder / "outputs" / "first" / "report" / "report.html").is_file()
+    attached = {file.path for file in digits.client.list_artifacts(digits.document["mlflow"]["run_id"], "report")}
+    assert {"report/report.html", "report/learning_curves.png", "report/timeline.png"} <= attached
 
 
 def test_it_is_recorded_when_and_on_which_workers_each_trial_trained(digits: Done) -> None:

@@ -45,6 +45,8 @@ class Tracking:
     patience_s: PositiveFloat = 60.0
     """Seconds that the end of a sweep waits for a tracking server that takes nothing. What it has not taken by then
     stays in the sweep's folder, from where ``resume`` delivers it."""
+    report: bool = True
+    """When the sweep has ended, make the page that ``python -m sweeps report`` makes, and attach it to its run."""
 
 
 @dataclass(config=STRICT, kw_only=True)

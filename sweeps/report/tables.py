@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sweeps.credentials import shown
+from sweeps.report.folder import existing_report
 from sweeps.report.live import STATE_STYLES, duration
 from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
 from sweeps.tracking.summary import short_names
@@ -133,6 +134,8 @@ def print_outcome(record: SweepRecord, console: Console) -> None:
     print_best(record, console)
     console.print()
     console.print(f"MLflow    {shown(record.mlflow.tracking_uri)}", markup=False, soft_wrap=True)
+    if (page := existing_report(record)) is not None:
+        console.print(f"report    {page}", markup=False, soft_wrap=True)
     console.print("compare   python -m sweeps ui", markup=False)
     console.print(f"trials    python -m sweeps show {record.sweep}", markup=False, soft_wrap=True)
     failed = [trial for trial in record.trials if trial.state == "failed"]

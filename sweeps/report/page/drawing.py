@@ -47,6 +47,7 @@ def polish(figure: go.Figure, **layout: Any) -> go.Figure:
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.0, "xanchor": "left", "x": 0.0},
         **layout,
     )
-    figure.update_xaxes(gridcolor=GRID, zeroline=False, automargin=True)
-    figure.update_yaxes(gridcolor=GRID, zeroline=False, automargin=True)
+    axes = {"gridcolor": GRID, "zeroline": False, "automargin": True, "exponentformat": "power"}
+    figure.update_xaxes(axes)
+    figure.update_yaxes(axes)
     return figure

@@ -42,7 +42,9 @@ def _plane(material: Material, x: int, y: int) -> go.Figure:
         if not trials:
             continue
         is_front = colour == BEST_COLOUR
-        both = sorted((values_of(trial)[x], values_of(trial)[y], hover(trial)) for trial in trials)
+        both = sorted(
+            (values_of(trial)[x], values_of(trial)[y], hover(trial, len(material.valued))) for trial in trials
+        )
         joined = is_front and len(record.metrics) == 2
         figure.add_trace(
             scatter(

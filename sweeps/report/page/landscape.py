@@ -21,7 +21,7 @@ from sweeps.report.page.style import VALUE_SCALE, robust_range
 
 FEWEST_TRIALS = 8
 """Fewer tell nothing about which parameter matters."""
-FOREST_TRIALS = 400
+FOREST_TRIALS, TREES = 300, 32
 """Trials from which fANOVA learns: its time grows with their square, to minutes at 3,000."""
 SLICE_TRIALS = 600
 EVALUATORS = {"fANOVA": "#2563c9", "PED-ANOVA": "#d9892b"}
@@ -30,7 +30,8 @@ SLICE_SCALE = [[0, "#9cc3f5"], [1, "#0b3a8f"]]
 CONTOUR_TRIALS = 120
 """Optuna interpolates at every pair of their values: its size grows with the square of their number."""
 CONTOUR_PARAMETERS = 4
-LINES = 1000
+LINES = 300
+"""More cover each other."""
 AXES = 10
 MOST_SLICES = 16
 
@@ -44,7 +45,7 @@ def importances(material: Material, index: int) -> dict[str, Importance]:
         return {}
     small = build_study(material, FOREST_TRIALS)
     found = {
-        "fANOVA": _importance(small, FanovaImportanceEvaluator(seed=0), index),
+        "fANOVA": _importance(small, FanovaImportanceEvaluator(n_trees=TREES, seed=0), index),
         "PED-ANOVA": _importance(build_study(material), PedAnovaImportanceEvaluator(), index),
     }
     return {name: shares for name, shares in found.items() if shares}
@@ -146,7 +147,7 @@ def parallel(material: Material, order: Sequence[str]) -> Section | None:
         text += f" The {AXES} most important of {len(order)} parameters."
     if len(material.valued) > LINES:
         text += f" {LINES:,} of {len(material.valued):,} trials, the best among them."
-    drawing = Drawing(figure=figure, height=480, min_width=110 * len(axes) + 100)
+    drawing = Drawing(figure=figure, height=480, min_width=92 * len(axes) + 120)
     return Section(slug="parallel", title="Parallel coordinates", text=text, drawings=[drawing])
 
 
@@ -164,12 +165,15 @@ def slices(material: Material, order: Sequence[str]) -> Section | None:
         figure = plot_slice(study, params=[name], target=lambda trial: trial.values[0], target_name=record.metric)
         figure.update_traces(marker={"size": 6, "line": {"width": 0}, "showscale": False, "colorscale": SLICE_SCALE})
         _without_quotes(figure)
+        _real_ticks(figure, material, [path])
+        _whole_range(figure, distribution_of(material, path))
         polish(figure, showlegend=False)
         figure.update_layout(margin={"l": 56, "r": 12, "t": 8, "b": 40})
         figure.update_yaxes(title=None, range=limits)
         figure.update_xaxes(title=None)
         drawings.append(Drawing(figure=figure, label=path, height=240))
-    text = f"{record.metric} against each parameter, the most important first; the darker, the later."
+    first = ", the most important first" if len(material.valued) >= FEWEST_TRIALS else ""
+    text = f"{record.metric} against each parameter{first}; the darker, the later."
     if len(order) > MOST_SLICES:
         text += f" {MOST_SLICES} of {len(order)} parameters."
     if len(material.valued) > SLICE_TRIALS:
@@ -203,6 +207,7 @@ def contours(material: Material, order: Sequence[str]) -> Section | None:
         )
         figure.update_traces(marker={"color": "white", "size": 5}, selector={"type": "scatter"})
         polish(figure, showlegend=False)
+        _real_ticks(figure, material, pair)
         drawings.append(Drawing(figure=figure, label=f"{names[0]} and {names[1]}", height=460))
     if not drawings:
         return None
@@ -220,6 +225,23 @@ def _without_quotes(figure: go.Figure) -> None:
     if figure.layout.xaxis.type == "category":
         figure.for_each_trace(lambda trace: trace.update(x=[text.strip("'") for text in trace.x]))
         figure.update_xaxes(categoryarray=[text.strip("'") for text in figure.layout.xaxis.categoryarray])
+
+
+def _real_ticks(figure: go.Figure, material: Material, paths: Sequence[str]) -> None:
+    """Numbers as people write them on logarithmic axes: plotly's own ticks are 2, 5 and prefixes of units."""
+    for path, update in zip(paths, (figure.update_xaxes, figure.update_yaxes), strict=False):
+        distribution = distribution_of(material, path)
+        if getattr(distribution, "log", False):
+            places, texts = Scale(distribution).ticks()
+            update(tickvals=[10**place for place in places], ticktext=texts)
+
+
+def _whole_range(figure: go.Figure, distribution: BaseDistribution) -> None:
+    """All that could be tried, not only what was."""
+    if not isinstance(distribution, CategoricalDistribution):
+        low, high = Scale(distribution).ends
+        margin = 0.05 * (high - low) or 0.5
+        figure.update_xaxes(range=(low - margin, high + margin))
 
 
 def _axis(name: str, distribution: BaseDistribution, values: Sequence[Any]) -> dict[str, Any]:

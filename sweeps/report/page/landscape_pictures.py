@@ -18,7 +18,7 @@ from sweeps.report.page.study import distribution_of, label
 from sweeps.report.page.style import GRID, MUTED, STATE_COLOURS, robust_range
 from sweeps.tracking.record import TrialRecord
 
-MOST_BARS, MOST_SLICES, MOST_LINES, MOST_CONTOURS = 16, 9, 400, 3
+MOST_BARS, MOST_SLICES, MOST_LINES, MOST_CONTOURS = 16, 9, 200, 3
 
 
 def importance(figure: Figure, material: Material, found: Mapping[str, Importance], order: Sequence[str]) -> None:

@@ -15,6 +15,8 @@ from sweeps.tracking.summary import describe
 WEBGL_FROM = 4000
 """Points from which a figure is drawn by the graphics card: browsers are slow with more, and allow few such figures."""
 LONGEST_HOVER = 160
+MOST_DESCRIBED = 500
+"""Trials whose parameters are beside the pointer; of more, the page would become large, and the table has them."""
 
 
 def best_so_far(material: Material) -> Section:
@@ -71,7 +73,7 @@ def _best_against(material: Material, index: int, mode: str, *, by_time: bool) -
                 scatter(
                     x=[x for x, _ in chosen],
                     y=[values_of(trial)[index] for _, trial in chosen],
-                    text=[hover(trial) for _, trial in chosen],
+                    text=[hover(trial, len(trials)) for _, trial in chosen],
                     mode="markers",
                     name=state,
                     marker={"color": colour, "size": 8 if len(trials) < 200 else 5, "opacity": 0.75},
@@ -84,7 +86,7 @@ def _best_against(material: Material, index: int, mode: str, *, by_time: bool) -
     values = [values_of(trial)[index] for trial in trials]
     limits = robust_range(values, mode)
     polish(figure, meta=count_outside(values, limits), hovermode="closest")
-    figure.update_xaxes(title=title)
+    figure.update_xaxes(title=title, dtick=1 if not by_time and len(material.record.trials) <= 15 else None)
     figure.update_yaxes(title=material.record.metrics[index], range=limits)
     return figure
 
@@ -102,7 +104,7 @@ def learning_curves(material: Material) -> Section | None:
         trials = [by_id[trial] for trial in material.curves if by_id[trial].state == state and trial != best]
         if trials:
             _add_curves(figure, material, trials, state, colour, fast=points >= WEBGL_FROM)
-    if best in material.curves:
+    if best is not None and best in material.curves:
         _add_curves(figure, material, [by_id[best]], f"best: {best}", BEST_COLOUR, fast=False)
     values = [point.value for curve in material.curves.values() for point in curve]
     limits = robust_range(values, record.mode)
@@ -171,8 +173,11 @@ def _add_curves(
         )
 
 
-def hover(trial: TrialRecord) -> str:
-    """A trial in a few words, for what is shown beside the pointer."""
+def hover(trial: TrialRecord, among: int) -> str:
+    """A trial in a few words, for what is shown beside the pointer; in fewer, if it is one among many."""
+    name = f"trial {trial.trial}, {trial.state}, {trial.steps} steps"
+    if among > MOST_DESCRIBED:
+        return name
     text = describe(trial.params)
     words = text if len(text) <= LONGEST_HOVER else f"{text[: LONGEST_HOVER - 1]}…"
     words = words.replace("&", "&amp;").replace("<", "&lt;")  # plotly takes some HTML
@@ -183,4 +188,4 @@ def hover(trial: TrialRecord) -> str:
             line = ""
         line = f"{line} {word}".strip()
     shown = "<br>".join([*lines, line])
-    return f"trial {trial.trial}, {trial.state}, {trial.steps} steps<br>{shown}"
+    return f"{name}<br>{shown}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sweeps.constants import REPORT_ARTIFACTS, REPORT_PAGE, TAG_FOLDER
+from sweeps.constants import REPORT_ARTIFACTS, REPORT_PAGE
 from sweeps.report.page.document import render
 from sweeps.report.page.drawing import Section
 from sweeps.report.page.front import pareto_front
@@ -16,6 +17,12 @@ from sweeps.report.page.progress import best_so_far, learning_curves
 from sweeps.report.page.timeline import timeline
 from sweeps.tracking.client import connect
 from sweeps.tracking.record import SweepRecord
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+DESCRIPTION = "mlflow.note.content"
+"""MLflow's tag."""
 
 
 def make_report(record: SweepRecord, folder: Path) -> Path:
@@ -38,15 +45,17 @@ def make_report(record: SweepRecord, folder: Path) -> Path:
     client = connect(record.mlflow.tracking_uri)
     for path in (page, *pictures):  # not the folder: it may be one in which other things are
         client.log_artifact(record.mlflow.run_id, str(path), REPORT_ARTIFACTS)
+    _point_at(client, record)
     return page
 
 
-def default_folder(record: SweepRecord) -> Path:
-    """In the sweep's folder; in the working folder, where that is on another machine."""
-    folder = Path(record.tags.get(TAG_FOLDER, ""))
-    if folder.is_absolute() and folder.is_dir():
-        return folder / REPORT_ARTIFACTS
-    return Path.cwd() / f"{record.sweep}-{REPORT_ARTIFACTS}"
+def _point_at(client: MlflowClient, record: SweepRecord) -> None:
+    """The description of the sweep's run leads to its report."""
+    ids = record.mlflow
+    address = f"#/experiments/{ids.experiment_id}/runs/{ids.run_id}/artifacts/{REPORT_ARTIFACTS}/{REPORT_PAGE}"
+    description = client.get_run(ids.run_id).data.tags.get(DESCRIPTION, "")
+    if address not in description:
+        client.set_tag(ids.run_id, DESCRIPTION, f"{description}\n\n[The report with its figures]({address})".strip())
 
 
 def _sections(material: Material, found: Sequence[Mapping[str, Importance]]) -> Iterator[Section]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
 from sweeps.config.space import CategoricalDistribution as Choice
@@ -30,8 +31,9 @@ def build_study(material: Material, most: int | None = None) -> optuna.Study:
         material: The sweep.
         most: Trials of a larger sweep: the best tenth of so many, and of the others every so many-th.
     """
-    record = material.record
-    directions = ["minimize" if mode == "min" else "maximize" for mode in record.modes]
+    directions = [
+        StudyDirection.MINIMIZE if mode == "min" else StudyDirection.MAXIMIZE for mode in material.record.modes
+    ]
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # not a line for each study
     study = optuna.create_study(directions=directions)
     trials = material.valued

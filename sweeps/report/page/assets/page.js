@@ -15,7 +15,7 @@ async function unpack(element) {
 
 function draw(target) {
   const figure = figures[target.dataset.figure];
-  const small = target.closest(".grid") !== null;
+  const small = target.closest(".grid") !== null || window.matchMedia("(max-width: 720px)").matches;
   const configuration = { responsive: true, displaylogo: false, displayModeBar: small ? false : "hover" };
   if (figure.data[0].type === "parcoords") configuration.modeBarButtons = [["toImage"]];
   else configuration.modeBarButtons = buttons;
