@@ -83,7 +83,7 @@ def fetch_tags(uri: str, run_id: str) -> dict[str, str]:
     if path is None:
         with request_limits(ANSWER_WITHIN_S, retries=1):
             return dict(connect(uri).get_run(run_id).data.tags)
-    with closing(_open_to_read(path)) as database:
+    with closing(open_to_read(path)) as database:
         rows: Iterable[tuple[str, str]] = database.execute("SELECT key, value FROM tags WHERE run_uuid = ?", (run_id,))
         return dict(rows)
 

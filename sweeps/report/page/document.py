@@ -17,11 +17,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
+from sweeps.credentials import shown
 from sweeps.report.live import duration
 from sweeps.report.page.drawing import Section
 from sweeps.report.page.material import Material, values_of
 from sweeps.tracking.record import STATES, TrialRecord
-from sweeps.tracking.uris import shown
 from sweeps.tracking.values import finite, short
 
 ASSETS = Path(__file__).parent / "assets"
