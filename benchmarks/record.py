@@ -39,14 +39,17 @@ PLACES = 8
 """Trials at a time, each of two workers with a GPU."""
 
 
-def simulate(uri: str, trials: int, objectives: int, seed: int = 0) -> None:
+def simulate(folder: Path, trials: int, objectives: int, seed: int = 0) -> None:
     """Write the record of a sweep."""
     from sweeps.objectives import Objectives
     from sweeps.tracking.recorder import Recorder
 
     metrics, modes = (("eval/loss",), ("min",)) if objectives == 1 else (("eval/loss", "speed"), ("min", "max"))
     goals = Objectives(metrics, modes)  # type: ignore[arg-type]
-    recorder = Recorder(uri, "simulated", sweep=SWEEP, conf="llm_lora", objectives=goals)
+    own = folder / "outputs" / SWEEP
+    own.mkdir(parents=True)
+    uri = f"sqlite:///{folder}/mlflow.db"
+    recorder = Recorder(uri, "simulated", sweep=SWEEP, conf="llm_lora", objectives=goals, folder=own)
     recorder.open(yaml.safe_dump({"name": SWEEP, "space": SPACE}), "python benchmarks/record.py", "Simulated.")
     clock = _Clock(recorder)
     rng = random.Random(seed)
@@ -64,7 +67,7 @@ def simulate(uri: str, trials: int, objectives: int, seed: int = 0) -> None:
         front,
         {"wall_s": wall, "train_s": clock.train_s, "goodput": clock.train_s / wall / PLACES, "gpu_s": clock.held_s * 2},
     )
-    recorder.close("finished", timeout_s=600)
+    recorder.close("finished")
 
 
 class _Clock:
@@ -159,7 +162,7 @@ def main() -> None:
         uri = f"sqlite:///{folder}/mlflow.db"
         if not (folder / "mlflow.db").exists():
             start = time.perf_counter()
-            simulate(uri, arguments.trials, arguments.objectives)
+            simulate(folder, arguments.trials, arguments.objectives)
             print(f"{arguments.trials} trials were recorded in {time.perf_counter() - start:.0f} s")
         for command, seconds in measure(folder, uri, arguments.runs):
             print(f"{command:24} {seconds:6.2f} s")

@@ -18,6 +18,7 @@ import pytest
 
 from sweeps import sweep
 from sweeps.objectives import Objectives
+from sweeps.report.folder import report_folder
 from sweeps.report.page.document import render
 from sweeps.report.page.landscape import contours, importances, parallel, slices
 from sweeps.report.page.material import MOST_CURVES, Material, chosen_for_curves
@@ -31,6 +32,7 @@ from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
 from sweeps.tracking.recorder import Recorder
 from sweeps.tracking.spans import Span
+from sweeps.tracking.uris import sqlite_path
 
 HOSTILE = "</script><script>alert(1)</script>"
 START = 1_700_000_000.0
@@ -44,7 +46,11 @@ space:
 
 def record_sweep(uri: str, objectives: Objectives, trials: int = 24) -> None:
     """A sweep with a parameter that not all trials have, trials that were pruned or failed, and one that runs."""
-    recorder = Recorder(uri, "digits", sweep="s", conf="digits", objectives=objectives)
+    path = sqlite_path(uri)
+    assert path is not None
+    folder = path.parent / "s"
+    folder.mkdir()
+    recorder = Recorder(uri, "digits", sweep="s", conf="digits", objectives=objectives, folder=folder)
     recorder.open(CONFIG, "python -m sweeps run conf=digits", "Digits.")
     rng, values = random.Random(0), {}
     for number in range(trials):
@@ -180,11 +186,8 @@ def test_an_unknown_sweep_is_answered_with_the_nearest(page: Path, uri: str) -> 
     assert "there is no sweep 't'" in done.stderr
 
 
-def test_a_report_that_cannot_be_made_is_a_warning(
-    page: Path, uri: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
-    (tmp_path / "s-report").write_text("a file is in its way")
-    monkeypatch.chdir(tmp_path)
+def test_a_report_that_cannot_be_made_is_a_warning(page: Path, uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    report_folder(load_sweep(uri, "s")).write_text("a file is in its way")
     plan: Any = type("Plan", (), {"name": "s"})()
     plan.config = type("Config", (), {"tracking": type("Tracking", (), {"uri": uri, "report": True})()})()
     assert sweep._reported(plan).sweep == "s"
