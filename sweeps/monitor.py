@@ -23,7 +23,7 @@ from sweeps.tracking.summary import describe
 
 if TYPE_CHECKING:
     from sweeps.compose import Composition
-    from sweeps.runtime.mailbox import Ended, Event, Report, Started
+    from sweeps.runtime.mailbox import Ended, Event, Log, Report, Started
     from sweeps.search.memory import MemoryEstimate
     from sweeps.search.population import Exploit
     from sweeps.tracking.record import SweepRecord
@@ -336,7 +336,7 @@ class Monitor:
             self._take(read_spool(str(folder), up_to))
 
     def _take(self, events: Iterable[Event]) -> None:
-        from sweeps.runtime.mailbox import Ended, Log, Report, Started
+        from sweeps.runtime.mailbox import Ended, Log, Note, Report, Started
 
         with self._lock:
             for event in events:
@@ -346,20 +346,14 @@ class Monitor:
                     continue
                 if isinstance(event, Ended):
                     self._take_end(status, event)
+                elif isinstance(event, Note):
+                    self.view.event(self, f"trial {event.trial}: {event.text}")
                 elif isinstance(event, Started):
                     status.training_since, status.holds = event.timestamp_ms / 1000, status.needs
                     self._open_span(status, event)
                     self._take_origin(event)
                 elif isinstance(event, Log):
-                    self.recorder.log(event.trial, event.step, event.metrics, event.timestamp_ms)
-                    if self.memory is not None:
-                        self.memory.observe(event.trial, status.parameters, event.metrics)
-                    status.step = event.step
-                    status.speed = _speed(event.metrics) or status.speed
-                    if status.training_since is not None:
-                        now = event.timestamp_ms / 1000
-                        status.train_s += now - status.training_since
-                        status.training_since = now
+                    self._take_log(status, event)
                 if isinstance(event, Report):
                     self._take_report(status, event)
 
@@ -370,6 +364,17 @@ class Monitor:
             status.failure = f"trial {event.trial}: attempt {status.attempt} failed: {event.error}"
             if tells_full(event.error):
                 self.out_of_room(StorageFull(self.folder, event.error))
+
+    def _take_log(self, status: TrialStatus, event: Log) -> None:
+        self.recorder.log(event.trial, event.step, event.metrics, event.timestamp_ms)
+        if self.memory is not None:
+            self.memory.observe(event.trial, status.parameters, event.metrics)
+        status.step = event.step
+        status.speed = _speed(event.metrics) or status.speed
+        if status.training_since is not None:
+            now = event.timestamp_ms / 1000
+            status.train_s += now - status.training_since
+            status.training_since = now
 
     def _open_span(self, status: TrialStatus, event: Started) -> None:
         held = event.assigned_ms or event.timestamp_ms

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from training_runs import IMAGES, STOP_AT_STEP_4, STOP_AT_STEP_5, STOP_AT_STEP_6, TEXT, configured, run, write_prompts
 
 import sweeps_train
-from sweeps_train.checkpoint import best_checkpoint, latest_checkpoint, remove_superseded
+from sweeps_train.checkpoint import best_checkpoint, newest_intact, remove_superseded
 
 EVERY_STEP = {"max_steps": 4, "eval_every": 1}
 
@@ -38,10 +38,40 @@ def test_a_torn_checkpoint_is_ignored_and_removed(tmp_path: Path) -> None:
     torn = tmp_path / "step-00000007.unfinished"
     torn.mkdir()
     (torn / "training.json").write_text("{")
-    assert latest_checkpoint(tmp_path) == tmp_path / "step-00000006"
+    assert newest_intact(tmp_path)[0] == tmp_path / "step-00000006"
     recorder = run(config, tmp_path)
     assert [step for step, *_ in recorder.reports] == [8]
     assert not torn.exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "spoil", "wrong"),
+    [
+        ("training_state.pt", lambda content: content[: len(content) // 2], "bytes of"),
+        ("model.safetensors", lambda content: content[:-1] + bytes([content[-1] ^ 1]), "not what was written"),
+        ("metrics.json", None, "metrics.json is missing"),
+        ("files.json", lambda content: content[:20], "cannot be read"),
+    ],
+)
+def test_a_training_goes_on_from_the_newest_checkpoint_that_is_what_was_written(
+    file: str, spoil: Any, wrong: str, tmp_path: Path
+) -> None:
+    config = configured(IMAGES, train=EVERY_STEP)
+    unbroken = run(config)
+    run(config, tmp_path, stop_when_asked=6, mode="max")  # so that the first is kept, too
+    before, newest = names(tmp_path)[0], tmp_path / names(tmp_path)[-1]
+    spoiled = newest / file
+    if spoil is None:
+        spoiled.unlink()
+    else:
+        spoiled.write_bytes(spoil(spoiled.read_bytes()))
+    resumed = run(config, tmp_path, mode="max")
+    assert resumed.reports[0][0] == int(before.removeprefix("step-")) < int(newest.name.removeprefix("step-"))
+    assert resumed.final["eval/loss"] == unbroken.final["eval/loss"]
+    (note,) = resumed.notes
+    assert f"its checkpoint {newest.name} is damaged, and set aside" in note
+    assert wrong in note
+    assert (tmp_path / f"{newest.name}.damaged").is_dir()
 
 
 def test_a_checkpoint_has_its_name_only_when_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +82,7 @@ def test_a_checkpoint_has_its_name_only_when_it_is_complete(tmp_path: Path, monk
     with pytest.raises(OSError, match="No space"):
         run(configured(IMAGES), tmp_path)
     assert names(tmp_path) == ["step-00000004.unfinished"]
-    assert latest_checkpoint(tmp_path) is None
+    assert newest_intact(tmp_path) == (None, [])
 
 
 def test_a_finished_training_reports_its_end_again_and_trains_no_further(tmp_path: Path) -> None:
@@ -105,6 +135,7 @@ def test_a_checkpoint_of_an_older_version_counts_from_what_it_knows(tmp_path: Pa
     for name in ("epochs", "tokens", "seconds"):
         del state[name]
     torch.save(state, file)
+    (file.parent / "files.json").unlink()
     first, last = run(config, tmp_path).progress
     assert (first.step, first.samples, first.epochs, first.seconds) == (4, 1600, 1600 / 1707, 0.0)
     assert last.step == 8

@@ -86,6 +86,7 @@ class Recorder:
     reports: list[tuple[int, dict[str, float], str | None, bool]] = field(default_factory=list)
     progress: list[Progress] = field(default_factory=list)
     """With each report."""
+    notes: list[str] = field(default_factory=list)
     asked: int = 0
 
     def log(self, progress: Progress, metrics: dict[str, float]) -> None:
@@ -95,6 +96,9 @@ class Recorder:
     def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
         self.reports.append((progress.step, metrics, checkpoint, done))
         self.progress.append(progress)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
     def should_stop(self) -> Stop:
         self.asked += 1

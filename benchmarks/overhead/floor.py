@@ -37,6 +37,9 @@ class StopsAt:
         self.reports.append(time.time())
         self.stalls.append(time.perf_counter() - began)
 
+    def note(self, text: str) -> None:
+        pass
+
     def should_stop(self) -> Stop:
         return Stop.SAVE if self._step >= self._last_step else Stop.NO
 

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import shutil
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sweeps_train.config import TRAINING_CONFIG, CausalLM, TrainingConfig
+from sweeps_train.integrity import damage, flush_folder, seal, set_aside
 from sweeps_train.optimizer import load_optimizer_state
 from sweeps_train.precision import Precision
 from sweeps_train.progress import Progress
@@ -89,9 +88,9 @@ def save_checkpoint(
 
 def finish(unfinished: Path, path: Path) -> None:
     """Gives a checkpoint that is wholly written its name."""
-    _flush(unfinished)
+    seal(unfinished)
     unfinished.rename(path)
-    _flush_folder(path.parent)
+    flush_folder(path.parent)
 
 
 def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, precision: Precision, workers: Workers) -> Progress:
@@ -158,10 +157,17 @@ def read_metrics(path: Path) -> dict[str, float] | None:
     return metrics
 
 
-def latest_checkpoint(root: str | Path) -> Path | None:
-    """The newest complete checkpoint in the folder of a run's checkpoints."""
-    complete = complete_checkpoints(Path(root))
-    return complete[-1] if complete else None
+def newest_intact(root: Path) -> tuple[Path | None, list[str]]:
+    """The newest checkpoint that is what was written, from which a training may go on, and what was wrong with newer
+    ones, which are set aside."""
+    wrong = []
+    for path in reversed(complete_checkpoints(root)):
+        found = damage(path)
+        if found is None:
+            return path, wrong
+        wrong.append(f"its checkpoint {path.name} is damaged, and set aside: {found}")
+        set_aside(path)
+    return None, wrong
 
 
 def best_checkpoint(root: str | Path, metric: str, mode: str) -> Path | None:
@@ -219,24 +225,3 @@ def _share(folder: Path) -> None:
     usual = (folder / TRAINING_FILE).stat().st_mode
     for file in folder.glob("*.safetensors"):
         file.chmod(usual)
-
-
-def _flush(folder: Path) -> None:
-    """To the disk itself: after a power cut the new name must not lead to empty files."""
-    files = [file for file in folder.rglob("*") if file.is_file()]
-    with ThreadPoolExecutor(len(files)) as threads:  # together: a file system's journal takes them in one go
-        list(threads.map(_flush_file, files))
-    _flush_folder(folder)
-
-
-def _flush_file(file: Path) -> None:
-    with file.open("rb") as opened:
-        os.fsync(opened.fileno())
-
-
-def _flush_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

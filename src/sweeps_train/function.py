@@ -32,7 +32,7 @@ from sweeps_train.checkpoint import (
     UNFINISHED,
     complete_checkpoints,
     finish,
-    latest_checkpoint,
+    newest_intact,
     read_metrics,
     remove_superseded,
     remove_unfinished,
@@ -123,7 +123,9 @@ class _Reports(DistributedTrainFnUtils):
         name = None
         if self.rank == 0:
             remove_unfinished(self._root)
-            newest = latest_checkpoint(self._root)
+            newest, damages = newest_intact(self._root)
+            for each in damages if self._reporter is not None else ():
+                self._reporter.note(each)
             name = newest.name if newest is not None else None
         name = self.broadcast_from_rank_zero(name)
         return self._root / name if name is not None else None

@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sweeps_train.checkpoint import (
-    latest_checkpoint,
     load_checkpoint,
+    newest_intact,
     read_metrics,
     remove_superseded,
     remove_unfinished,
@@ -95,7 +95,7 @@ class _Training:
         self.reporter = reporter if self.workers.rank == 0 else None
         self.micro_batch_size, _ = check_batch_split(config.train, self.workers.size)
         self.root = Path(checkpoint_folder) if checkpoint_folder is not None else None
-        self.started_from = _starting_point(self.root, self.workers, resume=resume)
+        self.started_from = _starting_point(self.root, self.workers, self.reporter, resume=resume)
 
         seed_all(config.seed)  # alike on all workers, which build the same weights
         self.task = build_task(config, self.started_from)
@@ -253,14 +253,16 @@ class _Training:
         return self.task.metrics(totals, samples.units(range(len(samples)))), Stop(int(stop))
 
 
-def _starting_point(root: Path | None, workers: Workers, *, resume: bool) -> Path | None:
+def _starting_point(root: Path | None, workers: Workers, reporter: Reporter | None, *, resume: bool) -> Path | None:
     """The checkpoint that all workers go on from: the one that rank 0 sees."""
     if root is None:
         return None
     newest = None
     if workers.rank == 0:
         remove_unfinished(root)
-        newest = latest_checkpoint(root)
+        newest, damages = newest_intact(root)
+        for each in damages if reporter is not None else ():
+            reporter.note(each)
     newest = workers.from_first(newest)
     if newest is not None and not resume:
         raise ValueError(

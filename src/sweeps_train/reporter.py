@@ -41,6 +41,9 @@ class Reporter(Protocol):
             done: The training has reached its end; true exactly once.
         """
 
+    def note(self, text: str) -> None:
+        """Something that a person should know, in a line."""
+
     def should_stop(self) -> Stop:
         """Whether to stop, and how; asked at every record, at every evaluation, and after its report."""
 
@@ -53,6 +56,9 @@ class PrintReporter:
 
     def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
         self._print({"step": progress.step, **metrics, "checkpoint": checkpoint, "done": done})
+
+    def note(self, text: str) -> None:
+        self._print({"note": text})
 
     def should_stop(self) -> Stop:
         return Stop.NO

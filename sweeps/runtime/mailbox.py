@@ -71,7 +71,16 @@ class Started:
     """The mailbox's own: the place of each worker, by rank."""
 
 
-Event = Log | Report | Ended | Started
+@dataclass(frozen=True)
+class Note:
+    """Something about a trial that a person should know, in a line."""
+
+    trial: str
+    attempt: int
+    text: str
+
+
+Event = Log | Report | Ended | Started | Note
 
 START_WITHIN_S = 600.0
 """Seconds that workers have to begin a trial."""
@@ -252,7 +261,7 @@ class Mailbox:
         await asyncio.sleep(IDLE_S)
         await self.close_slot(slot)
 
-    async def post(self, event: Log | Report | Started) -> None:
+    async def post(self, event: Log | Note | Report | Started) -> None:
         """What rank 0 has to say; events of an attempt that was given up are dropped."""
         box = self._boxes[event.trial]
         if event.attempt != box.attempt or box.discards:

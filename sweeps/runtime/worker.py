@@ -11,7 +11,7 @@ import ray
 
 from sweeps.runtime.leftovers import Leftovers
 from sweeps.runtime.lineage import Origin
-from sweeps.runtime.mailbox import Log, Report, Started
+from sweeps.runtime.mailbox import Log, Note, Report, Started
 from sweeps.runtime.spool import Spool
 from sweeps_train.config import FunctionConfig, TrainingConfig
 from sweeps_train.progress import Progress
@@ -107,6 +107,9 @@ class MailboxReporter:
         else:
             self._previous_report = self._post(report)
 
+    def note(self, text: str) -> None:
+        self._post(Note(self._to.trial, self._to.attempt, text))
+
     def should_stop(self) -> Stop:
         ready, _ = ray.wait([self._stop], timeout=0)
         if not ready:
@@ -118,7 +121,7 @@ class MailboxReporter:
         ray.get(self._posted)
         self._spool.close()
 
-    def _post(self, event: Log | Report | Started) -> Any:
+    def _post(self, event: Log | Note | Report | Started) -> Any:
         if isinstance(event, Log):
             self._spool.write(event)
         posted = self._mailbox.post.remote(event)
