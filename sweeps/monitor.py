@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sweeps.runtime.mailbox import Ended, Event, Log, Report, Started
     from sweeps.search.memory import MemoryEstimate
     from sweeps.search.population import Exploit
-    from sweeps.tracking.record import SweepRecord
+    from sweeps.tracking.record import SweepRecord, TrialRecord
     from sweeps.tracking.recorder import Recorder
 
 State = Literal["waiting", "running", "finished", "pruned", "failed", "stopped"]
@@ -329,6 +329,17 @@ class Monitor:
             self.full = full
             self.stopping = self.stopping or "interrupted"
             self.mailbox.stop_all.remote()
+
+    def recorded(self) -> list[TrialRecord]:
+        """The trials of the sessions before this one."""
+        return self.earlier.trials if self.earlier is not None else []
+
+    def measured(self, trial: str) -> list[Report]:
+        """The evaluations that a trial's workers have written down."""
+        from sweeps.runtime.mailbox import Report
+
+        folders = checkpoint_folders(self.folder / "trials", trial)
+        return [event for folder in folders for event in read_spool(str(folder)) if isinstance(event, Report)]
 
     def _take_measured(self, trial: str, up_to: int | None = None) -> None:
         """What a trial's workers have written down, up to a step."""

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import optuna
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.result import TRAINING_ITERATION
 
-from sweeps.constants import NUMBER, ORIGIN, ORIGIN_PREFIX, PARAMETERS, REASON, TRIAL
+from sweeps.constants import NUMBER, ORIGIN, ORIGIN_PREFIX, PARAMETERS, REASON, STEP, TRIAL
 from sweeps.errors import StorageFull, tells_full
 from sweeps.monitor import Monitor, State
 from sweeps.plan import Plan
@@ -30,6 +29,7 @@ from sweeps.search.samplers import build_sampler, shuffled
 from sweeps.search.schedulers import build_scheduler
 from sweeps.search.searcher import STOPPED_BY_A_PERSON, OptunaSearcher
 from sweeps.search.stopping import exhausted, reached
+from sweeps.search.study import STUDY_FILE, open_journal, trial_as_told
 from sweeps.search.warm_start import EarlierTrials, points_again
 from sweeps.space import Lookup
 
@@ -73,6 +73,9 @@ def build_tuner(plan: Plan, monitor: Monitor, searcher: SweepSearcher, context: 
 def build_searcher(plan: Plan, monitor: Monitor) -> SweepSearcher:
     """The study in the sweep's folder, its sampler, and the points that come first."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # not a line for every suggestion
+    storage, wrong = open_journal(plan.folder / STUDY_FILE)
+    if wrong is not None:
+        monitor.view.event(monitor, wrong)
     search = plan.config.search
     is_grid = search.sampler.kind == "grid"
     earlier = EarlierTrials(plan.warm_start, plan.space, search.modes[0], plan.config.seed) if plan.warm_start else None
@@ -82,7 +85,7 @@ def build_searcher(plan: Plan, monitor: Monitor) -> SweepSearcher:
         metric=search.metrics,
         mode=search.modes,
         sampler=build_sampler(search.sampler, plan.config.seed, plan.space, earlier),
-        storage=JournalStorage(JournalFileBackend(str(plan.folder / "optuna.log"))),
+        storage=storage,
         study_name=plan.name,
         num_trials=search.num_trials,
         points=[*plan.points.first(), *points_again(plan.warm_start, plan.space)],
@@ -118,7 +121,9 @@ def _advisors(plan: Plan, monitor: Monitor) -> list[Advisor]:
 
 
 def catch_up(searcher: OptunaSearcher, lookup: Lookup, monitor: Monitor) -> None:
-    """Let the record say of every trial what the study does: an earlier driver may have died between the two."""
+    """Let the record say of every trial what the study does: an earlier driver may have died between the two. What the
+    study has lost, it has from the record."""
+    _restore(searcher, lookup, monitor)
     states: dict[TrialState, State] = {
         TrialState.COMPLETE: "finished",
         TrialState.PRUNED: "pruned",
@@ -134,6 +139,31 @@ def catch_up(searcher: OptunaSearcher, lookup: Lookup, monitor: Monitor) -> None
                 reason,
                 max(reports_of(trial), default=0) if trial.state == TrialState.PRUNED else None,
             )
+
+
+def _restore(searcher: OptunaSearcher, lookup: Lookup, monitor: Monitor) -> None:
+    """Trials that are recorded, and that a damaged or lost study does not have. Those that were stopped go on: who
+    wanted that, is not recorded."""
+    told = {trial.user_attrs.get(NUMBER) for trial in searcher.study.get_trials(deepcopy=False)}
+    states = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
+    lost = [trial for trial in monitor.recorded() if int(trial.trial) not in told]
+    for trial in lost:
+        reports = monitor.measured(trial.trial)
+        restored = trial_as_told(
+            searcher.space,
+            lookup,
+            searcher.objectives,
+            number=int(trial.trial),
+            point=trial.params,
+            results=[{**report.metrics, STEP: report.step, TRAINING_ITERATION: report.step} for report in reports],
+            state=states.get(trial.state, TrialState.RUNNING),
+            values=trial.values or (None if trial.value is None else (trial.value,)),
+            reason=trial.error,
+        )
+        searcher.take_in(restored)
+    if lost:
+        names = ", ".join(trial.trial for trial in lost)
+        monitor.view.event(monitor, f"{STUDY_FILE} had lost {names}: taken in again from what is recorded")
 
 
 class SweepSearcher(OptunaSearcher):

@@ -173,6 +173,15 @@ class OptunaSearcher(Searcher):
             self.study.enqueue_trial(self.space.encode(point))
             self.study.set_user_attr(POINTS, index)
 
+    def take_in(self, trial: FrozenTrial) -> None:
+        """Add a trial that the study has lost, and that another record still has."""
+        number, point = trial.user_attrs[NUMBER], self.space.sample(trial, self._lookup)
+        self.study.add_trial(trial)
+        self._note(number, point)
+        if trial.state == TrialState.RUNNING:
+            self._unfinished.append(Unfinished(number, point))
+            self._unfinished.sort(key=lambda unfinished: unfinished.number)
+
     @property
     def unfinished(self) -> Sequence[Unfinished]:
         """The trials that an earlier driver left running and that were not suggested again yet."""
