@@ -67,6 +67,11 @@ def registering(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
+moved_to = click.option(
+    "--folder", metavar="DIR", type=click.Path(path_type=Path), help="Where the sweep's folder is now, if it was moved."
+)
+
+
 def _verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
     """A verb with the options that every verb has; ``main`` and the configs' search path read them."""
 
@@ -114,33 +119,44 @@ def run(tokens: tuple[str, ...], name: str | None, dry_run: bool, as_json: bool,
 @_verb("resume")
 @click.argument("sweep")
 @as_json
+@moved_to
 @tracking_uri
-def resume(sweep: str, as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
+def resume(
+    sweep: str, as_json: bool, folder: Path | None, tracking_uri: str | None, config_dirs: tuple[Path, ...]
+) -> None:
     """Go on with a sweep that was interrupted, from where its trials were."""
     from sweeps.reopening import reopened
 
-    _go_on(reopened(_load(sweep, tracking_uri), {}), as_json=as_json)
+    _go_on(reopened(_load(sweep, tracking_uri), {}, folder), as_json=as_json)
 
 
 @_verb("extend")
 @click.argument("sweep")
 @click.argument("tokens", nargs=-1, metavar="key=value ...", required=True)
 @as_json
+@moved_to
 @tracking_uri
 def extend(
-    sweep: str, tokens: tuple[str, ...], as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]
+    sweep: str,
+    tokens: tuple[str, ...],
+    as_json: bool,
+    folder: Path | None,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
 ) -> None:
     """Let a sweep go further: python -m sweeps extend SWEEP search.num_trials=40
 
-    Takes search.num_trials, search.max_concurrent, search.max_retries and search.stop.*. A sweep that runs is told to
-    go on where it runs; one that has ended goes on here.
+    Takes search.num_trials, search.max_concurrent, search.max_retries and search.stop.*: a sweep that runs is told to
+    go on where it runs, and one that has ended goes on here. Of one that has ended, trials become longer with
+    train.max_steps or train.epochs, and ranges wider with space.PATH.low, high or choices.
     """
     from sweeps.driver import has_died
-    from sweeps.reopening import read_changes, reopened
+    from sweeps.extension import read_changes
+    from sweeps.reopening import reopened
 
     changes = read_changes(tokens)
     record = _load(sweep, tracking_uri)
-    plan = reopened(record, changes)
+    plan = reopened(record, changes, folder)
     if record.status == "running" and not has_died(plan.folder):
         from sweeps.tracking.requests import ask
 

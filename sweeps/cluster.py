@@ -162,10 +162,17 @@ def connected(config: SweepConfig) -> Iterator[list[dict[str, float]]]:
             "start one with `ray start --head`, or use cluster.address=local"
         ) from None
     try:
-        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-        yield [{name: float(amount) for name, amount in node["Resources"].items()} for node in nodes if node["Alive"]]
+        yield alive_nodes()
     finally:
         ray.shutdown()
+
+
+def alive_nodes() -> list[dict[str, float]]:
+    """Resources of each node of the cluster that is connected."""
+    import ray
+
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [{name: float(amount) for name, amount in node["Resources"].items()} for node in nodes if node["Alive"]]
 
 
 @contextlib.contextmanager

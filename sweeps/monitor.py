@@ -175,6 +175,13 @@ class Monitor:
         self._take_measured(trial, last)
         self._finish(trial, state, error)
 
+    def reopen(self, trial: str) -> None:
+        """A trial that had ended is to go on, as a longer one."""
+        status = self.trials.get(trial)
+        if status is not None and status.state not in ("waiting", "running"):
+            status.earlier_attempts, status.attempt, status.state = status.attempt, 0, "waiting"
+            self._ended_before = self.ended_count()
+
     # --- what Tune says --------------------------------------------------------------------------------------
 
     def trial_started(self, config: dict[str, Any], attempt: int) -> None:
@@ -248,9 +255,10 @@ class Monitor:
         ray.get(self.mailbox.stop_for_good.remote(trial))
         return f"trial {trial} saves its state and ends"
 
-    def extend(self, composition: Composition) -> None:
-        """The sweep goes further than it was to."""
+    def extend(self, composition: Composition, concurrent: int) -> None:
+        """The sweep goes further than it was to, with so many trials at once."""
         with self._lock:
+            self.concurrent = concurrent
             self.composition = composition
             self.num_trials, self.stop = composition.config.search.num_trials, composition.config.search.stop
 

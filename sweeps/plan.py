@@ -42,6 +42,8 @@ class Plan:
     command: str
     folder: Path
     """Where the sweep's checkpoints, its study and Ray's files are; absolute."""
+    working_folder: Path
+    """Where it was started: relative paths of the config, and people's own modules, are looked for there."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Of its MLflow run, besides the usual ones."""
 
@@ -142,6 +144,7 @@ def new_plan(composition: Composition, name: str | None, command: str, tags: Map
         command=redacted(command),
         folder=Path(composition.config.output_dir).expanduser().absolute() / name,
         tags=tags or {},
+        working_folder=Path.cwd(),
     )
     check_targets(composition.config)
     _ = plan.local_fit

@@ -1,98 +1,74 @@
-"""A sweep that goes on after its end: what its folder keeps for that, and what ``extend`` may change."""
+"""A sweep that goes on after its end, and what its folder keeps for that."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from sweeps.checks.config import check_sweep
 from sweeps.compose import Composition
-from sweeps.compose.overrides import parse_values
-from sweeps.config.search import Search, Stop
 from sweeps.constants import TAG_FOLDER
-from sweeps.errors import ConfigError, UserError, nearest
+from sweeps.driver import has_died
+from sweeps.errors import UserError
+from sweeps.extension import extended
 from sweeps.plan import Plan, all_scalings
+from sweeps.tracking.reader import SILENT_AFTER_S
 from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.uris import absolute
 
-STOP = TypeAdapter(Stop)
 SWEEP_FILE = "sweep.json"
 """In the sweep's folder: the whole composition, so that later changes of ``conf/`` do not change the sweep."""
-EXTENDABLE = {
-    "search.num_trials",
-    "search.max_concurrent",
-    "search.max_retries",
-    "search.stop.wall_hours",
-    "search.stop.gpu_hours",
-    "search.stop.cost",
-    "search.stop.cost.limit",
-    "search.stop.cost.per_gpu_hour",
-    "search.stop.cost.per_cpu_hour",
-    "search.stop.target",
-    "search.stop.plateau",
-    "search.stop.plateau.trials",
-    "search.stop.plateau.min_change",
-    "search.stop.expected_improvement",
-}
+COPY_FILE = "sweep.copy.json"
+"""The same again, should a disk spoil the first."""
 
 
 def save(plan: Plan) -> None:
     """Write what ``reopened`` reads; whole, or not at all."""
-    document = {"name": plan.name, "command": plan.command, "composition": plan.composition.as_json()}
-    unfinished = plan.folder / f"{SWEEP_FILE}.unfinished"
-    with unfinished.open("w", encoding="utf-8") as file:
-        json.dump(document, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.rename(plan.folder / SWEEP_FILE)
+    document = {
+        "name": plan.name,
+        "command": plan.command,
+        "working_folder": str(plan.working_folder),
+        "composition": plan.composition.as_json(),
+    }
+    for name in (SWEEP_FILE, COPY_FILE):
+        unfinished = plan.folder / f"{name}.unfinished"
+        with unfinished.open("w", encoding="utf-8") as file:
+            json.dump(document, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.rename(plan.folder / name)
 
 
-def read_changes(tokens: Sequence[str]) -> dict[str, Any]:
-    """What ``extend`` is asked to change: values by dotted path.
-
-    Raises:
-        ConfigError: A token is no ``key=value``, or names what cannot be changed.
-    """
-    changes = parse_values(tokens)
-    for key, value in changes.items():
-        if key not in EXTENDABLE:
-            raise ConfigError(
-                f"{key}={value}: extend changes how long a sweep goes on, which is {_shown(EXTENDABLE)}"
-                f"{nearest(key, EXTENDABLE)}; for anything else run a new sweep, with search.warm_start"
-            )
-    return changes
-
-
-def reopened(record: SweepRecord, changes: Mapping[str, Any]) -> Plan:
+def reopened(record: SweepRecord, changes: Mapping[str, Any], folder: Path | None = None) -> Plan:
     """The plan of an earlier sweep, to go on with.
 
     Args:
         record: The sweep.
-        changes: Values by dotted path.
+        changes: What ``extend`` changes, by dotted path.
+        folder: Where its folder is now; default: where it was.
 
     Raises:
         UserError: Its folder is not here, or the changes make no valid sweep.
     """
-    folder = Path(record.tags.get(TAG_FOLDER, ""))
-    file = folder / SWEEP_FILE
-    if not folder.is_absolute() or not file.is_file():
+    was = Path(record.tags.get(TAG_FOLDER, ""))
+    folder = was if folder is None else folder.expanduser().absolute()
+    if folder != was and record.status == "running" and not has_died(was):
         raise UserError(
-            f"{record.sweep}: its folder {folder} is not on this machine, or not whole (it lacks {SWEEP_FILE}); "
-            "go on where it was started, or with its output_dir on storage that both machines share"
+            f"{record.sweep} runs in {was}: its driver was heard of within the last {SILENT_AFTER_S:.0f} s; end it "
+            f"with `python -m sweeps stop {record.sweep}`, or wait if its machine is lost"
         )
-    document = json.loads(file.read_text(encoding="utf-8"))
-    # The URI that was written down has no password, and a server may have moved.
-    before = Composition.from_json(document["composition"]).recorded_at(record.mlflow.tracking_uri)
-    composition = before.changed(changes)
-    if composition.config.search.num_trials < before.config.search.num_trials:
-        raise ConfigError(
-            f"search.num_trials={composition.config.search.num_trials}: {record.sweep} has "
-            f"{before.config.search.num_trials} already; extend takes a larger number"
-        )
+    document = _read(record.sweep, folder)
+    working_folder = Path(document.get("working_folder", Path.cwd()))
+    if not working_folder.is_dir():  # on another machine
+        working_folder = Path.cwd()
+    uri = record.mlflow.tracking_uri
+    # The URI that was written down has no password, and the store may have moved.
+    before = Composition.from_json(document["composition"])
+    before = before.recorded_at(uri if working_folder == Path.cwd() else absolute(uri))
+    composition = extended(before, changes, record) if changes else before
     space = check_sweep(composition)
     return Plan(
         name=record.sweep,
@@ -101,16 +77,29 @@ def reopened(record: SweepRecord, changes: Mapping[str, Any]) -> Plan:
         scalings=all_scalings(composition, space),
         command=document["command"],
         folder=folder,
+        working_folder=working_folder,
     )
 
 
-def describe_search(search: Search) -> str:
-    """How far a search goes, in one line."""
-    stop = STOP.dump_python(search.stop, exclude_none=True, exclude_defaults=True)
-    rules = "".join(f", {name}={value}" for name, value in stop.items())
-    return f"up to {search.num_trials} trials{rules}"
+def saved(plan: Plan) -> Composition:
+    """What the plan's sweep was when it was last saved."""
+    return Composition.from_json(_read(plan.name, plan.folder)["composition"])
 
 
-def _shown(keys: set[str]) -> str:
-    plain = sorted(key for key in keys if not key.startswith("search.stop."))
-    return ", ".join([*plain, "search.stop.*"])
+def _read(sweep: str, folder: Path) -> dict[str, Any]:
+    """
+    Raises:
+        UserError: There is nothing that can be read.
+    """
+    for name in (SWEEP_FILE, COPY_FILE):
+        try:
+            document: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if document["name"] != sweep:
+            raise UserError(f"--folder={folder}: is the folder of {document['name']}, and not of {sweep}")
+        return document
+    raise UserError(
+        f"{sweep}: its folder {folder} is not on this machine, or not whole (it lacks {SWEEP_FILE}); go on where it "
+        "was started, or with its output_dir on storage that both machines share, or say with --folder where it is now"
+    )

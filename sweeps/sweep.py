@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from sweeps.cluster import Fit, connected, fit, worker_room
-from sweeps.constants import TAG_SWEEP
+from sweeps.cluster import Fit, alive_nodes, connected, fit, worker_room
+from sweeps.constants import TAG_FOLDER, TAG_SWEEP
 from sweeps.credentials import shown
 from sweeps.driver import DRIVER_LOCK, the_only_driver
 from sweeps.ending import Ending
 from sweeps.errors import StorageFull, Undelivered, UserError, is_full
+from sweeps.extension import check_running, describe_search, is_longer
 from sweeps.monitor import Monitor, View
 from sweeps.objectives import Objectives
 from sweeps.plan import Plan
 from sweeps.provenance import record_origin
-from sweeps.reopening import SWEEP_FILE, describe_search, reopened, save
+from sweeps.reopening import COPY_FILE, SWEEP_FILE, reopened, save, saved
+from sweeps.space import Space
 from sweeps.tracking.client import reason
 from sweeps.tracking.journal import JOURNAL_FILE
 from sweeps.tracking.reader import load_sweep
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
     from sweeps.search.memory import MemoryEstimate
+    from sweeps.search.places import Places
     from sweeps.search.searcher import OptunaSearcher
     from sweeps.tracking.recorder import Recorder
 
@@ -76,16 +80,24 @@ def go_on(plan: Plan, view: View) -> SweepRecord:
     Raises:
         UserError: Another driver runs the sweep, or the tracking server or the cluster does not take it.
     """
+    with contextlib.chdir(plan.working_folder), the_only_driver(plan.folder, plan.name):
+        return _go_on(plan, view)
+
+
+def _go_on(plan: Plan, view: View) -> SweepRecord:
     config = plan.config
     tracking = _connecting(config.tracking.uri)
-    with the_only_driver(plan.folder, plan.name), connected(config) as nodes:
-        tracking.result()
+    with connected(config) as nodes:
+        client = tracking.result()
+        before = load_sweep(config.tracking.uri, plan.name)
+        forget_requests(before)
+        client.set_tag(before.mlflow.run_id, TAG_FOLDER, str(plan.folder))  # it may have been moved
         places = fit(config, plan.scalings, nodes)
+        _adapt_study(plan)
         save(plan)
         recorder = _recorder(plan)
         recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`", resume=True)
         earlier = load_sweep(config.tracking.uri, plan.name)  # with what its last driver had still to deliver
-        forget_requests(earlier)
         _record(plan, recorder, view, places, _memory(plan, places, nodes, earlier), earlier)
     return _reported(plan)
 
@@ -105,6 +117,17 @@ def _reported(plan: Plan) -> SweepRecord:
         except Exception as error:  # noqa: BLE001 - whatever a figure or the store has against it
             logger.warning("%s has no report: %s; `python -m sweeps report %s` makes it", plan.name, error, plan.name)
     return record
+
+
+def _adapt_study(plan: Plan) -> None:
+    """What a study has learned is what it knows of a wider space, too; and finished trials that become longer are not
+    finished."""
+    before = saved(plan)
+    longer = is_longer(before, plan.composition)
+    if longer or before.config.space != plan.config.space:
+        from sweeps.search.study import rewrite
+
+        rewrite(plan.folder, plan.name, Space(before.config.space), plan.space, plan.points.lookup, reopen=longer)
 
 
 def _connecting(uri: str) -> Future[MlflowClient]:
@@ -206,7 +229,7 @@ def _close(plan: Plan, recorder: Recorder, status: str) -> None:
 
 def _remove_folder(plan: Plan) -> None:
     """Of a sweep that could not start; if the search began, there is more in it, and it stays."""
-    if {path.name for path in plan.folder.iterdir()} <= {DRIVER_LOCK, SWEEP_FILE, JOURNAL_FILE}:
+    if {path.name for path in plan.folder.iterdir()} <= {DRIVER_LOCK, SWEEP_FILE, COPY_FILE, JOURNAL_FILE}:
         shutil.rmtree(plan.folder, ignore_errors=True)
 
 
@@ -244,6 +267,7 @@ def _search(plan: Plan, monitor: Monitor, recorder: Recorder) -> str:
 
     from sweeps.runtime.slot import prepare_slots
     from sweeps.runtime.trial import TrialContext
+    from sweeps.search.places import Places
     from sweeps.tuning import build_searcher, build_tuner, catch_up
 
     prepare_slots()
@@ -254,9 +278,10 @@ def _search(plan: Plan, monitor: Monitor, recorder: Recorder) -> str:
         while True:
             searcher = build_searcher(plan, monitor)
             catch_up(searcher, plan.points.lookup, monitor)
-            answers = _Answers(plan, monitor, searcher, ending)
+            places = Places(searcher, monitor.concurrent)
+            answers = _Answers(plan, monitor, places, ending)
             with Requests(recorder.ids, answers.answer), ending.on_signals():
-                build_tuner(plan, monitor, searcher, context).fit()
+                build_tuner(plan, monitor, places, context).fit()
             monitor.all_ended()
             if monitor.stopping or answers.plan is plan:
                 break
@@ -277,10 +302,10 @@ def _search(plan: Plan, monitor: Monitor, recorder: Recorder) -> str:
 class _Answers:
     """To what a person asks of the sweep while it runs."""
 
-    def __init__(self, plan: Plan, monitor: Monitor, searcher: OptunaSearcher, ending: Ending):
+    def __init__(self, plan: Plan, monitor: Monitor, places: Places, ending: Ending):
         self.plan = plan
         """As extended so far."""
-        self._monitor, self._searcher, self._ending = monitor, searcher, ending
+        self._monitor, self._places, self._ending = monitor, places, ending
 
     def answer(self, request: Mapping[str, Any]) -> str:
         """
@@ -298,9 +323,12 @@ class _Answers:
         raise UserError(f"{self.plan.name}: its driver cannot {request['verb']}; it may be of an older version")
 
     def _extend(self, changes: Mapping[str, Any]) -> str:
+        check_running(changes)
         extended = reopened(load_sweep(self.plan.config.tracking.uri, self.plan.name), changes)
         save(extended)
         self.plan = extended
-        self._monitor.extend(extended.composition)
-        self._searcher.num_trials = extended.config.search.num_trials
-        return f"{self.plan.name} goes on: {describe_search(extended.config.search)}"
+        at_once = fit(extended.config, extended.scalings, alive_nodes()).concurrent
+        self._monitor.extend(extended.composition, at_once)
+        self._places.max_concurrent = at_once
+        cast("OptunaSearcher", self._places.searcher).num_trials = extended.config.search.num_trials
+        return f"{self.plan.name} goes on: {describe_search(extended.config.search)}; {at_once} at once"

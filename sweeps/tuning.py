@@ -10,7 +10,6 @@ import optuna
 from optuna.trial import TrialState
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
-from ray.tune.result import TRAINING_ITERATION
 
 from sweeps.constants import NUMBER, ORIGIN, ORIGIN_PREFIX, PARAMETERS, REASON, STEP, TRIAL
 from sweeps.errors import StorageFull, tells_full
@@ -37,16 +36,16 @@ TUNE_FOLDER = "tune"
 """In the sweep's folder: what Tune writes while it runs."""
 
 
-def build_tuner(plan: Plan, monitor: Monitor, searcher: SweepSearcher, context: TrialContext) -> tune.Tuner:
+def build_tuner(plan: Plan, monitor: Monitor, places: Places, context: TrialContext) -> tune.Tuner:
     """The tuner that runs a plan's search."""
-    config = plan.config
+    config, searcher = plan.config, cast("SweepSearcher", places.searcher)
     shutil.rmtree(plan.folder / TUNE_FOLDER, ignore_errors=True)  # an earlier session's, of which nothing is needed
     return tune.Tuner(
         tune.with_resources(tune.with_parameters(Trial, context=context), TRIAL_RESOURCES),
         tune_config=tune.TuneConfig(
             metric=config.search.metrics[0],
             mode=config.search.modes[0],
-            search_alg=Places(searcher, monitor.concurrent),
+            search_alg=places,
             scheduler=build_scheduler(
                 plan.composition,
                 plan.space,
@@ -72,7 +71,6 @@ def build_tuner(plan: Plan, monitor: Monitor, searcher: SweepSearcher, context: 
 
 def build_searcher(plan: Plan, monitor: Monitor) -> SweepSearcher:
     """The study in the sweep's folder, its sampler, and the points that come first."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # not a line for every suggestion
     storage, wrong = open_journal(plan.folder / STUDY_FILE)
     if wrong is not None:
         monitor.view.event(monitor, wrong)
@@ -124,6 +122,8 @@ def catch_up(searcher: OptunaSearcher, lookup: Lookup, monitor: Monitor) -> None
     """Let the record say of every trial what the study does: an earlier driver may have died between the two. What the
     study has lost, it has from the record."""
     _restore(searcher, lookup, monitor)
+    for unfinished in searcher.unfinished:
+        monitor.reopen(f"{unfinished.number:04}")
     states: dict[TrialState, State] = {
         TrialState.COMPLETE: "finished",
         TrialState.PRUNED: "pruned",
@@ -155,7 +155,7 @@ def _restore(searcher: OptunaSearcher, lookup: Lookup, monitor: Monitor) -> None
             searcher.objectives,
             number=int(trial.trial),
             point=trial.params,
-            results=[{**report.metrics, STEP: report.step, TRAINING_ITERATION: report.step} for report in reports],
+            results=[{**report.metrics, STEP: report.step, "training_iteration": report.step} for report in reports],
             state=states.get(trial.state, TrialState.RUNNING),
             values=trial.values or (None if trial.value is None else (trial.value,)),
             reason=trial.error,

@@ -160,7 +160,7 @@ def read_metrics(path: Path) -> dict[str, float] | None:
 def newest_intact(root: Path) -> tuple[Path | None, list[str]]:
     """The newest checkpoint that is what was written, from which a training may go on, and what was wrong with newer
     ones, which are set aside."""
-    wrong = []
+    wrong: list[str] = []
     for path in reversed(complete_checkpoints(root)):
         found = damage(path)
         if found is None:

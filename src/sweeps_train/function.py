@@ -124,8 +124,9 @@ class _Reports(DistributedTrainFnUtils):
         if self.rank == 0:
             remove_unfinished(self._root)
             newest, damages = newest_intact(self._root)
-            for each in damages if self._reporter is not None else ():
-                self._reporter.note(each)
+            if self._reporter is not None:
+                for each in damages:
+                    self._reporter.note(each)
             name = newest.name if newest is not None else None
         name = self.broadcast_from_rank_zero(name)
         return self._root / name if name is not None else None

@@ -261,8 +261,9 @@ def _starting_point(root: Path | None, workers: Workers, reporter: Reporter | No
     if workers.rank == 0:
         remove_unfinished(root)
         newest, damages = newest_intact(root)
-        for each in damages if reporter is not None else ():
-            reporter.note(each)
+        if reporter is not None:
+            for each in damages:
+                reporter.note(each)
     newest = workers.from_first(newest)
     if newest is not None and not resume:
         raise ValueError(

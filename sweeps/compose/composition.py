@@ -63,15 +63,20 @@ class Composition:
         """
         return read_config(self.container(parameters))
 
-    def changed(self, values: Mapping[str, Any]) -> Composition:
+    def changed(self, values: Mapping[str, Any], space: Mapping[str, Any] | None = None) -> Composition:
         """The same sweep with other values at dotted paths that no trial searches.
+
+        Args:
+            values: By path.
+            space: As the schema reads it; default: the same.
 
         Raises:
             ConfigError: They do not make a valid config.
         """
-        if not values:
+        document = SWEEP_CONFIG.dump_python(self.config, mode="json", by_alias=True)
+        if not values and space in (None, document["space"]):
             return self
-        config = OmegaConf.create(SWEEP_CONFIG.dump_python(self.config, mode="json", by_alias=True))
+        config = OmegaConf.create({**document, "space": document["space"] if space is None else dict(space)})
         config.tracking.uri = self.config.tracking.uri  # in JSON it has no password
         variants = {key: OmegaConf.create(raw) for key, raw in self.variants.items()}
         for each in [config, *variants.values()]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO
 
@@ -54,9 +54,18 @@ def read_spool(folder: str, up_to: int | None = None) -> Iterator[Log | Report]:
             except ValueError:
                 continue
             kind = values.pop("kind")
-            event = Report(**values) if kind == Report.__name__ else Log(**values)
+            event = _here(Report(**values), path.parent) if kind == Report.__name__ else Log(**values)
             if up_to is None or event.step <= up_to:
                 yield event
+
+
+def _here(report: Report, folder: Path) -> Report:
+    """With its checkpoint where the folder is now: it may have been moved."""
+    if report.checkpoint is None:
+        return report
+    parts = Path(report.checkpoint).parts
+    own = next(index for index, part in enumerate(parts) if part.startswith("step-"))
+    return replace(report, checkpoint=str(folder.joinpath(*parts[own:])))
 
 
 def _ends_with_newline(path: Path) -> bool:

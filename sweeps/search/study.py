@@ -14,6 +14,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
+from sweeps.config.space import OrdinalDistribution
 from sweeps.constants import NUMBER, REASON
 from sweeps.objectives import Objectives, Values
 from sweeps.search.progress import Progress
@@ -31,6 +32,7 @@ def open_journal(path: Path) -> tuple[JournalStorage, str | None]:
     change that nobody has relied on. After a line in the middle that cannot be read nothing is certain, since later
     ones count on it; what is cut off is kept beside the file.
     """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # not a line for every suggestion
     path.with_name(path.name + ".lock").unlink(missing_ok=True)  # of a dead writer: Optuna would wait 30 s for it
     wrong = None
     if path.exists():
@@ -99,3 +101,62 @@ def trial_as_told(
     if state != TrialState.RUNNING:
         told.tell(trial, (progress.values or values) if state == TrialState.COMPLETE else None, state)
     return told.get_trials()[0]
+
+
+def rewrite(folder: Path, name: str, before: Space, after: Space, lookup: Lookup, *, reopen: bool) -> None:
+    """Put a study of another space in the place of one: the same trials, under the same numbers; whole, or not at all.
+    Samplers only take trials to be of one space that were sampled with the same ranges.
+
+    Args:
+        folder: The sweep's.
+        name: Of the study.
+        before: The space that its trials were sampled from.
+        after: A wider one.
+        lookup: The config's own values.
+        reopen: Finished trials are to go on.
+    """
+    path = folder / STUDY_FILE
+    storage, _ = open_journal(path)
+    study = optuna.load_study(study_name=name, storage=storage)
+    unfinished = path.with_name(f"{STUDY_FILE}.unfinished")
+    unfinished.unlink(missing_ok=True)
+    to = JournalStorage(JournalFileBackend(str(unfinished)))
+    new = optuna.create_study(study_name=name, storage=to, directions=study.directions)
+    for key, value in study.user_attrs.items():
+        new.set_user_attr(key, value)
+    for key, value in storage.get_study_system_attrs(study._study_id).items():  # noqa: SLF001 - samplers' own notes
+        to.set_study_system_attr(new._study_id, key, value)  # noqa: SLF001
+    for trial in study.get_trials():
+        new.add_trial(_in_space(trial, before, after, lookup, reopen=reopen))
+    unfinished.rename(path)
+
+
+def _in_space(trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *, reopen: bool) -> FrozenTrial:
+    """The trial as if it had been sampled from a wider space."""
+    if trial.state == TrialState.WAITING:
+        fixed = trial.system_attrs.get("fixed_params", {})
+        trial.system_attrs["fixed_params"] = {
+            path: _recoded(path, value, before, after) for path, value in fixed.items()
+        }
+        return trial
+    try:
+        point = before.sample(trial, lookup)
+    except ValueError:  # its driver died while it was sampled, and it was turned down
+        trial.params, trial.distributions = {}, {}
+        return trial
+    sampled = optuna.create_study()
+    sampled.enqueue_trial(after.encode(point))
+    after.sample(sampled.ask(), lookup)
+    again = sampled.get_trials()[0]
+    trial.params, trial.distributions = again.params, again.distributions
+    if reopen and trial.state == TrialState.COMPLETE:
+        trial.state, trial.values, trial.datetime_complete = TrialState.RUNNING, None, None
+    return trial
+
+
+def _recoded(path: str, value: Any, before: Space, after: Space) -> Any:
+    """An ordered choice is held as its place among the choices."""
+    old, new = before.distributions.get(path), after.distributions.get(path)
+    if isinstance(old, OrdinalDistribution) and isinstance(new, OrdinalDistribution):
+        return new.choices.index(old.choices[value])
+    return value

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from sweeps.credentials import shown
 from sweeps.errors import TrackingUnreachable
-from sweeps.tracking.uris import sqlite_path
+from sweeps.tracking.uris import absolute, sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -46,7 +46,9 @@ def connect(uri: str) -> MlflowClient:
     try:
         _knock(uri)
         with request_limits(REACH_WITHIN_S):
-            client = MlflowClient(tracking_uri=_absolute(uri))
+            # MLflow keeps stores by their URI and opens the file anew for each thread: a relative one would become
+            # another file when the working folder changes.
+            client = MlflowClient(tracking_uri=absolute(uri))
             client.search_experiments(max_results=1)
     except Exception as error:
         advice = (
@@ -100,13 +102,6 @@ def _thread_first(name: str, plain: Callable[[], Any]) -> Callable[[], Any]:
         return plain() if limit is None or name in os.environ else limit
 
     return get
-
-
-def _absolute(uri: str) -> str:
-    # MLflow keeps stores by their URI and opens the file anew for each thread: `sqlite:///mlflow.db` would become
-    # another file when the working folder changes.
-    path = sqlite_path(uri)
-    return uri if path is None else f"sqlite:///{path.absolute()}"
 
 
 def artifact_location(uri: str, experiment: str) -> str | None:

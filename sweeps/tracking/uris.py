@@ -18,3 +18,10 @@ def sqlite_path(uri: str) -> Path | None:
 def as_uri(place: str) -> str:
     """A folder as ``file:///...``; what is a URI already, as it is."""
     return place if "://" in place else Path(place).absolute().as_uri()
+
+
+def absolute(uri: str) -> str:
+    """The URI by which the store is found from another working folder, too: ``sqlite:///mlflow.db`` names a file in
+    the present one."""
+    path = sqlite_path(uri)
+    return uri if path is None else f"sqlite:///{path.absolute()}"
