@@ -55,7 +55,8 @@ def reopened(record: SweepRecord, changes: Mapping[str, Any], folder: Path | Non
     """
     was = Path(record.tags.get(TAG_FOLDER, ""))
     folder = was if folder is None else folder.expanduser().absolute()
-    if folder != was and record.status == "running" and not has_died(was):
+    has_moved = not (was / SWEEP_FILE).exists()  # and was not copied, where the driver may be in the first one
+    if folder != was and record.status == "running" and not has_died(folder if has_moved else was):
         raise UserError(
             f"{record.sweep} runs in {was}: its driver was heard of within the last {SILENT_AFTER_S:.0f} s; end it "
             f"with `python -m sweeps stop {record.sweep}`, or wait if its machine is lost"

@@ -28,7 +28,7 @@ from sweeps.search.samplers import build_sampler, shuffled
 from sweeps.search.schedulers import build_scheduler
 from sweeps.search.searcher import STOPPED_BY_A_PERSON, OptunaSearcher
 from sweeps.search.stopping import exhausted, reached
-from sweeps.search.study import STUDY_FILE, open_journal, trial_as_told
+from sweeps.search.study import STUDY_FILE, forget_half_sampled, open_journal, trial_as_told
 from sweeps.search.warm_start import EarlierTrials, points_again
 from sweeps.space import Lookup
 
@@ -74,6 +74,8 @@ def build_searcher(plan: Plan, monitor: Monitor) -> SweepSearcher:
     storage, wrong = open_journal(plan.folder / STUDY_FILE)
     if wrong is not None:
         monitor.view.event(monitor, wrong)
+    if monitor.earlier is not None and forget_half_sampled(plan.folder / STUDY_FILE, storage, plan.name):
+        storage, _ = open_journal(plan.folder / STUDY_FILE)
     search = plan.config.search
     is_grid = search.sampler.kind == "grid"
     earlier = EarlierTrials(plan.warm_start, plan.space, search.modes[0], plan.config.seed) if plan.warm_start else None

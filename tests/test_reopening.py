@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -157,6 +158,81 @@ def test_a_sweep_whose_driver_was_killed_goes_on_without_losing_or_repeating_a_t
     ]
     for history in histories(Done(tmp_path, status, err, document)).values():
         assert [step for step, _ in history] == list(range(10, 201, 10))
+
+
+@pytest.mark.slow
+def test_longer_trials_go_on_from_their_end_as_if_they_had_always_been_longer_and_a_wider_space_is_searched(
+    tmp_path: Path,
+) -> None:
+    arguments = (*SEARCH, *ONE_AT_ONCE, "train.schedule=constant", "search.num_trials=2", "search/sampler=tpe")
+    done = run(tmp_path, *arguments, "--name", "grown")
+    before = histories(done)
+    changes = ("train.max_steps=80", "search.num_trials=14", "space.train.lr.high=10", "space.train.lr.low=1e-4")
+    status, err, document = verb(tmp_path, "extend", "grown", *changes, "--json")
+    assert status == 0, err
+    assert document is not None
+    assert document["counts"]["finished"] == 14
+    assert [trial["attempts"] for trial in document["trials"]] == [2, 2, *[1] * 12]
+    assert [trial["params"] for trial in document["trials"]][:2] == [t["params"] for t in done.document["trials"]]
+    rates = [trial["params"]["train.lr"] for trial in document["trials"]]
+    assert min(rates) < 1e-3 or max(rates) > 1e-1
+    after = histories(Done(tmp_path, status, err, document))
+    assert all([step for step, _ in history] == list(range(10, 81, 10)) for history in after.values())
+    for trial in ("0000", "0001"):
+        assert after[trial][:4] == before[trial]
+    point = ", ".join(f"{path}: {value!r}" for path, value in done.document["trials"][1]["params"].items())
+    alone = ("search.default_first=false", "search.num_trials=1", f"search.points=[{{{point}}}]", "--name=alone")
+    always = run(tmp_path, *arguments, "train.max_steps=80", *alone)
+    assert histories(always)["0000"] == after["0001"]
+
+
+@pytest.mark.slow
+def test_a_sweep_whose_files_were_torn_and_moved_goes_on_from_what_is_whole(tmp_path: Path) -> None:
+    chance = random.Random(0)
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    arguments = (*SEARCH, *ONE_AT_ONCE, "train.max_steps=200", "search.num_trials=3", "--name", "torn")
+    process = start(first, "run", *arguments)
+    wait_for(first, "torn", lambda sweep: len(sweep.trials) == 2 and sweep.trials[1].steps >= 60, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    before = load_sweep(f"sqlite:///{first}/mlflow.db", "torn")
+    folder = second / "elsewhere"
+    shutil.move(first / "outputs" / "torn", folder)
+    checkpoints = sorted((folder / "trials" / "0001").glob("step-????????"))
+    state = checkpoints[-1] / "training_state.pt"
+    state.write_bytes(state.read_bytes()[: chance.randrange(1000)])
+    for name in ("optuna.log", "trials/0001/reports.jsonl"):
+        with (folder / name).open("ab") as file:
+            file.write((folder / name).read_bytes()[:17])
+    (folder / "sweep.json").write_bytes((folder / "sweep.json").read_bytes()[:300])
+    for file in (folder / "tune").rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"")
+    store = f"--tracking-uri=sqlite:///{first}/mlflow.db"
+    status, err, _ = verb(second, "resume", "torn", store)
+    assert status == 2
+    assert "--folder" in err
+    status, err, document = verb(second, "resume", "torn", store, f"--folder={folder}", "--json")
+    assert status == 0, err
+    assert document is not None
+    assert f"its checkpoint {checkpoints[-1].name} is damaged, and set aside" in err
+    assert "optuna.log could be read up to byte" in err
+    assert document["counts"]["finished"] == 3
+    assert [trial["attempts"] for trial in document["trials"]] == [1, 2, 1]
+    assert [trial["params"] for trial in document["trials"]][:2] == [trial.params for trial in before.trials]
+    done = Done(first, status, err, document)
+    for history in histories(done).values():
+        assert [step for step, _ in history] == list(range(10, 201, 10))
+    assert done.parent().data.tags["sweeps.folder"] == str(folder)
+    assert not (second / "mlflow.db").exists()
+    trained = [
+        trial
+        for trial in optuna.load_study(study_name="torn", storage=journal(folder / "optuna.log")).get_trials()
+        if NUMBER in trial.user_attrs
+    ]
+    assert [trial.user_attrs[NUMBER] for trial in trained] == [0, 1, 2]
 
 
 def test_what_a_dead_driver_had_not_recorded_is_read_from_beside_the_checkpoints(tmp_path: Path) -> None:

@@ -8,14 +8,15 @@ from typing import Any
 
 import optuna
 import pytest
-from optuna.samplers import TPESampler
+from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.config.space import CategoricalDistribution, FloatDistribution, OrdinalDistribution
 from sweeps.constants import NUMBER
 from sweeps.objectives import Objectives
+from sweeps.search.reseeded import ReseededSampler
 from sweeps.search.searcher import OptunaSearcher
-from sweeps.search.study import STUDY_FILE, open_journal, rewrite, trial_as_told
+from sweeps.search.study import STUDY_FILE, forget_half_sampled, open_journal, rewrite, trial_as_told
 from sweeps.space import Space
 
 SPACE = Space(
@@ -126,6 +127,28 @@ def test_trials_that_a_study_has_lost_are_what_they_were_when_they_are_taken_in_
     opened.suggest("again")
     opened.suggest("new")
     assert opened.number("new") == 7
+
+
+@pytest.mark.parametrize("sampled", range(5))
+def test_a_driver_that_dies_while_it_asks_for_values_changes_no_suggestion(sampled: int, tmp_path: Path) -> None:
+    def reopened() -> OptunaSearcher:
+        storage, _ = open_journal(tmp_path / STUDY_FILE)
+        if forget_half_sampled(tmp_path / STUDY_FILE, storage, "s"):
+            storage, _ = open_journal(tmp_path / STUDY_FILE)
+        seeded = ReseededSampler(lambda seed: RandomSampler(seed=seed), 0)
+        return OptunaSearcher(SPACE, metric="loss", mode="min", storage=storage, study_name="s", sampler=seeded)
+
+    sampler = ReseededSampler(lambda seed: RandomSampler(seed=seed), 0)
+    never_died = OptunaSearcher(SPACE, metric="loss", mode="min", sampler=sampler)
+    undisturbed = [never_died.suggest(name) for name in "abc"]
+    first = reopened()
+    assert first.suggest("a") == undisturbed[0]
+    half = first.study.ask()
+    Space(dict(list(SPACE.distributions.items())[:sampled])).sample(half, lookup)  # and there it died
+    second = reopened()
+    assert [second.suggest(name) for name in "abc"] == undisturbed
+    assert [second.number(name) for name in "abc"] == [0, 1, 2]
+    assert len(second.study.trials) == 3
 
 
 def test_what_a_study_knows_it_knows_of_a_wider_space_too(tmp_path: Path) -> None:

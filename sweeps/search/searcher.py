@@ -139,6 +139,8 @@ class OptunaSearcher(Searcher):
         self._numbers: dict[str, int] = {}
         self._started = 0
         self._unfinished: list[Unfinished] = []
+        self._half_sampled: list[FrozenTrial] = []
+        """Trials whose driver died while it asked for their values."""
         self._mistake: str | None = None
         self._open()
         self._enqueue(points)
@@ -155,7 +157,7 @@ class OptunaSearcher(Searcher):
                 if trial.state == TrialState.RUNNING:
                     self._unfinished.append(Unfinished(number, point))
             elif trial.state == TrialState.RUNNING:
-                self._reject(self._taken_up(trial), "its driver died before it began")
+                self._half_sampled.append(trial)
         self._unfinished.sort(key=lambda unfinished: unfinished.number)
 
     def _note(self, number: int, point: Point) -> None:
@@ -251,6 +253,15 @@ class OptunaSearcher(Searcher):
 
     def _next_point(self) -> tuple[optuna.Trial, dict[str, Any]] | str:
         """A point that is worth training, or why there is none."""
+        while self._half_sampled:  # asked again, they get the same: as if their driver had not died
+            half = self._half_sampled.pop(0)
+            trial = self._taken_up(half)
+            point = self.space.sample(trial, self._lookup)
+            refused = None if "fixed_params" in half.system_attrs else self._refused(point)
+            reason = self._known.why(point) or self._invalid(point) or refused
+            if reason is None:
+                return trial, point
+            self._reject(trial, reason)
         rejected = 0
         while rejected < MAX_REJECTED:
             given = bool(self._of_state(TrialState.WAITING))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -115,10 +115,36 @@ def rewrite(folder: Path, name: str, before: Space, after: Space, lookup: Lookup
         lookup: The config's own values.
         reopen: Finished trials are to go on.
     """
-    path = folder / STUDY_FILE
+    _write_anew(folder / STUDY_FILE, name, lambda trial: _in_space(trial, before, after, lookup, reopen=reopen))
+
+
+def forget_half_sampled(path: Path, storage: JournalStorage, name: str) -> bool:
+    """A trial whose driver died while it asked for values is left without any; whether there was one, for which the
+    file was written anew. Asked again, a sampler that is seeded by trial gives it the same as if nothing had happened;
+    with a part of them known, it would give it others."""
+    if name not in optuna.get_all_study_names(storage):
+        return False
+    trials = optuna.load_study(study_name=name, storage=storage).get_trials(states=(TrialState.RUNNING,))
+    if not any(_is_half_sampled(trial) for trial in trials):
+        return False
+    _write_anew(path, name, lambda trial: _without_values(trial) if _is_half_sampled(trial) else trial)
+    return True
+
+
+def _is_half_sampled(trial: FrozenTrial) -> bool:
+    return trial.state == TrialState.RUNNING and NUMBER not in trial.user_attrs and bool(trial.params)
+
+
+def _without_values(trial: FrozenTrial) -> FrozenTrial:
+    trial.params, trial.distributions = {}, {}
+    return trial
+
+
+def _write_anew(path: Path, name: str, convert: Callable[[FrozenTrial], FrozenTrial]) -> None:
+    """Replaces a study by one with other trials in the same places; whole, or not at all."""
     storage, _ = open_journal(path)
     study = optuna.load_study(study_name=name, storage=storage)
-    unfinished = path.with_name(f"{STUDY_FILE}.unfinished")
+    unfinished = path.with_name(f"{path.name}.unfinished")
     unfinished.unlink(missing_ok=True)
     to = JournalStorage(JournalFileBackend(str(unfinished)))
     new = optuna.create_study(study_name=name, storage=to, directions=study.directions)
@@ -127,7 +153,7 @@ def rewrite(folder: Path, name: str, before: Space, after: Space, lookup: Lookup
     for key, value in storage.get_study_system_attrs(study._study_id).items():  # noqa: SLF001 - samplers' own notes
         to.set_study_system_attr(new._study_id, key, value)  # noqa: SLF001
     for trial in study.get_trials():
-        new.add_trial(_in_space(trial, before, after, lookup, reopen=reopen))
+        new.add_trial(convert(trial))
     unfinished.rename(path)
 
 
@@ -142,8 +168,7 @@ def _in_space(trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *
     try:
         point = before.sample(trial, lookup)
     except ValueError:  # its driver died while it was sampled, and it was turned down
-        trial.params, trial.distributions = {}, {}
-        return trial
+        return _without_values(trial)
     sampled = optuna.create_study()
     sampled.enqueue_trial(after.encode(point))
     after.sample(sampled.ask(), lookup)
