@@ -9,7 +9,7 @@ from sweeps.constants import TAG_FOLDER
 from sweeps.errors import UserError
 from sweeps.tracking.client import connect
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps_train.checkpoint import best_checkpoint, latest_checkpoint
+from sweeps_train.checkpoint import best_checkpoint, newest_intact
 
 
 def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> Path:
@@ -34,7 +34,7 @@ def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> P
     if uri is not None and (folder := Path(unquote(urlsplit(uri).path))).is_dir():
         return folder
     trials = Path(record.tags.get(TAG_FOLDER, "")) / "trials" / trial.trial
-    found = best_checkpoint(trials, record.metric, record.mode) or latest_checkpoint(trials)
+    found = best_checkpoint(trials, record.metric, record.mode) or newest_intact(trials)[0]
     if found is None:
         where = f" nor at {uri}" if uri else ""
         raise UserError(
