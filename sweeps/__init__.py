@@ -1,57 +1,397 @@
 """Sweeps: hyperparameter search for distributed training, on Ray Tune, Ray Train, Optuna and MLflow.
 
-Importing this is cheap; ``run`` and ``load`` import what they need.
+All that the command line does, as functions. Importing this is cheap: each function imports what it needs. Mistakes in
+what is asked raise ``sweeps.errors.UserError`` before anything starts. Names of sweeps are looked up in the store that
+``MLFLOW_TRACKING_URI`` names, else in ``mlflow.db`` in the working folder, or where ``tracking_uri`` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sweeps.tracking.record import SweepRecord
+    import pandas as pd
 
-__all__ = ["load", "run"]
+    from sweeps.monitor import View
+    from sweeps.plan import Plan
+    from sweeps.registry.register import RegisteredModel
+    from sweeps.report.comparison import Comparison
+    from sweeps.report.repeated import Repeated
+    from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
+
+__all__ = [
+    "best",
+    "compare",
+    "confs",
+    "curves",
+    "dry_run",
+    "export",
+    "extend",
+    "list",
+    "load",
+    "register",
+    "reproduce",
+    "resume",
+    "retrain",
+    "run",
+    "stop",
+    "trials",
+]
+
+
+# --- running ----------------------------------------------------------------------------------------------------
 
 
 def run(
-    conf: str, overrides: Sequence[str] = (), *, name: str | None = None, config_dirs: Sequence[str | Path] = ()
+    conf: str,
+    overrides: Sequence[str] = (),
+    *,
+    name: str | None = None,
+    config_dirs: Sequence[str | Path] = (),
+    view: View | None = None,
 ) -> SweepRecord:
-    """Run a sweep to its end, with one line on stderr for every event.
+    """Run a sweep to its end.
 
     Args:
-        conf: Name of a config, as in ``conf=NAME``.
+        conf: Name of a config or path of a YAML file, as in ``conf=NAME``.
         overrides: Hydra overrides, as on the command line.
         name: Name of the sweep; default: the config's and the time.
         config_dirs: Folders of configs to look into before ours.
+        view: Hears of all that happens; default: a line on stderr for every event.
 
     Raises:
         UserError: A mistake in what was asked; nothing was started.
     """
-    from rich.console import Console
-
-    from sweeps.plan import make_plan
-    from sweeps.report.live import PlainView
     from sweeps.sweep import run as run_plan
 
-    command = f"sweeps.run({conf!r}, {list(overrides)!r})"
-    plan = make_plan([f"conf={conf}", *overrides], [Path(each) for each in config_dirs], name, command)
-    with PlainView(Console(stderr=True)) as view:
-        return run_plan(plan, view)
+    return _watched(run_plan, dry_run(conf, overrides, name=name, config_dirs=config_dirs), view)
+
+
+def dry_run(
+    conf: str, overrides: Sequence[str] = (), *, name: str | None = None, config_dirs: Sequence[str | Path] = ()
+) -> Plan:
+    """What ``run`` would do, checked: its whole config, its space, the points that come first. Starts nothing.
+
+    Raises:
+        UserError: A mistake in what was asked.
+    """
+    from sweeps.plan import make_plan
+
+    command = f"sweeps.run({conf!r}, {[*overrides]!r})"
+    return make_plan([f"conf={conf}", *overrides], [Path(each) for each in config_dirs], name, command)
+
+
+def resume(
+    sweep: str, *, folder: str | Path | None = None, tracking_uri: str | None = None, view: View | None = None
+) -> SweepRecord:
+    """Go on with a sweep that was interrupted or stopped, or whose driver died.
+
+    Args:
+        sweep: Its name.
+        folder: Where its folder is now, if it was moved.
+        tracking_uri: See the module.
+        view: See ``run``.
+
+    Raises:
+        UserError: It cannot go on here, or another driver runs it.
+    """
+    from sweeps.reopening import reopened
+    from sweeps.sweep import go_on
+
+    record = load(sweep, tracking_uri=tracking_uri)
+    return _watched(go_on, reopened(record, {}, None if folder is None else Path(folder)), view)
+
+
+def extend(
+    sweep: str,
+    changes: Mapping[str, Any],
+    *,
+    folder: str | Path | None = None,
+    tracking_uri: str | None = None,
+    view: View | None = None,
+) -> SweepRecord:
+    """Let a sweep go further: ``extend("first", {"search.num_trials": 40})``. One that runs is told to go on where it
+    runs, and this returns at once; one that has ended goes on here.
+
+    Args:
+        sweep: Its name.
+        changes: New values by dotted path: ``search.num_trials``, ``search.max_concurrent``, ``search.max_retries``,
+            ``search.stop.*``; of a sweep that has ended ``train.max_steps``, ``train.epochs``, and ``low``, ``high`` or
+            ``choices`` of ``space.PATH``, too.
+        folder: See ``resume``.
+        tracking_uri: See the module.
+        view: See ``run``.
+
+    Raises:
+        UserError: The changes make no valid sweep, or less of one.
+    """
+    from sweeps.driver import has_died
+    from sweeps.extension import check_changes
+    from sweeps.reopening import reopened
+    from sweeps.sweep import go_on
+    from sweeps.tracking.requests import ask
+
+    check_changes(changes)
+    record = load(sweep, tracking_uri=tracking_uri)
+    further = reopened(record, changes, None if folder is None else Path(folder))
+    runs = record.status == "running" and not has_died(further.folder)
+    if runs and ask(record, {"verb": "extend", "changes": {**changes}}) is not None:
+        return load(sweep, tracking_uri=tracking_uri)
+    return _watched(go_on, further, view)
+
+
+def stop(sweep: str, *, trial: str | None = None, tracking_uri: str | None = None) -> SweepRecord:
+    """End a sweep that runs elsewhere, or one of its trials, and wait for that; trials save their state first.
+
+    Args:
+        sweep: Its name.
+        trial: Number of the trial, as ``0003``; default: the whole sweep.
+        tracking_uri: See the module.
+
+    Raises:
+        UserError: It does not run.
+    """
+    from sweeps.stopping import stop as stop_sweep
+
+    return stop_sweep(load(sweep, tracking_uri=tracking_uri), trial)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
 
 
 def load(name: str, *, tracking_uri: str | None = None) -> SweepRecord:
-    """An earlier sweep, read from MLflow.
+    """An earlier sweep, or one that runs, read from MLflow.
 
     Args:
         name: The sweep's name.
-        tracking_uri: Default: what ``MLFLOW_TRACKING_URI`` names, else ``mlflow.db`` in the working folder.
+        tracking_uri: See the module.
 
     Raises:
         UnknownName: There is no such sweep.
     """
-    from sweeps.tracking import default_uri
     from sweeps.tracking.reader import load_sweep
 
-    return load_sweep(tracking_uri or default_uri(), name)
+    return load_sweep(_uri(tracking_uri), name)
+
+
+def list(*, tracking_uri: str | None = None) -> Sequence[SweepSummary]:  # noqa: A001 - the verb's name
+    """All sweeps, newest first."""
+    from sweeps.tracking.reader import list_sweeps
+
+    return list_sweeps(_uri(tracking_uri))
+
+
+def confs(group: str | None = None, *, config_dirs: Sequence[str | Path] = ()) -> Any:
+    """The sweeps and the options that can be chosen, as ``python -m sweeps conf --json`` prints them.
+
+    Args:
+        group: Of this one alone.
+        config_dirs: Folders of configs to look into before ours.
+    """
+    from sweeps.report.choices import choices_document
+
+    return choices_document([Path(each) for each in config_dirs], group)
+
+
+def best(sweep: str, *, tracking_uri: str | None = None) -> TrialRecord | None:
+    """The best trial of a sweep, by its first objective; None as long as no trial has a value.
+
+    Args:
+        sweep: Its name.
+        tracking_uri: See the module.
+    """
+    return load(sweep, tracking_uri=tracking_uri).best
+
+
+def compare(*sweeps: str, output: str | Path | None = None, tracking_uri: str | None = None) -> Comparison:
+    """Sweeps of the same metric side by side.
+
+    Args:
+        sweeps: Their names.
+        output: Also draw a figure into this file: .png, .svg, .pdf or .html.
+        tracking_uri: See the module.
+
+    Raises:
+        UserError: They have different metrics.
+    """
+    from sweeps.report.comparison import compare_sweeps
+    from sweeps.report.comparison_figure import check_output, write_comparison
+
+    if output is not None:
+        check_output(Path(output))
+    comparison = compare_sweeps([load(each, tracking_uri=tracking_uri) for each in sweeps])
+    if output is not None:
+        write_comparison(comparison, Path(output))
+    return comparison
+
+
+def trials(*sweeps: str, tracking_uri: str | None = None) -> pd.DataFrame:
+    """A table of trials: ``sweep``, ``trial``, ``state``, a column for each objective, ``steps``, ``attempts``,
+    ``seconds``, ``run_id``, and one for each parameter.
+
+    Args:
+        sweeps: Names of the sweeps.
+        tracking_uri: See the module.
+    """
+    from sweeps.frames import trials_frame
+
+    return trials_frame([load(each, tracking_uri=tracking_uri) for each in sweeps])
+
+
+def curves(*sweeps: str, metric: str | None = None, tracking_uri: str | None = None) -> pd.DataFrame:
+    """What trials reported: ``sweep``, ``trial``, ``state``, ``step``, ``value`` and ``time``.
+
+    Args:
+        sweeps: Names of the sweeps.
+        metric: Default: the first objective of each.
+        tracking_uri: See the module.
+    """
+    from sweeps.frames import curves_frame
+
+    return curves_frame([load(each, tracking_uri=tracking_uri) for each in sweeps], metric)
+
+
+# --- putting to use ---------------------------------------------------------------------------------------------
+
+
+def export(sweep: str, file: str | Path, *, trial: str | None = None, tracking_uri: str | None = None) -> Path:
+    """Write the best trial, or another, as a config that ``run`` takes as it is; returns the file.
+
+    Args:
+        sweep: Name of the sweep.
+        file: Path of the YAML file.
+        trial: Number of the trial; default: the best.
+        tracking_uri: See the module.
+
+    Raises:
+        UserError: There is no such trial.
+    """
+    from sweeps import one_trial
+
+    record = load(sweep, tracking_uri=tracking_uri)
+    one_trial.export(record, one_trial.choose(record, trial), Path(file))
+    return Path(file)
+
+
+def register(
+    sweep: str,
+    name: str,
+    *,
+    trial: str | None = None,
+    alias: str = "champion",
+    merged: bool = False,
+    tracking_uri: str | None = None,
+) -> RegisteredModel:
+    """Make the best trial's checkpoint, or another's, a version in MLflow's model registry.
+
+    Args:
+        sweep: Name of the sweep.
+        name: Of the model.
+        trial: Number of the trial; default: the best.
+        alias: Moves to the new version.
+        merged: Fold LoRA adapters into their base model.
+        tracking_uri: See the module.
+
+    Raises:
+        UserError: There is no such trial, or its model cannot be registered so.
+    """
+    from sweeps import one_trial
+    from sweeps.registry.names import check_registration
+    from sweeps.registry.register import register as register_model
+
+    record = load(sweep, tracking_uri=tracking_uri)
+    chosen = one_trial.choose(record, trial)
+    check_registration(one_trial.config_of(record, chosen), name, alias, merged=merged)
+    return register_model(record, chosen, name, alias, merged=merged)
+
+
+def retrain(
+    sweep: str,
+    overrides: Sequence[str] = (),
+    *,
+    trial: str | None = None,
+    name: str | None = None,
+    config_dirs: Sequence[str | Path] = (),
+    tracking_uri: str | None = None,
+    view: View | None = None,
+) -> SweepRecord:
+    """Train the best trial, or another, with its full budget, as a sweep of one trial; ``register`` takes that one.
+
+    Args:
+        sweep: Name of the sweep.
+        overrides: What is changed of the trial, such as ``data.path=all.jsonl``.
+        trial: Number of the trial; default: the best.
+        name: Of the new sweep; default: after the old one.
+        config_dirs: Folders of configs to look into before ours.
+        tracking_uri: See the module.
+        view: See ``run``.
+
+    Raises:
+        UserError: There is no such trial, or a mistake in what was asked.
+    """
+    from sweeps.one_trial import choose
+    from sweeps.retraining import plan_retraining
+    from sweeps.sweep import run as run_plan
+
+    record, folders = load(sweep, tracking_uri=tracking_uri), [Path(each) for each in config_dirs]
+    command = f"sweeps.retrain({sweep!r}, {[*overrides]!r})"
+    again = plan_retraining(record, choose(record, trial), overrides, folders, name, command)
+    return _watched(run_plan, again, view)
+
+
+def reproduce(
+    run: str,
+    *,
+    trial: str | None = None,
+    name: str | None = None,
+    config_dirs: Sequence[str | Path] = (),
+    tracking_uri: str | None = None,
+    view: View | None = None,
+) -> tuple[SweepRecord, Sequence[Repeated]]:
+    """Run a sweep, or one of its trials, once more.
+
+    Args:
+        run: The sweep's name, or MLflow's id of its run or of a trial's.
+        trial: Only this trial of the sweep.
+        name: Of the new sweep; default: after the old one.
+        config_dirs: Folders of configs to look into before ours.
+        tracking_uri: See the module.
+        view: See ``run``.
+
+    Returns:
+        The new sweep, and trial by trial whether the same came out.
+
+    Raises:
+        UserError: There is no such sweep or trial, or its config is not known.
+    """
+    from sweeps.reproduction import compare as compare_to
+    from sweeps.reproduction import plan_reproduction
+    from sweeps.sweep import run as run_plan
+
+    command, folders = f"sweeps.reproduce({run!r})", [Path(each) for each in config_dirs]
+    found = plan_reproduction(_uri(tracking_uri), run, trial, name, command, folders)
+    again = _watched(run_plan, found.plan, view)
+    return again, compare_to(found, again)
+
+
+# --- inside -----------------------------------------------------------------------------------------------------
+
+
+def _watched(story: Callable[[Plan, View], SweepRecord], planned: Plan, view: View | None) -> SweepRecord:
+    if view is not None:
+        return story(planned, view)
+    from rich.console import Console
+
+    from sweeps.report.live import PlainView
+
+    with PlainView(Console(file=sys.stderr)) as plain:
+        return story(planned, plain)
+
+
+def _uri(tracking_uri: str | None) -> str:
+    from sweeps.tracking import default_uri
+
+    return tracking_uri or default_uri()

@@ -53,6 +53,15 @@ def read_changes(tokens: Sequence[str]) -> dict[str, Any]:
         ConfigError: A token is no ``key=value``, or names what cannot be changed.
     """
     changes = parse_values(tokens)
+    check_changes(changes)
+    return changes
+
+
+def check_changes(changes: Changes) -> None:
+    """
+    Raises:
+        ConfigError: Something cannot be changed.
+    """
     for key, value in changes.items():
         if key not in WHILE_IT_RUNS | LENGTH and not _is_of_the_space(key):
             raise ConfigError(
@@ -61,7 +70,6 @@ def read_changes(tokens: Sequence[str]) -> dict[str, Any]:
                 f"choices{nearest(key, WHILE_IT_RUNS | LENGTH)}; for anything else run a new sweep, with "
                 "search.warm_start"
             )
-    return changes
 
 
 def check_running(changes: Changes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import optuna
 import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from running import Done, run
+from running import Done, run, start
 
 from sweeps_train.checkpoint import read_training_config
 
@@ -201,3 +202,81 @@ def test_every_scheduler_runs_a_sweep_by_every_resource(scheduler: str, resource
         assert counts["pruned"] == 0
     for number in range(4):
         assert history(done, number, "eval/loss")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scheduler", "options"),
+    [
+        ("hyperband", ["search.scheduler.grace=1", "search.scheduler.longest=9"]),
+        ("pbt", ["search.scheduler.quantile=0.5", "search.scheduler.mutate=[task.arguments.lr]"]),
+    ],
+)
+def test_a_users_function_pauses_and_goes_on_from_what_it_saved(
+    scheduler: str, options: list[str], tmp_path: Path
+) -> None:
+    points = "search.points=[{task.arguments.lr: 3.0}, {task.arguments.lr: 0.01}, {task.arguments.lr: 0.001}]"
+    tokens = ["task.arguments.epochs=9", "task.arguments.hidden=16", "task.arguments.batch_size=32", points]
+    tokens += ["space.task.arguments.lr.high=10", "cluster.num_cpus=2", "search.default_first=false"]
+    tokens += ["search.metric=loss", "search.mode=min", f"search/scheduler={scheduler}", "search.num_trials=3"]
+    done = run(tmp_path, "conf=ray_train_function", *tokens, *options, "--name=all")
+    assert done.status == 0, done.err
+    assert [trial["attempts"] for trial in done.document["trials"]] == [1, 1, 1]
+    losses = [history(done, number, "loss") for number in range(3)]
+    if scheduler == "hyperband":
+        assert done.document["counts"]["pruned"] == 2
+        assert sorted(map(len, losses)) == [1, 3, 9] or sorted(map(len, losses)) == [1, 1, 9]
+    else:
+        assert done.document["counts"]["finished"] == 3
+        assert all(set(each) == set(range(1, 10)) for each in losses)
+        assert 0 in {trial for trial, _, _ in exploits(done)}
+        trial, _, step = exploits(done)[0]
+        # What follows is nearer to what the donor had reached than to where the trial itself was.
+        assert losses[trial][step + 1] < 1 < max(losses[trial].values())
+
+
+@pytest.mark.slow
+def test_a_language_model_is_stopped_by_the_tokens_that_it_has_seen(tmp_path: Path) -> None:
+    tokens = ["train.max_steps=8", "train.eval_every=2", "train.log_every=2", "data.max_eval_documents=8"]
+    tokens += ["space=none", "train.lr=tag(log, interval(1e-4, 10))", "search.default_first=false"]
+    tokens += ["search.points=[{train.lr: 0.003}, {train.lr: 5.0}]", "cluster.num_cpus=2", "search.num_trials=2"]
+    tokens += ["search/scheduler=asha", "search.scheduler.resource=tokens", "search.scheduler.grace=500"]
+    done = run(tmp_path, "conf=llm_lora", *tokens, "search.scheduler.eta=2", "--name=tokens")
+    assert done.status == 0, done.err
+    assert [(trial["state"], trial["steps"]) for trial in done.document["trials"]] == [("finished", 8), ("pruned", 2)]
+
+
+@pytest.mark.slow
+def test_a_population_whose_driver_was_killed_after_an_exploit_goes_on_with_what_was_taken_over(
+    tmp_path: Path,
+) -> None:
+    tokens = [token for token in SMALL if not token.startswith("train.max_steps")]
+    tokens += ["search/scheduler=pbt", "search.scheduler.quantile=0.5", "search.num_trials=2", "train.max_steps=60"]
+    process = start(tmp_path, "run", "conf=digits", *tokens, UNLIKE, "search.default_first=false", "--name=pbt")
+    assert process.stderr is not None
+    said = ""
+    while "goes on from trial" not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    time.sleep(1)
+    process.kill()
+    said += process.communicate()[1]
+    process = start(tmp_path, "resume", "pbt", "--json")
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == 0, err
+    done = Done(tmp_path, 0, said + err, json.loads(out))
+    assert done.document["counts"]["finished"] == 2
+    evaluated = set(range(3, 61, 3))
+    for number, trial in enumerate(study(done).get_trials()):
+        assert set(history(done, number, "eval/loss")) == evaluated
+        assert set(history(done, number, "train/loss")) == set(range(1, 61))
+        origins = {name: value for name, value in trial.user_attrs.items() if name.startswith("sweeps:origin:")}
+        rates = history(done, number, "train/lr")
+        for origin in origins.values():
+            rate = history(done, number, "param/train.lr").get(origin["step"])
+            assert rate is None or rate == pytest.approx(origin["parameters"]["train.lr"]) or len(origins) > 1
+        if origins:
+            last = origins[f"sweeps:origin:{len(origins)}"]
+            assert rates[60] == pytest.approx(last["parameters"]["train.lr"])
+            assert len([each for each in exploits(done) if each[0] == number]) == len(origins)
