@@ -80,11 +80,13 @@ def go_on(plan: Plan, view: View) -> SweepRecord:
     Raises:
         UserError: Another driver runs the sweep, or the tracking server or the cluster does not take it.
     """
-    with contextlib.chdir(plan.working_folder), the_only_driver(plan.folder, plan.name):
-        return _go_on(plan, view)
+    with contextlib.chdir(plan.working_folder):
+        with the_only_driver(plan.folder, plan.name):
+            _go_on(plan, view)
+        return _reported(plan)
 
 
-def _go_on(plan: Plan, view: View) -> SweepRecord:
+def _go_on(plan: Plan, view: View) -> None:
     config = plan.config
     tracking = _connecting(config.tracking.uri)
     with connected(config) as nodes:
@@ -99,7 +101,6 @@ def _go_on(plan: Plan, view: View) -> SweepRecord:
         recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`", resume=True)
         earlier = load_sweep(config.tracking.uri, plan.name)  # with what its last driver had still to deliver
         _record(plan, recorder, view, places, _memory(plan, places, nodes, earlier), earlier)
-    return _reported(plan)
 
 
 def _reported(plan: Plan) -> SweepRecord:
