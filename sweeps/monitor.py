@@ -226,7 +226,7 @@ class Monitor:
             self._ended.append((config[TRIAL], state, error))
 
     def exploited(self, exploit: Exploit) -> None:
-        """A trial is to go on from another one's state; it has not begun to."""
+        """A trial is to go on from another one's state, and has not begun to; or it did in an earlier session."""
         with self._lock:
             self._exploits[exploit.trial, exploit.origin.lineage] = exploit
 
@@ -351,7 +351,11 @@ class Monitor:
 
     def _take_measured(self, trial: str, up_to: int | None = None) -> None:
         """What a trial's workers have written down, up to a step."""
-        for folder in checkpoint_folders(self.folder / "trials", trial):
+        for lineage, folder in enumerate(checkpoint_folders(self.folder / "trials", trial)):
+            if lineage < self.recorder.lineage(trial):
+                continue  # all of it was recorded before the trial went on from another one's state
+            with self._lock:
+                self._take_exploit(trial, lineage)
             self._take(read_spool(str(folder), up_to))
 
     def _take(self, events: Iterable[Event]) -> None:
@@ -370,7 +374,7 @@ class Monitor:
                 elif isinstance(event, Started):
                     status.training_since, status.holds = event.timestamp_ms / 1000, status.needs
                     self._open_span(status, event)
-                    self._take_origin(event)
+                    self._take_exploit(event.trial, event.origin.lineage if event.origin is not None else 0)
                 elif isinstance(event, Log):
                     self._take_log(status, event)
                 if isinstance(event, Report):
@@ -405,14 +409,14 @@ class Monitor:
             status.spans[-1] = replace(status.spans[-1], ended=event.timestamp_ms / 1000)
             self.recorder.occupy(status.trial, status.spans)
 
-    def _take_origin(self, started: Started) -> None:
-        exploit = self._exploits.pop((started.trial, started.origin.lineage), None) if started.origin else None
+    def _take_exploit(self, trial: str, lineage: int) -> None:
+        exploit = self._exploits.get((trial, lineage))
         if exploit is None:
             return
         origin = exploit.origin
-        self.recorder.change(exploit.trial, origin.step, exploit.changed)
-        values = f" with {describe(exploit.changed)}" if exploit.changed else ""
-        self.view.event(self, f"trial {exploit.trial} goes on from trial {origin.trial}'s step {origin.step}{values}")
+        if self.recorder.change(trial, lineage, origin.step, exploit.changed):
+            values = f" with {describe(exploit.changed)}" if exploit.changed else ""
+            self.view.event(self, f"trial {trial} goes on from trial {origin.trial}'s step {origin.step}{values}")
 
     def _take_report(self, status: TrialStatus, report: Report) -> None:
         values = self.objectives.values(report.metrics)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import optuna
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
@@ -30,7 +30,7 @@ from sweeps.search.searcher import STOPPED_BY_A_PERSON, OptunaSearcher
 from sweeps.search.stopping import exhausted, reached
 from sweeps.search.study import STUDY_FILE, forget_half_sampled, open_journal, trial_as_told
 from sweeps.search.warm_start import EarlierTrials, points_again
-from sweeps.space import Lookup
+from sweeps.space import Lookup, Space
 
 TUNE_FOLDER = "tune"
 """In the sweep's folder: what Tune writes while it runs."""
@@ -126,6 +126,9 @@ def catch_up(searcher: OptunaSearcher, lookup: Lookup, monitor: Monitor) -> None
     _restore(searcher, lookup, monitor)
     for unfinished in searcher.unfinished:
         monitor.reopen(f"{unfinished.number:04}")
+    for trial in searcher.study.get_trials(deepcopy=False):
+        for exploit in _exploits(trial, searcher.space, lookup):
+            monitor.exploited(exploit)
     states: dict[TrialState, State] = {
         TrialState.COMPLETE: "finished",
         TrialState.PRUNED: "pruned",
@@ -141,6 +144,20 @@ def catch_up(searcher: OptunaSearcher, lookup: Lookup, monitor: Monitor) -> None
                 reason,
                 max(reports_of(trial), default=0) if trial.state == TrialState.PRUNED else None,
             )
+
+
+def _exploits(trial: FrozenTrial, space: Space, lookup: Lookup) -> Iterator[Exploit]:
+    """Where a trial has gone on from, and with which values, in their order."""
+    attributes = trial.user_attrs
+    lineages = sorted(int(name.removeprefix(ORIGIN_PREFIX)) for name in attributes if name.startswith(ORIGIN_PREFIX))
+    before = space.sample(trial, lookup) if lineages else {}
+    for lineage in lineages:
+        origin = attributes[f"{ORIGIN_PREFIX}{lineage}"]
+        parameters = origin["parameters"]
+        changed = {path: value for path, value in parameters.items() if before.get(path) != value}
+        number = f"{attributes[NUMBER]:04}"
+        yield Exploit(number, Origin(origin["trial"], origin["step"], lineage), parameters, changed)
+        before = parameters
 
 
 def _restore(searcher: OptunaSearcher, lookup: Lookup, monitor: Monitor) -> None:

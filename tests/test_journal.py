@@ -166,7 +166,7 @@ def test_what_a_killed_driver_had_not_delivered_comes_to_mlflow_when_the_sweep_g
             for epoch in range(epochs):
                 recorder.log(trial, epoch, {{"eval/loss": 1.0 - epoch, "train/loss": 1.0}}, 1000 + epoch)
             recorder.checkpoint(trial, {str(best)!r}, "best")
-        recorder.change("0", 1, {{"train.lr": 0.5, "train.optimizer": "sgd"}})
+        recorder.change("0", 1, 1, {{"train.lr": 0.5, "train.optimizer": "sgd"}})
         recorder.log("0", 2, {{"eval/loss": 7.0}}, 5000)
         recorder.checkpoint("0", {str(newer)!r}, "best")
         recorder.end_trial("0", "finished", 2, 1)
@@ -200,7 +200,7 @@ def test_delivering_everything_once_more_changes_nothing(uri: str) -> None:
     recorder.start_trial("0", POINT, CONFIG, 1)
     for step in range(1, 1200):
         recorder.log("0", step, {"eval/loss": 1 / step, "odd": math.nan, "huge": math.inf}, 1000 + step)
-    recorder.change("0", 600, {"train.lr": 0.25})
+    recorder.change("0", 1, 600, {"train.lr": 0.25})
     for step in range(601, 900):
         recorder.log("0", step, {"eval/loss": 1 / step}, 9000 + step)
     recorder.end_trial("0", "finished", 900, 1)
@@ -221,7 +221,7 @@ def test_after_a_trial_went_back_a_resumed_driver_knows_which_steps_are_new(uri:
         recorder.start_trial("0", POINT, CONFIG, 1)
         for step in range(1, 6):
             recorder.log("0", step, {"eval/loss": 1.0}, step)
-        recorder.change("0", 2, {"train.lr": 0.5})
+        recorder.change("0", 1, 2, {"train.lr": 0.5})
         recorder.log("0", 3, {"eval/loss": 2.0}, 10)
         import time; time.sleep(1.5)
         """,

@@ -209,7 +209,10 @@ def test_every_scheduler_runs_a_sweep_by_every_resource(scheduler: str, resource
     ("scheduler", "options"),
     [
         ("hyperband", ["search.scheduler.grace=1", "search.scheduler.longest=9"]),
-        ("pbt", ["search.scheduler.quantile=0.5", "search.scheduler.mutate=[task.arguments.lr]"]),
+        (
+            "pbt",
+            ["search/sampler=random", "search.scheduler.quantile=0.5", "search.scheduler.mutate=[task.arguments.lr]"],
+        ),
     ],
 )
 def test_a_users_function_pauses_and_goes_on_from_what_it_saved(

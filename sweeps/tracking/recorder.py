@@ -66,6 +66,8 @@ class _Run:
     failed_before: bool = False
     logged: dict[str, StepSet] | None = field(default_factory=dict)
     """Steps in the journal by metric; nothing when the trial has ended for good."""
+    lineage: int = 0
+    """How often it has gone on from another trial's state."""
 
 
 @dataclass(frozen=True)
@@ -300,12 +302,13 @@ class Recorder:
             if tags:
                 self._outbox.put(Tags(trial_id, tags))
 
-    def change(self, trial_id: str, step: int, changed: Mapping[str, Any]) -> None:
-        """A trial goes on from a step of another one, with other values. MLflow's parameters cannot change, and stay
-        the first ones: numbers become metrics ``param/train.lr``, other values tags.
+    def change(self, trial_id: str, lineage: int, step: int, changed: Mapping[str, Any]) -> bool:
+        """A trial goes on from a step of another one, with other values; whether that was not recorded yet. MLflow's
+        parameters cannot change, and stay the first ones: numbers become metrics ``param/train.lr``, other values tags.
 
         Args:
             trial_id: A started trial.
+            lineage: How often it has done so, this time included.
             step: Where it goes on; what it had logged beyond may be logged again.
             changed: Its new values by path.
         """
@@ -315,12 +318,20 @@ class Recorder:
         others: dict[str, str | None] = {names[path]: to_text(changed[path]) for path in changed.keys() - numbers}
         with self._lock:
             trial = self._trials[trial_id]
-            self._outbox.put(GoneBack(trial_id, step))
-            _go_back(trial, step)
+            if lineage <= trial.lineage:
+                return False
             if new := _new_points(trial, step, metrics):
                 self._outbox.put(Points(trial_id, step, _now_ms(), new))
             if others:
                 self._outbox.put(Tags(trial_id, others))
+            self._outbox.put(GoneBack(trial_id, step))  # last: what was only begun when the driver died is done again
+            _go_back(trial, step)
+            return True
+
+    def lineage(self, trial_id: str) -> int:
+        """How often a trial has gone on from another one's state, as far as is recorded."""
+        with self._lock:
+            return self._trials[trial_id].lineage
 
     def occupy(self, trial_id: str, spans: Sequence[Span]) -> None:
         """When and on which workers a trial has trained so far, of all its attempts."""
@@ -545,6 +556,7 @@ def _new_points(trial: _Run, step: int, metrics: Mapping[str, float]) -> dict[st
 
 
 def _go_back(trial: _Run, step: int) -> None:
+    trial.lineage += 1
     for steps in (trial.logged or {}).values():
         steps.forget_after(step)
 
