@@ -21,8 +21,9 @@ from sweeps.report.page.style import VALUE_SCALE, robust_range
 
 FEWEST_TRIALS = 8
 """Fewer tell nothing about which parameter matters."""
-FOREST_TRIALS, TREES = 300, 32
+FOREST_TRIALS, TREES = 200, 32
 """Trials from which fANOVA learns: its time grows with their square, to minutes at 3,000."""
+PED_TRIALS = 1000
 SLICE_TRIALS = 600
 EVALUATORS = {"fANOVA": "#2563c9", "PED-ANOVA": "#d9892b"}
 """Optuna's, and their colours."""
@@ -43,10 +44,11 @@ def importances(material: Material, index: int) -> dict[str, Importance]:
     """What Optuna's two evaluators say of an objective, each summing to 1; none of too few trials."""
     if len(material.valued) < FEWEST_TRIALS:
         return {}
-    small = build_study(material, FOREST_TRIALS)
+    small = build_study(material, evenly(material.valued, FOREST_TRIALS))
+    large = build_study(material, evenly(material.valued, PED_TRIALS))
     found = {
         "fANOVA": _importance(small, FanovaImportanceEvaluator(n_trees=TREES, seed=0), index),
-        "PED-ANOVA": _importance(build_study(material), PedAnovaImportanceEvaluator(), index),
+        "PED-ANOVA": _importance(large, PedAnovaImportanceEvaluator(), index),
     }
     return {name: shares for name, shares in found.items() if shares}
 
@@ -155,7 +157,7 @@ def slices(material: Material, order: Sequence[str]) -> Section | None:
     """The first objective against each parameter on its own, by Optuna."""
     if not material.valued or not material.paths:
         return None
-    study = build_study(material, SLICE_TRIALS)
+    study = build_study(material, material.thinned(SLICE_TRIALS))
     record = material.record
     values = [values_of(trial)[0] for trial in material.valued]
     limits = robust_range(values, record.mode)
@@ -185,7 +187,7 @@ def contours(material: Material, order: Sequence[str]) -> Section | None:
     """The first objective over pairs of the most important parameters, by Optuna."""
     if len(material.valued) < FEWEST_TRIALS:
         return None
-    study, record = build_study(material, CONTOUR_TRIALS), material.record
+    study, record = build_study(material, material.thinned(CONTOUR_TRIALS)), material.record
     drawings = []
     for pair in contour_pairs(material, order):
         names = [material.names[path] for path in pair]

@@ -11,7 +11,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from sweeps.report.page.canvas import one_axes, plain
-from sweeps.report.page.landscape import AXES, CONTOUR_TRIALS, EVALUATORS, Importance
+from sweeps.report.page.landscape import AXES, CONTOUR_TRIALS, EVALUATORS, SLICE_TRIALS, Importance
 from sweeps.report.page.material import Material, evenly, values_of
 from sweeps.report.page.scale import Scale
 from sweeps.report.page.study import distribution_of, label
@@ -44,7 +44,7 @@ def slices(figure: Figure, material: Material, order: Sequence[str]) -> None:
         axes = figure.add_subplot(math.ceil(len(chosen) / columns), columns, index + 1)
         plain(axes)
         scale = Scale(distribution_of(material, path))
-        trials = [trial for trial in material.valued if path in trial.params]
+        trials = [trial for trial in material.thinned(SLICE_TRIALS) if path in trial.params]
         axes.scatter(
             [scale.place(label(trial.params[path])) for trial in trials],
             [values_of(trial)[0] for trial in trials],

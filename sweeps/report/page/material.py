@@ -59,6 +59,15 @@ class Material:
         sign = 1 if self.record.mode == "min" else -1
         return sorted(self.valued, key=lambda trial: sign * values_of(trial)[0])
 
+    def thinned(self, most: int) -> list[TrialRecord]:
+        """So many of those that have values: a tenth are the best, the others every so many-th."""
+        if len(self.valued) <= most:
+            return self.valued
+        best = {trial.trial for trial in self.ranked[: most // 10]}
+        others = evenly([trial for trial in self.valued if trial.trial not in best], most - len(best))
+        kept = best | {trial.trial for trial in others}
+        return [trial for trial in self.valued if trial.trial in kept]
+
     @cached_property
     def paths(self) -> list[str]:
         """What was searched: parameters that had more than one value, or could have had."""

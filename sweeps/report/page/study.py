@@ -14,7 +14,8 @@ from optuna.trial import FrozenTrial
 from sweeps.config.space import CategoricalDistribution as Choice
 from sweeps.config.space import Distribution
 from sweeps.config.space import OrdinalDistribution as Order
-from sweeps.report.page.material import Material, evenly, values_of
+from sweeps.report.page.material import Material, values_of
+from sweeps.tracking.record import TrialRecord
 
 LONGEST_CHOICE = 28
 """Characters of a choice on an axis."""
@@ -22,26 +23,14 @@ LOG_ABOVE = 300
 """Where the config is unknown, positive values that span such a factor are shown by their order of magnitude."""
 
 
-def build_study(material: Material, most: int | None = None) -> optuna.Study:
-    """A study of the trials that have values, of which a pruned one's is the best that it reported.
+def build_study(material: Material, trials: Sequence[TrialRecord]) -> optuna.Study:
+    """A study of trials that have values, of which a pruned one's is the best that it reported.
 
     Parameters have their short names, and the config's ranges, widened to hold all that was tried.
-
-    Args:
-        material: The sweep.
-        most: Trials of a larger sweep: the best tenth of so many, and of the others every so many-th.
     """
-    directions = [
-        StudyDirection.MINIMIZE if mode == "min" else StudyDirection.MAXIMIZE for mode in material.record.modes
-    ]
+    minimize, maximize = StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # not a line for each study
-    study = optuna.create_study(directions=directions)
-    trials = material.valued
-    if most is not None and len(trials) > most:
-        best = {trial.trial for trial in material.ranked[: most // 10]}
-        others = evenly([trial for trial in trials if trial.trial not in best], most - len(best))
-        kept = best | {trial.trial for trial in others}
-        trials = [trial for trial in trials if trial.trial in kept]
+    study = optuna.create_study(directions=[minimize if mode == "min" else maximize for mode in material.record.modes])
     distributions = {path: distribution_of(material, path) for path in material.paths}
     study.add_trials(
         [
