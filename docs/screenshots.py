@@ -1,5 +1,5 @@
-"""Takes the pictures of the MLflow UI in docs/images/: a sweep among its experiment's runs, its trials compared and as
-curves, the sweep's own page and its best trial's.
+"""Takes the pictures in docs/images/: of the MLflow UI a sweep among its experiment's runs, its trials compared and as
+curves, the sweep's own page and its best trial's; and the sweep's report.
 
 Run:
     make demo                      # or any other sweep
@@ -35,6 +35,7 @@ from urllib.parse import quote
 import aiohttp
 
 import sweeps
+from sweeps.report.page.report import make_report
 from sweeps.tracking.record import SweepRecord
 
 IMAGES = Path(__file__).parent / "images"
@@ -189,6 +190,7 @@ async def take(sweep: SweepRecord, address: str, chromium: str, output: Path) ->
         await page.picture(output / "mlflow-sweep.png")
         await trial_page(page, sweep, address)
         await page.picture(output / "mlflow-trial.png")
+        await report_page(page, sweep, output / "report.png")
 
 
 def settings(sweep: SweepRecord) -> dict[str, Any]:
@@ -297,6 +299,16 @@ async def trial_page(page: Page, sweep: SweepRecord, address: str) -> None:
         height=1300,
     )
     await page.wait_for("document.querySelectorAll('.js-plotly-plot').length > 2", "its charts")
+
+
+async def report_page(page: Page, sweep: SweepRecord, picture: Path) -> None:
+    """The result, and the first figures below it."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = make_report(sweep, Path(folder))
+        await page.open(made.as_uri(), width=1280, height=1320)
+        drawn = "[...document.querySelectorAll('#best .figure, #curves .figure')].filter(f => f.querySelector('svg'))"
+        await page.wait_for(f"{drawn}.length >= 2", "its first two figures")
+        await page.picture(picture)
 
 
 if __name__ == "__main__":

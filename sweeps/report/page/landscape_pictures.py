@@ -18,6 +18,7 @@ from sweeps.report.page.study import distribution_of, label
 from sweeps.report.page.style import GRID, MUTED, STATE_COLOURS, robust_range
 from sweeps.tracking.record import TrialRecord
 
+ON_LINES = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1}
 MOST_BARS, MOST_SLICES, MOST_LINES, MOST_CONTOURS = 16, 9, 200, 3
 
 
@@ -63,7 +64,7 @@ def slices(figure: Figure, material: Material, order: Sequence[str]) -> None:
 def parallel(figure: Figure, material: Material, order: Sequence[str]) -> None:
     """A line for each trial across the axes of the most important parameters, the best ones above the others."""
     record, chosen = material.record, order[:AXES]
-    best = material.ranked[: MOST_LINES // 5]
+    best = material.ranked[: MOST_LINES // 10]
     trials = [*best, *evenly(material.ranked[len(best) :], MOST_LINES - len(best))][::-1]
     values = [values_of(trial)[0] for trial in trials]
     low, high = robust_range(values, record.mode) or (min(values), max(values))
@@ -74,7 +75,7 @@ def parallel(figure: Figure, material: Material, order: Sequence[str]) -> None:
         columns.append([_height(scale, path, trial) for trial in trials])
         axes.axvline(index, color=GRID, linewidth=1.5, zorder=0)
         for tick, text in zip(*scale.ticks(), strict=True):
-            axes.text(index + 0.02, scale.part(tick), text, fontsize=7.5, color=MUTED, va="center")
+            axes.text(index + 0.03, scale.part(tick), text, fontsize=8, va="center", zorder=3, bbox=ON_LINES)
     lines = [[(index, column[row]) for index, column in enumerate(columns)] for row in range(len(trials))]
     colours = "viridis" if record.mode == "min" else "viridis_r"
     drawn = LineCollection(lines, cmap=colours, norm=Normalize(low, high), linewidths=0.9, alpha=0.7)

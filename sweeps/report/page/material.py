@@ -37,12 +37,29 @@ class Material:
     """All that the figures are drawn from."""
 
     record: SweepRecord
-    space: Mapping[str, Distribution] = field(default_factory=dict)
-    """As configured, by path; empty if the record has no config."""
     config: str = ""
     """The sweep's config as YAML; empty if the record has none."""
     curves: Mapping[str, Sequence[Point]] = field(default_factory=dict)
     """Of the first objective, by trial; thinned."""
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
+        values = yaml.safe_load(self.config)
+        return values if isinstance(values, dict) else {}
+
+    @cached_property
+    def space(self) -> Mapping[str, Distribution]:
+        """As configured, by path; empty if the record has no config, or one of another version."""
+        try:
+            return DISTRIBUTIONS.validate_python(self._settings.get("space", {}))
+        except ValidationError:
+            return {}
+
+    @property
+    def is_function(self) -> bool:
+        """Whether a user's own function was trained, of which we cannot load the model."""
+        task = self._settings.get("task", {})
+        return isinstance(task, dict) and task.get("kind") == "function"
 
     @cached_property
     def valued(self) -> list[TrialRecord]:
@@ -89,12 +106,11 @@ def gather(record: SweepRecord) -> Material:
         TrackingUnreachable: The server does not answer.
     """
     config = _config(record)
-    space = _space(config)
     material = Material(record=record)
     chosen = chosen_for_curves(material)
     histories = fetch_histories(record.mlflow.tracking_uri, [trial.run_id for trial in chosen], record.metric)
     curves = {trial.trial: _thinned(histories[trial.run_id]) for trial in chosen if trial.run_id in histories}
-    return Material(record=record, space=space, config=config, curves=curves)
+    return Material(record=record, config=config, curves=curves)
 
 
 def values_of(trial: TrialRecord) -> tuple[float, ...]:
@@ -146,11 +162,3 @@ def _config(record: SweepRecord) -> str:
         except (mlflow.exceptions.MlflowException, OSError):  # a report without ranges is still one
             return ""
         return path.read_text(encoding="utf-8")
-
-
-def _space(config: str) -> dict[str, Distribution]:
-    values: Any = yaml.safe_load(config) if config else None
-    try:
-        return DISTRIBUTIONS.validate_python(values.get("space", {}) if isinstance(values, dict) else {})
-    except ValidationError:  # another version's
-        return {}

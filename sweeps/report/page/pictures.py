@@ -26,7 +26,7 @@ from sweeps.report.page.landscape_pictures import (
 from sweeps.report.page.material import Material, values_of
 from sweeps.report.page.progress import best_line, seconds_in
 from sweeps.report.page.style import BEST_COLOUR, STARTING_COLOUR, STATE_COLOURS, robust_range, time_unit
-from sweeps.report.page.timeline import bars, merged, natural
+from sweeps.report.page.timeline import Bar, bars, merged, natural
 
 DPI = 120
 WIDE = (8, 4.5)
@@ -68,8 +68,10 @@ def _drawers(material: Material, found: Sequence[Mapping[str, Importance]]) -> I
         height = 1.4 + 0.34 * len(order[:MOST_BARS])
         yield "importance", (8, height), partial(importance, material=material, found=found[0], order=order)
     if pairs := contour_pairs(material, order)[:MOST_CONTOURS]:
-        yield "contours", (4.5 * len(pairs), 4), partial(contours, material=material, pairs=pairs)
-    yield "timeline", (10, 4.5), partial(_timeline, material=material)
+        yield "contours", (1 + 4.5 * len(pairs), 4), partial(contours, material=material, pairs=pairs)
+    found_bars = bars(material)
+    rows = len({bar.row for bar in found_bars})
+    yield "timeline", (10, min(9, 1.6 + 0.32 * rows)), partial(_timeline, material=material, found=found_bars)
 
 
 def _best_so_far(figure: Figure, material: Material) -> None:
@@ -118,8 +120,7 @@ def _front(figure: Figure, material: Material) -> None:
     legend(axes, state_handles({trial.state for trial in material.valued}, "Pareto front"))
 
 
-def _timeline(figure: Figure, material: Material) -> None:
-    found = bars(material)
+def _timeline(figure: Figure, material: Material, found: Sequence[Bar]) -> None:
     rows = sorted({bar.row for bar in found}, key=natural)
     place = {row: index for index, row in enumerate(rows)}
     unit, name = time_unit(max((bar.ended for bar in found), default=1.0))

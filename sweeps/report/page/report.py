@@ -21,6 +21,8 @@ from sweeps.tracking.record import SweepRecord
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+CLASSIC = "?workflowType=machine_learning"
+"""Without this MLflow shows its pages for language-model applications."""
 DESCRIPTION = "mlflow.note.content"
 """MLflow's tag."""
 
@@ -52,7 +54,7 @@ def make_report(record: SweepRecord, folder: Path) -> Path:
 def _point_at(client: MlflowClient, record: SweepRecord) -> None:
     """The description of the sweep's run leads to its report."""
     ids = record.mlflow
-    address = f"#/experiments/{ids.experiment_id}/runs/{ids.run_id}/artifacts/{REPORT_ARTIFACTS}/{REPORT_PAGE}"
+    address = f"#/experiments/{ids.experiment_id}/runs/{ids.run_id}/artifacts/{REPORT_ARTIFACTS}/{REPORT_PAGE}{CLASSIC}"
     description = client.get_run(ids.run_id).data.tags.get(DESCRIPTION, "")
     if address not in description:
         client.set_tag(ids.run_id, DESCRIPTION, f"{description}\n\n[The report with its figures]({address})".strip())
