@@ -22,6 +22,7 @@ from sweeps.report.folder import report_folder
 from sweeps.report.page.document import render
 from sweeps.report.page.landscape import contours, importances, parallel, slices
 from sweeps.report.page.material import MOST_CURVES, Material, chosen_for_curves
+from sweeps.report.page.pictures import draw_pictures
 from sweeps.report.page.progress import best_so_far, learning_curves
 from sweeps.report.page.report import _sections, make_report
 from sweeps.report.page.style import robust_range
@@ -246,6 +247,39 @@ def test_a_sweep_without_trials_or_without_values_still_has_a_page() -> None:
         text = render(made, list(_sections(made, [importances(made, 0)])))
         assert "No trial has a value that counts yet" in text
         assert ("ValueError: no" in text) is bool(trials)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([0.5], id="one trial"),
+        pytest.param([0.5] * 12, id="all equal"),
+        pytest.param([-2.0] * 11 + [-1e12], id="a single one far away"),
+        pytest.param([0.5, math.nan, math.inf, None] * 4, id="values that are no numbers"),
+        pytest.param([None] * 3, id="no values"),
+        pytest.param([float(number) for number in range(12)], id="all different"),
+    ],
+)
+@pytest.mark.parametrize(
+    "params",
+    [
+        pytest.param(
+            lambda number: {"lr": 0.1 * (1 + number), "depth": number % 5, "kind": "ab"[number % 2]}, id="mixed"
+        ),
+        pytest.param(lambda number: {"kind": ["a", {"b": [number % 3]}], "flag": number % 2 == 0}, id="choices"),
+        pytest.param(lambda number: {"a.lr": 0.1} if number % 2 else {"b.lr": None}, id="never together"),
+        pytest.param(lambda number: {"lr": 0.1 + number, "width": 1.0 + 2 * number}, id="on a line"),
+        pytest.param(lambda number: {}, id="no parameters"),
+    ],
+)
+def test_odd_sweeps_have_reports_too(values: list[float | None], params: Any, tmp_path: Path) -> None:
+    trials = [trial(number, value, params=params(number)) for number, value in enumerate(values)]
+    made = material(trials)
+    found = [importances(made, 0)]
+    page = Page(render(made, list(_sections(made, found))))
+    assert len(page.data["rows"]["rows"]) == len(trials)
+    pictures = draw_pictures(made, found, tmp_path)
+    assert bool(pictures) is any(value is not None for value in values)
 
 
 def test_a_large_sweep_makes_a_page_that_is_bounded_and_quick() -> None:

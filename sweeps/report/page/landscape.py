@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import optuna
 import plotly.graph_objects as go
 from optuna.distributions import BaseDistribution, CategoricalDistribution
@@ -289,6 +290,14 @@ def contour_pairs(material: Material, order: Sequence[str]) -> list[tuple[str, s
 
 
 def _spread(material: Material, pair: tuple[str, str]) -> bool:
-    """Whether enough trials have both, and do not lie on a line, on which there is nothing to interpolate."""
-    both = [tuple(trial.params[path] for path in pair) for trial in material.valued if set(pair) <= set(trial.params)]
-    return len(both) >= FEWEST_TRIALS and all(len(set(map(repr, column))) >= 3 for column in zip(*both, strict=True))
+    """Whether enough trials have both, do not lie on a line, and differ: otherwise there is nothing to interpolate."""
+    trials = [trial for trial in material.valued if set(pair) <= set(trial.params)]
+    if len(trials) < FEWEST_TRIALS or len({values_of(trial)[0] for trial in trials}) < 2:
+        return False
+    columns = []
+    for path in pair:
+        scale = Scale(distribution_of(material, path))
+        columns.append([scale.part(scale.place(label(trial.params[path]))) for trial in trials])
+    places = np.array(columns)
+    several = all(len(set(column)) >= 3 for column in columns)
+    return several and int(np.linalg.matrix_rank(places - places.mean(axis=1, keepdims=True), tol=1e-6)) == 2

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.tri import Triangulation
 
 from sweeps.report.page.canvas import one_axes, plain
 from sweeps.report.page.landscape import AXES, CONTOUR_TRIALS, EVALUATORS, SLICE_TRIALS, Importance
@@ -106,9 +107,9 @@ def contours(figure: Figure, material: Material, pairs: Sequence[tuple[str, str]
             for scale, path in zip(scales, pair, strict=True)
         )
         z = np.clip([values_of(trial)[0] for trial in trials], low, high)
-        filled = axes.tricontourf(
-            x, y, z, levels=np.linspace(low, high, 13), cmap="viridis" if record.mode == "min" else "viridis_r"
-        )
+        levels, colours = np.linspace(low, high, 13), "viridis" if record.mode == "min" else "viridis_r"
+        # Its own triangles: given plain coordinates, matplotlib first tries to read the values as such.
+        filled = axes.tricontourf(Triangulation(x, y), z, levels=levels, cmap=colours)
         axes.scatter(x, y, s=6, color="white", edgecolors=MUTED, linewidths=0.3)
         for which, scale in zip((axes.xaxis, axes.yaxis), scales, strict=True):
             which.set_ticks(*scale.ticks(), fontsize=8)

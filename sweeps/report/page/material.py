@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from sweeps.config.space import Distribution
+from sweeps.config.space import ConstantDistribution, Distribution
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.tracking.client import connect, request_limits
 from sweeps.tracking.history import Point, fetch_histories
@@ -88,11 +88,12 @@ class Material:
     @cached_property
     def paths(self) -> list[str]:
         """What was searched: parameters that had more than one value, or could have had."""
+        constant = {path for path, each in self.space.items() if isinstance(each, ConstantDistribution)}
         seen: dict[str, set[str]] = {}
         for trial in self.record.trials:
             for path, value in trial.params.items():
                 seen.setdefault(path, set()).add(repr(value))
-        return [path for path, values in seen.items() if len(values) > 1 or path in self.space]
+        return [path for path, values in seen.items() if len(values) > 1 or path in self.space.keys() - constant]
 
     @cached_property
     def names(self) -> dict[str, str]:

@@ -69,9 +69,9 @@ def _drawers(material: Material, found: Sequence[Mapping[str, Importance]]) -> I
         yield "importance", (8, height), partial(importance, material=material, found=found[0], order=order)
     if pairs := contour_pairs(material, order)[:MOST_CONTOURS]:
         yield "contours", (1 + 4.5 * len(pairs), 4), partial(contours, material=material, pairs=pairs)
-    found_bars = bars(material)
-    rows = len({bar.row for bar in found_bars})
-    yield "timeline", (10, min(9, 1.6 + 0.32 * rows)), partial(_timeline, material=material, found=found_bars)
+    if of_trials := bars(material):
+        rows = len({bar.row for bar in of_trials})
+        yield "timeline", (10, min(9, 1.6 + 0.32 * rows)), partial(_timeline, material=material, found=of_trials)
 
 
 def _best_so_far(figure: Figure, material: Material) -> None:
@@ -123,7 +123,7 @@ def _front(figure: Figure, material: Material) -> None:
 def _timeline(figure: Figure, material: Material, found: Sequence[Bar]) -> None:
     rows = sorted({bar.row for bar in found}, key=natural)
     place = {row: index for index, row in enumerate(rows)}
-    unit, name = time_unit(max((bar.ended for bar in found), default=1.0))
+    unit, name = time_unit(max(bar.ended for bar in found))
     axes = one_axes(figure, f"{name} since the start", "", material.record.sweep)
     drawn = merged(found)
     for row in rows:
