@@ -199,10 +199,18 @@ def test_a_report_that_cannot_be_made_is_a_warning(page: Path, uri: str, caplog:
 def test_histories_are_the_same_from_the_database_and_through_mlflow(
     page: Path, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from mlflow import MlflowClient
+
     runs = [trial.run_id for trial in load_sweep(uri, "s").trials]
     by_sql = fetch_histories(uri, runs, "eval/loss")
     assert [len(points) for points in by_sql.values()] == [5] * 24
     assert fetch_histories(uri, runs, "nothing") == {}
+    client = MlflowClient(uri)
+    for number, value in enumerate((math.nan, math.inf, 7.0)):
+        client.log_metric(runs[0], "eval/loss", value, timestamp=2**41 + number, step=50 - 10 * number)
+    again = fetch_histories(uri, runs[:1], "eval/loss")[runs[0]]
+    assert [(point.step, point.value) for point in again[2:]] == [(30, 7.0), *map(tuple, by_sql[runs[0]][3:])]
+    by_sql = fetch_histories(uri, runs, "eval/loss")
     monkeypatch.setattr(history, "sqlite_path", lambda uri: None)
     assert fetch_histories(uri, runs, "eval/loss") == by_sql
     assert fetch_histories(uri, runs, "nothing") == {}

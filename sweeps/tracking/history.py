@@ -33,6 +33,8 @@ class Point(NamedTuple):
 def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, list[Point]]:
     """The finite values of a metric by run, each in the order of its steps; without runs that never reported it.
 
+    Where a trial went back and reported a step again, the later value counts.
+
     Args:
         uri: Tracking URI.
         runs: Ids of the runs.
@@ -44,13 +46,13 @@ def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, lis
     path, name = sqlite_path(uri), metric_name(metric)
     if path is None:
         return _from_client(uri, runs, name)
-    histories: dict[str, list[Point]] = {}
+    histories: dict[str, dict[int, float]] = {}
     with closing(open_to_read(path)) as database:
         for start in range(0, len(runs), RUNS_PER_QUERY):
             chunk = runs[start : start + RUNS_PER_QUERY]
             for run, step, value in _query(database, chunk, name):
-                histories.setdefault(run, []).append(Point(step, value))
-    return histories
+                histories.setdefault(run, {})[step] = value
+    return {run: [Point(step, value) for step, value in values.items()] for run, values in histories.items()}
 
 
 def _query(database: sqlite3.Connection, runs: Sequence[str], metric: str) -> sqlite3.Cursor:
@@ -68,7 +70,9 @@ def _from_client(uri: str, runs: Sequence[str], metric: str) -> dict[str, list[P
     def fetch(run: str) -> list[Point]:
         with request_limits(ANSWER_WITHIN_S, retries=1):
             found = client.get_metric_history(run, metric)
-        return sorted(Point(each.step, each.value) for each in found if abs(each.value) < LARGEST)
+        found = sorted(found, key=lambda each: (each.step, each.timestamp))
+        values = {each.step: each.value for each in found if abs(each.value) < LARGEST}
+        return [Point(step, value) for step, value in values.items()]
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         histories = dict(zip(runs, pool.map(fetch, runs), strict=True))
