@@ -39,7 +39,7 @@ class Section:
 def polish(figure: go.Figure, **layout: Any) -> go.Figure:
     """The look that all figures share."""
     figure.update_layout(
-        template="plotly_white",
+        template="none",
         title=None,
         font={"family": "system-ui, sans-serif", "size": 12, "color": "#1f2937"},
         margin={"l": 64, "r": 16, "t": 16, "b": 48},
