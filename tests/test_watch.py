@@ -68,8 +68,8 @@ def test_a_running_sweep_is_drawn_until_it_ends(
         last.append(load(working_folder))
         return last[-1]
 
+    wait_until(lambda: planned_trials(load(working_folder)) == 5)
     planned = planned_trials(load(working_folder))
-    assert planned == 5
     thread = threading.Thread(target=lambda: last.append(watch(away_once, terminal, planned)))
     thread.start()
     wait_until(lambda: "0.2" in terminal.file.getvalue())  # type: ignore[attr-defined]

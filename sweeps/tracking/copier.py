@@ -69,7 +69,7 @@ class ArtifactCopier:
         with self._condition:
             key = artifact.key, artifact.name
             self._queue[key] = artifact
-            self._due.setdefault(key, time.monotonic() + COPY_AFTER_S)
+            self._due.setdefault(key, time.monotonic() + (COPY_AFTER_S if artifact.text is None else 0.0))
             if not self._thread.is_alive() and not self._closing:
                 self._thread.start()
             self._condition.notify_all()
@@ -91,7 +91,7 @@ class ArtifactCopier:
                         self._condition.wait(pause)
                     if not self._queue:
                         return
-                    key = next(iter(self._queue))
+                    key = min(self._due, key=lambda each: self._due[each])
                     artifact = self._queue.pop(key)
                     del self._due[key]
                     self._busy = True
@@ -103,9 +103,8 @@ class ArtifactCopier:
             pass
 
     def _pause(self) -> float | None:
-        """Seconds until one is due; None while there is none. They are due in the order in which they came."""
-        first = next(iter(self._queue), None)
-        return None if first is None else max(0.0, self._due[first] - time.monotonic())
+        """Seconds until one is due; None while there is none."""
+        return max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None
 
     def _write(self, artifact: Artifact) -> None:
         key = artifact.key, artifact.name
