@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,8 @@ POINT = {"train.lr": 0.0021, "model.lora.r": 16, "train.optimizer": "adamw"}
 def new_recorder(uri: str, sweep: str = "digits-1", objectives: Objectives = LOSS, **more: Any) -> Recorder:
     folder = Path("outputs", sweep).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    return Recorder(uri, "digits", sweep=sweep, conf="digits", objectives=objectives, folder=folder, **more)
+    experiment = more.pop("experiment", "digits")
+    return Recorder(uri, experiment, sweep=sweep, conf="digits", objectives=objectives, folder=folder, **more)
 
 
 def open_recorder(uri: str, sweep: str = "digits-1", *, resume: bool = False, **more: Any) -> Recorder:
@@ -59,32 +62,60 @@ def history(uri: str, run_id: str, name: str) -> list[tuple[int, float]]:
 class Server:
     """A real tracking server on the loopback interface, which can be killed, frozen and started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        store: str | None = None,
+        artifacts: str | None = None,
+        certificate: tuple[Path, Path] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """
+        Args:
+            folder: Its working folder.
+            options: Further ones of ``mlflow server``.
+            store: Its database; default: an SQLite file in its folder.
+            artifacts: Where it puts artifacts; default: in its folder.
+            certificate: Files of a certificate and its key: it then speaks TLS.
+            environment: Further variables.
+        """
         self.folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.uri = f"http://127.0.0.1:{self.port}"
+        self.port = free_port()
+        self.uri = f"{'https' if certificate else 'http'}://127.0.0.1:{self.port}"
+        self._options = ["--artifacts-destination", artifacts or str(folder / "artifacts"), *options]
+        if certificate:
+            self._options += ["--uvicorn-opts", f"--ssl-certfile {certificate[0]} --ssl-keyfile {certificate[1]}"]
+        self._environment = {
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+            "MLFLOW_BACKEND_STORE_URI": store or f"sqlite:///{folder}/mlflow.db",
+            **(environment or {}),
+        }
         self.start()
 
     def start(self) -> None:
         arguments = ["server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
-        stores = ["--backend-store-uri", f"sqlite:///{self.folder}/mlflow.db"]
-        artifacts = ["--artifacts-destination", str(self.folder / "artifacts")]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "mlflow", *arguments, *stores, *artifacts],
-            cwd=self.folder,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # its workers are its own group, which is signalled whole
-            env=os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
-        )
+        with (self.folder / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "mlflow", *arguments, *self._options],
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # its workers are its own group, which is signalled whole
+                env=os.environ | self._environment,
+            )
         wait_until(self.answers, 90)
 
     def answers(self) -> bool:
+        assert self.process.poll() is None, (self.folder / "server.log").read_text()
+        path = "/api/2.0/mlflow/experiments/get?experiment_id=0"
+        context = ssl._create_unverified_context() if self.uri.startswith("https") else None
         try:
-            with urllib.request.urlopen(f"{self.uri}/api/2.0/mlflow/experiments/get?experiment_id=0", timeout=30):
+            with urllib.request.urlopen(f"{self.uri}{path}", timeout=30, context=context):
                 return True
+        except urllib.error.HTTPError as error:
+            return error.code == 401
         except OSError:
             return False
 
@@ -94,6 +125,12 @@ class Server:
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
         self.process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 20) -> None:

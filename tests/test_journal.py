@@ -142,6 +142,8 @@ def test_a_full_disk_is_named_and_leaves_whole_lines(small_disk: Callable[[int],
     with pytest.raises(StorageFull, match=rf"disk is full that holds {folder};.*resume disk-0"):
         fill()
     assert written > 100
+    with pytest.raises(StorageFull):
+        journal.append(Tags("", {}))  # shorter: it may fit, but nothing may follow what did not
     journal.advance(0)  # there is no room for that either, and none is needed
     assert [entry.step for entry in journal.entries() if isinstance(entry, Points)] == list(range(written))
     journal.close()

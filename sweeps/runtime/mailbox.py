@@ -290,6 +290,11 @@ class Mailbox:
             of_all = tuple(box.left_mib[each] for each in range(num_workers))
             await self.ended(Ended(trial, attempt, memory_mib=of_all))
 
+    async def post_all(self, events: list[Log]) -> None:
+        """As ``post``, of several events in their order."""
+        for event in events:
+            await self.post(event)
+
     async def post_and_wait(self, report: Report) -> None:
         """As ``post``, but returns when Tune has decided on the report: that the trial goes on, or stops."""
         await self.post(report)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -31,7 +31,13 @@ class Spool:
             self._file.write(b"\n")  # an attempt that was killed has left half a line
 
     def write(self, event: Log | Report) -> None:
-        self._file.write(json.dumps({"kind": type(event).__name__, **asdict(event)}).encode() + b"\n")
+        """
+        Raises:
+            OSError: The disk is full, or away.
+        """
+        line = json.dumps({"kind": type(event).__name__, **event.__dict__}).encode() + b"\n"
+        while line:  # on a disk that is just filling up, less is written than was asked for
+            line = line[self._file.write(line) :]
 
     def close(self) -> None:
         self._file.close()

@@ -17,6 +17,10 @@ from sweeps_train.config import FunctionConfig, TrainingConfig
 from sweeps_train.progress import Progress
 from sweeps_train.reporter import Stop
 
+SEND_EVERY_S = 0.2
+"""A call of the mailbox takes some tenths of a millisecond, a line in the spool a tenth of that: steps that are quick
+share a call."""
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -83,12 +87,21 @@ class MailboxReporter:
         self._stop = self._mailbox.stop_requested.remote(assignment.trial, assignment.attempt)
         self._previous_report: Any = None
         self._posted: list[Any] = []
-        self._post(Started(assignment.trial, assignment.attempt, _now_ms(), assignment.origin))
+        self._logs: list[Log] = []
+        self._logs_sent_at = 0.0
+        self._send(
+            self._mailbox.post.remote(Started(assignment.trial, assignment.attempt, _now_ms(), assignment.origin))
+        )
 
     def log(self, progress: Progress, metrics: dict[str, float]) -> None:
-        self._post(Log(self._to.trial, self._to.attempt, progress.step, metrics, _now_ms()))
+        log = Log(self._to.trial, self._to.attempt, progress.step, metrics, _now_ms())
+        self._spool.write(log)
+        self._logs.append(log)
+        if time.monotonic() - self._logs_sent_at >= SEND_EVERY_S:
+            self._send_logs()
 
     def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
+        self._send_logs()
         if self._previous_report is not None:
             ray.get(self._previous_report)  # an asynchronous actor may reorder; reports must not be
         report = Report(
@@ -101,14 +114,14 @@ class MailboxReporter:
             checkpoint=checkpoint,
             done=done,
         )
+        self._spool.write(report)
         if self._to.waits:
-            self._spool.write(report)
             ray.get(self._mailbox.post_and_wait.remote(report))
         else:
-            self._previous_report = self._post(report)
+            self._previous_report = self._send(self._mailbox.post.remote(report))
 
     def note(self, text: str) -> None:
-        self._post(Note(self._to.trial, self._to.attempt, text))
+        self._send(self._mailbox.post.remote(Note(self._to.trial, self._to.attempt, text)))
 
     def should_stop(self) -> Stop:
         ready, _ = ray.wait([self._stop], timeout=0)
@@ -118,13 +131,17 @@ class MailboxReporter:
 
     def flush(self) -> None:
         """Wait until everything has arrived: only then may the worker group end."""
+        self._send_logs()
         ray.get(self._posted)
         self._spool.close()
 
-    def _post(self, event: Log | Note | Report | Started) -> Any:
-        if isinstance(event, Log):
-            self._spool.write(event)
-        posted = self._mailbox.post.remote(event)
+    def _send_logs(self) -> None:
+        if self._logs:
+            logs, self._logs = self._logs, []
+            self._send(self._mailbox.post_all.remote(logs))
+        self._logs_sent_at = time.monotonic()
+
+    def _send(self, posted: Any) -> Any:
         _, self._posted = ray.wait([*self._posted, posted], num_returns=len(self._posted) + 1, timeout=0)
         return posted
 

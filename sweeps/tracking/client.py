@@ -51,13 +51,23 @@ def connect(uri: str) -> MlflowClient:
             client = MlflowClient(tracking_uri=absolute(uri))
             client.search_experiments(max_results=1)
     except Exception as error:
-        advice = (
-            "check that the folder exists and can be written to"
-            if sqlite_path(uri)
-            else "start it, correct the address, or use tracking.uri=sqlite:///mlflow.db"
-        )
-        raise TrackingUnreachable(f"tracking.uri={shown(uri)} does not answer: {reason(error)}; {advice}") from error
+        why = reason(error)
+        raise TrackingUnreachable(f"tracking.uri={shown(uri)} does not answer: {why}; {_advice(uri, why)}") from error
     return client
+
+
+def _advice(uri: str, why: str) -> str:
+    """What helps where a store can't be used."""
+    if sqlite_path(uri):
+        return "check that the folder exists and can be written to"
+    known = {
+        "No module named 'psycopg": "install its driver: pip install 'ray-sweeps[postgresql]'",
+        "certificate": "name its certificate in MLFLOW_TRACKING_SERVER_CERT_PATH",
+        "error code 401": "sign in with MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or a token",
+        "error code 403": "ask for the permission, or sign in as somebody else with MLFLOW_TRACKING_USERNAME",
+    }
+    plain = "start it, correct the address, or use tracking.uri=sqlite:///mlflow.db"
+    return next((advice for sign, advice in known.items() if sign in why), plain)
 
 
 def reason(error: BaseException) -> str:

@@ -117,6 +117,7 @@ class Journal:
         self.end = os.fstat(self._file).st_size
         """Bytes in it, whole lines all of them."""
         self._on_disk = 0
+        self._is_full = False
         if self.end and os.pread(self._file, 1, self.end - 1) != b"\n":
             self._write(b"\n")  # a driver that was killed has left half a line
         self.position = self._read_position()
@@ -129,7 +130,7 @@ class Journal:
     def append(self, entry: Entry) -> None:
         """
         Raises:
-            StorageFull: The disk is; nothing was written.
+            StorageFull: The disk is, or was before; nothing was written.
         """
         line = json.dumps({"kind": type(entry).__name__, **entry.__dict__}).encode() + b"\n"
         with self._lock:
@@ -178,6 +179,8 @@ class Journal:
         os.close(file)
 
     def _write(self, line: bytes) -> None:
+        if self._is_full:  # a shorter line might still fit, and would say what follows from one that did not
+            raise StorageFull(self._path.parent)
         written = 0
         try:
             while written < len(line):
@@ -186,6 +189,7 @@ class Journal:
             if written:
                 os.ftruncate(self._file, self.end)
             if is_full(error):
+                self._is_full = True
                 raise StorageFull(self._path.parent) from error
             raise
         self.end += len(line)

@@ -1,0 +1,81 @@
+"""The stores: SQLite, a tracking server on SQLite, and the same server whose answers arrive late."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+STORES = {"sqlite": "SQLite", "server": "server", "slow": "server that answers in 1 s"}
+LATE_S = 1.0
+
+
+@contextlib.contextmanager
+def opened(store: str, folder: Path) -> Iterator[str]:
+    """The tracking URI of a store in a new folder."""
+    folder.mkdir(parents=True)
+    if store == "sqlite":
+        yield f"sqlite:///{folder}/mlflow.db"
+        return
+    port = _free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env=os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+    )
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/health")
+        yield f"http://127.0.0.1:{port if store == 'server' else late(port, LATE_S)}"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def late(port: int, seconds: float) -> int:
+    """The port of a proxy of a local server, whose answers arrive so many seconds later; it ends with the process."""
+    own = _free_port()
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pause_s: float) -> None:
+        while data := await reader.read(1 << 16):
+            await asyncio.sleep(pause_s)
+            writer.write(data)
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            from_server, to_server = await asyncio.open_connection("127.0.0.1", port)
+            await asyncio.gather(carry(reader, to_server, 0.0), carry(from_server, writer, seconds))
+
+    async def listen() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", own)
+        await server.serve_forever()
+
+    threading.Thread(target=lambda: asyncio.run(listen()), daemon=True).start()
+    return own
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _wait_for(url: str) -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5):
+            return
+        time.sleep(0.1)
+    raise TimeoutError(url)

@@ -1,0 +1,240 @@
+"""A team's MLflow: a server on PostgreSQL with artifacts in S3, a password and TLS, all of them real."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from recording import CONFIG, POINT, Server, free_port, history, open_recorder, wait_until
+from running import SHORT, start
+
+from sweeps.tracking.reader import load_sweep
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+PASSWORD = "c0rrect-horse"
+BUCKET = "sweeps"
+DEBIAN = Path("/usr/lib/postgresql")
+
+
+def _program(name: str) -> str | None:
+    """Of PostgreSQL; Debian keeps its programs off the path."""
+    found = sorted(DEBIAN.glob(f"*/bin/{name}"))
+    return str(found[-1]) if found else shutil.which(name)
+
+
+class Postgres:
+    """A cluster of its own on the loopback interface, whose superuser is ``sweeps``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._as = ["runuser", "-u", "nobody", "--"] if os.geteuid() == 0 else []  # it refuses to run as root
+        folder.mkdir()
+        (folder / "password").write_text(PASSWORD)
+        for path in (folder, folder / "password"):
+            if self._as:
+                shutil.chown(path, "nobody")
+        port = free_port()
+        self.uri = f"postgresql://sweeps:{PASSWORD}@127.0.0.1:{port}/postgres"
+        settings = f"-p {port} -c listen_addresses=127.0.0.1 -k {folder} -c fsync=off"
+        where = ["-D", str(folder / "data")]
+        self._run("initdb", *where, "-U", "sweeps", "-A", "scram-sha-256", "--pwfile", str(folder / "password"))
+        self._run("pg_ctl", *where, "-o", settings, "-l", str(folder / "log"), "-w", "start")
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "-D", str(self._folder / "data"), "-m", "immediate", "stop")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [*self._as, str(_program(program)), *arguments]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/")
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    missing = [name for name in ("psycopg", "boto3", "moto", "flask_wtf") if importlib.util.find_spec(name) is None]
+    if _program("initdb") is None:
+        pytest.skip("needs PostgreSQL: apt-get install -y postgresql")
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[dev]'")
+    folder = Path(f"/tmp/sweeps-postgres-{os.getpid()}")  # as `nobody` can't reach into pytest's own
+    postgres = Postgres(folder)
+    yield postgres
+    postgres.stop()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[dict[str, str]]:
+    """Variables by which clients reach an S3 server with an empty bucket."""
+    import boto3
+
+    port = free_port()
+    code = "import sys; from moto.server import main; main(sys.argv[1:])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    url = f"http://127.0.0.1:{port}"
+    keys = {"aws_access_key_id": "key", "aws_secret_access_key": PASSWORD, "region_name": "us-east-1"}
+    client = boto3.client("s3", endpoint_url=url, **keys)
+
+    def made() -> bool:
+        try:
+            return bool(client.create_bucket(Bucket=BUCKET))
+        except Exception:  # noqa: BLE001 - it has not started yet
+            return False
+
+    wait_until(made, 60)
+    yield {
+        "MLFLOW_S3_ENDPOINT_URL": url,
+        **{name.upper(): value for name, value in keys.items() if name != "region_name"},
+    }
+    process.send_signal(signal.SIGTERM)
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Signed by itself, for 127.0.0.1."""
+    folder = tmp_path_factory.mktemp("tls")
+    files = folder / "certificate.pem", folder / "key.pem"
+    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
+    subprocess.run([*command, "-out", files[0], "-keyout", files[1]], check=True, capture_output=True)
+    return files
+
+
+@pytest.fixture(scope="module")
+def team(
+    postgres: Postgres, s3: dict[str, str], certificate: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("team")
+    (folder / "auth.ini").write_text(
+        "[mlflow]\ndefault_permission = EDIT\nadmin_username = admin\n"
+        f"database_uri = sqlite:///{folder}/auth.db\ngrant_default_workspace_access = false\n"
+        "authorization_function = mlflow.server.auth:authenticate_request_basic_auth\n"
+        "auth_cache_ttl_seconds = 60\n"
+    )
+    server = Server(
+        folder,
+        *("--app-name", "basic-auth"),
+        store=postgres.uri,
+        artifacts=f"s3://{BUCKET}/team",
+        certificate=certificate,
+        environment={
+            **s3,
+            "MLFLOW_AUTH_CONFIG_PATH": str(folder / "auth.ini"),
+            "MLFLOW_AUTH_ADMIN_PASSWORD": PASSWORD,
+            "MLFLOW_FLASK_SERVER_SECRET_KEY": "k",
+        },
+    )
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def signed_in(team: Server, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Server:
+    """The server, with what MLflow's own variables say of it in the environment."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", team.uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PASSWORD)
+    monkeypatch.setenv("MLFLOW_TRACKING_SERVER_CERT_PATH", str(certificate[0]))
+    return team
+
+
+def test_a_sweep_on_a_teams_server_is_whole_and_tells_nobody_the_password(signed_in: Server, tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+    from mlflow.artifacts import download_artifacts
+
+    from sweeps_train import load_model
+
+    process = start(tmp_path, "run", "conf=digits", *SHORT, "search.num_trials=2", "--name", "team", "--json")
+    command_lines = set()
+    while process.poll() is None:
+        for each in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
+            try:
+                command_lines.add(" ".join(each.cmdline()))
+            except psutil.Error:
+                continue
+        try:
+            process.wait(0.5)
+        except subprocess.TimeoutExpired:
+            continue
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    document = json.loads(out)
+    assert len(document["trials"]) == 2
+
+    client = MlflowClient(signed_in.uri)
+    run = client.get_run(document["best"]["run_id"])
+    assert run.info.artifact_uri.startswith("mlflow-artifacts:")
+    assert [step for step, _ in history(signed_in.uri, run.info.run_id, "eval/accuracy")][:1] == [10]
+    assert load_model(download_artifacts(document["best"]["checkpoint"], tracking_uri=signed_in.uri))
+
+    written = [path.read_bytes() for path in (tmp_path / "outputs" / "team").rglob("*") if path.is_file()]
+    recorded = [json.dumps(dict(each.data.tags)) for each in client.search_runs([run.info.experiment_id])]
+    assert not [text for text in written if PASSWORD.encode() in text]
+    assert not [text for text in [out, err, *recorded, *command_lines] if PASSWORD in text]
+
+
+def test_wrong_credentials_and_an_unknown_certificate_are_named_before_anything_starts(
+    signed_in: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, value, words in (
+        ("MLFLOW_TRACKING_PASSWORD", "wrong", ["401", "MLFLOW_TRACKING_USERNAME"]),
+        ("MLFLOW_TRACKING_SERVER_CERT_PATH", None, ["certificate", "MLFLOW_TRACKING_SERVER_CERT_PATH"]),
+    ):
+        with monkeypatch.context() as changed:
+            changed.setenv(variable, value) if value else changed.delenv(variable)
+            process = start(tmp_path, "run", "conf=digits", "--name", "no")
+            _, err = process.communicate(timeout=120)
+            assert process.returncode == 2, err
+            assert all(word in err for word in words), err
+            assert not (tmp_path / "outputs" / "no").exists()
+
+
+def test_without_checking_the_certificate_it_is_reached_too(signed_in: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_SERVER_CERT_PATH")
+    monkeypatch.setenv("MLFLOW_TRACKING_INSECURE_TLS", "true")
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # urllib3 warns of each request, as it should
+        recorder = open_recorder(signed_in.uri, "insecure")
+        recorder.start_trial("0", POINT, CONFIG, 1)
+        recorder.log("0", 1, {"eval/loss": 1.0})
+        assert not recorder.close("finished")
+        assert load_sweep(signed_in.uri, "insecure").trials[0].value == 1.0
+
+
+def test_the_driver_writes_to_postgresql_and_s3_itself(
+    postgres: Postgres, s3: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+    from mlflow.artifacts import download_artifacts
+
+    for name, value in s3.items():
+        monkeypatch.setenv(name, value)
+    client = MlflowClient(postgres.uri)
+    client.create_experiment("digits-direct", f"s3://{BUCKET}/direct")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "weights.bin").write_text("weights")
+    recorder = open_recorder(postgres.uri, "direct", experiment="digits-direct")
+    recorder.start_trial("0", POINT, CONFIG, 1)
+    for step in range(1500):
+        recorder.log("0", step, {"eval/loss": 1.0 / (step + 1)})
+    recorder.checkpoint("0", str(tmp_path / "model"), "best")
+    recorder.end_trial("0", "finished", 1500, 1)
+    assert not recorder.close("finished")
+    trial = load_sweep(postgres.uri, "direct").trials[0]
+    assert len(history(postgres.uri, trial.run_id, "eval/loss")) == 1500
+    folder = download_artifacts(trial.checkpoint, tracking_uri=postgres.uri)
+    assert (Path(folder) / "weights.bin").read_text() == "weights"
