@@ -156,10 +156,17 @@ class Journal:
             yield from entries
 
     def sync(self, end: int) -> None:
-        """Returns when all up to ``end`` is on the disk."""
+        """Returns when all up to ``end`` is on the disk.
+
+        Raises:
+            StorageFull: There is no room for it, as some file systems find only now.
+        """
         if self._on_disk < end:
             written = self.end
-            os.fsync(self._file)
+            try:
+                os.fsync(self._file)
+            except OSError as error:
+                raise self._trouble(error) from None
             self._on_disk = written
 
     def advance(self, position: int) -> None:
@@ -188,11 +195,12 @@ class Journal:
         except OSError as error:
             if written:
                 os.ftruncate(self._file, self.end)
-            if is_full(error):
-                self._is_full = True
-                raise StorageFull(self._path.parent) from error
-            raise
+            raise self._trouble(error) from None
         self.end += len(line)
+
+    def _trouble(self, error: OSError) -> Exception:
+        self._is_full |= is_full(error)
+        return StorageFull(self._path.parent) if is_full(error) else OSError(*error.args)
 
     def _read_position(self) -> int:
         try:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sweeps.errors import StorageFull
 from sweeps.tracking.journal import Entry, Journal, NewRun, Points, Status, Tags
 from sweeps.tracking.link import GaveUp, Link, Refused
 from sweeps.tracking.store import tag_filter
@@ -142,7 +143,8 @@ class Outbox:
     # --- the thread ----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        with suppress(GaveUp):
+        # On a full disk the driver meets the same, and says so; what is not delivered stays in the journal.
+        with suppress(GaveUp, StorageFull):
             while not self._closing:
                 with self._condition:
                     self._condition.wait_for(
