@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 WRITE_EVERY_S = 1.0
 """Each write takes processor time from the training, however little it has to say."""
-WRITE_AT_POINTS = 500
+WRITE_AT_POINTS = 5000
 """Points that wait before the thread is woken early."""
 BATCH_BYTES = 4 << 20
 """Of the journal that are read at once, some ten thousand points: more than that is not held in memory."""
