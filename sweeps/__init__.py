@@ -30,6 +30,7 @@ __all__ = [
     "dry_run",
     "export",
     "extend",
+    "importance",
     "list",
     "load",
     "register",
@@ -39,6 +40,7 @@ __all__ = [
     "run",
     "stop",
     "trials",
+    "write_report",
 ]
 
 
@@ -242,7 +244,7 @@ def trials(*sweeps: str, tracking_uri: str | None = None) -> pd.DataFrame:
 
 
 def curves(*sweeps: str, metric: str | None = None, tracking_uri: str | None = None) -> pd.DataFrame:
-    """What trials reported: ``sweep``, ``trial``, ``state``, ``step``, ``value`` and ``time``.
+    """What trials reported: ``sweep``, ``trial``, ``state``, ``step`` and ``value``.
 
     Args:
         sweeps: Names of the sweeps.
@@ -252,6 +254,35 @@ def curves(*sweeps: str, metric: str | None = None, tracking_uri: str | None = N
     from sweeps.frames import curves_frame
 
     return curves_frame([load(each, tracking_uri=tracking_uri) for each in sweeps], metric)
+
+
+def importance(sweep: str, *, objective: int = 0, tracking_uri: str | None = None) -> pd.DataFrame:
+    """How much each parameter matters: a row for each, the most important first, and a column for each of Optuna's
+    evaluators; empty where there are too few trials to tell.
+
+    Args:
+        sweep: Its name.
+        objective: Index of the objective.
+        tracking_uri: See the module.
+    """
+    from sweeps.frames import importance_frame
+
+    return importance_frame(load(sweep, tracking_uri=tracking_uri), objective)
+
+
+def write_report(sweep: str, folder: str | Path | None = None, *, tracking_uri: str | None = None) -> Path:
+    """Make a page with figures of a sweep, also while it runs; returns its path. It is attached to its run in MLflow.
+
+    Args:
+        sweep: Its name.
+        folder: Default: ``report/`` in the sweep's folder.
+        tracking_uri: See the module.
+    """
+    from sweeps.report.folder import report_folder
+    from sweeps.report.page.report import make_report
+
+    record = load(sweep, tracking_uri=tracking_uri)
+    return make_report(record, report_folder(record) if folder is None else Path(folder))
 
 
 # --- putting to use ---------------------------------------------------------------------------------------------

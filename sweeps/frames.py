@@ -7,7 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from sweeps.tracking.client import connect
+from sweeps.report.page.landscape import importances
+from sweeps.report.page.material import gather
+from sweeps.tracking.history import fetch_histories
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
 
@@ -17,7 +19,7 @@ def trials_frame(records: Sequence[SweepRecord]) -> pd.DataFrame:
 
 
 def curves_frame(records: Sequence[SweepRecord], metric: str | None = None) -> pd.DataFrame:
-    """A row for each value of a metric that a trial reported, in order of steps.
+    """A row for each finite value of a metric that a trial reported, in order of steps.
 
     Args:
         records: The sweeps.
@@ -25,26 +27,31 @@ def curves_frame(records: Sequence[SweepRecord], metric: str | None = None) -> p
     """
     rows = []
     for record in records:
-        client = connect(record.mlflow.tracking_uri)
+        runs = [trial.run_id for trial in record.trials]
+        histories = fetch_histories(record.mlflow.tracking_uri, runs, metric or record.metric)
         for trial in record.trials:
-            history = client.get_metric_history(trial.run_id, metric or record.metric)
-            rows += [
-                {
-                    "sweep": record.sweep,
-                    "trial": trial.trial,
-                    "state": trial.state,
-                    "step": point.step,
-                    "value": point.value,
-                    "time": pd.Timestamp(point.timestamp, unit="ms", tz="UTC"),
-                }
-                for point in sorted(history, key=lambda point: (point.step, point.timestamp))
-            ]
-    return pd.DataFrame(rows, columns=["sweep", "trial", "state", "step", "value", "time"])
+            for point in histories.get(trial.run_id, []):
+                rows.append((record.sweep, trial.trial, trial.state, point.step, point.value))  # noqa: PERF401 - nested
+    return pd.DataFrame(rows, columns=["sweep", "trial", "state", "step", "value"])
+
+
+def importance_frame(record: SweepRecord, objective: int = 0) -> pd.DataFrame:
+    """How much each parameter matters, the most important first: a row for each, a column for each of Optuna's
+    evaluators, which sum to 1. Empty where there are too few trials to tell.
+
+    Args:
+        record: The sweep.
+        objective: Index of the objective.
+    """
+    material = gather(record)
+    paths = {name: path for path, name in material.names.items()}
+    found = pd.DataFrame(importances(material, objective)).rename(index=paths).rename_axis("parameter")
+    return found.loc[found.mean(axis=1).sort_values(ascending=False).index]
 
 
 def _row(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
     values = trial.values or (trial.value,)
-    ended = None if trial.started is None or trial.ended is None else trial.ended - trial.started
+    seconds = None if trial.started is None or trial.ended is None else trial.ended - trial.started
     return {
         "sweep": record.sweep,
         "trial": trial.trial,
@@ -52,7 +59,7 @@ def _row(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
         **dict(zip(record.metrics, values, strict=False)),
         "steps": trial.steps,
         "attempts": trial.attempts,
-        "seconds": ended,
+        "seconds": seconds,
         "run_id": trial.run_id,
         **trial.params,
     }
