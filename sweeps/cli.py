@@ -426,6 +426,69 @@ def report(sweep: str, output: Path | None, tracking_uri: str | None, config_dir
     stdout.print(str(page), markup=False, highlight=False, soft_wrap=True)
 
 
+@_verb("clean")
+@click.argument("names", nargs=-1, metavar="[SWEEP ...]")
+@click.option("--older-than", metavar="AGE", help="Only sweeps that ended longer ago, such as 30d.")
+@click.option("--keep-last", metavar="N", type=click.IntRange(0), help="Leave the newest N sweeps alone.")
+@click.option("--max-size", metavar="SIZE", help="Only as much as makes all checkpoints fit, such as 50GiB.")
+@click.option(
+    "--keep-best",
+    metavar="N",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Trials of a sweep that keep their checkpoints; the best does in any case.",
+)
+@click.option("--runs", is_flag=True, help="Delete the trials' MLflow runs, too.")
+@click.option("--unfinished", is_flag=True, help="Of interrupted and stopped sweeps, too: they cannot be resumed then.")
+@click.option("--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
+@as_json
+@tracking_uri
+def clean(  # noqa: PLR0913, PLR0917 - each is an option
+    names: tuple[str, ...],
+    older_than: str | None,
+    keep_last: int | None,
+    max_size: str | None,
+    keep_best: int,
+    runs: bool,
+    unfinished: bool,
+    dry_run: bool,
+    as_json: bool,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
+    """Remove checkpoints of trials that have ended: python -m sweeps clean --older-than 30d --dry-run
+
+    Say of which: names of sweeps, an age, a number of sweeps to leave alone, or a size. In any case the best trials of
+    a sweep stay, what a registered model or another sweep comes from, and sweeps that run or can be resumed.
+    """
+    from sweeps.retention.cleaning import clean as remove
+    from sweeps.retention.cleaning import plan_cleaning, print_cleaning
+    from sweeps.retention.policy import Policy, parse_age, parse_size
+    from sweeps.tracking import default_uri
+
+    if not names and older_than is None and keep_last is None and max_size is None:
+        raise click.UsageError("say what may go: names of sweeps, --older-than 30d, --keep-last 10 or --max-size 50GiB")
+    policy = Policy(
+        keep_best=keep_best,
+        keep_last=keep_last or 0,
+        older_than_s=None if older_than is None else parse_age(older_than),
+        max_size=None if max_size is None else parse_size(max_size),
+        runs=runs,
+        unfinished=unfinished,
+    )
+    uri = tracking_uri or default_uri()
+    cleaning = plan_cleaning(uri, names, policy)
+    if not dry_run:
+        cleaning = replace(cleaning, removals=remove(uri, cleaning))
+    if as_json:
+        _print_json(cleaning.as_json(done=not dry_run))
+    else:
+        print_cleaning(cleaning, cleaning.removals, stdout)
+        if dry_run:
+            stdout.print("Nothing was removed.")
+
+
 @_verb("ui")
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True, help="Port on 127.0.0.1.")
 @tracking_uri

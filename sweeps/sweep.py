@@ -70,7 +70,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
     except UserError:
         _remove_folder(plan)
         raise
-    return _reported(plan)
+    return _ended(plan)
 
 
 def go_on(plan: Plan, view: View) -> SweepRecord:
@@ -83,7 +83,7 @@ def go_on(plan: Plan, view: View) -> SweepRecord:
     with contextlib.chdir(plan.working_folder):
         with the_only_driver(plan.folder, plan.name):
             _go_on(plan, view)
-        return _reported(plan)
+        return _ended(plan)
 
 
 def _go_on(plan: Plan, view: View) -> None:
@@ -103,10 +103,14 @@ def _go_on(plan: Plan, view: View) -> None:
         _record(plan, recorder, view, places, _memory(plan, places, nodes, earlier), earlier)
 
 
-def _reported(plan: Plan) -> SweepRecord:
-    """What is recorded, with its report. A sweep is whole without one, so a failure is only said; and a person who has
-    interrupted it is not made to wait."""
-    tracking = plan.config.tracking
+def _ended(plan: Plan) -> SweepRecord:
+    """What is recorded, with its report, and without checkpoints that need not be kept. A sweep is whole without one,
+    so a failure is only said; and a person who has interrupted it is not made to wait."""
+    tracking, kept = plan.config.tracking, plan.config.checkpoint.trials
+    if kept is not None:
+        from sweeps.retention.cleaning import keep_only_the_best
+
+        keep_only_the_best(tracking.uri, plan.name, kept)
     record = load_sweep(tracking.uri, plan.name)
     if tracking.report and record.status != "interrupted":
         from sweeps.report.folder import report_folder

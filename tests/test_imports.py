@@ -26,7 +26,7 @@ LAYERS: list[set[str]] = [
     },
     {"extension", "frames", "monitor", "plan", "report"},
     {"ending", "one_trial", "provenance", "registry", "reopening", "stopping", "tuning"},
-    {"doctor", "reproduction", "retraining", "sweep"},
+    {"doctor", "reproduction", "retention", "retraining", "sweep"},
     {"launch", "service"},
     {"__init__", "cli"},
     {"__main__"},

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Done:
-    """Two trials of which ASHA stops one; the model is among what is searched."""
-    tokens = (*SHORT, "search.num_trials=3", "train.lr=0.01", "model.dropout=0.2")
+    """Three trials under ASHA; the model is among what is searched, and only the best trial keeps its checkpoints."""
+    tokens = (*SHORT, "checkpoint.trials=1", "search.num_trials=3", "train.lr=0.01", "model.dropout=0.2")
     return run(tmp_path_factory.mktemp("searched"), "conf=digits", *tokens, "--name=searched")
 
 
@@ -55,6 +55,17 @@ def test_the_exported_best_trial_runs_as_it_is_and_gives_the_same_loss(searched:
     assert after[-1][0] == 40
 
 
+def test_only_as_many_trials_as_wanted_keep_their_checkpoints(searched: Done) -> None:
+    best = searched.document["best"]["trial"]
+    kept = {
+        trial["trial"]
+        for trial in searched.document["trials"]
+        if searched.client.list_artifacts(trial["run_id"], "checkpoints/best")
+        or [*(searched.folder / "outputs" / "searched" / "trials" / trial["trial"]).glob("step-*")]
+    }
+    assert kept == {best}
+
+
 def test_any_trial_can_be_shown_and_exported_and_mistakes_are_named(searched: Done) -> None:
     out, _ = call(searched.folder, "best", "searched", "--trial=1", "--export=second.yaml", "--json")
     assert json.loads(out)["trial"] == "0001"
@@ -85,6 +96,7 @@ def test_a_sweep_records_where_it_comes_from(searched: Done) -> None:
     assert f"torch=={origin.packages['torch']}" in (read_text(searched.store, run_id, "origin/requirements.txt") or "")
 
 
+@pytest.mark.slow
 def test_a_trial_is_reproduced_by_its_run_and_the_same_comes_out(searched: Done) -> None:
     trial = searched.document["trials"][1]
     out, err = call(searched.folder, "reproduce", trial["run_id"], "--json")

@@ -284,6 +284,8 @@ class Checkpoint:
     """Steps between checkpoints; default: at every evaluation. The last step is always saved."""
     keep: list[Kept] = Field(default_factory=lambda: list[Kept](("best", "last")))
     """Which checkpoints of a trial stay: the best by the search's metric, the newest, or both."""
+    trials: PositiveInt | None = None
+    """How many trials keep their checkpoints when the sweep has ended, the best first; null: all."""
 
 
 @dataclass(config=STRICT, kw_only=True)

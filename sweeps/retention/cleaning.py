@@ -1,0 +1,182 @@
+"""Cleans a store and the folders of its sweeps."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from sweeps.constants import TAG_KIND, TAG_OF_RUN
+from sweeps.driver import the_only_driver
+from sweeps.errors import UnknownName, UserError, nearest
+from sweeps.retention.holdings import Holdings, sweep_folder
+from sweeps.retention.policy import Policy, describe_size
+from sweeps.retention.selection import Removal, best_trials, select
+from sweeps.tracking.client import connect, reason
+from sweeps.tracking.reader import list_sweeps, load_sweep
+from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.store import fetch_runs
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What goes, and what that comes to."""
+
+    policy: Policy
+    removals: list[Removal]
+    size: int
+    """Bytes of all checkpoints before."""
+
+    @property
+    def freed(self) -> int:
+        """Bytes; files that MLflow and the storage share by links are counted in each trial once."""
+        return sum(each.size for each in self.removals)
+
+    def as_json(self, *, done: bool) -> dict[str, Any]:
+        """What ``clean --json`` prints."""
+        return {
+            "done": done,
+            "size": self.size,
+            "freed": self.freed,
+            "removed": [
+                {
+                    "sweep": each.record.sweep,
+                    "trial": each.trial.trial,
+                    "run_id": each.trial.run_id,
+                    "checkpoints": each.size,
+                    "run": self.policy.runs,
+                }
+                for each in self.removals
+            ],
+        }
+
+
+def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
+    """Find out what would go.
+
+    Args:
+        uri: Tracking URI.
+        names: Only of these sweeps; empty: of all.
+        policy: What may go.
+
+    Raises:
+        UnknownName: There is no such sweep.
+        UserError: MLflow does not say which models are registered: then nothing may go.
+    """
+    known = [summary.sweep for summary in list_sweeps(uri)]
+    for name in names:
+        if name not in known:
+            raise UnknownName(f"there is no sweep {name!r}{nearest(name, known)}")
+    client = connect(uri)
+    all_matter = not names or policy.keep_last > 0 or policy.max_size is not None
+    records = [load_sweep(uri, name) for name in dict.fromkeys(known) if all_matter or name in names]
+    holdings = Holdings(client)
+    sizes = {
+        trial.run_id: size
+        for record in records
+        for trial in record.trials
+        if (size := holdings.size(record, trial)) is not None
+    }
+    removals = select(records, sizes, needed_runs(client), policy, names, time.time())
+    return Cleaning(policy, removals, sum(sizes.values()))
+
+
+def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
+    """Remove what was found. Each sweep is locked meanwhile, and looked at once more: what has come to run, or to be
+    the best, since then stays.
+
+    Returns:
+        What is gone.
+    """
+    client = connect(uri)
+    holdings = Holdings(client)
+    gone: list[Removal] = []
+    for name in dict.fromkeys(each.record.sweep for each in cleaning.removals):
+        removals = [each for each in cleaning.removals if each.record.sweep == name]
+        folder = sweep_folder(removals[0].record)
+        try:
+            with the_only_driver(folder, name) if folder is not None else nullcontext():
+                record, needed = load_sweep(uri, name), needed_runs(client)
+                best = {trial.run_id for trial in best_trials(record, cleaning.policy.keep_best)}
+                for each in removals:
+                    if record.status == "running" or each.trial.run_id in best | needed:
+                        continue
+                    holdings.remove(record, each.trial, run=cleaning.policy.runs)
+                    gone.append(each)
+        except UserError as error:
+            logger.warning("%s stays: %s", name, error)
+        except Exception as error:  # noqa: BLE001 - one sweep's storage must not keep the others from being cleaned
+            logger.warning("%s could not be cleaned: %s", name, reason(error))
+    return gone
+
+
+def keep_only_the_best(uri: str, name: str, count: int) -> None:
+    """A sweep that has ended keeps the checkpoints of so many trials."""
+    try:
+        clean(uri, plan_cleaning(uri, [name], Policy(keep_best=count)))
+    except Exception as error:  # noqa: BLE001 - the sweep itself is done
+        logger.warning("checkpoints of %s that need not be kept stay: %s", name, reason(error))
+
+
+def needed_runs(client: MlflowClient) -> set[str]:
+    """Runs that models in the registry come from, and those that other sweeps repeat.
+
+    Raises:
+        UserError: The registry does not answer.
+    """
+    from mlflow.exceptions import MlflowException
+
+    parents = fetch_runs(client.tracking_uri, {TAG_KIND: "sweep"})
+    runs = {run.tags[TAG_OF_RUN] for run in parents if TAG_OF_RUN in run.tags}
+    token: str | None = None
+    try:
+        while True:
+            page = client.search_model_versions(max_results=1000, page_token=token)
+            for version in page:
+                runs.add(version.run_id or "")
+                if version.source is not None and version.source.startswith("runs:/"):
+                    runs.add(version.source.removeprefix("runs:/").partition("/")[0])
+            token = page.token
+            if not token:
+                return runs
+    except MlflowException as error:
+        raise UserError(f"the model registry does not answer, so nothing is removed: {reason(error)}") from error
+
+
+def print_cleaning(cleaning: Cleaning, removals: Collection[Removal], console: Console) -> None:
+    """A row for each sweep."""
+    if not removals:
+        console.print(f"Nothing to remove: {describe_size(cleaning.size)} of checkpoints stay.")
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name, justify in (("sweep", "left"), ("trials", "right"), ("checkpoints", "right"), ("kept", "left")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for record in _records(removals):
+        own = [each for each in removals if each.record is record]
+        kept = ", ".join(dict.fromkeys(trial.trial for trial in best_trials(record, cleaning.policy.keep_best)))
+        size = describe_size(sum(each.size for each in own))
+        table.add_row(record.sweep, str(len(own)), size, f"the best: {kept}" if kept else "")
+    console.print(table)
+    console.print()
+    freed = sum(each.size for each in removals)
+    left = cleaning.size - freed
+    console.print(f"{describe_size(freed)} of {describe_size(cleaning.size)} of checkpoints", highlight=False)
+    if cleaning.policy.max_size is not None and left > cleaning.policy.max_size:
+        console.print(f"what must stay takes {describe_size(left)}, which is more than --max-size", highlight=False)
+    if cleaning.policy.runs:
+        console.print("MLflow keeps deleted runs until `mlflow gc`", highlight=False, markup=False)
+
+
+def _records(removals: Collection[Removal]) -> list[SweepRecord]:
+    return list({each.record.sweep: each.record for each in removals}.values())

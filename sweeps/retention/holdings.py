@@ -1,0 +1,130 @@
+"""What a trial holds: its folders in the sweep's storage, and its checkpoints among MLflow's artifacts."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from sweeps.constants import CHECKPOINT_ARTIFACTS, TAG_CHECKPOINT_BEST, TAG_CHECKPOINT_LAST, TAG_FOLDER, TAG_SWEEP
+from sweeps.reopening import SWEEP_FILE
+from sweeps.runtime.lineage import PINNED
+from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.store import PAGE, tag_filter
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+
+class Holdings:
+    """Of trials of any sweep in a store."""
+
+    def __init__(self, client: MlflowClient):
+        self._client = client
+        self._artifact_uris: dict[str, str] = {}
+
+    def size(self, record: SweepRecord, trial: TrialRecord) -> int | None:
+        """Bytes of all checkpoints of a trial; None if it has none. Files that folders share count once."""
+        folders = [*storage_folders(record, trial)]
+        repository, local = self._artifacts(record, trial)
+        remote = 0
+        if local is not None:
+            folders += [local / CHECKPOINT_ARTIFACTS] if (local / CHECKPOINT_ARTIFACTS).is_dir() else []
+        else:
+            remote = _remote_size(repository)
+        if not folders and not remote:
+            return None
+        files: dict[tuple[int, int], int] = {}
+        for folder in folders:
+            for file in folder.rglob("*"):
+                if file.is_file() and not file.is_symlink():
+                    status = file.stat()
+                    files[status.st_dev, status.st_ino] = status.st_size
+        return sum(files.values()) + remote
+
+    def remove(self, record: SweepRecord, trial: TrialRecord, *, run: bool) -> None:
+        """Remove a trial's checkpoints everywhere, and its run if asked; first what points to them."""
+        folders = list(storage_folders(record, trial))
+        tags = self._client.get_run(trial.run_id).data.tags
+        for tag in (TAG_CHECKPOINT_BEST, TAG_CHECKPOINT_LAST):
+            if tag in tags and _leads_into(tags[tag], folders):
+                self._client.delete_tag(trial.run_id, tag)
+        repository, local = self._artifacts(record, trial)
+        if local is not None:
+            shutil.rmtree(local / CHECKPOINT_ARTIFACTS, ignore_errors=True)
+        elif _remote_size(repository):
+            repository.delete_artifacts(CHECKPOINT_ARTIFACTS)
+        for folder in folders:
+            # Half removed, it would look like a checkpoint.
+            condemned = folder.with_name(f"{folder.name}.unfinished")
+            folder.rename(condemned)
+            shutil.rmtree(condemned)
+        if run:
+            self._client.delete_run(trial.run_id)
+
+    def _artifacts(self, record: SweepRecord, trial: TrialRecord) -> tuple[Any, Path | None]:
+        """MLflow's repository of a run's artifacts, or their folder if that is on this machine."""
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+        if trial.run_id not in self._artifact_uris:
+            self._look_up(record)
+        uri = self._artifact_uris[trial.run_id]
+        address = urlsplit(uri)
+        if address.scheme in ("", "file"):
+            return None, Path(unquote(address.path) if address.scheme else uri)
+        return get_artifact_repository(uri, tracking_uri=self._client.tracking_uri), None
+
+    def _look_up(self, record: SweepRecord) -> None:
+        token = None
+        while True:
+            page = self._client.search_runs(
+                [record.mlflow.experiment_id], tag_filter({TAG_SWEEP: record.sweep}), max_results=PAGE, page_token=token
+            )
+            self._artifact_uris |= {run.info.run_id: run.info.artifact_uri for run in page}
+            token = page.token
+            if not token:
+                return
+
+
+def sweep_folder(record: SweepRecord) -> Path | None:
+    """A sweep's folder, if it is on this machine, and certainly its own."""
+    folder = Path(record.tags.get(TAG_FOLDER, ""))
+    if not folder.is_absolute():
+        return None
+    try:
+        own = json.loads((folder / SWEEP_FILE).read_text(encoding="utf-8"))["name"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return folder if own == record.sweep else None
+
+
+def storage_folders(record: SweepRecord, trial: TrialRecord) -> Iterator[Path]:
+    """Folders of a trial's checkpoints in the sweep's storage; what it has reported lies beside them, and stays."""
+    folder = sweep_folder(record)
+    if folder is None or not trial.trial or os.sep in trial.trial or trial.trial.startswith("."):
+        return
+    own = folder / "trials" / trial.trial
+    for lineage in (own, *sorted(own.glob("lineage-*"))):
+        yield from (path for path in sorted(lineage.glob("step-*")) if path.is_dir() and not path.is_symlink())
+    yield from (path for path in (own / PINNED).glob("step-*") if path.is_dir())
+
+
+def _leads_into(uri: str, folders: Sequence[Path]) -> bool:
+    """Whether a checkpoint's URI is of MLflow's artifacts, or of one of these folders, and not of another machine's."""
+    path = Path(unquote(urlsplit(uri).path))
+    return uri.startswith("runs:/") or any(path == folder or folder in path.parents for folder in folders)
+
+
+def _remote_size(repository: Any) -> int:
+    size, folders = 0, [CHECKPOINT_ARTIFACTS]
+    while folders:
+        for file in repository.list_artifacts(folders.pop()):
+            if file.is_dir:
+                folders.append(file.path)
+            else:
+                size += max(1, file.file_size or 0)
+    return size

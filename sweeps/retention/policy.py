@@ -1,0 +1,63 @@
+"""What may go: by count, age and size."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sweeps.errors import ConfigError
+
+AGES = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+SIZES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Which checkpoints and runs go. All conditions must hold for one that goes."""
+
+    keep_best: int = 1
+    """Trials of a sweep that keep all they have, the best first."""
+    keep_last: int = 0
+    """Sweeps that are left alone, the newest first."""
+    older_than_s: float | None = None
+    """Only sweeps that ended longer ago."""
+    max_size: int | None = None
+    """Bytes that all checkpoints may have together: only as many go as make them fit, the oldest sweeps' first."""
+    runs: bool = False
+    """Trials' MLflow runs go, too, and not only their checkpoints."""
+    unfinished: bool = False
+    """Of sweeps that were interrupted or stopped, too: they cannot be resumed then."""
+
+
+def parse_age(text: str) -> float:
+    """Seconds of ``30d``, ``12h``, ``2w`` or ``90m``.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mhdw])", text.strip())
+    if found is None:
+        raise ConfigError(f"--older-than={text}: must be a number and m, h, d or w, such as 30d")
+    return float(found[1]) * AGES[found[2]]
+
+
+def parse_size(text: str) -> int:
+    """Bytes of ``50GiB``, ``500MB`` or ``1000000``.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    if found is None or found[2].upper() not in SIZES:
+        raise ConfigError(f"--max-size={text}: must be a number and MB, GB, TB, MiB, GiB or TiB, such as 50GiB")
+    return int(float(found[1]) * SIZES[found[2].upper()])
+
+
+def describe_size(size: float) -> str:
+    """``1.5 GiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

@@ -1,0 +1,106 @@
+"""Chooses what goes. Free of MLflow and of files, so that what must never go can be tested on thousands of cases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from sweeps.constants import TAG_HEARTBEAT
+from sweeps.retention.policy import Policy
+from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.values import number
+
+ENDED = ("finished", "failed")
+RESUMABLE = ("interrupted", "stopped")
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A trial whose checkpoints go, and its run if the policy says so."""
+
+    record: SweepRecord
+    trial: TrialRecord
+    size: int
+    """Bytes of its checkpoints."""
+
+
+def select(
+    records: Sequence[SweepRecord],
+    sizes: Mapping[str, int],
+    needed: Collection[str],
+    policy: Policy,
+    names: Collection[str],
+    now: float,
+) -> list[Removal]:
+    """
+    Args:
+        records: All sweeps of the store.
+        sizes: Bytes of the checkpoints of each trial's run; a run without any is not in it.
+        needed: Runs that something else needs: models in the registry, sweeps that repeat them.
+        policy: What may go.
+        names: Only these sweeps; empty: all.
+        now: Unix time.
+    """
+    newest = sorted(records, key=lambda record: record.started, reverse=True)
+    spared = {record.sweep for record in newest[: policy.keep_last]}
+    statuses = (*ENDED, *(RESUMABLE if policy.unfinished else ()))
+    candidates = [
+        record
+        for record in sorted(records, key=ended_at)
+        if record.status in statuses
+        and record.sweep not in spared
+        and (not names or record.sweep in names)
+        and (policy.older_than_s is None or now - ended_at(record) > policy.older_than_s)
+    ]
+    removals = [
+        Removal(record, trial, sizes.get(trial.run_id, 0))
+        for record in candidates
+        for trial in _worst_first(record, policy.keep_best)
+        if trial.run_id not in needed and (policy.runs or trial.run_id in sizes)
+    ]
+    return removals if policy.max_size is None else _enough(removals, sum(sizes.values()) - policy.max_size)
+
+
+def ended_at(record: SweepRecord) -> float:
+    """When something was last heard of a sweep; Unix time."""
+    ends = [trial.ended for trial in record.trials if trial.ended is not None]
+    return max([record.started, number(record.tags.get(TAG_HEARTBEAT)) or 0.0, *ends])
+
+
+def best_trials(record: SweepRecord, count: int) -> list[TrialRecord]:
+    """The Pareto front, or the best, as recorded, and the trials with the best values."""
+    ranked = [trial for trial in reversed(_by_goodness(record)) if _value(trial) is not None]
+    sound = [trial for trial in ranked if trial.state != "failed" and trial.violation is None]
+    # Of a sweep without a sound trial, the best of the others.
+    return [*record.front, *(sound or ranked)[: max(1, count)]]
+
+
+def _worst_first(record: SweepRecord, keep_best: int) -> list[TrialRecord]:
+    kept = {trial.trial for trial in best_trials(record, keep_best)}
+    return [trial for trial in _by_goodness(record) if trial.trial not in kept and trial.state != "running"]
+
+
+def _by_goodness(record: SweepRecord) -> list[TrialRecord]:
+    """The worst first, those without a value before."""
+    sign = -1 if record.mode == "min" else 1
+
+    def goodness(trial: TrialRecord) -> tuple[bool, float]:
+        value = _value(trial)
+        return value is not None, sign * (value or 0.0)
+
+    return sorted(record.trials, key=goodness)
+
+
+def _enough(removals: Sequence[Removal], excess: int) -> list[Removal]:
+    chosen = []
+    for removal in removals:
+        if excess <= 0:
+            break
+        chosen.append(removal)
+        excess -= removal.size
+    return chosen
+
+
+def _value(trial: TrialRecord) -> float | None:
+    return trial.value if trial.value is not None and math.isfinite(trial.value) else None
