@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -112,7 +113,7 @@ def plan_alone(
         UserError: For every mistake that can be seen from here.
     """
     config = alone(record, trial)
-    config["tracking"]["uri"] = record.mlflow.tracking_uri
+    config["tracking"]["uri"] = DEFAULT_URI
     groups = set(ConfSearchPath(config_dirs).groups())
     texts = []
     for each in parse_overrides(tokens):
@@ -129,7 +130,7 @@ def plan_alone(
     if len(plan.space) or plan.config.search.num_trials > 1:
         searched = ", ".join(plan.space) or f"search.num_trials={plan.config.search.num_trials}"
         raise ConfigError(f"{searched}: one trial is trained here, with one value of everything; use `run` to search")
-    return plan
+    return replace(plan, composition=plan.composition.recorded_at(record.mlflow.tracking_uri))
 
 
 def new_name(record: SweepRecord, trial: TrialRecord | None, what: str) -> str:

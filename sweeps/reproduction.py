@@ -149,11 +149,11 @@ def _plan_all(record: SweepRecord, name: str, command: str, tags: Mapping[str, s
             f"{record.sweep}: its MLflow run has no {constants.COMPOSITION_ARTIFACT}, so only its trials can be run "
             "again; name one with --trial"
         )
-    changes = {"tracking.uri": record.mlflow.tracking_uri}
-    composition = Composition.from_json(json.loads(text)).changed(changes)
-    if HIDDEN in composition.as_yaml():
-        line = next(line.strip() for line in composition.as_yaml().splitlines() if HIDDEN in line)
-        raise UserError(f"{record.sweep}: a secret in its config is not recorded ({line}); run it anew with `run`")
+    composition = Composition.from_json(json.loads(text)).recorded_at(record.mlflow.tracking_uri)
+    lines = composition.as_yaml().splitlines()
+    hidden = [line.strip() for line in lines if HIDDEN in line and not line.strip().startswith("uri:")]
+    if hidden:
+        raise UserError(f"{record.sweep}: a secret in its config is not recorded ({hidden[0]}); run it anew with `run`")
     return new_plan(composition, name, command, tags)
 
 

@@ -136,7 +136,7 @@ def store(working_folder: Path, empty_database: Path) -> str:
         folder.mkdir(parents=True)
         (folder / SWEEP_FILE).write_text(json.dumps({"name": name}), encoding="utf-8")
         loss = Objectives(("eval/loss",), ("min",))
-        recorder = Recorder(uri, "test", sweep=name, conf="test", objectives=loss, folder=str(folder))
+        recorder = Recorder(uri, "test", sweep=name, conf="test", objectives=loss, folder=folder)
         recorder.open("seed: 0\n", "", "")
         for number, value in enumerate((0.4, 0.3, 0.1, 0.2)):
             trial = f"{number:04}"
@@ -149,7 +149,7 @@ def store(working_folder: Path, empty_database: Path) -> str:
             recorder.checkpoint(trial, str(checkpoint), "best")
             recorder.end_trial(trial, "finished", 10, 1)
         recorder.update({"finished": 4}, [("0002", (0.1,), {"train.lr": 0.1})], {"wall_s": 1.0})
-        assert recorder.close("finished") == 0
+        assert not recorder.close("finished")
     return uri
 
 
