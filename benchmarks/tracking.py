@@ -96,7 +96,7 @@ def _write(file: Path, here: str, numbers: Numbers) -> None:
 
 def _added(measured: dict[str, float]) -> str:
     share = measured["added_ms"] / (1e3 * STEP_S)
-    return f"{measured['added_ms']:.3f} ms ({share:.2%})"
+    return f"{measured['added_ms']:.3f} ms ({share:.2%}), median {measured['median_ms']:.3f}"
 
 
 def _draw(numbers: Numbers, file: Path) -> None:
@@ -112,9 +112,10 @@ def _draw(numbers: Numbers, file: Path) -> None:
         at = [store + 0.26 * (place - 1) for store in range(len(numbers))]
         values = [measured[arm]["added_ms"] for measured in numbers.values()]
         bars = axes.bar(at, values, 0.24, label=NAMES[arm].replace("`", ""))
-        axes.bar_label(bars, [f"{value:.2g}" for value in values], padding=2, fontsize=8)
+        axes.bar_label(bars, [f"{value:.2f}" for value in values], padding=2, fontsize=8)
     axes.axhline(10 * STEP_S, color="black", linewidth=0.8, linestyle="--")
-    axes.text(len(numbers) - 0.55, 10 * STEP_S * 1.15, "1 % of a step", ha="right", fontsize=8)
+    axes.text(len(numbers) - 0.56, 10 * STEP_S * 1.15, "1 % of\na step", fontsize=8)
+    axes.set_xlim(-0.5, len(numbers) - 0.3)
     axes.set_yscale("log")
     axes.set(ylabel="added ms a step", title=f"Time that tracking {METRICS} metrics adds to a step of 10 ms")
     axes.set_xticks(range(len(numbers)), [STORES[store] for store in numbers])
