@@ -43,8 +43,9 @@ class SlowProxy:
         self._thread.start()
 
     def _run(self) -> None:
-        self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", self.port))
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", self.port))
         self._loop.run_forever()
+        server.close()
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
         self._loop.run_until_complete(asyncio.sleep(0.1))
@@ -56,10 +57,11 @@ class SlowProxy:
             await asyncio.gather(self._pass(reader, to_server, 0.0), self._pass(from_server, writer, self.seconds))
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float) -> None:
+        # Each piece of an answer is so late, and not the later ones the more.
+        loop = asyncio.get_running_loop()
         while data := await reader.read(1 << 16):
-            await asyncio.sleep(seconds)
-            writer.write(data)
-        writer.close()
+            loop.call_later(seconds, writer.write, data)
+        loop.call_later(seconds, writer.close)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

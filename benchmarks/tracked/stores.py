@@ -48,10 +48,11 @@ def late(port: int, seconds: float) -> int:
     own = _free_port()
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pause_s: float) -> None:
+        # Each piece of an answer is so late, and not the later ones the more.
+        loop = asyncio.get_running_loop()
         while data := await reader.read(1 << 16):
-            await asyncio.sleep(pause_s)
-            writer.write(data)
-        writer.close()
+            loop.call_later(pause_s, writer.write, data)
+        loop.call_later(pause_s, writer.close)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

@@ -390,6 +390,7 @@ class Recorder:
             raise UserError(
                 f"a sweep named {self._sweep!r} exists already in {shown(self._uri)}; choose another --name"
             )
+        self._link.give_up_after(OPEN_WITHIN_S)  # that has its own limits
         experiment_id = self._link.call(self._experiment_id)
         tags = {
             "mlflow.user": user(),
@@ -418,6 +419,7 @@ class Recorder:
 
     def _adopt(self) -> MlflowIds:
         sweep = load_sweep(self._uri, self._sweep)
+        self._link.give_up_after(OPEN_WITHIN_S)  # that has its own limits
         self._ids = sweep.mlflow
         self._outbox.adopt(PARENT, self._ids.run_id)
         for trial in sweep.trials:
