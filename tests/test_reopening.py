@@ -260,36 +260,6 @@ def test_what_a_dead_driver_had_not_recorded_is_read_from_beside_the_checkpoints
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_driver_killed_at_random_moments_leaves_a_whole_record(tmp_path: Path) -> None:
-    chance = random.Random(0)
-    arguments = (*SEARCH, *ONE_AT_ONCE, "train.max_steps=100", "search.num_trials=6", "--name", "often")
-    process = start(tmp_path, "run", *arguments)
-    wait_for(tmp_path, "often", lambda sweep: sweep.trials, process)
-    for _ in range(8):
-        time.sleep(chance.uniform(0, 6))
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
-        process = start(tmp_path, "resume", "often")
-        time.sleep(6)  # its imports and Ray's start are no moments of the sweep
-    _, err = process.communicate(timeout=200)
-    assert process.returncode == 0, err
-    status, err, document = verb(tmp_path, "show", "often", "--json")
-    assert document is not None
-    assert document["counts"] == {"finished": 6, "pruned": 0, "failed": 0, "running": 0, "stopped": 0}
-    done = Done(tmp_path, status, err, document)
-    assert len(done.trials()) == 6
-    for history in histories(done).values():
-        assert [step for step, _ in history] == list(range(10, 101, 10))
-    study = optuna.load_study(study_name="often", storage=journal(tmp_path / "outputs" / "often" / "optuna.log"))
-    trained = [trial for trial in study.get_trials() if NUMBER in trial.user_attrs]
-    assert sorted(trial.user_attrs[NUMBER] for trial in trained) == list(range(6))
-    assert all(trial.state == optuna.trial.TrialState.COMPLETE for trial in trained)
-    best = {f"{trial.user_attrs[NUMBER]:04}": trial.value for trial in trained}
-    assert best == {trial: max(value for _, value in history) for trial, history in histories(done).items()}
-
-
-@pytest.mark.slow
 def test_a_spent_budget_stops_what_runs_and_more_of_it_lets_that_go_on(tmp_path: Path) -> None:
     arguments = (*SEARCH, *ONE_AT_ONCE, "train.max_steps=4000", "train.eval_every=50", "search.num_trials=1")
     done = run(tmp_path, *arguments, "--name", "budget", "search.stop.wall_hours=0.008")
