@@ -1,0 +1,81 @@
+"""The verbs' common ground: the group that they belong to, options that several have, where they print."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from sweeps.errors import nearest
+
+INTERRUPTED = 130
+NO_SUCCESS = 1
+PIPE_WIDTH = 200
+"""Columns where no terminal says how many there are: tables are for people and for grep."""
+EXIT_STATUS = {"interrupted": INTERRUPTED, "failed": NO_SUCCESS}
+
+
+class _Verbs(click.Group):
+    """Verbs in the order of their definition; an unknown one is answered with the nearest."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in self.commands:
+            ctx.fail(f"there is no verb {args[0]!r}{nearest(args[0], self.commands)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+def app() -> None:
+    """Hyperparameter search for distributed training, on Ray Tune, Ray Train, Optuna and MLflow."""
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+tracking_uri = click.option(
+    "--tracking-uri", metavar="URI", help="MLflow store or server; default: MLFLOW_TRACKING_URI, else mlflow.db here."
+)
+trial = click.option("--trial", metavar="ID", help="This trial instead of the best.")
+
+
+def registering(function: Callable[..., None]) -> Callable[..., None]:
+    """The options by which a model gets into MLflow's registry."""
+    for option in (
+        click.option("--merged", is_flag=True, help="Fold LoRA adapters into their base model."),
+        click.option("--alias", metavar="A", default="champion", show_default=True, help="Moves to the new version."),
+        click.option("--register", metavar="NAME", help="Name of the model in MLflow's registry."),
+    ):
+        function = option(function)
+    return function
+
+
+moved_to = click.option(
+    "--folder", metavar="DIR", type=click.Path(path_type=Path), help="Where the sweep's folder is now, if it was moved."
+)
+
+
+def verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
+    """A verb with the options that every verb has; ``main`` and the configs' search path read them."""
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        directories = click.option(
+            "--config-dir",
+            "config_dirs",
+            metavar="DIR",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            help="Your own folder of configs, before ours. Repeatable.",
+        )
+        debug = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
+        return app.command(name)(directories(debug(function)))
+
+    return decorate
+
+
+stderr = Console(stderr=True)
+stdout = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)

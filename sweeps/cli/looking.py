@@ -1,0 +1,101 @@
+"""Verbs that read the record: ``list``, ``show``, ``compare`` and ``report``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from sweeps.cli.app import EXIT_STATUS, as_json, stdout, tracking_uri, verb
+from sweeps.cli.output import load, print_json, say
+
+
+@verb("list")
+@as_json
+@tracking_uri
+def list_(as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
+    """List the sweeps, newest first."""
+    from sweeps.tracking import default_uri
+    from sweeps.tracking.reader import list_sweeps
+
+    sweeps = list_sweeps(tracking_uri or default_uri())
+    if as_json:
+        print_json([each.as_json() for each in sweeps])
+    else:
+        from sweeps.report.tables import print_sweeps
+
+        print_sweeps(sweeps, stdout)
+
+
+@verb("show")
+@click.argument("sweep")
+@click.option("--watch", is_flag=True, help="Live, until the sweep has ended; Ctrl-C leaves.")
+@as_json
+@tracking_uri
+def show(sweep: str, watch: bool, as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
+    """Show a sweep and its trials, the best first.
+
+    --watch follows a sweep that runs elsewhere, also on another machine, and leaves with the status that `run` has.
+    """
+    if watch and as_json:
+        raise click.UsageError("--watch is for people: leave --json out, or ask for it once the sweep has ended")
+    record = load(sweep, tracking_uri)
+    if watch and record.status == "running":
+        from sweeps.report.watch import planned_trials
+        from sweeps.report.watch import watch as follow
+
+        record = follow(lambda: load(sweep, tracking_uri), stdout, planned_trials(record))
+    if as_json:
+        print_json(record.as_json())
+    else:
+        from sweeps.report.tables import print_sweep
+
+        print_sweep(record, stdout)
+    sys.exit(EXIT_STATUS.get(record.status, 0) if watch else 0)
+
+
+@verb("compare")
+@click.argument("names", nargs=-1, metavar="SWEEP SWEEP ...", required=True)
+@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Figure: .png, .svg, .pdf or .html.")
+@as_json
+@tracking_uri
+def compare(
+    names: tuple[str, ...], output: Path | None, as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]
+) -> None:
+    """Put sweeps of the same metric side by side: best value by trials, time and GPU-hours, and what differs."""
+    from sweeps.report.comparison import compare_sweeps, print_comparison
+
+    if output is not None:
+        from sweeps.report.comparison_figure import check_output
+
+        check_output(output)
+    comparison = compare_sweeps([load(name, tracking_uri) for name in names])
+    if output is not None:
+        from sweeps.report.comparison_figure import write_comparison
+
+        write_comparison(comparison, output)
+        say(f"figure: {output}")
+    if as_json:
+        print_json(comparison.as_json())
+    else:
+        print_comparison(comparison, stdout)
+
+
+@verb("report")
+@click.argument("sweep")
+@click.option(
+    "--output",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for the page and its pictures; default: report/ in the sweep's folder.",
+)
+@tracking_uri
+def report(sweep: str, output: Path | None, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
+    """Make a page with figures of a sweep, also while it runs; it is attached to its run in MLflow, too."""
+    record = load(sweep, tracking_uri)
+    from sweeps.report.folder import report_folder
+    from sweeps.report.page.report import make_report
+
+    page = make_report(record, output or report_folder(record))
+    stdout.print(str(page), markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,82 @@
+"""What verbs do alike: load a sweep, run a plan before a person's eyes, print."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sweeps.cli.app import EXIT_STATUS, NO_SUCCESS, stderr, stdout
+
+if TYPE_CHECKING:
+    from sweeps.monitor import View
+    from sweeps.plan import Plan
+    from sweeps.registry.register import RegisteredModel
+    from sweeps.tracking.record import SweepRecord, TrialRecord
+
+
+def go_on(plan: Plan, *, as_json: bool) -> None:
+    from sweeps.sweep import go_on as go_on_with
+
+    drive(go_on_with, plan, as_json=as_json)
+
+
+def drive(story: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_json: bool) -> None:
+    """Run a plan before a person's eyes, show how it came out, and leave with that status."""
+    record = watched(story, plan)
+    if as_json:
+        print_json(record.as_json())
+    else:
+        from sweeps.report.tables import print_outcome
+
+        print_outcome(record, stdout)
+    without_success = record.status == "stopped" and not record.counts["finished"]
+    sys.exit(NO_SUCCESS if without_success else EXIT_STATUS.get(record.status, 0))
+
+
+def watched(story: Callable[[Plan, View], SweepRecord], plan: Plan) -> SweepRecord:
+    from sweeps.report.live import LiveView, PlainView
+
+    # Whatever a library prints while the sweep runs, stdout holds our result alone.
+    with contextlib.redirect_stdout(sys.stderr), LiveView(stderr) if stderr.is_terminal else PlainView(stderr) as view:
+        return story(plan, view)
+
+
+def print_dry_run(plan: Plan, *, as_json: bool) -> None:
+    from sweeps.report.plan import plan_document, print_plan
+
+    if as_json:
+        print_json(plan_document(plan))
+    else:
+        print_plan(plan, stdout)
+
+
+def register_model(record: SweepRecord, trial: TrialRecord, name: str, alias: str, *, merged: bool) -> RegisteredModel:
+    from sweeps.registry.register import register
+
+    with contextlib.redirect_stdout(sys.stderr):
+        model = register(record, trial, name, alias, merged=merged)
+    say(f"registered: version {model.version} of {name}, as {model.uri}")
+    return model
+
+
+def say(text: str) -> None:
+    stderr.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def typed() -> str:
+    return shlex.join(["python", "-m", "sweeps", *sys.argv[1:]])
+
+
+def load(name: str, tracking_uri: str | None) -> SweepRecord:
+    from sweeps.tracking import default_uri
+    from sweeps.tracking.reader import load_sweep
+
+    return load_sweep(tracking_uri or default_uri(), name)
+
+
+def print_json(document: Any) -> None:
+    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")

@@ -1,0 +1,104 @@
+"""Verbs that train: ``run``, ``resume``, ``extend``, and ``stop``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sweeps.cli.app import as_json, moved_to, stderr, stdout, tracking_uri, verb
+from sweeps.cli.output import drive, go_on, load, print_dry_run, print_json, typed
+
+
+@verb("run")
+@click.argument("tokens", nargs=-1, metavar="conf=NAME|FILE.yaml [key=value ...]")
+@click.option("--name", metavar="S", help="Name of the sweep; default: the config's name and the time.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
+@as_json
+def run(tokens: tuple[str, ...], name: str | None, dry_run: bool, as_json: bool, config_dirs: tuple[Path, ...]) -> None:
+    """Run a sweep: python -m sweeps run conf=llm_lora
+
+    key=value overrides any value of the config; key=option chooses a group's option; a range, such as
+    'train.lr=tag(log, interval(1e-5, 1e-2))' or 'model.lora.r=choice(4, 8, 16)', is searched.
+    """
+    from sweeps.plan import make_plan
+
+    plan = make_plan(tokens, config_dirs, name, typed())
+    if dry_run:
+        print_dry_run(plan, as_json=as_json)
+        return
+    from sweeps.sweep import run as run_plan
+
+    drive(run_plan, plan, as_json=as_json)
+
+
+@verb("resume")
+@click.argument("sweep")
+@as_json
+@moved_to
+@tracking_uri
+def resume(
+    sweep: str, as_json: bool, folder: Path | None, tracking_uri: str | None, config_dirs: tuple[Path, ...]
+) -> None:
+    """Go on with a sweep that was interrupted, from where its trials were."""
+    from sweeps.reopening import reopened
+
+    go_on(reopened(load(sweep, tracking_uri), {}, folder), as_json=as_json)
+
+
+@verb("extend")
+@click.argument("sweep")
+@click.argument("tokens", nargs=-1, metavar="key=value ...", required=True)
+@as_json
+@moved_to
+@tracking_uri
+def extend(
+    sweep: str,
+    tokens: tuple[str, ...],
+    as_json: bool,
+    folder: Path | None,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
+    """Let a sweep go further: python -m sweeps extend SWEEP search.num_trials=40
+
+    Takes search.num_trials, search.max_concurrent, search.max_retries and search.stop.*: a sweep that runs is told to
+    go on where it runs, and one that has ended goes on here. Of one that has ended, trials become longer with
+    train.max_steps or train.epochs, and ranges wider with space.PATH.low, high or choices.
+    """
+    from sweeps.driver import has_died
+    from sweeps.extension import read_changes
+    from sweeps.reopening import reopened
+
+    changes = read_changes(tokens)
+    record = load(sweep, tracking_uri)
+    plan = reopened(record, changes, folder)
+    if record.status == "running" and not has_died(plan.folder):
+        from sweeps.tracking.requests import ask
+
+        answer = ask(record, {"verb": "extend", "changes": changes})
+        if answer is not None:
+            stderr.print(answer, markup=False, highlight=False, soft_wrap=True)
+            return
+    go_on(plan, as_json=as_json)
+
+
+@verb("stop")
+@click.argument("sweep")
+@click.option("--trial", metavar="ID", help="End only this trial; the sweep goes on without it.")
+@as_json
+@tracking_uri
+def stop(sweep: str, trial: str | None, as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
+    """End a sweep that runs elsewhere, or one of its trials: they save their state first.
+
+    `resume` goes on with a sweep that was stopped; a trial that was stopped by itself is not taken up again.
+    """
+    from sweeps.stopping import stop as stop_sweep
+
+    record = stop_sweep(load(sweep, tracking_uri), trial)
+    if as_json:
+        print_json(record.as_json())
+    else:
+        from sweeps.report.tables import print_outcome
+
+        print_outcome(record, stdout)

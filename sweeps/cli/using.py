@@ -1,0 +1,229 @@
+"""Verbs that put a sweep to use: ``best``, ``retrain``, ``reproduce``, and ``clean`` when it is over."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sweeps.cli.app import EXIT_STATUS, NO_SUCCESS, as_json, registering, stdout, tracking_uri, trial, verb
+from sweeps.cli.output import load, print_dry_run, print_json, register_model, say, typed, watched
+
+if TYPE_CHECKING:
+    from sweeps.registry.register import RegisteredModel
+    from sweeps.report.repeated import Repeated
+    from sweeps.tracking.record import SweepRecord
+
+
+@verb("best")
+@click.argument("sweep")
+@click.option("--export", metavar="FILE", type=click.Path(path_type=Path), help="Write it as a config for `run`.")
+@trial
+@registering
+@as_json
+@tracking_uri
+def best(
+    sweep: str,
+    export: Path | None,
+    trial: str | None,
+    register: str | None,
+    alias: str,
+    merged: bool,
+    as_json: bool,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
+    """Show the best trial: its value, parameters and checkpoint.
+
+    With --export it becomes a config file that `python -m sweeps run conf=FILE` takes as it is, and which trains the
+    same again. With --register its checkpoint becomes a version in MLflow's model registry, as it is; `retrain` trains
+    it with its full budget first.
+    """
+    record = load(sweep, tracking_uri)
+    model: RegisteredModel | None = None
+    if trial is not None or export is not None or register is not None:
+        from sweeps import one_trial
+
+        chosen = one_trial.choose(record, trial)
+        if export is not None:
+            one_trial.export(record, chosen, export)
+            say(f"{export}: trial {chosen.trial}, for python -m sweeps run conf={export}")
+        if register is not None:
+            from sweeps.registry.names import check_registration
+
+            check_registration(one_trial.config_of(record, chosen), register, alias, merged=merged)
+            model = register_model(record, chosen, register, alias, merged=merged)
+        record = replace(record, front=[chosen])
+    if as_json:
+        document = record.as_json()["best"]
+        print_json(document if model is None else {"model": model.as_json(), "best": document})
+    else:
+        from sweeps.report.tables import print_best
+
+        print_best(record, stdout)
+    sys.exit(0 if record.best is not None else NO_SUCCESS)
+
+
+@verb("retrain")
+@click.argument("sweep")
+@click.argument("tokens", nargs=-1, metavar="[key=value ...]")
+@trial
+@click.option("--name", metavar="S", help="Name of the new sweep; default: after the old one.")
+@registering
+@click.option("--no-register", is_flag=True, help="Train only.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
+@as_json
+@tracking_uri
+def retrain(  # noqa: PLR0913, PLR0917 - each is an option
+    sweep: str,
+    tokens: tuple[str, ...],
+    trial: str | None,
+    name: str | None,
+    register: str | None,
+    alias: str,
+    merged: bool,
+    no_register: bool,
+    dry_run: bool,
+    as_json: bool,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
+    """Train the best trial of a sweep with its full budget, and register it: python -m sweeps retrain SWEEP
+
+    key=value changes anything of it, such as train.max_steps=2000 or data.path=all.jsonl. The model becomes a version
+    in MLflow's model registry, with the alias champion.
+    """
+    from sweeps.one_trial import choose
+    from sweeps.registry.names import check_registration
+    from sweeps.retraining import plan_retraining
+
+    record = load(sweep, tracking_uri)
+    plan = plan_retraining(record, choose(record, trial), tokens, config_dirs, name, typed())
+    model = register or record.conf
+    if not no_register:
+        check_registration(plan.config, model, alias, merged=merged)
+    if dry_run:
+        print_dry_run(plan, as_json=as_json)
+        return
+    from sweeps.sweep import run as run_plan
+
+    again = watched(run_plan, plan)
+    registered = None
+    if not no_register and again.status == "finished" and again.best is not None:
+        registered = register_model(again, again.best, model, alias, merged=merged)
+    if as_json:
+        print_json(again.as_json() | {"model": None if registered is None else registered.as_json()})
+    else:
+        from sweeps.report.tables import print_outcome
+
+        print_outcome(again, stdout)
+    sys.exit(EXIT_STATUS.get(again.status, 0))
+
+
+@verb("reproduce")
+@click.argument("run")
+@click.option("--trial", metavar="ID", help="Only this trial of the sweep.")
+@click.option("--name", metavar="S", help="Name of the new sweep; default: after the old one.")
+@click.option("--dry-run", is_flag=True, help="Say what differs now, and start nothing.")
+@as_json
+@tracking_uri
+def reproduce(
+    run: str,
+    trial: str | None,
+    name: str | None,
+    dry_run: bool,
+    as_json: bool,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
+    """Run a sweep, or one of its trials, once more, and say whether the same came out.
+
+    RUN is a sweep's name, or MLflow's id of its run or of a trial's. First it says in what code, packages, data and
+    machine differ from what they were. Leaves with status 1 if an objective came out differently.
+    """
+    from sweeps.report.repeated import print_repeated
+    from sweeps.reproduction import came_out_equal, compare, document, plan_reproduction
+    from sweeps.tracking import default_uri
+
+    found = plan_reproduction(tracking_uri or default_uri(), run, trial, name, typed(), config_dirs)
+    for line in found.describe():
+        say(line)
+    comparisons: list[Repeated] = []
+    again: SweepRecord | None = None
+    if not dry_run:
+        from sweeps.sweep import run as run_plan
+
+        again = watched(run_plan, found.plan)
+        comparisons = compare(found, again)
+    if as_json:
+        print_json(document(found, again, comparisons))
+    elif again is not None:
+        stdout.print(f"{again.sweep} {again.status}", highlight=False)
+        print_repeated(comparisons, stdout)
+    sys.exit(0 if dry_run or came_out_equal(comparisons) else NO_SUCCESS)
+
+
+@verb("clean")
+@click.argument("names", nargs=-1, metavar="[SWEEP ...]")
+@click.option("--older-than", metavar="AGE", help="Only sweeps that ended longer ago, such as 30d.")
+@click.option("--keep-last", metavar="N", type=click.IntRange(0), help="Leave the newest N sweeps alone.")
+@click.option("--max-size", metavar="SIZE", help="Only as much as makes all checkpoints fit, such as 50GiB.")
+@click.option(
+    "--keep-best",
+    metavar="N",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Trials of a sweep that keep their checkpoints; the best does in any case.",
+)
+@click.option("--runs", is_flag=True, help="Delete the trials' MLflow runs, too.")
+@click.option("--unfinished", is_flag=True, help="Of interrupted and stopped sweeps, too: they cannot be resumed then.")
+@click.option("--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
+@as_json
+@tracking_uri
+def clean(  # noqa: PLR0913, PLR0917 - each is an option
+    names: tuple[str, ...],
+    older_than: str | None,
+    keep_last: int | None,
+    max_size: str | None,
+    keep_best: int,
+    runs: bool,
+    unfinished: bool,
+    dry_run: bool,
+    as_json: bool,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
+    """Remove checkpoints of trials that have ended: python -m sweeps clean --older-than 30d --dry-run
+
+    Say of which: names of sweeps, an age, a number of sweeps to leave alone, or a size. In any case the best trials of
+    a sweep stay, what a registered model or another sweep comes from, and sweeps that run or can be resumed.
+    """
+    from sweeps.retention.cleaning import clean as remove
+    from sweeps.retention.cleaning import plan_cleaning, print_cleaning
+    from sweeps.retention.policy import Policy, parse_age, parse_size
+    from sweeps.tracking import default_uri
+
+    if not names and older_than is None and keep_last is None and max_size is None:
+        raise click.UsageError("say what may go: names of sweeps, --older-than 30d, --keep-last 10 or --max-size 50GiB")
+    policy = Policy(
+        keep_best=keep_best,
+        keep_last=keep_last or 0,
+        older_than_s=None if older_than is None else parse_age(older_than),
+        max_size=None if max_size is None else parse_size(max_size),
+        runs=runs,
+        unfinished=unfinished,
+    )
+    uri = tracking_uri or default_uri()
+    cleaning = plan_cleaning(uri, names, policy)
+    if not dry_run:
+        cleaning = replace(cleaning, removals=remove(uri, cleaning))
+    if as_json:
+        print_json(cleaning.as_json(done=not dry_run))
+    else:
+        print_cleaning(cleaning, cleaning.removals, stdout)
+        if dry_run:
+            stdout.print("Nothing was removed.")
