@@ -144,6 +144,17 @@ def test_interpolations_follow_sampled_values(tmp_path: Path) -> None:
     assert composition.trial({"train.lr": 0.007}).train.weight_decay == 0.007
 
 
+@pytest.mark.parametrize("conf", ["digits", "llm_lora", "ray_train_function"])
+def test_plain_values_come_out_as_omegaconf_has_them(conf: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    composition = composed(conf)
+    values = {"name": "other", "search.num_trials": 3, "search.stop": {"target": 0.5}, "search.points": [{"a": None}]}
+    quick = composition.container(values)
+    monkeypatch.setattr("sweeps.compose.composition._with_plain_values", lambda *_: None)
+    slow = composition.container(values)
+    assert quick == slow
+    assert list(quick) == list(slow)
+
+
 def test_a_composition_pickles_and_still_builds_trials() -> None:
     composition = pickle.loads(pickle.dumps(composed("digits")))
     assert composition.trial({"model": "vision_transformer"}).model.kind == "vision_transformer"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -15,6 +16,8 @@ from sweeps.compose.schema_errors import read_config
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.errors import ConfigError
 from sweeps.paths import MISSING, find
+
+_FROM_ENVIRONMENT = re.compile(r"\$\{oc\.env:[^${}]*\}")
 
 Variant = tuple[tuple[str, str], ...]
 """Options of the searched groups, in order of the groups."""
@@ -48,11 +51,15 @@ class Composition:
     def container(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """The config of a trial, resolved but not checked: the sweep's with the sampled values set. One that is
         derived from another in the YAML is set like any other, and no longer derived."""
-        variant = OmegaConf.create(self.variants[self.variant(parameters)])
-        for path, value in parameters.items():
-            if path not in self.searched_groups:
-                _own_sections(variant, path)
-                OmegaConf.update(variant, path, value, merge=False, force_add=True)
+        raw = self.variants[self.variant(parameters)]
+        values = {path: value for path, value in parameters.items() if path not in self.searched_groups}
+        plain = _with_plain_values(raw, values)
+        if plain is not None:
+            return plain
+        variant = OmegaConf.create(raw)
+        for path, value in values.items():
+            _own_sections(variant, path)
+            OmegaConf.update(variant, path, value, merge=False, force_add=True)
         return resolve(variant)
 
     def trial(self, parameters: Mapping[str, Any]) -> SweepConfig:
@@ -119,9 +126,9 @@ class Composition:
     def as_yaml(self, parameters: Mapping[str, Any] | None = None) -> str:
         """The whole config, defaults included, of the sweep or of one trial."""
         config = self.trial(parameters) if parameters else self.config
-        text: str = yaml.safe_dump(
-            SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True), sort_keys=False, allow_unicode=True
-        )
+        dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C, where PyYAML was built with it
+        raw = SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True)
+        text: str = yaml.dump(raw, Dumper=dumper, sort_keys=False, allow_unicode=True)
         return text
 
 
@@ -150,6 +157,42 @@ def _interpolates(value: Any) -> bool:
     if isinstance(value, Mapping | list):
         return any(_interpolates(each) for each in (value.values() if isinstance(value, Mapping) else value))
     return isinstance(value, str) and "${" in value
+
+
+class _TakesOmegaConf(Exception):
+    """A value is anything but itself."""
+
+
+def _with_plain_values(raw: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What OmegaConf would make of it, twenty times as fast, which every trial waits for. None where it takes
+    OmegaConf: for interpolations, open values, and paths through anything but mappings."""
+    try:
+        config: dict[str, Any] = _copied(raw)
+        for path, value in values.items():
+            *sections, name = path.split(".")
+            section: Any = config
+            for part in sections:
+                section = section.get(part)
+                if not isinstance(section, dict):
+                    return None
+            section[name] = _copied(value)
+    except (_TakesOmegaConf, OmegaConfBaseException):
+        return None
+    return config
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _copied(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_copied(each) for each in value]
+    if isinstance(value, str) and _FROM_ENVIRONMENT.fullmatch(value):
+        return OmegaConf.to_container(OmegaConf.create([value]), resolve=True)[0]  # type: ignore[index]
+    if value is None or type(value) in {bool, int, float} or (isinstance(value, str) and not _interpolates(value)):
+        if value == "???":
+            raise _TakesOmegaConf
+        return value
+    raise _TakesOmegaConf
 
 
 def _own_sections(config: DictConfig, path: str) -> None:
