@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from sweeps.registry.register import RegisteredModel
     from sweeps.report.comparison import Comparison
     from sweeps.report.repeated import Repeated
+    from sweeps.retention.cleaning import Cleaning
     from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
 
 __all__ = [
     "best",
+    "clean",
     "compare",
     "confs",
     "curves",
@@ -409,6 +411,56 @@ def reproduce(
 
 
 # --- inside -----------------------------------------------------------------------------------------------------
+
+
+def clean(
+    *sweeps: str,
+    older_than: str | None = None,
+    keep_last: int | None = None,
+    max_size: str | None = None,
+    keep_best: int = 1,
+    runs: bool = False,
+    unfinished: bool = False,
+    dry_run: bool = False,
+    tracking_uri: str | None = None,
+) -> Cleaning:
+    """Remove checkpoints of trials that have ended, but never those of the best, nor what is registered.
+
+    Args:
+        sweeps: Only of these; default: of all.
+        older_than: Only of sweeps that ended longer ago, such as ``30d``.
+        keep_last: Leave the newest so many sweeps alone.
+        max_size: Only as much as makes all checkpoints fit, such as ``50GiB``.
+        keep_best: Trials of a sweep that keep their checkpoints.
+        runs: Delete the trials' MLflow runs, too.
+        unfinished: Of interrupted and stopped sweeps, too: they cannot be resumed then.
+        dry_run: Find out what would go, and remove nothing.
+        tracking_uri: See the module.
+
+    Returns:
+        What is gone, or would be.
+
+    Raises:
+        UserError: Nothing says what may go, or there is no such sweep.
+    """
+    from dataclasses import replace
+
+    from sweeps.retention.cleaning import clean as remove
+    from sweeps.retention.cleaning import plan_cleaning
+    from sweeps.retention.policy import read_policy
+
+    policy = read_policy(
+        sweeps,
+        older_than=older_than,
+        keep_last=keep_last,
+        max_size=max_size,
+        keep_best=keep_best,
+        runs=runs,
+        unfinished=unfinished,
+    )
+    uri = _uri(tracking_uri)
+    cleaning = plan_cleaning(uri, sweeps, policy)
+    return cleaning if dry_run else replace(cleaning, removals=remove(uri, cleaning))
 
 
 def _watched(story: Callable[[Plan, View], SweepRecord], planned: Plan, view: View | None) -> SweepRecord:

@@ -334,6 +334,7 @@ class _Answers:
         self.plan = extended
         at_once = fit(extended.config, extended.scalings, alive_nodes()).concurrent
         self._monitor.extend(extended.composition, at_once)
+        self._monitor.recorder.record_config(extended.composition.as_yaml())
         self._places.max_concurrent = at_once
         cast("OptunaSearcher", self._places.searcher).num_trials = extended.config.search.num_trials
         return f"{self.plan.name} goes on: {describe_search(extended.config.search)}; {at_once} at once"

@@ -15,6 +15,8 @@ from typing import Any
 
 import optuna
 import pytest
+from mlflow import MlflowClient
+from mlflow.artifacts import load_text
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from running import SHORT, Done, run, start
@@ -122,6 +124,7 @@ def test_an_extended_sweep_goes_on_to_the_exact_trial_and_touches_no_earlier_one
     points = [json.dumps(trial["params"], sort_keys=True) for trial in document["trials"]]
     assert len(set(points)) == 6
     assert document["time"]["wall_s"] > short.document["time"]["wall_s"]
+    assert "num_trials: 6" in load_text(f"{short.parent().info.artifact_uri}/config.yaml")
 
 
 def test_a_running_sweep_is_extended_from_another_terminal(tmp_path: Path) -> None:
@@ -139,6 +142,8 @@ def test_a_running_sweep_is_extended_from_another_terminal(tmp_path: Path) -> No
     document = json.loads(out)
     assert document["counts"]["finished"] == 2
     assert [trial["attempts"] for trial in document["trials"]] == [1, 1]
+    parent = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_run(document["mlflow"]["run_id"])
+    assert "num_trials: 2" in load_text(f"{parent.info.artifact_uri}/config.yaml")
 
 
 def test_a_sweep_whose_driver_was_killed_goes_on_without_losing_or_repeating_a_trial(tmp_path: Path) -> None:

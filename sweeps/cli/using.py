@@ -204,16 +204,15 @@ def clean(  # noqa: PLR0913, PLR0917 - each is an option
     """
     from sweeps.retention.cleaning import clean as remove
     from sweeps.retention.cleaning import plan_cleaning, print_cleaning
-    from sweeps.retention.policy import Policy, parse_age, parse_size
+    from sweeps.retention.policy import read_policy
     from sweeps.tracking import default_uri
 
-    if not names and older_than is None and keep_last is None and max_size is None:
-        raise click.UsageError("say what may go: names of sweeps, --older-than 30d, --keep-last 10 or --max-size 50GiB")
-    policy = Policy(
+    policy = read_policy(
+        names,
+        older_than=older_than,
+        keep_last=keep_last,
+        max_size=max_size,
         keep_best=keep_best,
-        keep_last=keep_last or 0,
-        older_than_s=None if older_than is None else parse_age(older_than),
-        max_size=None if max_size is None else parse_size(max_size),
         runs=runs,
         unfinished=unfinished,
     )

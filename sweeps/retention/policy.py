@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sweeps.errors import ConfigError
@@ -28,6 +29,33 @@ class Policy:
     """Trials' MLflow runs go, too, and not only their checkpoints."""
     unfinished: bool = False
     """Of sweeps that were interrupted or stopped, too: they cannot be resumed then."""
+
+
+def read_policy(
+    names: Sequence[str],
+    *,
+    older_than: str | None,
+    keep_last: int | None,
+    max_size: str | None,
+    keep_best: int,
+    runs: bool,
+    unfinished: bool,
+) -> Policy:
+    """What a person asked for, of the named sweeps.
+
+    Raises:
+        ConfigError: An age or a size cannot be read, or nothing says what may go.
+    """
+    if not names and older_than is None and keep_last is None and max_size is None:
+        raise ConfigError("say what may go: names of sweeps, --older-than 30d, --keep-last 10 or --max-size 50GiB")
+    return Policy(
+        keep_best=keep_best,
+        keep_last=keep_last or 0,
+        older_than_s=None if older_than is None else parse_age(older_than),
+        max_size=None if max_size is None else parse_size(max_size),
+        runs=runs,
+        unfinished=unfinished,
+    )
 
 
 def parse_age(text: str) -> float:

@@ -170,6 +170,8 @@ class Recorder:
         self._copier = ArtifactCopier(self._client, self._copier_link, self._outbox.wait_for_run, self._stored)
         try:
             self._ids = self._adopt() if resume else self._create(config_yaml, command)
+            if resume:
+                self.record_config(config_yaml)  # it may have been extended
         except GaveUp as error:
             raise TrackingUnreachable(f"tracking.uri={shown(self._uri)} stopped answering; try again") from error
         except Refused as error:
@@ -177,6 +179,10 @@ class Recorder:
         self._link.give_up_after(float("inf"))
         self._outbox.start()
         return self._ids
+
+    def record_config(self, config_yaml: str) -> None:
+        """Keep the sweep's config, instead of an earlier one."""
+        self._store(Artifact(PARENT, constants.CONFIG_ARTIFACT, text=config_yaml))
 
     @property
     def ids(self) -> MlflowIds:
@@ -414,7 +420,7 @@ class Recorder:
             create=lambda: str(create().info.run_id),
         )
         self._outbox.adopt(PARENT, run_id)
-        self._store(Artifact(PARENT, constants.CONFIG_ARTIFACT, text=config_yaml))
+        self.record_config(config_yaml)
         return MlflowIds(tracking_uri=self._uri, experiment_id=experiment_id, run_id=run_id)
 
     def _adopt(self) -> MlflowIds:
