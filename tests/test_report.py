@@ -12,6 +12,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -190,8 +191,9 @@ def test_an_unknown_sweep_is_answered_with_the_nearest(page: Path, uri: str) -> 
 def test_a_report_that_cannot_be_made_is_a_warning(page: Path, uri: str, caplog: pytest.LogCaptureFixture) -> None:
     report_folder(load_sweep(uri, "s")).write_text("a file is in its way")
     plan: Any = type("Plan", (), {"name": "s"})()
-    plan.config = type("Config", (), {"tracking": type("Tracking", (), {"uri": uri, "report": True})()})()
-    assert sweep._reported(plan).sweep == "s"
+    tracking, checkpoint = SimpleNamespace(uri=uri, report=True), SimpleNamespace(trials=None)
+    plan.config = SimpleNamespace(tracking=tracking, checkpoint=checkpoint)
+    assert sweep._ended(plan).sweep == "s"
     assert "s has no report" in caplog.text
     assert "python -m sweeps report s" in caplog.text
 
