@@ -89,6 +89,7 @@ def sweep(folder: Path, trials: list[str], *tokens: str, sleep_s: float = 0.0) -
     return done, {line["event"]: line for line in reversed(lines)}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("another_cluster")
 def test_a_slot_that_no_trial_needs_is_given_back_while_the_last_one_still_trains(tmp_path: Path) -> None:
     trials = ["good", "bad", "third", "long", "last"]

@@ -38,6 +38,7 @@ def curve(done: Done, run_id: str, metric: str) -> list[tuple[int, float]]:
     return sorted((point.step, point.value) for point in done.client.get_metric_history(run_id, metric))
 
 
+@pytest.mark.slow
 def test_the_exported_best_trial_runs_as_it_is_and_gives_the_same_loss(searched: Done) -> None:
     out, err = call(searched.folder, "best", "searched", "--export", "winner.yaml", "--json")
     best = json.loads(out)
@@ -154,6 +155,7 @@ def predicted(folder: Path, uri: str, given: Any) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_a_retrained_best_trial_is_a_champion_that_loads_and_predicts_elsewhere(searched: Done) -> None:
     import torch
 

@@ -127,6 +127,7 @@ def test_an_extended_sweep_goes_on_to_the_exact_trial_and_touches_no_earlier_one
     assert "num_trials: 6" in load_text(f"{short.parent().info.artifact_uri}/config.yaml")
 
 
+@pytest.mark.slow
 def test_a_running_sweep_is_extended_from_another_terminal(tmp_path: Path) -> None:
     long = ("train.max_steps=1500", "train.eval_every=250", "train.log_every=50")
     process = start(tmp_path, "run", *SEARCH, *ONE_AT_ONCE, *long, "search.num_trials=1", "--name", "long", "--json")
@@ -146,6 +147,7 @@ def test_a_running_sweep_is_extended_from_another_terminal(tmp_path: Path) -> No
     assert "num_trials: 2" in load_text(f"{parent.info.artifact_uri}/config.yaml")
 
 
+@pytest.mark.slow
 def test_a_sweep_whose_driver_was_killed_goes_on_without_losing_or_repeating_a_trial(tmp_path: Path) -> None:
     arguments = (*SEARCH, *ONE_AT_ONCE, "train.max_steps=200", "search.num_trials=3", "--name", "killed")
     process = start(tmp_path, "run", *arguments)

@@ -93,6 +93,7 @@ def test_a_pruned_trial_saves_no_checkpoint_beyond_its_reports(digits: Done) -> 
         assert saved <= {10, 20, 30, 40}  # a stop that saves would do it at a record between them, too
 
 
+@pytest.mark.slow
 def test_of_several_objectives_the_front_is_the_result(tmp_path: Path) -> None:
     objectives = ("search.metric=[eval/accuracy, train/samples_per_second]", "search.mode=[max, max]")
     sampler = ("search/sampler=nsga2", "search.sampler.population=2", "search/scheduler=none")
@@ -280,6 +281,7 @@ class Net(torch.nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_a_trial_that_fails_is_retried_alone_and_the_sweep_goes_on(tmp_path: Path) -> None:
     (tmp_path / "faulty.py").write_text(FAULTY.replace("{folder}", str(tmp_path)), encoding="utf-8")
     done = run(
