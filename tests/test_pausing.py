@@ -102,7 +102,6 @@ def pbt(tmp_path_factory: pytest.TempPathFactory) -> Done:
     return run(folder, "conf=digits", *SMALL, *changes, UNLIKE, "search.default_first=false", "--name=pbt")
 
 
-@pytest.mark.slow
 def test_in_a_population_the_worse_goes_on_from_the_better_ones_checkpoint_with_other_values(pbt: Done) -> None:
     assert pbt.status == 0
     assert pbt.document["counts"]["finished"] == 2
