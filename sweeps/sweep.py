@@ -104,13 +104,17 @@ def _go_on(plan: Plan, view: View) -> None:
 
 
 def _ended(plan: Plan) -> SweepRecord:
-    """What is recorded, with its report, and without checkpoints that need not be kept. A sweep is whole without one,
-    so a failure is only said; and a person who has interrupted it is not made to wait."""
+    """What is recorded, with its report, and without checkpoints that need not be kept. A sweep is whole without
+    either, so a failure is only said; and a person who has interrupted it is not made to wait."""
     tracking, kept = plan.config.tracking, plan.config.checkpoint.trials
     if kept is not None:
         from sweeps.retention.cleaning import keep_only_the_best
 
-        keep_only_the_best(tracking.uri, plan.name, kept)
+        try:
+            keep_only_the_best(tracking.uri, plan.name, kept)
+        except Exception as error:  # noqa: BLE001 - it only takes room
+            again = f"python -m sweeps clean {plan.name} --keep-best {kept}"
+            logger.warning("%s keeps all its checkpoints: %s; `%s` removes them", plan.name, error, again)
     record = load_sweep(tracking.uri, plan.name)
     if tracking.report and record.status != "interrupted":
         from sweeps.report.folder import report_folder

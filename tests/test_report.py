@@ -198,6 +198,19 @@ def test_a_report_that_cannot_be_made_is_a_warning(page: Path, uri: str, caplog:
     assert "python -m sweeps report s" in caplog.text
 
 
+def test_checkpoints_that_cannot_be_removed_at_the_end_are_a_warning(
+    page: Path, uri: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError("read-only file system")
+
+    monkeypatch.setattr("sweeps.retention.cleaning.keep_only_the_best", fails)
+    plan: Any = SimpleNamespace(name="s")
+    plan.config = SimpleNamespace(tracking=SimpleNamespace(uri=uri, report=False), checkpoint=SimpleNamespace(trials=1))
+    assert sweep._ended(plan).sweep == "s"
+    assert "s keeps all its checkpoints: read-only file system" in caplog.text
+
+
 def test_histories_are_the_same_from_the_database_and_through_mlflow(
     page: Path, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
