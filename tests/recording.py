@@ -84,8 +84,11 @@ class Server:
         self.port = free_port()
         self.uri = f"{'https' if certificate else 'http'}://127.0.0.1:{self.port}"
         self._options = ["--artifacts-destination", artifacts or str(folder / "artifacts"), *options]
+        # An idle connection is kept: by default for five seconds, which is how late the answers of a slow proxy come.
+        web = "--timeout-keep-alive 60"
         if certificate:
-            self._options += ["--uvicorn-opts", f"--ssl-certfile {certificate[0]} --ssl-keyfile {certificate[1]}"]
+            web += f" --ssl-certfile {certificate[0]} --ssl-keyfile {certificate[1]}"
+        self._options += ["--uvicorn-opts", web]
         self._environment = {
             "MLFLOW_DISABLE_TELEMETRY": "true",
             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
