@@ -132,17 +132,14 @@ def extend(
     Raises:
         UserError: The changes make no valid sweep, or less of one.
     """
-    from sweeps.driver import has_died
-    from sweeps.extension import check_changes
+    from sweeps.extension import ask_driver, check_changes
     from sweeps.reopening import reopened
     from sweeps.sweep import go_on
-    from sweeps.tracking.requests import ask
 
     check_changes(changes)
     record = load(sweep, tracking_uri=tracking_uri)
     further = reopened(record, changes, None if folder is None else Path(folder))
-    runs = record.status == "running" and not has_died(further.folder)
-    if runs and ask(record, {"verb": "extend", "changes": {**changes}}) is not None:
+    if ask_driver(record, further.folder, changes) is not None:
         return load(sweep, tracking_uri=tracking_uri)
     return _watched(go_on, further, view)
 
@@ -410,9 +407,6 @@ def reproduce(
     return again, compare_to(found, again)
 
 
-# --- inside -----------------------------------------------------------------------------------------------------
-
-
 def clean(
     *sweeps: str,
     older_than: str | None = None,
@@ -461,6 +455,9 @@ def clean(
     uri = _uri(tracking_uri)
     cleaning = plan_cleaning(uri, sweeps, policy)
     return cleaning if dry_run else replace(cleaning, removals=remove(uri, cleaning))
+
+
+# --- inside -----------------------------------------------------------------------------------------------------
 
 
 def _watched(story: Callable[[Plan, View], SweepRecord], planned: Plan, view: View | None) -> SweepRecord:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -13,9 +14,11 @@ from sweeps.compose.overrides import parse_values
 from sweeps.config import SWEEP_CONFIG
 from sweeps.config.search import Search, Stop
 from sweeps.config.space import Distribution, OrdinalDistribution
+from sweeps.driver import has_died
 from sweeps.errors import ConfigError, nearest
 from sweeps.space import boundary_values, contains
 from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.requests import ask
 
 STOP = TypeAdapter(Stop)
 WHILE_IT_RUNS = {
@@ -82,6 +85,22 @@ def check_running(changes: Changes) -> None:
             f"{', '.join(later)}: cannot be changed while the sweep runs; end it with `python -m sweeps stop`, and "
             "extend it then"
         )
+
+
+def ask_driver(record: SweepRecord, folder: Path, changes: Changes) -> str | None:
+    """Tell the driver of a sweep that runs to go further; what it answers, or None if none does: the sweep has ended.
+
+    Args:
+        record: The sweep, as it is recorded now.
+        folder: Its folder.
+        changes: Values by dotted path.
+
+    Raises:
+        UserError: The driver refuses, or does not answer.
+    """
+    if record.status != "running" or has_died(folder):
+        return None
+    return ask(record, {"verb": "extend", "changes": dict(changes)})
 
 
 def extended(before: Composition, changes: Changes, record: SweepRecord) -> Composition:

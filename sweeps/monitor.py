@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from sweeps.cluster import trial_resources
+from sweeps.compose.composition import config_as_yaml
 from sweeps.constants import COMPLETED, PARAMETERS, STOPPED, TRIAL
 from sweeps.errors import StorageFull, UserError, tells_full
 from sweeps.objectives import Objectives, Values
@@ -198,7 +199,7 @@ class Monitor:
                 return
             attempt += status.earlier_attempts
             # Within the lock: what its workers post meanwhile must find the trial's run.
-            self.recorder.start_trial(trial, parameters, self.composition.as_yaml(parameters), attempt)
+            self.recorder.start_trial(trial, parameters, config_as_yaml(own), attempt)
             self._take(self._early.pop(trial, ()))
         if self.earlier is not None and status.attempt == 1:  # what an earlier driver had not passed on
             self._take_measured(trial)

@@ -110,11 +110,7 @@ def _ended(plan: Plan) -> SweepRecord:
     if kept is not None:
         from sweeps.retention.cleaning import keep_only_the_best
 
-        try:
-            keep_only_the_best(tracking.uri, plan.name, kept)
-        except Exception as error:  # noqa: BLE001 - it only takes room
-            again = f"python -m sweeps clean {plan.name} --keep-best {kept}"
-            logger.warning("%s keeps all its checkpoints: %s; `%s` removes them", plan.name, error, again)
+        keep_only_the_best(tracking.uri, plan.name, kept)
     record = load_sweep(tracking.uri, plan.name)
     if tracking.report and record.status != "interrupted":
         from sweeps.report.folder import report_folder

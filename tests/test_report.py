@@ -204,11 +204,12 @@ def test_checkpoints_that_cannot_be_removed_at_the_end_are_a_warning(
     def fails(*_: object) -> None:
         raise OSError("read-only file system")
 
-    monkeypatch.setattr("sweeps.retention.cleaning.keep_only_the_best", fails)
+    monkeypatch.setattr("sweeps.retention.cleaning.plan_cleaning", fails)
     plan: Any = SimpleNamespace(name="s")
     plan.config = SimpleNamespace(tracking=SimpleNamespace(uri=uri, report=False), checkpoint=SimpleNamespace(trials=1))
     assert sweep._ended(plan).sweep == "s"
-    assert "s keeps all its checkpoints: read-only file system" in caplog.text
+    assert "checkpoints of s that need not be kept stay: " in caplog.text
+    assert "read-only file system; `python -m sweeps clean s --keep-best 1` removes them" in caplog.text
 
 
 def test_histories_are_the_same_from_the_database_and_through_mlflow(

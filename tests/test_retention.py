@@ -19,7 +19,6 @@ from sweeps.reopening import SWEEP_FILE
 from sweeps.retention.cleaning import clean, keep_only_the_best, plan_cleaning
 from sweeps.retention.policy import Policy, describe_size, parse_age, parse_size
 from sweeps.retention.selection import select
-from sweeps.tracking.client import connect
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
 from sweeps.tracking.recorder import Recorder
@@ -116,14 +115,6 @@ def check_one_case(draw: random.Random) -> None:
         assert remaining <= policy.max_size or len(removals) == len(without)
         if removals:  # no more than necessary
             assert remaining + removals[-1].size > policy.max_size
-
-
-@pytest.fixture(scope="module")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow's migrations take seconds: once for all tests."""
-    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
-    connect(f"sqlite:///{path}")
-    return path
 
 
 @pytest.fixture

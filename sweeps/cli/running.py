@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from sweeps.cli.app import as_json, moved_to, stderr, stdout, tracking_uri, verb
-from sweeps.cli.output import drive, go_on, load, print_dry_run, print_json, typed
+from sweeps.cli.app import as_json, moved_to, stdout, tracking_uri, verb
+from sweeps.cli.output import drive, go_on, load, print_dry_run, print_json, say, typed
 
 
 @verb("run")
@@ -66,21 +66,17 @@ def extend(
     go on where it runs, and one that has ended goes on here. Of one that has ended, trials become longer with
     train.max_steps or train.epochs, and ranges wider with space.PATH.low, high or choices.
     """
-    from sweeps.driver import has_died
-    from sweeps.extension import read_changes
+    from sweeps.extension import ask_driver, read_changes
     from sweeps.reopening import reopened
 
     changes = read_changes(tokens)
     record = load(sweep, tracking_uri)
     plan = reopened(record, changes, folder)
-    if record.status == "running" and not has_died(plan.folder):
-        from sweeps.tracking.requests import ask
-
-        answer = ask(record, {"verb": "extend", "changes": changes})
-        if answer is not None:
-            stderr.print(answer, markup=False, highlight=False, soft_wrap=True)
-            return
-    go_on(plan, as_json=as_json)
+    answer = ask_driver(record, plan.folder, changes)
+    if answer is not None:
+        say(answer)
+    else:
+        go_on(plan, as_json=as_json)
 
 
 @verb("stop")

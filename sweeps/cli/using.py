@@ -202,24 +202,20 @@ def clean(  # noqa: PLR0913, PLR0917 - each is an option
     Say of which: names of sweeps, an age, a number of sweeps to leave alone, or a size. In any case the best trials of
     a sweep stay, what a registered model or another sweep comes from, and sweeps that run or can be resumed.
     """
-    from sweeps.retention.cleaning import clean as remove
-    from sweeps.retention.cleaning import plan_cleaning, print_cleaning
-    from sweeps.retention.policy import read_policy
-    from sweeps.tracking import default_uri
+    import sweeps
+    from sweeps.retention.cleaning import print_cleaning
 
-    policy = read_policy(
-        names,
+    cleaning = sweeps.clean(
+        *names,
         older_than=older_than,
         keep_last=keep_last,
         max_size=max_size,
         keep_best=keep_best,
         runs=runs,
         unfinished=unfinished,
+        dry_run=dry_run,
+        tracking_uri=tracking_uri,
     )
-    uri = tracking_uri or default_uri()
-    cleaning = plan_cleaning(uri, names, policy)
-    if not dry_run:
-        cleaning = replace(cleaning, removals=remove(uri, cleaning))
     if as_json:
         print_json(cleaning.as_json(done=not dry_run))
     else:

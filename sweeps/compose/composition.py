@@ -125,11 +125,15 @@ class Composition:
 
     def as_yaml(self, parameters: Mapping[str, Any] | None = None) -> str:
         """The whole config, defaults included, of the sweep or of one trial."""
-        config = self.trial(parameters) if parameters else self.config
-        dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C, where PyYAML was built with it
-        raw = SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True)
-        text: str = yaml.dump(raw, Dumper=dumper, sort_keys=False, allow_unicode=True)
-        return text
+        return config_as_yaml(self.trial(parameters) if parameters else self.config)
+
+
+def config_as_yaml(config: SweepConfig) -> str:
+    """A whole config, defaults included."""
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C, where PyYAML was built with it
+    raw = SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True)
+    text: str = yaml.dump(raw, Dumper=dumper, sort_keys=False, allow_unicode=True)
+    return text
 
 
 def resolve(container: Mapping[str, Any] | DictConfig) -> dict[str, Any]:

@@ -126,7 +126,10 @@ def keep_only_the_best(uri: str, name: str, count: int) -> None:
     try:
         clean(uri, plan_cleaning(uri, [name], Policy(keep_best=count)))
     except Exception as error:  # noqa: BLE001 - the sweep itself is done
-        logger.warning("checkpoints of %s that need not be kept stay: %s", name, reason(error))
+        again = f"python -m sweeps clean {name} --keep-best {count}"
+        logger.warning(
+            "checkpoints of %s that need not be kept stay: %s; `%s` removes them", name, reason(error), again
+        )
 
 
 def needed_runs(client: MlflowClient) -> set[str]:
