@@ -1,0 +1,171 @@
+"""The service's database: which firings have run, which sweeps wait, who may do what. SQLite on one machine; PostgreSQL
+where several services share it. Times are seconds since 1970 (UTC), since SQLite's dates lose their zone.
+
+Two services write the same tables at once and each may die between any two statements: what must happen once is one
+transaction, and what must not happen twice is a unique key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    Column,
+    Connection,
+    Engine,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    create_engine,
+    event,
+    make_url,
+)
+
+BUSY_S = 30.0
+"""Seconds that a writer to SQLite waits for another."""
+
+tables = MetaData()
+
+services = Table(
+    "services",
+    tables,
+    Column("id", String(32), primary_key=True),
+    Column("host", String(255), nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("started", Float, nullable=False),
+    Column("beat", Float, nullable=False, doc="When it last gave a sign of life."),
+)
+"""The processes that serve from this database, dead ones too."""
+
+jobs = Table(
+    "jobs",
+    tables,
+    Column("id", Integer, primary_key=True),
+    Column("verb", String(16), nullable=False, doc="run, resume, extend, retrain or reproduce."),
+    Column("sweep", String(200), nullable=False, index=True, doc="Name of the sweep that it makes or goes on with."),
+    Column("makes", String(200), unique=True, doc="The same where it makes a sweep: no name is given twice."),
+    Column("request", JSON, nullable=False, doc="What was asked: conf, overrides, changes and the like."),
+    Column("user", String(100), nullable=False, index=True),
+    Column("project", String(100), nullable=False, index=True),
+    Column("priority", Integer, nullable=False, default=0, doc="The higher starts first; equals in their order."),
+    Column("state", String(16), nullable=False, index=True, doc="queued, running, or as it ended."),
+    Column("submitted", Float, nullable=False),
+    Column("started", Float),
+    Column("ended", Float),
+    Column("end_by", Float, doc="When it must have ended: it is stopped then."),
+    Column("schedule", String(100)),
+    Column("due", Float, doc="The firing of that schedule which it is."),
+    Column("service", String(32), doc="The service that runs it."),
+    Column("host", String(255)),
+    Column("pid", Integer, doc="Of its driver, on that host."),
+    Column("error", Text, doc="Why it failed or did not start, in a sentence."),
+    Index("jobs_waiting", "state", "priority", "id"),
+)
+"""Sweeps that were submitted: by people, by the API and by schedules."""
+
+firings = Table(
+    "firings",
+    tables,
+    Column("schedule", String(100), primary_key=True),
+    Column("due", Float, primary_key=True, doc="The time that the cron line names, before any jitter."),
+    Column("outcome", String(16), nullable=False, doc="queued, skipped or missed."),
+    Column("decided", Float, nullable=False),
+    Column("service", String(32), doc="Which service decided."),
+    Column("job", Integer, ForeignKey("jobs.id")),
+    Column("reason", Text),
+)
+"""What became of every firing. Its row and its job's are written in one transaction: it runs exactly once."""
+
+tokens = Table(
+    "tokens",
+    tables,
+    Column("id", Integer, primary_key=True),
+    Column("digest", String(64), nullable=False, unique=True, doc="SHA-256 of the token, which is kept nowhere."),
+    Column("label", String(200), nullable=False),
+    Column("user", String(100), nullable=False),
+    Column("role", String(16), nullable=False, doc="read, run or admin."),
+    Column("projects", JSON, nullable=False, doc="Whose sweeps it reaches besides its user's own."),
+    Column("created", Float, nullable=False),
+    Column("expires", Float),
+    Column("revoked", Float),
+    Column("used", Float, doc="When it was last used, to the minute."),
+)
+
+nights = Table(
+    "nights",
+    tables,
+    Column("schedule", String(100), primary_key=True),
+    Column("due", Float, primary_key=True),
+    Column("sweep", String(200), nullable=False),
+    Column("verdict", String(16), nullable=False, doc="first, promoted, kept or regression."),
+    Column("best", Float, doc="Tonight's best value."),
+    Column("champion", Float, doc="The champion's value on tonight's data."),
+    Column("noise", Float, doc="Standard deviation between equal trainings, of the metric."),
+    Column("version", String(32), doc="Version of the model that is champion afterwards."),
+    Column("decided", Float, nullable=False),
+)
+"""What each night of a schedule has brought."""
+
+deliveries = Table(
+    "deliveries",
+    tables,
+    Column("id", Integer, primary_key=True),
+    Column("key", String(300), nullable=False, doc="What is told of: the same is told once to each channel."),
+    Column("channel", String(100), nullable=False),
+    Column("message", JSON, nullable=False),
+    Column("state", String(16), nullable=False, index=True, doc="waiting, sent or given up."),
+    Column("attempts", Integer, nullable=False, default=0),
+    Column("next", Float, nullable=False, doc="When it is tried again."),
+    Column("error", Text, doc="What the last attempt said, without secrets."),
+    Column("created", Float, nullable=False),
+    UniqueConstraint("key", "channel"),
+)
+"""Notifications on their way."""
+
+
+def open_database(url: str) -> Engine:
+    """Open the database, and make what is missing in it.
+
+    Args:
+        url: As SQLAlchemy takes it: ``sqlite:///outputs/service.db``, ``postgresql+psycopg://...``.
+    """
+    parts = make_url(url)
+    if parts.get_backend_name() == "sqlite":
+        engine = create_engine(url, connect_args={"timeout": BUSY_S, "check_same_thread": False})
+        if parts.database not in {None, "", ":memory:"}:
+            Path(str(parts.database)).parent.mkdir(parents=True, exist_ok=True)
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    else:
+        engine = create_engine(url, pool_pre_ping=True)
+    tables.create_all(engine)
+    return engine
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """A transaction that writes; it is done whole, or not at all. SQLite has one writer at a time."""
+    with engine.connect().execution_options(sweeps_writes=True) as connection, connection.begin():
+        yield connection
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # `_begin_sqlite` begins; the module's own way begins too late to be safe
+    for line in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {line}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A writer takes the lock before it reads: two that read first and then wrote would decide by the same state.
+    writes = connection.get_execution_options().get("sweeps_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
