@@ -13,7 +13,7 @@ from ray.tune.experiment import Trial as TuneTrial
 
 from sweeps.constants import NUMBER, ORIGIN, ORIGIN_PREFIX, PARAMETERS, REASON, STEP, TRIAL
 from sweeps.errors import StorageFull, tells_full
-from sweeps.monitor import Monitor, State
+from sweeps.monitor import Monitor
 from sweeps.plan import Plan
 from sweeps.runtime.lineage import Origin
 from sweeps.runtime.trial import TRIAL_RESOURCES, Trial, TrialContext
@@ -31,6 +31,7 @@ from sweeps.search.stopping import exhausted, reached
 from sweeps.search.study import STUDY_FILE, forget_half_sampled, open_journal, trial_as_told
 from sweeps.search.warm_start import EarlierTrials, points_again
 from sweeps.space import Lookup, Space
+from sweeps.trial_status import State
 
 TUNE_FOLDER = "tune"
 """In the sweep's folder: what Tune writes while it runs."""

@@ -24,7 +24,7 @@ LAYERS: list[set[str]] = [
     {
         *("checks", "cluster", "constraints", "driver", "origin", "points", "runtime", "search", "space", "tracking"),
     },
-    {"extension", "frames", "monitor", "plan", "report"},
+    {"extension", "frames", "monitor", "plan", "report", "trial_status"},
     {"ending", "one_trial", "provenance", "registry", "reopening", "stopping", "tuning"},
     {"doctor", "reproduction", "retention", "retraining", "sweep"},
     {"launch", "service"},

@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from sweeps.config.search import Stop
-from sweeps.monitor import Monitor, TrialStatus
+from sweeps.monitor import Monitor
 from sweeps.report.live import duration, progress_table
+from sweeps.trial_status import TrialStatus
 
 
 def monitor() -> Monitor:

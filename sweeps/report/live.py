@@ -15,7 +15,8 @@ from sweeps.tracking.summary import describe
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from sweeps.monitor import Monitor, TrialStatus
+    from sweeps.monitor import Monitor
+    from sweeps.trial_status import TrialStatus
 
 MAX_ROWS = 12
 MAX_FRONT = 4

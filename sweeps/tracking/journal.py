@@ -18,6 +18,8 @@ from pathlib import Path
 
 from sweeps.errors import StorageFull, is_full
 
+PARENT = ""
+"""The key of the sweep's own run; those of its trials are their ids."""
 JOURNAL_FILE = "tracking.jsonl"
 POSITION_FILE = "tracking.position"
 """How many bytes of the journal MLflow has taken."""

@@ -8,7 +8,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,14 +24,26 @@ from sweeps.origin.code import git_commit
 from sweeps.origin.machine import user
 from sweeps.tracking.client import artifact_location, connect
 from sweeps.tracking.copier import TAGS, ArtifactCopier, Which
-from sweeps.tracking.journal import JOURNAL_FILE, Artifact, GoneBack, Journal, NewRun, Points, Status, Stored, Tags
+from sweeps.tracking.journal import (
+    JOURNAL_FILE,
+    PARENT,
+    Artifact,
+    GoneBack,
+    Journal,
+    NewRun,
+    Points,
+    Status,
+    Stored,
+    Tags,
+)
 from sweeps.tracking.link import GaveUp, Link, Refused
 from sweeps.tracking.outbox import Outbox
-from sweeps.tracking.points import StepSet
+from sweeps.tracking.points import LoggedPoints
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, TrialRecord
 from sweeps.tracking.spans import Span
 from sweeps.tracking.spans import to_text as to_tag
+from sweeps.tracking.standing import Front, Standing
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.summary import note, run_name, trials_table
 from sweeps.tracking.uris import as_uri
@@ -42,12 +54,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PARENT = ""
-"""The parent run's key in the journal; trials have their ids."""
 OPEN_WITHIN_S = 30
 HEARTBEAT_S = 10.0
-PARENT_EVERY_S = 1.0
-"""Least time between two entries on how the sweep stands, and ten times as long where only its time has passed."""
 STEPS_EVERY_S = 1.0
 """Least time between two entries on how far a trial is, whose end says it for good."""
 SAY_EVERY_S = 30.0
@@ -58,16 +66,20 @@ SWEEP_STATUS = {"finished": "FINISHED", "stopped": "KILLED", "interrupted": "KIL
 
 @dataclass
 class _Run:
-    """What the recorder remembers of a trial's run; of the sweep's own, only what is logged."""
+    """What the recorder remembers of a trial's run."""
 
     values: Values | None = None
     steps: int = 0
     steps_told_at: float = 0.0
     failed_before: bool = False
-    logged: dict[str, StepSet] | None = field(default_factory=dict)
-    """Steps in the journal by metric; nothing when the trial has ended for good."""
+    logged: LoggedPoints = field(default_factory=LoggedPoints)
     lineage: int = 0
     """How often it has gone on from another trial's state."""
+
+    def go_back(self, step: int) -> None:
+        """It goes on from a step of another trial."""
+        self.lineage += 1
+        self.logged.go_back(step)
 
 
 @dataclass(frozen=True)
@@ -120,13 +132,7 @@ class Recorder:
         self._folder = folder
         self._tags = dict(tags or {})
         self._trials: dict[str, _Run] = {}
-        self._parent = _Run()
         self._lock = threading.RLock()
-        self._progress: dict[str, str] = {}
-        """Tags on how the sweep stands, as last written."""
-        self._progress_at = 0.0
-        self._write_latest: Callable[[], None] = lambda: None
-        self._front: set[str] = set()
         self._description = ""
         self._commit: dict[str, str] = {}
         self._client: MlflowClient
@@ -134,6 +140,7 @@ class Recorder:
         self._copier_link: Link
         self._journal: Journal
         self._outbox: Outbox
+        self._standing: Standing
         self._copier: ArtifactCopier
         self._ids: MlflowIds
 
@@ -167,6 +174,7 @@ class Recorder:
         self._commit = {"mlflow.source.git.commit": commit} if (commit := git_commit()) else {}
         self._journal = Journal(self._folder)
         self._outbox = Outbox(self._client, self._link, self._journal, self._beat, HEARTBEAT_S)
+        self._standing = Standing(self._objectives, self._outbox.put)
         self._copier = ArtifactCopier(self._client, self._copier_link, self._outbox.wait_for_run, self._stored)
         try:
             self._ids = self._adopt() if resume else self._create(config_yaml, command)
@@ -192,7 +200,7 @@ class Recorder:
     def update(
         self,
         counts: Mapping[str, int],
-        front: Sequence[tuple[str, Values, Mapping[str, Any]]],
+        front: Front,
         time: Mapping[str, float],
     ) -> None:
         """Write how the sweep stands; may be called often.
@@ -203,10 +211,7 @@ class Recorder:
             time: ``wall_s``, ``train_s``, ``goodput``, and what trials held in ``cpu_s`` and ``gpu_s``.
         """
         with self._lock:
-            passed = monotonic() - self._progress_at
-            if passed >= PARENT_EVERY_S:
-                self._write_progress(counts, front, time, with_time=passed >= 10 * PARENT_EVERY_S)
-            self._write_latest = partial(self._write_progress, counts, front, time, with_time=True)
+            self._standing.update(counts, front, time)
 
     def attach(self, files: Mapping[str, str], tags: Mapping[str, str]) -> None:
         """Add text artifacts, by their paths, and tags to the parent run."""
@@ -225,7 +230,7 @@ class Recorder:
         self._link.give_up_after(patience_s, total_s)
         self._copier_link.give_up_after(patience_s, total_s)
         with suppress(StorageFull):  # whoever is at the end of a full disk has met it before
-            self._write_latest()
+            self._standing.write_latest()
         artifacts = self._copier.close()
         with suppress(StorageFull):
             self._outbox.put(Tags(PARENT, {constants.TAG_STATE: status}))
@@ -292,7 +297,7 @@ class Recorder:
         with self._lock:
             trial = self._trials[trial_id]
             named = {metric_name(name): float(each) for name, each in metrics.items()}
-            if new := _new_points(trial, step, named):
+            if new := trial.logged.take(step, named):
                 self._outbox.put(Points(trial_id, step, _now_ms() if timestamp_ms is None else timestamp_ms, new))
             tags: dict[str, str | None] = {}
             trial.steps = max(trial.steps, step)
@@ -326,12 +331,12 @@ class Recorder:
             trial = self._trials[trial_id]
             if lineage <= trial.lineage:
                 return False
-            if new := _new_points(trial, step, metrics):
+            if new := trial.logged.take(step, metrics):
                 self._outbox.put(Points(trial_id, step, _now_ms(), new))
             if others:
                 self._outbox.put(Tags(trial_id, others))
             self._outbox.put(GoneBack(trial_id, step))  # last: what was only begun when the driver died is done again
-            _go_back(trial, step)
+            trial.go_back(step)
             return True
 
     def lineage(self, trial_id: str) -> int:
@@ -387,7 +392,7 @@ class Recorder:
             self._outbox.put(Tags(trial_id, tags))
             self._outbox.put(Status(trial_id, TRIAL_STATUS[state], _now_ms()))
             if state in ("finished", "pruned"):
-                trial.logged = None
+                trial.logged.close()
 
     # --- inside ------------------------------------------------------------------------------------------------
 
@@ -434,8 +439,7 @@ class Recorder:
         sweep = load_sweep(self._uri, self._sweep)
         for trial in sweep.trials:
             self._trials[trial.trial] = _Run(_values(trial), trial.steps, trial.error is not None)
-        self._progress = {key: text for key, text in sweep.tags.items() if _tells_best(key)}
-        self._front = {trial.trial for trial in sweep.front if trial.values}
+        self._standing.adopt(sweep)
         self._read_journal()
         self._outbox.put(Tags(PARENT, {constants.TAG_STATE: "running", constants.TAG_HEARTBEAT: _now()}))
         self._outbox.put(Status(PARENT, "RUNNING"))
@@ -453,12 +457,14 @@ class Recorder:
         """Which steps are recorded already, and which artifacts never came to be stored."""
         waiting: dict[tuple[str, str], Artifact] = {}
         for entry in self._journal.entries():
-            trial = self._parent if entry.key == PARENT else self._trials.get(entry.key)
+            trial = self._trials.get(entry.key)
             match entry:
+                case Points(key, step, _, metrics) if key == PARENT:
+                    self._standing.logged.take(step, metrics)
                 case Points(_, step, _, metrics) if trial is not None:
-                    _new_points(trial, step, metrics)
+                    trial.logged.take(step, metrics)
                 case GoneBack(_, step) if trial is not None:
-                    _go_back(trial, step)
+                    trial.go_back(step)
                 case Artifact(key, name):
                     waiting[key, name] = entry
                 case Stored(key, name, folder) if (key, name) in waiting and waiting[key, name].folder == folder:
@@ -476,53 +482,6 @@ class Recorder:
             if uri is not None and which == kind:
                 self._outbox.put(Tags(artifact.key, {tag: uri}))
         self._outbox.put(Stored(artifact.key, artifact.name, artifact.folder))
-
-    def _write_progress(
-        self,
-        counts: Mapping[str, int],
-        front: Sequence[tuple[str, Values, Mapping[str, Any]]],
-        time: Mapping[str, float],
-        *,
-        with_time: bool,
-    ) -> None:
-        """What has changed since it was last written; that time passes, now and then."""
-        now: dict[str, str] = {constants.TAG_COUNTS: json.dumps(dict(counts))}
-        metrics: dict[str, float] = {}
-        if front:
-            trials = [trial for trial, _, _ in front]
-            _, values, params = front[0]
-            several = len(values) > 1
-            now[constants.TAG_BEST_TRIAL] = json.dumps(trials) if several else trials[0]
-            now[constants.TAG_BEST_VALUE] = written(values)
-            metrics = self._best_metrics([values for _, values, _ in front])
-            if several:
-                self._mark_front(set(trials))
-            else:
-                now |= {constants.TAG_BEST_PARAMETER_PREFIX + path: to_text(each) for path, each in params.items()}
-        before = self._progress
-        changed: dict[str, str | None] = {key: text for key, text in now.items() if before.get(key) != text}
-        changed |= dict.fromkeys(before.keys() - now.keys())
-        if not (changed or with_time):
-            return
-        changed[constants.TAG_TIME] = json.dumps(dict(time))
-        ended = sum(count for state, count in counts.items() if state != "running")
-        if new := _new_points(self._parent, ended, metrics):
-            self._outbox.put(Points(PARENT, ended, _now_ms(), new))
-        self._outbox.put(Tags(PARENT, changed))
-        self._progress, self._progress_at = now, monotonic()
-
-    def _best_metrics(self, front: Sequence[Values]) -> dict[str, float]:
-        """The best of each objective. Under names of their own, since the parent run stands among its trials' runs."""
-        columns = zip(self._objectives.metrics, self._objectives.modes, zip(*front, strict=True), strict=True)
-        return {
-            metric_name(f"best/{metric}"): float(min(column) if mode == "min" else max(column))
-            for metric, mode, column in columns
-        }
-
-    def _mark_front(self, front: set[str]) -> None:
-        for trial in front ^ self._front:
-            self._outbox.put(Tags(trial, {constants.TAG_PARETO: "true" if trial in front else None}))
-        self._front = front
 
     def _parents(self) -> list[RawRun]:
         return fetch_runs(self._uri, {constants.TAG_SWEEP: self._sweep, constants.TAG_KIND: "sweep"})
@@ -548,32 +507,6 @@ class Recorder:
             self._link.call(partial(self._client.set_tag, run_id, "mlflow.note.content", text))
         except Exception as error:  # noqa: BLE001 - MLflow's and the database's own errors too
             logger.warning("the summary of sweep %s could not be written to MLflow: %s", self._sweep, error)
-
-
-def _new_points(trial: _Run, step: int, metrics: Mapping[str, float]) -> dict[str, float]:
-    """Those of a trial's metrics that are not recorded at a step, which they now count as."""
-    if trial.logged is None:
-        return {}
-    new = {}
-    for name, value in metrics.items():
-        if name not in trial.logged:
-            trial.logged[name] = StepSet()
-        if trial.logged[name].add(step):
-            new[name] = value
-    return new
-
-
-def _go_back(trial: _Run, step: int) -> None:
-    trial.lineage += 1
-    for steps in (trial.logged or {}).values():
-        steps.forget_after(step)
-
-
-def _tells_best(tag: str) -> bool:
-    return tag.startswith(constants.TAG_BEST_PARAMETER_PREFIX) or tag in {
-        constants.TAG_BEST_TRIAL,
-        constants.TAG_BEST_VALUE,
-    }
 
 
 def _one_or_list(names: Sequence[str]) -> str:
