@@ -18,7 +18,7 @@ from running import start
 from sweeps.errors import TrackingUnreachable
 from sweeps.objectives import Objectives
 from sweeps.report import watch as watching
-from sweeps.report.watch import planned_trials, watch
+from sweeps.report.watch import watch
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.recorder import Recorder
@@ -68,9 +68,8 @@ def test_a_running_sweep_is_drawn_until_it_ends(
         last.append(load(working_folder))
         return last[-1]
 
-    wait_until(lambda: planned_trials(load(working_folder)) == 5)
-    planned = planned_trials(load(working_folder))
-    thread = threading.Thread(target=lambda: last.append(watch(away_once, terminal, planned)))
+    wait_until(lambda: load(working_folder).planned == 5)
+    thread = threading.Thread(target=lambda: last.append(watch(away_once, terminal)))
     thread.start()
     wait_until(lambda: "0.2" in terminal.file.getvalue())  # type: ignore[attr-defined]
     running.end_trial("0001", "pruned", 20, 1)
@@ -86,7 +85,7 @@ def test_a_running_sweep_is_drawn_until_it_ends(
 def test_without_a_terminal_there_is_a_line_for_each_change(running: Recorder, working_folder: Path) -> None:
     running.close("finished")
     pipe = Console(file=io.StringIO(), width=200)
-    watch(lambda: load(working_folder), pipe, None)
+    watch(lambda: load(working_folder), pipe)
     lines = pipe.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert [line.partition(" ")[2] for line in lines] == [
         "trial 0000 finished at step 10, eval/loss 0.1",

@@ -42,10 +42,9 @@ def show(sweep: str, watch: bool, as_json: bool, tracking_uri: str | None, confi
         raise click.UsageError("--watch is for people: leave --json out, or ask for it once the sweep has ended")
     record = load(sweep, tracking_uri)
     if watch and record.status == "running":
-        from sweeps.report.watch import planned_trials
         from sweeps.report.watch import watch as follow
 
-        record = follow(lambda: load(sweep, tracking_uri), stdout, planned_trials(record))
+        record = follow(lambda: load(sweep, tracking_uri), stdout)
     if as_json:
         print_json(record.as_json())
     else:

@@ -5,18 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-import yaml
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.errors import TrackingUnreachable
-from sweeps.paths import find
 from sweeps.report.live import STATE_STYLES, duration
 from sweeps.report.tables import by_rank, shown_values, took
-from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.summary import describe
 from sweeps.tracking.values import short
@@ -30,13 +26,12 @@ OTHER_LINES = 8
 Load = Callable[[], SweepRecord]
 
 
-def watch(load: Load, console: Console, num_trials: int | None) -> SweepRecord:
+def watch(load: Load, console: Console) -> SweepRecord:
     """Show a sweep until it has ended, or a person presses Ctrl-C.
 
     Args:
         load: Reads the sweep anew.
         console: A terminal gets a live table, anything else a line for each change.
-        num_trials: How many it is to have, if that is known.
 
     Returns:
         How it stood last.
@@ -44,21 +39,14 @@ def watch(load: Load, console: Console, num_trials: int | None) -> SweepRecord:
     record = load()
     if not console.is_terminal:
         return _in_lines(record, load, console)
-    with Live(_screen(record, console, num_trials), console=console, auto_refresh=False, transient=True) as live:
+    with Live(_screen(record, console), console=console, auto_refresh=False, transient=True) as live:
         try:
             while record.status == "running":
                 record, trouble = _next(record, load)
-                live.update(_screen(record, console, num_trials, trouble), refresh=True)
+                live.update(_screen(record, console, trouble), refresh=True)
         except KeyboardInterrupt:
             pass
     return record
-
-
-def planned_trials(record: SweepRecord) -> int | None:
-    """How many trials a sweep was started with, by its recorded config."""
-    text = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, CONFIG_ARTIFACT)
-    planned = find(yaml.safe_load(text), "search.num_trials") if text is not None else None
-    return planned if isinstance(planned, int) else None
 
 
 def _in_lines(record: SweepRecord, load: Load, console: Console) -> SweepRecord:
@@ -92,11 +80,13 @@ def _next(record: SweepRecord, load: Load) -> tuple[SweepRecord, str]:
     return record, trouble
 
 
-def _screen(record: SweepRecord, console: Console, num_trials: int | None, trouble: str = "") -> RenderableType:
+def _screen(record: SweepRecord, console: Console, trouble: str = "") -> RenderableType:
     headline = Text(f"{record.sweep} ", "bold", no_wrap=True, overflow="ellipsis")
     headline.append(f"{record.status}  ", "default")
     ended = sum(count for state, count in record.counts.items() if state != "running")
-    headline.append(f"{ended}{f'/{num_trials}' if num_trials and num_trials >= ended else ''} trials  ", "default")
+    headline.append(
+        f"{ended}{f'/{record.planned}' if record.planned and record.planned >= ended else ''} trials  ", "default"
+    )
     for state, count in record.counts.items():
         if count:
             headline.append(f"{count} {state}  ", STATE_STYLES[state])

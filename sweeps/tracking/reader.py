@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from sweeps import constants
 from sweeps.credentials import shown
@@ -68,6 +68,7 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
         started=parent.started / 1000,
         experiment=parent.experiment,
         command=tags.get(constants.TAG_COMMAND, ""),
+        planned=_planned(tags),
         tags=tags,
     )
 
@@ -88,7 +89,12 @@ def _summary(parent: RawRun, now: float) -> SweepSummary:
         started=parent.started / 1000,
         wall_s=_time(parent, now).wall_s,
         run_id=parent.run_id,
+        planned=_planned(tags),
     )
+
+
+def _planned(tags: Mapping[str, str]) -> int | None:
+    return None if (planned := number(tags.get(constants.TAG_PLANNED))) is None else int(planned)
 
 
 def _status(parent: RawRun, now: float) -> str:

@@ -104,6 +104,8 @@ class SweepSummary:
     """Unix time."""
     wall_s: float
     run_id: str
+    planned: int | None = None
+    """How many trials it is to have; nothing where its record does not say."""
 
     def as_json(self) -> dict[str, Any]:
         """The line in the form of ``list --json``."""
@@ -141,6 +143,8 @@ class SweepRecord:
     """Unix time."""
     experiment: str = ""
     command: str = ""
+    planned: int | None = None
+    """How many trials it is to have; nothing where its record does not say."""
     tags: dict[str, str] = field(default_factory=dict)
     """All tags of the parent run."""
 

@@ -16,12 +16,15 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
+import yaml
+
 from sweeps import constants
 from sweeps.credentials import shown
 from sweeps.errors import StorageFull, TrackingUnreachable, UserError
 from sweeps.objectives import Objectives, Values
 from sweeps.origin.code import git_commit
 from sweeps.origin.machine import user
+from sweeps.paths import find
 from sweeps.tracking.client import artifact_location, connect
 from sweeps.tracking.copier import TAGS, ArtifactCopier, Which
 from sweeps.tracking.journal import (
@@ -191,6 +194,8 @@ class Recorder:
     def record_config(self, config_yaml: str) -> None:
         """Keep the sweep's config, instead of an earlier one."""
         self._store(Artifact(PARENT, constants.CONFIG_ARTIFACT, text=config_yaml))
+        if isinstance(planned := find(yaml.safe_load(config_yaml), "search.num_trials"), int):
+            self._outbox.put(Tags(PARENT, {constants.TAG_PLANNED: str(planned)}))
 
     @property
     def ids(self) -> MlflowIds:
