@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.objectives import Objectives
+from sweeps.reopening import SWEEP_FILE
+from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.recorder import Recorder
 
 CONFIG = "train:\n  lr: 0.01\n"
@@ -51,6 +54,41 @@ def record_small_sweep(uri: str, sweep: str = "digits-1") -> None:
         counts, [("0", (0.2,), POINT | {"train.lr": 0.001})], {"wall_s": 7.0, "train_s": 5.0, "goodput": 0.7}
     )
     assert not recorder.close("finished")
+
+
+def record_with_checkpoints(uri: str, *names: str, experiment: str = "digits") -> None:
+    """Sweeps that have ended, each with four trials that hold checkpoints, the third of them the best."""
+    for name in names:
+        recorder = open_recorder(uri, name, experiment=experiment)
+        folder = Path("outputs", name).absolute()
+        (folder / SWEEP_FILE).write_text(json.dumps({"name": name}), encoding="utf-8")
+        for number, value in enumerate((0.4, 0.3, 0.1, 0.2)):
+            trial = f"{number:04}"
+            checkpoint = folder / "trials" / trial / "step-00000010"
+            checkpoint.mkdir(parents=True)
+            (checkpoint / "model.bin").write_bytes(b"x" * 1000)
+            (checkpoint.parent / "reports.jsonl").write_text("{}\n", encoding="utf-8")
+            recorder.start_trial(trial, {"train.lr": value}, CONFIG, 1)
+            recorder.log(trial, 10, {"eval/loss": value})
+            recorder.checkpoint(trial, str(checkpoint), "best")
+            recorder.end_trial(trial, "finished", 10, 1)
+        recorder.update({"finished": 4}, [("0002", (0.1,), {"train.lr": 0.1})], {"wall_s": 1.0})
+        assert not recorder.close("finished")
+
+
+def held(uri: str, name: str) -> dict[str, tuple[bool, bool, bool]]:
+    """By trial: whether it has a checkpoint in its folder, one in MLflow, and a tag that leads there."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    return {
+        trial.trial: (
+            any((Path("outputs") / name / "trials" / trial.trial).glob("step-*")),
+            bool(client.list_artifacts(trial.run_id, "checkpoints/best")),
+            trial.checkpoint is not None,
+        )
+        for trial in load_sweep(uri, name).trials
+    }
 
 
 def history(uri: str, run_id: str, name: str) -> list[tuple[int, float]]:

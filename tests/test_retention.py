@@ -11,17 +11,16 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from recording import held, record_with_checkpoints
 from running import start
 
 from sweeps.errors import ConfigError, UnknownName
-from sweeps.objectives import Objectives
 from sweeps.reopening import SWEEP_FILE
 from sweeps.retention.cleaning import clean, keep_only_the_best, plan_cleaning
 from sweeps.retention.policy import Policy, describe_size, parse_age, parse_size
 from sweeps.retention.selection import select
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
-from sweeps.tracking.recorder import Recorder
 
 DAY = 86400.0
 NOW = 1000 * DAY
@@ -122,39 +121,8 @@ def store(working_folder: Path, empty_database: Path) -> str:
     """Two sweeps that have ended: each with four trials that hold checkpoints, the third of them the best."""
     shutil.copy(empty_database, working_folder)
     uri = f"sqlite:///{working_folder}/mlflow.db"
-    for name in ("old", "new"):
-        folder = working_folder / "outputs" / name
-        folder.mkdir(parents=True)
-        (folder / SWEEP_FILE).write_text(json.dumps({"name": name}), encoding="utf-8")
-        loss = Objectives(("eval/loss",), ("min",))
-        recorder = Recorder(uri, "test", sweep=name, conf="test", objectives=loss, folder=folder)
-        recorder.open("seed: 0\n", "", "")
-        for number, value in enumerate((0.4, 0.3, 0.1, 0.2)):
-            trial = f"{number:04}"
-            checkpoint = folder / "trials" / trial / "step-00000010"
-            checkpoint.mkdir(parents=True)
-            (checkpoint / "model.bin").write_bytes(b"x" * 1000)
-            (checkpoint.parent / "reports.jsonl").write_text("{}\n", encoding="utf-8")
-            recorder.start_trial(trial, {"train.lr": value}, "seed: 0\n", 1)
-            recorder.log(trial, 10, {"eval/loss": value})
-            recorder.checkpoint(trial, str(checkpoint), "best")
-            recorder.end_trial(trial, "finished", 10, 1)
-        recorder.update({"finished": 4}, [("0002", (0.1,), {"train.lr": 0.1})], {"wall_s": 1.0})
-        assert not recorder.close("finished")
+    record_with_checkpoints(uri, "old", "new")
     return uri
-
-
-def held(uri: str, name: str) -> dict[str, tuple[bool, bool, bool]]:
-    """By trial: whether it has a checkpoint in its folder, one in MLflow, and a tag that leads there."""
-    client = MlflowClient(uri)
-    return {
-        trial.trial: (
-            any((Path("outputs") / name / "trials" / trial.trial).glob("step-*")),
-            bool(client.list_artifacts(trial.run_id, "checkpoints/best")),
-            trial.checkpoint is not None,
-        )
-        for trial in load_sweep(uri, name).trials
-    }
 
 
 ALL, NONE = (True, True, True), (False, False, False)

@@ -14,9 +14,21 @@ from pathlib import Path
 
 import psutil
 import pytest
-from recording import CONFIG, POINT, Server, free_port, history, open_recorder, wait_until
+from recording import (
+    CONFIG,
+    POINT,
+    Server,
+    free_port,
+    held,
+    history,
+    open_recorder,
+    record_with_checkpoints,
+    wait_until,
+)
 from running import SHORT, start
 
+from sweeps.retention.cleaning import clean, plan_cleaning
+from sweeps.retention.policy import Policy
 from sweeps.tracking.reader import load_sweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -238,3 +250,29 @@ def test_the_driver_writes_to_postgresql_and_s3_itself(
     assert len(history(postgres.uri, trial.run_id, "eval/loss")) == 1500
     folder = download_artifacts(trial.checkpoint, tracking_uri=postgres.uri)
     assert (Path(folder) / "weights.bin").read_text() == "weights"
+
+
+@pytest.mark.parametrize("through", ["server", "postgresql"])
+def test_clean_removes_checkpoints_from_s3_and_never_those_of_the_best(
+    through: str,
+    signed_in: Server,
+    postgres: Postgres,
+    s3: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    working_folder: Path,
+) -> None:
+    from mlflow import MlflowClient
+
+    uri, experiment, old, new = signed_in.uri, "cleaned-by-the-server", "old-1", "new-1"
+    if through == "postgresql":
+        for name, value in s3.items():
+            monkeypatch.setenv(name, value)
+        uri, experiment, old, new = postgres.uri, "cleaned-by-us", "old-2", "new-2"
+        MlflowClient(uri).create_experiment(experiment, f"s3://{BUCKET}/cleaned")
+    record_with_checkpoints(uri, old, new, experiment=experiment)
+    planned = plan_cleaning(uri, [old], Policy())
+    assert planned.freed == 3 * 2000  # in the sweep's folder and in S3
+    assert {each.trial.trial for each in clean(uri, planned)} == {"0000", "0001", "0003"}
+    gone, whole = (False, False, False), (True, True, True)
+    assert held(uri, old) == {"0000": gone, "0001": gone, "0002": whole, "0003": gone}
+    assert held(uri, new) == dict.fromkeys(("0000", "0001", "0002", "0003"), whole)
