@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from postgres import Postgres, program
 from recording import Server
 
 # Set as this file is read, before a test module imports any of them, and inherited by subprocesses and Ray workers.
@@ -74,6 +76,17 @@ def server(uri: str, tmp_path: Path) -> Iterator[Server]:
     server = Server(tmp_path)
     yield server
     server.kill()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    if program("initdb") is None:
+        pytest.skip("needs PostgreSQL: apt-get install -y postgresql")
+    if importlib.util.find_spec("psycopg") is None:
+        pytest.skip("needs psycopg: pip install -e '.[dev]'")
+    postgres = Postgres(Path(f"/tmp/sweeps-postgres-{os.getpid()}"))  # as `nobody` can't reach into pytest's own
+    yield postgres
+    postgres.stop()
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from postgres import PASSWORD, Postgres
 from recording import (
     CONFIG,
     POINT,
@@ -33,55 +32,14 @@ from sweeps.tracking.reader import load_sweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-PASSWORD = "c0rrect-horse"
 BUCKET = "sweeps"
-DEBIAN = Path("/usr/lib/postgresql")
 
 
-def _program(name: str) -> str | None:
-    """Of PostgreSQL; Debian keeps its programs off the path."""
-    found = sorted(DEBIAN.glob(f"*/bin/{name}"))
-    return str(found[-1]) if found else shutil.which(name)
-
-
-class Postgres:
-    """A cluster of its own on the loopback interface, whose superuser is ``sweeps``."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._as = ["runuser", "-u", "nobody", "--"] if os.geteuid() == 0 else []  # it refuses to run as root
-        folder.mkdir()
-        (folder / "password").write_text(PASSWORD)
-        for path in (folder, folder / "password"):
-            if self._as:
-                shutil.chown(path, "nobody")
-        port = free_port()
-        self.uri = f"postgresql://sweeps:{PASSWORD}@127.0.0.1:{port}/postgres"
-        settings = f"-p {port} -c listen_addresses=127.0.0.1 -k {folder} -c fsync=off"
-        where = ["-D", str(folder / "data")]
-        self._run("initdb", *where, "-U", "sweeps", "-A", "scram-sha-256", "--pwfile", str(folder / "password"))
-        self._run("pg_ctl", *where, "-o", settings, "-l", str(folder / "log"), "-w", "start")
-
-    def stop(self) -> None:
-        self._run("pg_ctl", "-D", str(self._folder / "data"), "-m", "immediate", "stop")
-
-    def _run(self, program: str, *arguments: str) -> None:
-        command = [*self._as, str(_program(program)), *arguments]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/")
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    missing = [name for name in ("psycopg", "boto3", "moto", "flask_wtf") if importlib.util.find_spec(name) is None]
-    if _program("initdb") is None:
-        pytest.skip("needs PostgreSQL: apt-get install -y postgresql")
+@pytest.fixture(scope="module", autouse=True)
+def _needs() -> None:
+    missing = [name for name in ("boto3", "moto", "flask_wtf") if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[dev]'")
-    folder = Path(f"/tmp/sweeps-postgres-{os.getpid()}")  # as `nobody` can't reach into pytest's own
-    postgres = Postgres(folder)
-    yield postgres
-    postgres.stop()
-    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")

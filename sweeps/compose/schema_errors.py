@@ -5,12 +5,14 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from sweeps.config import SWEEP_CONFIG, SweepConfig
+from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError, nearest
+
+Schema = TypeVar("Schema")
 
 
 def read_config(container: Mapping[str, Any]) -> SweepConfig:
@@ -19,11 +21,21 @@ def read_config(container: Mapping[str, Any]) -> SweepConfig:
     Raises:
         ConfigError: With every mistake, one a line.
     """
+    return read_as(SweepConfig, container)
+
+
+def read_as(schema: type[Schema], container: Mapping[str, Any]) -> Schema:
+    """The same of any other typed dataclass: a schedule, the service.
+
+    Raises:
+        ConfigError: With every mistake, one a line.
+    """
     try:
-        return SWEEP_CONFIG.validate_python(container)
+        read: Schema = TypeAdapter(schema).validate_python(container)
     except ValidationError as error:
-        lines = [describe(detail, container) for detail in error.errors(include_url=False)]
+        lines = [describe(schema, detail, container) for detail in error.errors(include_url=False)]
         raise ConfigError("\n".join(dict.fromkeys(lines))) from None
+    return read
 
 
 def knows(path: str) -> bool:
@@ -44,13 +56,13 @@ def _knows(annotation: Any, parts: Sequence[str]) -> bool:
     return any(_knows(member, parts) for member in typing.get_args(annotation))
 
 
-def describe(detail: Mapping[str, Any], container: Any) -> str:
+def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
     """One mistake in one line: ``train.lr='abc': must be a valid number``."""
     path, parent = _locate(detail["loc"], container)
     key, value = ".".join(path), detail["input"]
     match detail["type"]:
         case "unexpected_keyword_argument":
-            known = [".".join([*path[:-1], name]) for name in _fields(parent)]
+            known = [".".join([*path[:-1], name]) for name in _fields(schema, parent)]
             return f"{key}={_short(value)}: there is no such key{nearest(key, known)}"
         case "missing" | "missing_keyword_only_argument":
             return f"{key}: is required and has no default; give it a value"
@@ -87,9 +99,9 @@ def _locate(location: Sequence[str | int], container: Any) -> tuple[list[str], l
     return path, [str(part) for part in location[:-1]]
 
 
-def _fields(location: Sequence[str]) -> list[str]:
+def _fields(schema: type, location: Sequence[str]) -> list[str]:
     """Names that the schema knows at a location (discriminator tags included in it)."""
-    annotation: Any = SweepConfig
+    annotation: Any = schema
     for part in location:
         annotation = _step(annotation, part)
     fields = getattr(annotation, "__pydantic_fields__", {})

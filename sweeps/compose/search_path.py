@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 
 from sweeps.errors import UnknownName
+
+_composing = threading.RLock()
+"""Hydra's state belongs to the whole process: the service's threads compose one after another."""
 
 
 def conf_folder() -> Path:
@@ -38,6 +42,14 @@ class ConfSearchPath:
         self.folders = [*(folder.resolve() for folder in folders), conf_folder()]
 
     def __enter__(self) -> ConfigLoader:
+        _composing.acquire()
+        try:
+            return self._open()
+        except BaseException:
+            _composing.release()
+            raise
+
+    def _open(self) -> ConfigLoader:
         search_path = create_config_search_path(str(self.folders[-1]))
         for index, folder in enumerate(self.folders[:-1]):
             search_path.prepend(f"user{index}", f"file://{folder}", anchor="main")
@@ -46,6 +58,7 @@ class ConfSearchPath:
 
     def __exit__(self, *_: object) -> None:
         GlobalHydra.instance().clear()
+        _composing.release()
 
     def confs(self) -> list[str]:
         """Names that ``conf=`` takes."""

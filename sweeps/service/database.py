@@ -28,11 +28,16 @@ from sqlalchemy import (
     UniqueConstraint,
     create_engine,
     event,
+    func,
     make_url,
+    select,
 )
 
 BUSY_S = 30.0
 """Seconds that a writer to SQLite waits for another."""
+
+_MAKING_TABLES = 0x53574545
+"""Key of the lock under which PostgreSQL's tables are made: any number, the same in every service."""
 
 tables = MetaData()
 
@@ -148,7 +153,10 @@ def open_database(url: str) -> Engine:
         event.listen(engine, "begin", _begin_sqlite)
     else:
         engine = create_engine(url, pool_pre_ping=True)
-    tables.create_all(engine)
+    with writing(engine) as connection:
+        if engine.dialect.name == "postgresql":  # two that find the same table missing would both make it
+            connection.execute(select(func.pg_advisory_xact_lock(_MAKING_TABLES)))
+        tables.create_all(connection)
     return engine
 
 

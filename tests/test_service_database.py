@@ -1,0 +1,43 @@
+"""The service's database: made by whoever comes first, also where several come at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from postgres import Postgres
+
+OPEN = """
+import sys
+from sweeps.service.database import open_database, tables, writing
+sys.stdin.readline()
+engine = open_database(sys.argv[1])
+with writing(engine) as connection:
+    for table in tables.sorted_tables:
+        connection.execute(table.select())
+"""
+
+
+def open_at_once(url: str, count: int) -> list[str]:
+    """What each of so many processes has to complain of."""
+    command = [sys.executable, "-c", OPEN, url]
+    processes = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(count)
+    ]
+    for process in processes:
+        assert process.stdin
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    return [process.communicate(timeout=60)[1] for process in processes]
+
+
+def test_services_that_start_at_once_on_an_empty_file_all_start(tmp_path: Path) -> None:
+    assert open_at_once(f"sqlite:///{tmp_path}/new/service.db", 4) == [""] * 4
+
+
+@pytest.mark.slow
+def test_services_that_start_at_once_on_an_empty_postgresql_all_start(postgres: Postgres) -> None:
+    for number in range(3):
+        assert open_at_once(postgres.database(f"empty{number}"), 4) == [""] * 4
