@@ -128,6 +128,20 @@ def test_a_whole_sweep_is_planned_again_with_what_it_searched(searched: Done) ->
     assert "no run" in call(searched.folder, "reproduce", 32 * "0", "--dry-run", status=2)[1]
 
 
+@pytest.mark.slow
+def test_a_whole_sweep_is_reproduced_and_the_same_comes_out(tmp_path: Path) -> None:
+    # Without early stopping, which would depend on who reports first, and one trial after the other.
+    tokens = (*SHORT, "search/scheduler=none", "search.num_trials=3", "search.max_concurrent=1")
+    before = run(tmp_path, "conf=digits", *tokens, "--name=before").document
+    document = json.loads(call(tmp_path, "reproduce", "before", "--name=after", "--json")[0])
+    assert document["equal"] is True
+    assert {each["trial"] for each in document["metrics"]} == {"0000", "0001", "0002"}
+    after = json.loads(call(tmp_path, "show", "after", "--json")[0])
+    assert [(each["trial"], each["params"], each["value"]) for each in after["trials"]] == [
+        (each["trial"], each["params"], each["value"]) for each in before["trials"]
+    ]
+
+
 PREDICT = """
 import sys, json, mlflow, numpy
 model = mlflow.pyfunc.load_model(sys.argv[1])

@@ -80,7 +80,7 @@ def begin(folder: Path, uri: str, *more: str) -> subprocess.Popen[str]:
 
 
 def end(process: subprocess.Popen[str], status: int = 0) -> tuple[dict[str, Any], str]:
-    out, err = process.communicate(timeout=600)
+    out, err = process.communicate(timeout=850)
     assert process.returncode == status, err
     return json.loads(out or "{}"), err
 

@@ -15,15 +15,19 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers.pb2 import _explore
 
 from sweeps.config.space import FloatDistribution, IntDistribution
-from sweeps.constants import PARAMETERS
+from sweeps.constants import PARAMETERS, TRIAL
 from sweeps.search.population import PopulationTraining
 from sweeps.search.unit import position, value_at
+
+PROGRESS_FILE = "progress.parquet"
+"""In the folder of all trials: what each has come to, with which values."""
 
 
 class PopulationBandits(PopulationTraining):
     """Population based training whose new values are those from which a Gaussian process expects the most progress
     until the next comparison (Parker-Holder et al., 2020, https://arxiv.org/abs/2002.02518). The model is Tune's; it
-    sees every range from 0 to 1 in its own scale. Before it has seen progress, values are moved at random."""
+    sees every range from 0 to 1 in its own scale. Before it has seen progress, values are moved at random. What it has
+    seen is kept beside the trials, for the next driver."""
 
     def __init__(self, *arguments: Any, ranges: dict[str, FloatDistribution | IntDistribution], **named: Any):
         """
@@ -34,7 +38,8 @@ class PopulationBandits(PopulationTraining):
         """
         super().__init__(*arguments, **named)
         self._ranges = ranges
-        self._progress = pd.DataFrame(columns=["Trial", "Time", *ranges, "Reward"])
+        self._file = self._trials / PROGRESS_FILE
+        self._progress = self._read()
         self._chosen: np.ndarray[Any, Any] | None = None
         """Values chosen since the last time at which something was reported, of shape ``[choices, ranges]``."""
         self._chosen_at = 0.0
@@ -42,8 +47,27 @@ class PopulationBandits(PopulationTraining):
     def _save_trial_state(self, state: Any, time: int, result: dict[str, Any], trial: Trial) -> float:
         score = super()._save_trial_state(state, time, result, trial)
         if math.isfinite(score):
-            self._progress.loc[len(self._progress)] = [str(trial), float(time), *self._places(trial), score]
+            row = [str(trial.config[TRIAL]), float(time), *self._places(trial), score]
+            self._progress.loc[len(self._progress)] = row  # one that is reported again is no progress to the model
+            self._write()
         return score
+
+    def _read(self) -> pd.DataFrame:
+        if not self._file.exists():
+            return pd.DataFrame(columns=["Trial", "Time", *self._ranges, "Reward"])
+        progress = pd.read_parquet(self._file)
+        for path, distribution in self._ranges.items():  # which may be wider now
+            progress[path] = [position(distribution, value) for value in progress[path]]
+        return progress
+
+    def _write(self) -> None:
+        values = {
+            path: [value_at(distribution, place) for place in self._progress[path]]
+            for path, distribution in self._ranges.items()
+        }
+        unfinished = self._file.with_suffix(".unfinished")
+        self._progress.assign(**values).to_parquet(unfinished)
+        unfinished.rename(self._file)
 
     def _places(self, trial: Trial) -> Sequence[float]:
         parameters = trial.config[PARAMETERS]
@@ -59,7 +83,9 @@ class PopulationBandits(PopulationTraining):
         with warnings.catch_warnings(), _seeded(f"{self._seed}/{occasion}"):
             warnings.simplefilter("ignore")  # of the fit, where there is little to fit
             explore: Any = _explore  # typed by Ray as what it is not
-            new, self._progress = explore(self._progress, bounds, self._chosen, donor, trial, places)
+            names = donor.config[TRIAL], trial.config[TRIAL]
+            new, self._progress = explore(self._progress, bounds, self._chosen, *names, places)
+        self._write()
         parameters = donor.config[PARAMETERS]
         if new == places:
             return self._mutation.near(parameters, occasion)
