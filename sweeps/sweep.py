@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 from sweeps.cluster import Fit, alive_nodes, connected, fit, worker_room
-from sweeps.constants import TAG_FOLDER, TAG_SWEEP
+from sweeps.constants import TAG_ENDED, TAG_FOLDER, TAG_SWEEP
 from sweeps.credentials import shown
 from sweeps.driver import DRIVER_LOCK, the_only_driver
 from sweeps.ending import Ending
@@ -299,8 +299,10 @@ def _search(plan: Plan, monitor: Monitor, recorder: Recorder) -> str:
         raise monitor.full
     if monitor.stopping:
         return monitor.stopping
-    if searcher.ended_because is not None and monitor.ended_count() < monitor.num_trials:
-        monitor.view.event(monitor, searcher.ended_because)
+    if searcher.ended_because is not None:
+        recorder.attach({}, {TAG_ENDED: searcher.ended_because})
+        if monitor.ended_count() < monitor.num_trials:
+            monitor.view.event(monitor, searcher.ended_because)
     return "finished" if monitor.counts()["finished"] else "failed"
 
 

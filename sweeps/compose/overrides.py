@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,6 +44,26 @@ def parse_values(tokens: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(f"{override.input_line}: must be key=value, with one value")
         values[override.key_or_group] = override.value()
     return values
+
+
+def written_override(key: str, value: Any) -> str:
+    """``key=value`` in Hydra's grammar, for any value that JSON has; the composed config has it as it is, also ``${...}``."""
+    return f"{key}={_written(value)}"
+
+
+def _written(value: Any) -> str:
+    match value:
+        case None | bool():
+            return json.dumps(value)
+        case str():
+            # Hydra takes a backslash for itself only before a quote, and OmegaConf one before an interpolation.
+            quoted = re.sub(r'(\\*)("|$)', lambda found: found[1] * 2 + found[2].replace('"', '\\"'), value)
+            return '"' + quoted.replace("${", "\\${") + '"'
+        case Mapping():
+            return "{" + ", ".join(f"{name}: {_written(each)}" for name, each in value.items()) + "}"
+        case Sequence():
+            return "[" + ", ".join(map(_written, value)) + "]"
+    return repr(value)
 
 
 def check_option(override: Override, groups: set[str]) -> None:

@@ -62,7 +62,7 @@ def load_earlier(
             record = load_sweep(uri, name)
         except UnknownName as error:
             raise UserError(f"{key}: {error}") from None
-        earlier.append(_overlap(record, key, space, lookup, _config_of(uri, record), (metric, mode)))
+        earlier.append(_overlap(record, key, space, lookup, settings_of(uri, record), (metric, mode)))
     return earlier
 
 
@@ -81,7 +81,7 @@ def _overlap(
     trials = [trial for trial in record.trials if trial.state in ("finished", "pruned") and trial.violation is None]
     for trial in trials:
         value = _value(trial, record.metrics.index(metric))
-        point = _point(space, lookup, config, trial.params)
+        point = as_point(space, lookup, config, trial.params)
         if isinstance(point, str):
             refusals[point] += 1
         elif value is not None and math.isfinite(value):
@@ -99,8 +99,15 @@ def _value(trial: TrialRecord, objective: int) -> float | None:
     return trial.values[objective] if trial.values else trial.value
 
 
-def _point(space: Space, lookup: Lookup, config: Lookup, params: Mapping[str, Any]) -> Point | str:
-    """A trial's parameters as a point of today's space; or the path because of which it is none."""
+def as_point(space: Space, lookup: Lookup, config: Lookup, params: Mapping[str, Any]) -> Point | str:
+    """A trial's parameters as a point of today's space; or the path because of which it is none.
+
+    Args:
+        space: Today's.
+        lookup: Gives today's own values.
+        config: Gives those of the trial's sweep: ``settings_of``.
+        params: The trial's.
+    """
     for path, value in params.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if path not in space.distributions and not number and value != lookup(path):
@@ -116,7 +123,7 @@ def _point(space: Space, lookup: Lookup, config: Lookup, params: Mapping[str, An
     return point
 
 
-def _config_of(uri: str, record: SweepRecord) -> Lookup:
+def settings_of(uri: str, record: SweepRecord) -> Lookup:
     """The values of an earlier sweep's own config; of a sweep without a record of it, none."""
     text = read_text(uri, record.mlflow.run_id, CONFIG_ARTIFACT)
     values = None if text is None else yaml.safe_load(text)

@@ -1,0 +1,134 @@
+"""One night of a schedule, as it is kept in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self, get_args
+
+from pydantic import TypeAdapter
+from sqlalchemy import Connection, Engine, Row, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from sweeps.config.nights import Nights
+from sweeps.config.search import Mode
+from sweeps.service.database import nights, writing
+
+Verdict = Literal["running", "repeating", "first", "promoted", "kept", "measured", "regression", "failed"]
+"""``running``: its sweep is not done; ``repeating``: champion and challenger are trained again; ``first``: it made the
+first champion; ``promoted``: it made a new one; ``kept``: the champion stays; ``measured``: there is none, by its
+schedule; ``regression``: its best is worse than the nights before; ``failed``: it has no value."""
+OPEN: tuple[Verdict, ...] = ("running", "repeating")
+VERDICTS: tuple[Verdict, ...] = tuple(each for each in get_args(Verdict) if each not in OPEN)
+
+SETTINGS: TypeAdapter[Nights] = TypeAdapter(Nights)
+HELD_FOR_S = 1200.0
+"""Longer than judging a night can take: each of its steps has a limit of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Night:
+    """A row of ``nights``; its columns say what is what."""
+
+    schedule: str
+    due: float
+    sweep: str
+    settings: Nights
+    metric: str
+    mode: Mode
+    tried: str | None = None
+    point: dict[str, Any] | None = None
+    verdict: Verdict = "running"
+    reason: str | None = None
+    best: float | None = None
+    champion: float | None = None
+    challenger: str | None = None
+    repeats: str | None = None
+    champions: Sequence[float] = field(default_factory=tuple)
+    challengers: Sequence[float] = field(default_factory=tuple)
+    noise: float | None = None
+    version: str | None = None
+    wall_s: float | None = None
+    cost: float | None = None
+    decided: float | None = None
+    reported: float | None = None
+
+    @classmethod
+    def of(cls, row: Row[Any]) -> Self:
+        values = {name: row._mapping[name] for name in cls.__dataclass_fields__}  # noqa: SLF001 - its public name
+        values["settings"] = SETTINGS.validate_python(values["settings"])
+        return cls(**values | {name: tuple(values[name] or ()) for name in ("champions", "challengers")})
+
+    def row(self) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        settings = SETTINGS.dump_python(self.settings, mode="json")
+        return values | {"settings": settings, "champions": [*self.champions], "challengers": [*self.challengers]}
+
+    def with_(self, **changes: Any) -> Night:
+        return replace(self, **changes)
+
+    def as_json(self) -> dict[str, Any]:
+        """As ``schedule nights --json`` and the API give it."""
+        document = self.row()
+        del document["settings"], document["point"]
+        return document
+
+
+def begin(engine: Engine, night: Night) -> None:
+    """A night starts; one that was begun before by a service that died then is begun anew."""
+    with writing(engine) as connection:
+        changed = connection.execute(
+            update(nights).where(*_is(night), nights.c.verdict == "running").values(**night.row())
+        )
+        if changed.rowcount == 0 and find(connection, night.sweep) is None:
+            try:
+                with connection.begin_nested():
+                    connection.execute(nights.insert().values(**night.row()))
+            except IntegrityError:
+                pass  # it has a verdict already
+
+
+def find(connection: Connection, sweep: str) -> Night | None:
+    """The night whose sweep it is, or that had this sweep train its champion and its challenger again."""
+    wanted = or_(nights.c.sweep == sweep, nights.c.repeats == sweep)
+    row = connection.execute(select(nights).where(wanted)).first()
+    return None if row is None else Night.of(row)
+
+
+def of_schedule(connection: Connection, schedule: str, *, before: float = float("inf")) -> list[Night]:
+    """The nights of a schedule that were due before some time, the oldest first."""
+    query = select(nights).where(nights.c.schedule == schedule, nights.c.due < before).order_by(nights.c.due)
+    return [Night.of(row) for row in connection.execute(query)]
+
+
+def to_do(connection: Connection) -> list[Night]:
+    """The nights that want a verdict or a report, the oldest first."""
+    query = select(nights).where(nights.c.reported.is_(None)).order_by(nights.c.due)
+    return [Night.of(row) for row in connection.execute(query)]
+
+
+def hold(engine: Engine, night: Night, holder: str, now: float) -> Night | None:
+    """Take a night to judge it, unless another service has; as it is now."""
+    free = or_(nights.c.held_until.is_(None), nights.c.held_until < now, nights.c.holder == holder)
+    with writing(engine) as connection:
+        taken = update(nights).where(*_is(night), nights.c.reported.is_(None), free)
+        if connection.execute(taken.values(holder=holder, held_until=now + HELD_FOR_S)).rowcount == 0:
+            return None
+        return Night.of(connection.execute(select(nights).where(*_is(night))).one())
+
+
+def let_go(engine: Engine, night: Night, holder: str) -> None:
+    with writing(engine) as connection:
+        connection.execute(update(nights).where(*_is(night), nights.c.holder == holder).values(held_until=None))
+
+
+def change(connection: Connection, night: Night, **changes: Any) -> Night:
+    """Write some of its columns."""
+    changed = night.with_(**changes)
+    row = changed.row()
+    connection.execute(update(nights).where(*_is(night)).values({name: row[name] for name in changes}))
+    return changed
+
+
+def _is(night: Night) -> tuple[Any, Any]:
+    return nights.c.schedule == night.schedule, nights.c.due == night.due
