@@ -38,8 +38,9 @@ def champion_of(uri: str, champion: Champion) -> Version | None:
         # An unknown model is RESOURCE_DOES_NOT_EXIST, an unknown alias INVALID_PARAMETER_VALUE.
         if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
             return None
-        raise UserError(f"MLflow does not say which version of {champion.model} is its {champion.alias}: "
-                        f"{reason(error)}") from error
+        raise UserError(
+            f"MLflow does not say which version of {champion.model} is its {champion.alias}: {reason(error)}"
+        ) from error
     tags = found.tags
     sweep, trial = tags.get(constants.TAG_SWEEP, ""), tags.get(constants.TAG_TRIAL, "")
     return Version(str(found.version), sweep, trial, found.run_id or "")

@@ -13,9 +13,9 @@ from sweeps.config.nights import Nights
 from sweeps.errors import ConfigError, UserError
 from sweeps.plan import Plan, make_plan
 from sweeps.registry.names import check_registration
+from sweeps.search.earlier import Point, load_earlier
 from sweeps.service.nights.champion import Version, champion_of, point_tonight
 from sweeps.service.nights.night import Night, begin, of_schedule
-from sweeps.search.earlier import Point, load_earlier
 
 logger = logging.getLogger(__name__)
 

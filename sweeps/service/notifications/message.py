@@ -1,0 +1,133 @@
+"""What is told of a sweep that has ended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sweeps.config.notifications import Event
+from sweeps.constants import TAG_ENDED
+from sweeps.report.live import duration
+from sweeps.service.nights.night import Night
+from sweeps.tracking.record import STATES, SweepRecord, SweepSummary
+from sweeps.tracking.summary import describe
+
+BUDGET = re.compile(r"search\.stop\.(wall_hours|gpu_hours|cost)\b")
+LONGEST_LINE = 600
+WORDS: dict[Event, str] = {
+    "finished": "has ended",
+    "failed": "has failed",
+    "budget": "has used up its budget",
+    "regression": "is worse than the nights before",
+    "promoted": "has made a new champion",
+}
+
+
+@dataclass(frozen=True)
+class Message:
+    """A few lines of plain text."""
+
+    event: Event
+    sweep: str
+    title: str
+    lines: Sequence[str]
+    links: Sequence[tuple[str, str]]
+    """What they lead to, and their addresses."""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def of_sweep(
+    record: SweepRecord,
+    earlier: Iterable[SweepSummary] = (),
+    *,
+    night: Night | None = None,
+    page: str | None = None,
+) -> Message:
+    """
+    Args:
+        record: The sweep, ended.
+        earlier: Other sweeps, to tell what its best value beats.
+        night: What it has brought, if it is one of a schedule's nights.
+        page: Address of the service's page of the sweep, if there is one that readers reach.
+    """
+    event = _event(record, night)
+    lines = [_best(record), night.reason if night is not None else _beaten(record, earlier), _trials(record)]
+    ended = record.tags.get(TAG_ENDED, "")
+    if record.status not in ("finished", "failed"):
+        lines.append(f"It was {record.status}.")
+    elif ended.startswith("search.") or "(search." in ended:
+        lines.append(f"It started no further trial: {ended}.")
+    lines += [_shortened(f"Trial {trial.trial}: {trial.error}") for trial in record.trials if trial.error][:2]
+    return Message(
+        event, record.sweep, _title(record.sweep, event), [each for each in lines if each], _links(record, page)
+    )
+
+
+def of_failure(sweep: str, error: str | None, page: str | None = None) -> Message:
+    """Of a sweep that left no record: it could not start, or its driver was lost."""
+    lines = [_shortened(error or "Its driver left no word of why.")]
+    return Message("failed", sweep, _title(sweep, "failed"), lines, [("sweep", page)] if page else [])
+
+
+def _event(record: SweepRecord, night: Night | None) -> Event:
+    if record.status == "failed" or record.best is None:
+        return "failed"
+    if night is not None and night.verdict == "regression":
+        return "regression"
+    if night is not None and night.verdict in ("first", "promoted"):
+        return "promoted"
+    return "budget" if BUDGET.match(record.tags.get(TAG_ENDED, "")) else "finished"
+
+
+def _title(sweep: str, event: Event) -> str:
+    return f"{sweep} {WORDS[event]}"
+
+
+def _best(record: SweepRecord) -> str:
+    if record.best is None:
+        return "No trial has a value."
+    values = record.best.values or (record.best.value or 0.0,)
+    reached = ", ".join(f"{metric} {value:.5g}" for metric, value in zip(record.metrics, values, strict=True))
+    return _shortened(f"Best: {reached}, trial {record.best.trial} ({describe(record.best.params)})")
+
+
+def _beaten(record: SweepRecord, earlier: Iterable[SweepSummary]) -> str:
+    """Its best value beside the best of earlier sweeps of the same config and metric."""
+    if record.best is None or record.best.value is None:
+        return ""
+    objective = (record.conf, record.metrics, record.modes)
+    alike = [
+        (each.best, each.sweep)
+        for each in earlier
+        if each.best is not None
+        and (each.conf, each.metrics, each.modes) == objective
+        and each.sweep != record.sweep
+        and each.started < record.started
+    ]
+    if not alike:
+        return ""
+    best, sweep = min(alike) if record.mode == "min" else max(alike)
+    better = record.best.value < best if record.mode == "min" else record.best.value > best
+    return f"{'Better' if better else 'Not better'} than the best of {len(alike)} before: {best:.5g} ({sweep})"
+
+
+def _trials(record: SweepRecord) -> str:
+    counts = ", ".join(f"{record.counts[state]} {state}" for state in STATES if record.counts.get(state))
+    return f"Trials: {counts or 'none'}, in {duration(record.time.wall_s)}"
+
+
+def _links(record: SweepRecord, page: str | None) -> list[tuple[str, str]]:
+    links = [("sweep", page)] if page else []
+    ids = record.mlflow.as_json()
+    if ids["tracking_uri"].startswith("http"):
+        base = ids["tracking_uri"].rstrip("/")
+        links.append(("MLflow", f"{base}/#/experiments/{ids['experiment_id']}/runs/{ids['run_id']}"))
+    return links
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_LINE else f"{text[: LONGEST_LINE - 1]}…"
