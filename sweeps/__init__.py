@@ -461,14 +461,16 @@ def clean(
 
 
 def _watched(story: Callable[[Plan, View], SweepRecord], planned: Plan, view: View | None) -> SweepRecord:
+    from sweeps.service.notifications.by_hand import telling
+
     if view is not None:
-        return story(planned, view)
+        return telling(story, planned, view)
     from rich.console import Console
 
     from sweeps.report.live import PlainView
 
     with PlainView(Console(file=sys.stderr)) as plain:
-        return story(planned, plain)
+        return telling(story, planned, plain)
 
 
 def _uri(tracking_uri: str | None) -> str:

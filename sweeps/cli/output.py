@@ -39,10 +39,11 @@ def drive(story: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_json: bo
 
 def watched(story: Callable[[Plan, View], SweepRecord], plan: Plan) -> SweepRecord:
     from sweeps.report.live import LiveView, PlainView
+    from sweeps.service.notifications.by_hand import telling
 
     # Whatever a library prints while the sweep runs, stdout holds our result alone.
     with contextlib.redirect_stdout(sys.stderr), LiveView(stderr) if stderr.is_terminal else PlainView(stderr) as view:
-        return story(plan, view)
+        return telling(story, plan, view)
 
 
 def print_dry_run(plan: Plan, *, as_json: bool) -> None:

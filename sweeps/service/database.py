@@ -74,6 +74,7 @@ jobs = Table(
     Column("host", String(255)),
     Column("pid", Integer, doc="Of its driver, on that host."),
     Column("error", Text, doc="Why it failed or did not start, in a sentence."),
+    Column("told", Float, index=True, doc="When the messages that tell of its end were written."),
     Index("jobs_waiting", "state", "priority", "id"),
 )
 """Sweeps that were submitted: by people, by the API and by schedules."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sweeps.config.notifications import Event
 from sweeps.constants import TAG_ENDED
 from sweeps.report.live import duration
-from sweeps.service.nights.night import Night
 from sweeps.tracking.record import STATES, SweepRecord, SweepSummary
 from sweeps.tracking.summary import describe
+
+if TYPE_CHECKING:
+    from sweeps.service.nights.night import Night
 
 BUDGET = re.compile(r"search\.stop\.(wall_hours|gpu_hours|cost)\b")
 LONGEST_LINE = 600
@@ -45,6 +47,7 @@ def of_sweep(
     earlier: Iterable[SweepSummary] = (),
     *,
     night: Night | None = None,
+    error: str | None = None,
     page: str | None = None,
 ) -> Message:
     """
@@ -52,11 +55,14 @@ def of_sweep(
         record: The sweep, ended.
         earlier: Other sweeps, to tell what its best value beats.
         night: What it has brought, if it is one of a schedule's nights.
+        error: Why its job failed, where that is not in the record.
         page: Address of the service's page of the sweep, if there is one that readers reach.
     """
-    event = _event(record, night)
+    event = "failed" if error is not None else _event(record, night)
     lines = [_best(record), night.reason if night is not None else _beaten(record, earlier), _trials(record)]
     ended = record.tags.get(TAG_ENDED, "")
+    if error is not None:
+        lines.append(_shortened(error))
     if record.status not in ("finished", "failed"):
         lines.append(f"It was {record.status}.")
     elif ended.startswith("search.") or "(search." in ended:

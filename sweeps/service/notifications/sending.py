@@ -100,7 +100,7 @@ def _by_apprise(address: str, message: Document) -> None:
     channel = apprise.Apprise()
     channel.add(address)
     body = "\n".join([*message["lines"], *(f"{what}: {link}" for what, link in message["links"])])
-    with apprise.LogCapture(level=logging.WARNING) as said:
+    with apprise.LogCapture(level=logging.WARNING, fmt="%(message)s") as said:
         sent = channel.notify(
             body=body,
             title=message["title"],
