@@ -47,7 +47,7 @@ def parse_values(tokens: Sequence[str]) -> dict[str, Any]:
 
 
 def written_override(key: str, value: Any) -> str:
-    """``key=value`` in Hydra's grammar, for any value that JSON has; the composed config has it as it is, also ``${...}``."""
+    """``key=value`` in Hydra's grammar, for any value that JSON has: the composed config has it as it is."""
     return f"{key}={_written(value)}"
 
 

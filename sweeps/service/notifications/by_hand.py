@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sweeps.errors import SweepsError, UserError
-from sweeps.monitor import View
-from sweeps.plan import Plan
 from sweeps.service.notifications.address import check_address
 from sweeps.service.notifications.message import Message, of_failure, of_sweep
 from sweeps.service.notifications.sending import send_aside
 from sweeps.tracking.reader import list_sweeps
 from sweeps.tracking.record import SweepRecord
+
+if TYPE_CHECKING:
+    from sweeps.monitor import View
+    from sweeps.plan import Plan
 
 VARIABLE = "SWEEPS_NOTIFY"
 """Addresses with spaces between them. In the environment, since a sweep's config and its command are recorded."""

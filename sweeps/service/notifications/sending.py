@@ -12,9 +12,12 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from typing import IO, Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from sweeps.service.notifications.address import WEBHOOK, without_secrets
 
@@ -66,6 +69,7 @@ def send_aside(address: str, message: Document, attempts: int, log: IO[str]) -> 
     assert process.stdin is not None
     process.stdin.write(json.dumps({"address": address, "message": message, "attempts": attempts}))
     process.stdin.close()
+    threading.Thread(target=process.wait, daemon=True).start()  # else it would be left as a zombie
 
 
 def deliver(address: str, message: Document) -> None:
@@ -80,13 +84,16 @@ def deliver(address: str, message: Document) -> None:
 
 
 def _post(address: str, message: Document) -> None:
-    import requests
-
     lines = [f"*{_slack(message['title'])}*", *map(_slack, message["lines"])]
     lines += [f"<{_slack(link)}|{_slack(what)}>" for what, link in message["links"]]
-    answer = requests.post(address, json={"text": "\n".join(lines)}, timeout=(10, SEND_WITHIN_S), allow_redirects=False)
-    if not answer.ok or answer.is_redirect:
-        raise RuntimeError(f"it answered {answer.status_code}: {answer.text[:WORST_ANSWER]}")
+    body = json.dumps({"text": "\n".join(lines)}).encode()
+    request = Request(address, body, {"Content-Type": "application/json", "User-Agent": "Sweeps"})
+    try:
+        with urlopen(request, timeout=SEND_WITHIN_S):
+            pass
+    except HTTPError as error:
+        said = error.read(WORST_ANSWER).decode(errors="replace")
+        raise RuntimeError(f"it answered {error.code}: {said}") from error
 
 
 def _slack(text: str) -> str:
@@ -100,7 +107,7 @@ def _by_apprise(address: str, message: Document) -> None:
     channel = apprise.Apprise()
     channel.add(address)
     body = "\n".join([*message["lines"], *(f"{what}: {link}" for what, link in message["links"])])
-    with apprise.LogCapture(level=logging.WARNING, fmt="%(message)s") as said:
+    with apprise.LogCapture(level=logging.WARNING, fmt="%(message)s") as said:  # type: ignore[no-untyped-call]
         sent = channel.notify(
             body=body,
             title=message["title"],
