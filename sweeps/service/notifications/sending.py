@@ -87,9 +87,10 @@ def _post(address: str, message: Document) -> None:
     lines = [f"*{_slack(message['title'])}*", *map(_slack, message["lines"])]
     lines += [f"<{_slack(link)}|{_slack(what)}>" for what, link in message["links"]]
     body = json.dumps({"text": "\n".join(lines)}).encode()
-    request = Request(address, body, {"Content-Type": "application/json", "User-Agent": "Sweeps"})
+    headers = {"Content-Type": "application/json", "User-Agent": "Sweeps"}
+    request = Request(address, body, headers)  # noqa: S310 - the scheme is known here
     try:
-        with urlopen(request, timeout=SEND_WITHIN_S):
+        with urlopen(request, timeout=SEND_WITHIN_S):  # noqa: S310 - as above
             pass
     except HTTPError as error:
         said = error.read(WORST_ANSWER).decode(errors="replace")
