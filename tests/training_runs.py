@@ -124,24 +124,28 @@ def run(config: TrainingConfig, folder: Path | None = None, **options: Any) -> R
 
 
 def on_two_workers(scenario: Callable[[], Any], folder: Path) -> list[Any]:
-    """What a scenario (a function of a module) returns on rank 0 and on rank 1, both working in ``folder``."""
+    return on_workers(2, scenario, folder)
+
+
+def on_workers(number: int, scenario: Callable[[], Any], folder: Path) -> list[Any]:
+    """What a scenario (a function of a module) returns on every rank, all of them working in ``folder``."""
     context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_worker, args=(scenario, folder, rank)) for rank in (0, 1)]
+    processes = [context.Process(target=_worker, args=(scenario, folder, rank, number)) for rank in range(number)]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
-    assert [process.exitcode for process in processes] == [0, 0]
-    return [pickle.loads((folder / f"result-{rank}").read_bytes()) for rank in (0, 1)]
+    assert [process.exitcode for process in processes] == [0] * number
+    return [pickle.loads((folder / f"result-{number}-{rank}").read_bytes()) for rank in range(number)]
 
 
-def _worker(scenario: Callable[[], Any], folder: Path, rank: int) -> None:
+def _worker(scenario: Callable[[], Any], folder: Path, rank: int, number: int) -> None:
     import torch.distributed as dist
 
     os.chdir(folder)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous-{number}", rank=rank, world_size=number)
     try:
-        Path(f"result-{rank}").write_bytes(pickle.dumps(scenario()))
+        Path(f"result-{number}-{rank}").write_bytes(pickle.dumps(scenario()))
     finally:
         gc.collect()  # a wrapped model in a reference cycle would keep the group's threads until the process ends
         dist.destroy_process_group()

@@ -18,16 +18,14 @@ import torch
 
 from sweeps_train.config import TRAINING_CONFIG, CausalLM, TrainingConfig
 from sweeps_train.integrity import damage, flush_folder, seal, set_aside
-from sweeps_train.optimizer import load_optimizer_state
-from sweeps_train.precision import Precision
+from sweeps_train.optimizer import load_optimizer_state, optimizer_state
 from sweeps_train.progress import Progress
 from sweeps_train.random_state import random_state, set_random_state
-from sweeps_train.workers import Workers
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from sweeps_train.tasks import Task
+    from sweeps_train.strategies import Strategy
 
 TRAINING_FILE = "training.json"
 """The ``TrainingConfig``."""
@@ -43,42 +41,42 @@ UNFINISHED = ".unfinished"
 def save_checkpoint(
     root: Path,
     config: TrainingConfig,
-    task: Task,
+    strategy: Strategy,
     optimizer: torch.optim.Optimizer,
-    precision: Precision,
     progress: Progress,
     metrics: dict[str, float] | None,
-    workers: Workers,
 ) -> Path:
-    """Saves a step; every worker must call it, and rank 0 writes.
+    """Saves a step; every worker must call it, and rank 0 writes. The same files whatever the strategy and the number
+    of workers: a training may go on with others.
 
     Args:
         root: Folder of the run's checkpoints.
         config: The training.
-        task: Its model (and tokenizer) is saved.
+        strategy: Its task's model (and tokenizer) is saved, the gradient scaler, and random states: all who have
+            samples of their own have different ones.
         optimizer: Its moments are saved.
-        precision: Its gradient scaler is saved.
         progress: How far the training is.
         metrics: What is reported at this step, if it is.
-        workers: All of them: each has random states of its own.
 
     Returns:
         The checkpoint's folder, complete on rank 0.
     """
-    random_states = workers.gather(random_state(workers.device))
+    workers = strategy.workers
+    random_states = dict(workers.gather((strategy.data.rank, random_state(workers.device))))
+    weights, moments = strategy.weights(), optimizer_state(optimizer, strategy)
     path = root / f"step-{progress.step:08d}"
     if workers.rank == 0:
         unfinished = path.with_name(path.name + UNFINISHED)
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
-        task.save(unfinished)
+        strategy.task.save(unfinished, weights)
         write_json(unfinished / TRAINING_FILE, TRAINING_CONFIG.dump_python(config, mode="json", by_alias=True))
         write_json(unfinished / METRICS_FILE, metrics)
         state = {
             **asdict(progress),
-            "optimizer": optimizer.state_dict(),
-            "scaler": precision.scaler.state_dict(),
-            "random": random_states,
+            "optimizer": moments,
+            "scaler": strategy.precision.scaler.state_dict(),
+            "random": [random_states[rank] for rank in sorted(random_states)],
         }
         torch.save(state, unfinished / STATE_FILE)
         _share(unfinished)
@@ -93,7 +91,7 @@ def finish(unfinished: Path, path: Path) -> None:
     flush_folder(path.parent)
 
 
-def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, precision: Precision, workers: Workers) -> Progress:
+def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, strategy: Strategy) -> Progress:
     """Restores all but the model, which ``build_task`` reads; every worker must call it.
 
     A worker that the checkpoint does not know, since there were fewer of them, keeps its present random states.
@@ -103,12 +101,13 @@ def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, precision: Pre
     """
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such checkpoint on this machine; all workers must share its folder")
-    state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True)
-    load_optimizer_state(optimizer, state["optimizer"])
+    # Mapped: a worker reads the parts that are its own.
+    state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True, mmap=True)
+    load_optimizer_state(optimizer, state["optimizer"], strategy)
     if state["scaler"]:  # empty where no scaling was needed
-        precision.scaler.load_state_dict(state["scaler"])
-    if workers.rank < len(state["random"]):
-        set_random_state(state["random"][workers.rank], workers.device)
+        strategy.precision.scaler.load_state_dict(state["scaler"])
+    if strategy.data.rank < len(state["random"]):
+        set_random_state(state["random"][strategy.data.rank], strategy.workers.device)
     # An older checkpoint has fewer of them.
     return Progress(**{field.name: state[field.name] for field in fields(Progress) if field.name in state})
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from sweeps_train.checkpoint import (
     load_checkpoint,
@@ -21,12 +18,14 @@ from sweeps_train.checkpoint import (
     save_checkpoint,
 )
 from sweeps_train.config import Train, TrainingConfig, check_batch_split
-from sweeps_train.data.samples import Batch, SampleOrder, in_batches
+from sweeps_train.data.samples import SampleOrder, in_batches
 from sweeps_train.optimizer import build_optimizer, learning_rate
 from sweeps_train.precision import Precision
 from sweeps_train.progress import Progress
 from sweeps_train.random_state import seed_all
 from sweeps_train.reporter import Reporter, Stop
+from sweeps_train.strategies import build_strategy
+from sweeps_train.strategies.strategy import on_device
 from sweeps_train.system import system_metrics
 from sweeps_train.tasks import Task, build_task
 from sweeps_train.workers import Workers
@@ -93,22 +92,23 @@ class _Training:
         self.config, self.metric, self.mode = config, metric, mode
         self.workers = Workers.current()
         self.reporter = reporter if self.workers.rank == 0 else None
-        self.micro_batch_size, _ = check_batch_split(config.train, self.workers.size)
+        self.precision = Precision(config.train.precision, self.workers.device)
+        self.strategy = build_strategy(config.strategy, self.workers, self.precision)
+        self.micro_batch_size, _ = check_batch_split(config.train, self.strategy.data.size)
         self.root = Path(checkpoint_folder) if checkpoint_folder is not None else None
         self.started_from = _starting_point(self.root, self.workers, self.reporter, resume=resume)
 
         seed_all(config.seed)  # alike on all workers, which build the same weights
         self.task = build_task(config, self.started_from)
         self.total_steps = _total_steps(config.train, len(self.task.train_samples))
-        self.model = self.workers.replicate(self.task.model.to(self.workers.device).train(), self.task.frozen)
-        self.optimizer = build_optimizer(self.task.model, config.train)
-        self.precision = Precision(config.train.precision, self.workers.device)
+        self.strategy.spread(self.task)
+        self.optimizer = build_optimizer(self.strategy.parameters.values(), config.train)
         self.order = SampleOrder(len(self.task.train_samples), config.seed)
 
-        seed_all(config.seed, self.workers.rank)  # apart, since workers' dropout must differ
+        seed_all(config.seed, self.strategy.data.rank)  # apart, since dropout must differ where the samples do
         self.progress = Progress()
         if self.started_from is not None:
-            reached = load_checkpoint(self.started_from, self.optimizer, self.precision, self.workers)
+            reached = load_checkpoint(self.started_from, self.optimizer, self.strategy)
             self.progress = replace(reached, epochs=reached.samples / len(self.task.train_samples))
         self.lr = 0.0
         self.window = _Window(self.workers)
@@ -134,8 +134,10 @@ class _Training:
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr
         indices = self.order.take(self.progress.samples, train.global_batch_size)
-        self.window.loss += self._backward(indices)
-        _update(self.task.model, self.optimizer, self.precision, train.max_grad_norm)
+        loss = self._backward(indices)
+        if self.strategy.speaks:
+            self.window.loss += loss
+        self._update()
         size = samples.size(indices)
         self.window.units += samples.units(indices)
         self.window.size += size
@@ -151,20 +153,21 @@ class _Training:
     def _backward(self, indices: list[int]) -> torch.Tensor:
         """Gradients of the mean loss over the units of a global batch, however they are spread over workers and
         micro batches; returns this worker's part of the summed loss."""
-        samples, device = self.task.train_samples, self.workers.device
-        share = self.workers.share(indices)
-        # Gradients are averaged over the workers, hence their number.
-        scale = self.workers.size / samples.units(indices)
-        total = torch.zeros((), dtype=torch.float64, device=device)
-        for start in range(0, len(share), self.micro_batch_size):
-            batch = _to(samples.batch(share[start : start + self.micro_batch_size]), device)
-            is_last = start + self.micro_batch_size >= len(share)
-            with _synchronization(self.model, wanted=is_last):
-                with self.precision.autocast():
-                    loss = self.task.loss(self.model, batch)
-                torch.autograd.backward(self.precision.scaler.scale(loss * scale))
-            total += loss.detach()
-        return total
+        samples, device, data = self.task.train_samples, self.workers.device, self.strategy.data
+        micro_batches = list(in_batches(data.share(indices), self.micro_batch_size))
+        batches = (on_device(samples.batch(each), device) for each in micro_batches)
+        # Gradients are averaged over those who have samples of their own, hence their number.
+        return self.strategy.backward(batches, len(micro_batches), scale=data.size / samples.units(indices))
+
+    def _update(self) -> None:
+        """Moves the weights; with fp16, a step whose gradients have overflowed is skipped and the scale lowered."""
+        scaler, max_grad_norm = self.precision.scaler, self.config.train.max_grad_norm
+        if max_grad_norm is not None:
+            scaler.unscale_(self.optimizer)
+            self.strategy.clip(max_grad_norm)
+        scaler.step(self.optimizer)
+        scaler.update()
+        self.optimizer.zero_grad()
 
     def boundary(self) -> _Boundary | None:
         """What is due after the steps done; None if nothing is."""
@@ -229,26 +232,16 @@ class _Training:
         """The folder of a new checkpoint, on rank 0 and if it is to be kept."""
         if self.root is None:
             return None
-        path = save_checkpoint(
-            self.root, self.config, self.task, self.optimizer, self.precision, self.progress, metrics, self.workers
-        )
+        path = save_checkpoint(self.root, self.config, self.strategy, self.optimizer, self.progress, metrics)
         if self.workers.rank != 0:
             return None
         remove_superseded(self.root, self.config.checkpoint.keep, self.metric, self.mode, finished=done)
         return str(path) if path.exists() else None
 
-    @torch.no_grad()
     def _evaluate(self) -> tuple[dict[str, float], Stop]:
         """``eval/*`` over the held-out samples, each counted once, and whether to stop."""
-        # The bare model: workers may have different numbers of batches, and the wrapper's forward pass communicates.
-        model, samples, device = self.task.model.eval(), self.task.eval_samples, self.workers.device
-        self.workers.synchronize_buffers(model)
-        scores = torch.zeros(self.task.num_scores, dtype=torch.float64, device=device)
-        for indices in in_batches(self.workers.share(range(len(samples))), self.micro_batch_size):
-            batch = _to(samples.batch(indices), device)
-            with self.precision.autocast():
-                scores += self.task.score(model, batch)
-        model.train()
+        samples = self.task.eval_samples
+        scores = self.strategy.scores(samples, self.micro_batch_size)
         *totals, stop = self.workers.sum([*scores.tolist(), _stop_vote(self.reporter)])
         return self.task.metrics(totals, samples.units(range(len(samples)))), Stop(int(stop))
 
@@ -285,26 +278,6 @@ def _total_steps(config: Train, num_samples: int) -> int:
     return math.ceil(config.epochs * num_samples / config.global_batch_size)
 
 
-def _synchronization(model: nn.Module, *, wanted: bool) -> AbstractContextManager[None]:
-    """Workers exchange gradients once a step, in its last backward pass."""
-    if wanted or not isinstance(model, DistributedDataParallel):
-        return nullcontext()
-    context: AbstractContextManager[None] = model.no_sync()
-    return context
-
-
-def _update(
-    model: nn.Module, optimizer: torch.optim.Optimizer, precision: Precision, max_grad_norm: float | None
-) -> None:
-    """Moves the weights; with fp16, a step whose gradients have overflowed is skipped and the scale lowered."""
-    if max_grad_norm is not None:
-        precision.scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
-    precision.scaler.step(optimizer)
-    precision.scaler.update()
-    optimizer.zero_grad()
-
-
 class _Window:
     """Training since the last record, without the time of evaluations and checkpoints."""
 
@@ -335,7 +308,3 @@ def _stop_vote(reporter: Reporter | None) -> float:
 def _check_metric(metric: str, metrics: dict[str, float]) -> None:
     if metric not in metrics:
         raise ValueError(f"search.metric={metric} is not reported; use one of {sorted(metrics)}")
-
-
-def _to(batch: Batch, device: torch.device) -> Batch:
-    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}

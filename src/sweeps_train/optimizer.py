@@ -3,32 +3,66 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from sweeps_train.config import Train
 
+if TYPE_CHECKING:
+    from sweeps_train.strategies import Strategy
 
-def build_optimizer(model: nn.Module, config: Train) -> torch.optim.Optimizer:
-    """The configured optimizer of torch over the trainable parameters; matrices decay, biases and norms do not."""
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    groups = [
-        {"params": [each for each in trainable if each.ndim >= 2], "weight_decay": config.weight_decay},
-        {"params": [each for each in trainable if each.ndim < 2], "weight_decay": 0.0},
+
+def build_optimizer(parameters: Iterable[nn.Parameter], config: Train) -> torch.optim.Optimizer:
+    """The configured optimizer of torch; matrices decay, biases and norms do not."""
+    groups: dict[tuple[bool, Any], list[nn.Parameter]] = {}
+    for each in parameters:
+        # One kernel takes only what is cut over the same workers.
+        groups.setdefault((each.ndim >= 2, getattr(each, "device_mesh", None)), []).append(each)
+    settings = [
+        {"params": members, "weight_decay": config.weight_decay if decays else 0.0}
+        for (decays, _), members in groups.items()
     ]
-    groups = [group for group in groups if group["params"]]
     # fused: one kernel for all parameters, on CPUs too.
     if config.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, fused=True)
+        return torch.optim.SGD(settings, lr=config.lr, momentum=config.momentum, fused=True)
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
-    return kind(groups, lr=config.lr, betas=(config.momentum, 0.999), fused=True)
+    return kind(settings, lr=config.lr, betas=(config.momentum, 0.999), fused=True)
 
 
-def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Takes over the moments alone: learning rate, decay and momentum stay those of the present config."""
-    optimizer.load_state_dict({**state, "param_groups": optimizer.state_dict()["param_groups"]})
+def optimizer_state(optimizer: torch.optim.Optimizer, strategy: Strategy) -> dict[str, dict[str, torch.Tensor]]:
+    """The moments of every parameter by its name, whole whatever the strategy, on rank 0; every worker must call it."""
+    parts = {
+        (name, key): value
+        for name, parameter in strategy.parameters.items()
+        for key, value in optimizer.state[parameter].items()
+        if value is not None  # sgd without momentum
+    }
+    state: dict[str, dict[str, torch.Tensor]] = {}
+    for (name, key), value in strategy.whole(parts).items():
+        state.setdefault(name, {})[key] = value
+    return state
+
+
+def load_optimizer_state(
+    optimizer: torch.optim.Optimizer, state: Mapping[str, Mapping[str, torch.Tensor]], strategy: Strategy
+) -> None:
+    """Takes over this worker's part of the moments alone: learning rate, decay and momentum stay those of the present
+    config."""
+    names = {parameter: name for name, parameter in strategy.parameters.items()}
+    order = [names[each] for group in optimizer.param_groups for each in group["params"]]
+    parts = {
+        place: {
+            # Steps are a number, which is no part of the parameter's shape.
+            key: value if key == "step" else strategy.part(name, value)
+            for key, value in state[name].items()
+        }
+        for place, name in enumerate(order)
+        if name in state
+    }
+    optimizer.load_state_dict({"state": parts, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 def learning_rate(config: Train, step: int, total_steps: int) -> float:

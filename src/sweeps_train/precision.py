@@ -21,13 +21,14 @@ class Precision:
         if name == "auto":
             name = _natural(device)
         self._device_type = device.type
-        self._type = _TYPES.get(name)
+        self.type = _TYPES.get(name)
+        """Of the forward pass; None is that of the weights."""
         self.scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
         """Does nothing unless the type is fp16, whose gradients underflow unscaled."""
 
     def autocast(self) -> torch.autocast:
         """Context of a forward pass."""
-        return torch.autocast(self._device_type, dtype=self._type, enabled=self._type is not None)
+        return torch.autocast(self._device_type, dtype=self.type, enabled=self.type is not None)
 
 
 def _natural(device: torch.device) -> Literal["fp32", "bf16", "fp16"]:

@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 T = TypeVar("T")
 
@@ -22,6 +20,8 @@ class Workers:
     rank: int
     size: int
     device: torch.device
+    group: dist.ProcessGroup | None = None
+    """None: torch's default group."""
 
     @classmethod
     def current(cls) -> Workers:
@@ -62,29 +62,6 @@ class Workers:
     def share(self, indices: Sequence[int]) -> Sequence[int]:
         """This worker's part of the samples: disjoint over the workers, all of them together, nothing twice."""
         return indices[self.rank :: self.size]
-
-    def replicate(self, model: nn.Module, frozen: Sequence[str] = ()) -> nn.Module:
-        """The model with gradients averaged over the workers; starts all of them from rank 0's weights.
-
-        Args:
-            model: On this worker's device.
-            frozen: Parameters that are left alone, by name, since every worker has read them from the same files: the
-                workers of a node share the mapped pages until somebody writes to them.
-        """
-        if self.size == 1:
-            return model
-        # DistributedDataParallel has no public way to say it.
-        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # type: ignore[no-untyped-call] # noqa: SLF001
-            model, frozen
-        )
-        device_ids = [self.device] if self.device.type == "cuda" else None
-        return DistributedDataParallel(model, device_ids=device_ids)
-
-    def synchronize_buffers(self, model: nn.Module) -> None:
-        """Gives every worker rank 0's buffers (running means and the like)."""
-        if self.size > 1:
-            for buffer in model.buffers():
-                dist.broadcast(buffer, src=0)
 
 
 def _device() -> torch.device:

@@ -56,8 +56,9 @@ def check_training(config: SweepConfig) -> None:
     """
     if config.train is None:
         return
+    assert config.strategy is not None
     try:
-        check_batch_split(config.train, config.scaling.num_workers)
+        check_batch_split(config.train, config.strategy.replicas(config.scaling.num_workers))
     except ValueError as error:
         raise ConfigError(str(error)) from None
     every, kind = config.checkpoint.every, config.search.scheduler.kind

@@ -15,7 +15,6 @@ from sweeps.config.execution import Cluster, NonEmpty, Scaling, Tracking
 from sweeps.config.search import Search
 from sweeps.config.space import Distribution
 from sweeps_train.config import (
-    DDP,
     STRICT,
     CausalLMTask,
     Checkpoint,
@@ -24,6 +23,7 @@ from sweeps_train.config import (
     FunctionTask,
     ImageClassificationTask,
     Model,
+    Strategy,
     Train,
     TrainingConfig,
     check_fit,
@@ -46,7 +46,7 @@ class SweepConfig:
     model: Model | None = None
     data: Data | None = None
     train: Train | None = None
-    strategy: DDP | None = None
+    strategy: Strategy | None = None
     checkpoint: Checkpoint
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seeds weights, data order, dropout and the search; a 32-bit number, since numpy takes no other."""

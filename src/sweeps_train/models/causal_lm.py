@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,8 +116,21 @@ def max_positions(model: nn.Module) -> int | None:
     return positions
 
 
-def save_causal_lm(model: nn.Module, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Writes adapters, or the whole model, and the tokenizer, as peft and transformers read them."""
+def save_causal_lm(
+    model: nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    weights: Mapping[str, torch.Tensor] | None = None,
+) -> None:
+    """Writes adapters, or the whole model, and the tokenizer, as peft and transformers read them.
+
+    Args:
+        model: With its adapters, if it has any.
+        tokenizer: Its own.
+        folder: Is there already.
+        weights: What the model is trained to, by name, where it has only parts of it itself.
+    """
+    given: Any = {} if weights is None else {"state_dict": dict(weights)}
     from peft import PeftModel
     from transformers import PreTrainedModel
 
@@ -125,11 +138,11 @@ def save_causal_lm(model: nn.Module, tokenizer: PreTrainedTokenizerBase, folder:
         # The card is a form to fill in, whose template takes longer than all the rest.
         model.create_or_update_model_card = _no_card  # type: ignore[method-assign, assignment]
         # "auto" would ask the hub whether the vocabulary was resized, which it is not.
-        model.save_pretrained(str(folder), save_embedding_layers=False)
+        model.save_pretrained(str(folder), save_embedding_layers=False, **given)
     else:
         assert isinstance(model, PreTrainedModel)
         with _no_progress_bar():
-            model.save_pretrained(folder)
+            model.save_pretrained(folder, **given)
     tokenizer.save_pretrained(folder)
 
 

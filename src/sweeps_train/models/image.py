@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from safetensors.torch import load_model as load_weights
+from safetensors.torch import save_file
 from safetensors.torch import save_model as save_weights
 from torch import nn
 
@@ -42,9 +45,14 @@ def build_image_model(config: ImageModel, shape: ImageShape | None) -> nn.Module
     return VisionTransformerClassifier(config, shape)
 
 
-def save_image_model(model: nn.Module, shape: ImageShape | None, folder: Path) -> None:
-    """Writes weights and shape."""
-    save_weights(model, str(folder / WEIGHTS_FILE))
+def save_image_model(
+    model: nn.Module, shape: ImageShape | None, folder: Path, weights: Mapping[str, torch.Tensor] | None = None
+) -> None:
+    """Writes weights and shape; the weights are the model's own, unless it has only parts of them."""
+    if weights is None:
+        save_weights(model, str(folder / WEIGHTS_FILE))
+    else:
+        save_file({name: each.contiguous() for name, each in weights.items()}, str(folder / WEIGHTS_FILE))
     if shape is not None:
         (folder / SHAPE_FILE).write_text(json.dumps(dataclasses.asdict(shape)), encoding="utf-8")
 

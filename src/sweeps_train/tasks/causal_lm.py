@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -37,7 +37,8 @@ class CausalLMTraining:
         assert isinstance(config.model, CausalLM) and isinstance(config.data, TextData)
         model, data = config.model, config.data
         self._base: SharedBase | None = None
-        if model.lora is None:
+        # Other strategies cut the base model itself, of which the next trial could have no use.
+        if model.lora is None or config.strategy.kind != "ddp":
             self.model = build_causal_lm(model, weights)
         else:
             bare = replace(model, lora=None)
@@ -53,15 +54,20 @@ class CausalLMTraining:
         )
         self._tokenizer = tokenizer
 
-    def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
-        logits = model(input_ids=batch["input_ids"], attention_mask=batch.get("attention_mask"), use_cache=False).logits
+    def logits(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        logits: torch.Tensor = model(
+            input_ids=batch["input_ids"], attention_mask=batch.get("attention_mask"), use_cache=False
+        ).logits
+        return logits
+
+    def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         # In float32: a sum over thousands of tokens and a vocabulary of 100,000 loses too much in half precision.
         return functional.cross_entropy(
             logits.flatten(0, 1).float(), batch["targets"].flatten(), ignore_index=IGNORED, reduction="sum"
         )
 
-    def score(self, model: nn.Module, batch: Batch) -> torch.Tensor:
-        return self.loss(model, batch).unsqueeze(0)
+    def score(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        return self.loss(logits, batch).unsqueeze(0)
 
     def metrics(self, scores: Sequence[float], units: int) -> dict[str, float]:
         loss = scores[0] / units
@@ -69,8 +75,8 @@ class CausalLMTraining:
         perplexity = math.inf if loss > _LARGEST_EXPONENT else math.exp(loss)
         return {"eval/loss": loss, "eval/perplexity": perplexity}
 
-    def save(self, folder: Path) -> None:
-        save_causal_lm(self.model, self._tokenizer, folder)
+    def save(self, folder: Path, weights: Mapping[str, torch.Tensor] | None) -> None:
+        save_causal_lm(self.model, self._tokenizer, folder, weights)
 
     def close(self) -> None:
         if self._base is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -34,24 +34,23 @@ class ImageClassification:
             build_image_model(config.model, self._shape) if weights is None else load_image_model(config.model, weights)
         )
 
-    def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
-        return _cross_entropy(model(batch["inputs"]), batch["labels"])
+    def logits(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        logits: torch.Tensor = model(batch["inputs"])
+        return logits
 
-    def score(self, model: nn.Module, batch: Batch) -> torch.Tensor:
-        logits, labels = model(batch["inputs"]), batch["labels"]
-        correct = (logits.argmax(dim=-1) == labels).sum()
-        return torch.stack([_cross_entropy(logits, labels), correct])
+    def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        return functional.cross_entropy(logits.float(), batch["labels"], reduction="sum")
+
+    def score(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        correct = (logits.argmax(dim=-1) == batch["labels"]).sum()
+        return torch.stack([self.loss(logits, batch), correct])
 
     def metrics(self, scores: Sequence[float], units: int) -> dict[str, float]:
         loss, correct = scores
         return {"eval/loss": loss / units, "eval/accuracy": correct / units}
 
-    def save(self, folder: Path) -> None:
-        save_image_model(self.model, self._shape, folder)
+    def save(self, folder: Path, weights: Mapping[str, torch.Tensor] | None) -> None:
+        save_image_model(self.model, self._shape, folder, weights)
 
     def close(self) -> None:
         pass
-
-
-def _cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    return functional.cross_entropy(logits.float(), labels, reduction="sum")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -39,17 +39,25 @@ class Task(Protocol):
     def num_scores(self) -> int:
         """Length of what ``score`` returns."""
 
-    def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
-        """The loss of a batch, summed over its units; a scalar. ``model`` may be wrapped."""
+    def logits(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        """What the model makes of a batch. ``model`` may be wrapped."""
 
-    def score(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+    def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """The loss of a batch, summed over its units; a scalar."""
+
+    def score(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Sums over a held-out batch, shape (``num_scores``,), from which ``metrics`` follow."""
 
     def metrics(self, scores: Sequence[float], units: int) -> dict[str, float]:
         """``eval/*`` from the scores of all held-out batches and the number of their units."""
 
-    def save(self, folder: Path) -> None:
-        """Writes the model's weights, and what belongs to them."""
+    def save(self, folder: Path, weights: Mapping[str, torch.Tensor] | None) -> None:
+        """Writes the model's weights, and what belongs to them.
+
+        Args:
+            folder: Is there already.
+            weights: The trained parameters and the buffers by name, where the model has only parts of them.
+        """
 
     def close(self) -> None:
         """The training is over: puts back what the next one shares."""

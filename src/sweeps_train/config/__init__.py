@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-PositiveInt = Annotated[int, Field(gt=0, lt=2**63)]
-NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(ge=0, lt=1)]
-
+from sweeps_train.config.fields import STRICT as STRICT
+from sweeps_train.config.fields import Fraction
+from sweeps_train.config.fields import NonNegativeFloat as NonNegativeFloat
+from sweeps_train.config.fields import PositiveFloat as PositiveFloat
+from sweeps_train.config.fields import PositiveInt as PositiveInt
+from sweeps_train.config.strategy import Strategy as Strategy
 
 # --- task: what is trained, and which metrics it reports --------------------------------------------------
 
@@ -266,13 +265,6 @@ class Train:
             )
 
 
-@dataclass(config=STRICT, kw_only=True)
-class DDP:
-    """Distributed data parallel: every worker holds the whole model, gradients are averaged."""
-
-    kind: Literal["ddp"]
-
-
 Kept = Literal["best", "last"]
 
 
@@ -296,7 +288,7 @@ class TrainingConfig:
     model: Model
     data: Data
     train: Train
-    strategy: DDP
+    strategy: Strategy
     checkpoint: Checkpoint
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seeds weights, data order, dropout and the search; a 32-bit number, since numpy takes no other."""
@@ -333,25 +325,30 @@ def check_fit(task: Task, model: Model, data: Data) -> None:
         )
 
 
-def check_batch_split(train: Train, num_workers: int) -> tuple[int, int]:
+def check_batch_split(train: Train, replicas: int) -> tuple[int, int]:
     """How the global batch spreads: (samples per forward pass of a worker, accumulation steps).
+
+    Args:
+        train: Sizes of the global batch and the micro batch.
+        replicas: Groups of workers that have samples of their own: ``strategy.replicas(num_workers)``.
 
     Raises:
         ValueError: It does not divide exactly; the message names the sizes that would.
     """
-    share, remainder = divmod(train.global_batch_size, num_workers)
+    share, remainder = divmod(train.global_batch_size, replicas)
+    whom = f"{replicas} workers that have samples of their own"
     if remainder:
-        below = share * num_workers
-        fits = [size for size in (below, below + num_workers) if size > 0]
+        below = share * replicas
+        fits = [size for size in (below, below + replicas) if size > 0]
         raise ValueError(
-            f"train.global_batch_size={train.global_batch_size} cannot be split over {num_workers} workers; "
+            f"train.global_batch_size={train.global_batch_size} cannot be split over {whom}; "
             f"use {' or '.join(map(str, fits))}"
         )
     micro = train.micro_batch_size or share
     if share % micro:
         fits = [size for size in range(1, share + 1) if share % size == 0]
         raise ValueError(
-            f"train.micro_batch_size={micro} does not divide the {share} samples that each of {num_workers} workers "
+            f"train.micro_batch_size={micro} does not divide the {share} samples that each of {whom} "
             f"has of train.global_batch_size={train.global_batch_size}; use one of {fits}"
         )
     return micro, share // micro

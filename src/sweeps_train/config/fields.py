@@ -1,0 +1,14 @@
+"""Types of values that many keys share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+PositiveInt = Annotated[int, Field(gt=0, lt=2**63)]
+NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]

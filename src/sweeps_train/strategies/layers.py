@@ -1,0 +1,34 @@
+"""The layers of a model, as far as strategies need to know them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+
+def repeated_layers(model: nn.Module) -> list[nn.Module]:
+    """The outermost layers that a model has in lists: decoder layers, transformer blocks. May be none."""
+    layers: list[nn.Module] = []
+    for child in model.children():
+        layers += list(child) if isinstance(child, nn.ModuleList) else repeated_layers(child)
+    return layers
+
+
+def checkpoint_activations(model: nn.Module) -> None:
+    """Layers keep their inputs alone, and compute the rest again in the backward pass."""
+    for layer in repeated_layers(model):
+        _checkpoint(layer)
+
+
+def _checkpoint(layer: nn.Module) -> None:
+    """Around ``forward`` and not around the call, whose hooks (those of ``fully_shard``) must run once."""
+    forward = layer.forward
+
+    def checkpointed(*args: Any, **kwargs: Any) -> Any:
+        if not layer.training:
+            return forward(*args, **kwargs)
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    layer.forward = checkpointed
