@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
+from sweeps.checks.approval import check_approval
 from sweeps.checks.search import search_mistakes
 from sweeps.checks.tracking import tracking_mistakes
 from sweeps.compose import Composition, Variant
@@ -29,6 +30,7 @@ def check_sweep(composition: Composition) -> Space:
     Raises:
         ConfigError: With every mistake, one a line.
     """
+    check_approval(composition)
     mistakes = _Mistakes()
     config, lookup = composition.config, lookup_in(composition)
     mistakes.collect(check_training, config)
