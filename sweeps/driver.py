@@ -24,6 +24,8 @@ DRIVER_LOCK = "driver.lock"
 """In the sweep's folder: held by its driver."""
 DRIVER_FILE = "driver.json"
 """Beside it, as long as the driver runs, and after its death: who it is, and a number that grows."""
+LOG_FILE = "driver.log"
+"""What a driver in the background prints."""
 BEAT_S = 2.0
 SILENCE_S = 20.0
 """A driver on another machine whose number has not grown for so long is dead. What is compared is one machine's clock

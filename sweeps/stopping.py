@@ -29,6 +29,17 @@ def stop(record: SweepRecord, trial: str | None = None) -> SweepRecord:
     Raises:
         UserError: It does not run, or there is no such trial, or the driver does not answer.
     """
+    trial = None if trial is None else trial.zfill(4)
+    tell_to_stop(record, trial)
+    return _wait(record, trial)
+
+
+def tell_to_stop(record: SweepRecord, trial: str | None = None) -> None:
+    """Tell the driver of a sweep to end it, or one of its trials, and do not wait; see ``stop``.
+
+    Raises:
+        UserError: As ``stop`` does.
+    """
     if record.status != "running":
         raise UserError(f"{record.sweep} does not run: it is {record.status}{_hint(record.status, record.sweep)}")
     if has_died(Path(record.tags.get(TAG_FOLDER, ""))):
@@ -41,7 +52,6 @@ def stop(record: SweepRecord, trial: str | None = None) -> SweepRecord:
         trial = trial.zfill(4)
         _check_runs(record, trial)
     ask(record, {"verb": "stop", "trial": trial})
-    return _wait(record, trial)
 
 
 def _wait(record: SweepRecord, trial: str | None) -> SweepRecord:

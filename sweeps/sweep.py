@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sweeps.cluster import Fit, alive_nodes, connected, fit, worker_room
 from sweeps.constants import TAG_ENDED, TAG_FOLDER, TAG_SWEEP
 from sweeps.credentials import shown
-from sweeps.driver import DRIVER_LOCK, the_only_driver
+from sweeps.driver import DRIVER_LOCK, LOG_FILE, the_only_driver
 from sweeps.ending import Ending
 from sweeps.errors import StorageFull, Undelivered, UserError, is_full
 from sweeps.extension import check_running, describe_search, is_longer
@@ -234,7 +234,7 @@ def _close(plan: Plan, recorder: Recorder, status: str) -> None:
 
 def _remove_folder(plan: Plan) -> None:
     """Of a sweep that could not start; if the search began, there is more in it, and it stays."""
-    if {path.name for path in plan.folder.iterdir()} <= {DRIVER_LOCK, SWEEP_FILE, COPY_FILE, JOURNAL_FILE}:
+    if {path.name for path in plan.folder.iterdir()} <= {DRIVER_LOCK, LOG_FILE, SWEEP_FILE, COPY_FILE, JOURNAL_FILE}:
         shutil.rmtree(plan.folder, ignore_errors=True)
 
 

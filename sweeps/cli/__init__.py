@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import click
 from rich.traceback import Traceback
 
 # In the order of the verbs in the help.
 # isort: off
-from sweeps.cli import running, looking, using, browsing  # noqa: F401
+from sweeps.cli import running, looking, using, browsing, serving  # noqa: F401
 
 # isort: on
 from sweeps.cli.app import INTERRUPTED, app, stderr
@@ -19,23 +20,32 @@ __all__ = ["app", "main"]
 
 
 def main() -> None:
-    """The command line's one entry: errors become a message and an exit status here, and nowhere else."""
-    debug = "--debug" in sys.argv
+    """The command line's one entry."""
+    status, _ = answered(sys.argv[1:])
+    sys.exit(status)
+
+
+def answered(arguments: Sequence[str]) -> tuple[int, str | None]:
+    """Do what is asked; the exit status, and what was said if it could not be done. Errors become a message and a
+    status here, and nowhere else."""
+    debug = "--debug" in arguments
     try:
-        status = app(prog_name="python -m sweeps", standalone_mode=False)
+        status = app([*arguments], prog_name="python -m sweeps", standalone_mode=False)
+    except SystemExit as left:
+        return left.code if isinstance(left.code, int) else int(left.code is not None), None
     except SweepsError as error:
         if debug:
             stderr.print(Traceback())
         stderr.print(f"sweeps: {error}", markup=False, highlight=False, soft_wrap=True)
-        status = error.exit_status
+        return error.exit_status, str(error)
     except click.ClickException as error:  # an unknown verb or option
         stderr.print(f"sweeps: {error.format_message()}", markup=False, highlight=False, soft_wrap=True)
         stderr.print("Try: python -m sweeps --help", markup=False, highlight=False)
-        status = 2
+        return 2, error.format_message()
     except (KeyboardInterrupt, click.Abort):
         stderr.print("sweeps: interrupted", markup=False)
-        status = INTERRUPTED
+        return INTERRUPTED, None
     except BrokenPipeError:  # `| head` has read enough
         sys.stdout = None
-        status = 0
-    sys.exit(status or 0)
+        return 0, None
+    return status or 0, None

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from sweeps.cli.app import as_json, moved_to, stdout, tracking_uri, verb
 from sweeps.cli.output import drive, go_on, load, print_dry_run, print_json, say, typed
+from sweeps.driver import LOG_FILE
+from sweeps.errors import UserError
+
+if TYPE_CHECKING:
+    from sweeps.plan import Plan
 
 
 @verb("run")
 @click.argument("tokens", nargs=-1, metavar="conf=NAME|FILE.yaml [key=value ...]")
 @click.option("--name", metavar="S", help="Name of the sweep; default: the config's name and the time.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
+@click.option("--detach", is_flag=True, help="Start it in the background, and print its name.")
 @as_json
-def run(tokens: tuple[str, ...], name: str | None, dry_run: bool, as_json: bool, config_dirs: tuple[Path, ...]) -> None:
+def run(
+    tokens: tuple[str, ...],
+    name: str | None,
+    dry_run: bool,
+    detach: bool,
+    as_json: bool,
+    config_dirs: tuple[Path, ...],
+) -> None:
     """Run a sweep: python -m sweeps run conf=llm_lora
 
     key=value overrides any value of the config; key=option chooses a group's option; a range, such as
@@ -27,9 +42,27 @@ def run(tokens: tuple[str, ...], name: str | None, dry_run: bool, as_json: bool,
     if dry_run:
         print_dry_run(plan, as_json=as_json)
         return
+    if detach:
+        _in_background(plan, tokens, config_dirs, as_json=as_json)
+        return
     from sweeps.sweep import run as run_plan
 
     drive(run_plan, plan, as_json=as_json)
+
+
+def _in_background(plan: Plan, tokens: Sequence[str], config_dirs: Sequence[Path], *, as_json: bool) -> None:
+    from sweeps.service.background import control_folder, start
+
+    command = ["run", *tokens, f"--name={plan.name}", "--json", *(f"--config-dir={each}" for each in config_dirs)]
+    control = control_folder(plan.folder.parent, plan.name)
+    if start(control, [command], plan.folder) is None:
+        raise UserError(f"{plan.name} starts in the background already; choose another --name")
+    log = control / LOG_FILE
+    if as_json:
+        print_json({"sweep": plan.name, "log": str(log)})
+    else:
+        stdout.print(plan.name, highlight=False)
+        say(f"runs in the background; `python -m sweeps show {plan.name} --watch` follows it; its log is {log}")
 
 
 @verb("resume")

@@ -36,8 +36,8 @@ from sqlalchemy import (
 BUSY_S = 30.0
 """Seconds that a writer to SQLite waits for another."""
 
-_MAKING_TABLES = 0x53574545
-"""Key of the lock under which PostgreSQL's tables are made: any number, the same in every service."""
+MAKING_TABLES, CLAIMING = 0x53574545, 0x53574546
+"""Keys of locks: any numbers, the same in every service."""
 
 tables = MetaData()
 
@@ -73,6 +73,8 @@ jobs = Table(
     Column("service", String(32), doc="The service that runs it."),
     Column("host", String(255)),
     Column("pid", Integer, doc="Of its driver, on that host."),
+    Column("attempts", Integer, nullable=False, default=0, doc="How often its driver was started."),
+    Column("stop_asked", Float, doc="When somebody wanted its end: it is not resumed then."),
     Column("error", Text, doc="Why it failed or did not start, in a sentence."),
     Column("told", Float, index=True, doc="When the messages that tell of its end were written."),
     Index("jobs_waiting", "state", "priority", "id"),
@@ -170,8 +172,7 @@ def open_database(url: str) -> Engine:
     else:
         engine = create_engine(url, pool_pre_ping=True)
     with writing(engine) as connection:
-        if engine.dialect.name == "postgresql":  # two that find the same table missing would both make it
-            connection.execute(select(func.pg_advisory_xact_lock(_MAKING_TABLES)))
+        lock(connection, MAKING_TABLES)  # two that find the same table missing would both make it
         tables.create_all(connection)
     return engine
 
@@ -181,6 +182,12 @@ def writing(engine: Engine) -> Iterator[Connection]:
     """A transaction that writes; it is done whole, or not at all. SQLite has one writer at a time."""
     with engine.connect().execution_options(sweeps_writes=True) as connection, connection.begin():
         yield connection
+
+
+def lock(connection: Connection, key: int) -> None:
+    """Let one transaction at a time go beyond this point, until it ends. SQLite's writers are alone anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(key)))
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:

@@ -1,0 +1,51 @@
+"""The service's config: one file of the group ``service``, and what was typed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from sweeps.compose.composition import first_line, resolve
+from sweeps.compose.overrides import parse_values
+from sweeps.compose.schema_errors import read_as
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.config.service import Service
+from sweeps.errors import ConfigError, UnknownName, nearest
+
+GROUP = "service"
+
+
+def compose_service(tokens: Sequence[str], config_dirs: Sequence[Path]) -> Service:
+    """The service of ``serve [service=NAME] [key=value ...]``.
+
+    Args:
+        tokens: As typed; the default is ``service=local``.
+        config_dirs: Users' folders of configs, before our own.
+
+    Raises:
+        UnknownName: There is no such service.
+        ConfigError: It is not valid; every mistake is named.
+    """
+    values = parse_values(tokens)
+    name = str(values.pop(GROUP, "local"))
+    search_path = ConfSearchPath(config_dirs)
+    files = [folder / GROUP / f"{name}.yaml" for folder in search_path.folders]
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        raise UnknownName(
+            f"{GROUP}={name}: there is no such option{nearest(name, search_path.options(GROUP))}; a file "
+            f"{GROUP}/{name}.yaml in a folder given with --config-dir makes one"
+        )
+    try:
+        config = OmegaConf.create(yaml.safe_load(file.read_text(encoding="utf-8")) or {})
+        for path, value in values.items():
+            OmegaConf.update(config, path, value, force_add=True)
+    except (yaml.YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{file}: {first_line(error)}") from None
+    container: dict[str, Any] = resolve(config)
+    return read_as(Service, container)

@@ -1,0 +1,62 @@
+"""The schema of the service: ``conf/service/``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from sweeps.config.access import Access
+from sweeps.config.execution import NonEmpty
+from sweeps.config.notifications import Channel
+from sweeps_train.config import STRICT, PositiveFloat, PositiveInt
+
+NonNegativeInt = Annotated[int, Field(ge=0)]
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Queue:
+    """How many submitted sweeps run, and how many wait."""
+
+    running: PositiveInt = 1
+    """Sweeps at once on one machine, of all the services on it together."""
+    per_user: PositiveInt | None = None
+    """Of one user at once, on all machines together; default: as many as run."""
+    per_project: PositiveInt | None = None
+    """Of one project."""
+    waiting_per_user: PositiveInt = 100
+    """Sweeps of one user that may wait."""
+    restarts: NonNegativeInt = 3
+    """How often a sweep whose process has died, or whose machine was started anew, is resumed by itself."""
+    dead_after_s: PositiveFloat = 30.0
+    """Seconds without a sign of life after which a service is taken for dead, and another one on its machine takes over
+    its sweeps. They run on meanwhile."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Service:
+    """One process that runs schedules, the queue, the REST API and the pages. Several may share a database."""
+
+    host: NonEmpty = "127.0.0.1"
+    """Address to listen on. Beyond this machine it takes tokens: ``python -m sweeps token create``."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8642
+    """0: any that is free."""
+    database: NonEmpty = "sqlite:///outputs/service.db"
+    """Queue, firings, tokens: SQLite on one machine, ``postgresql+psycopg://...`` where services share it."""
+    output_dir: NonEmpty = "outputs"
+    """Folder of the sweeps that it runs, and of their logs."""
+    tracking_uri: NonEmpty = "sqlite:///mlflow.db"
+    """MLflow store or server in which its sweeps are recorded."""
+    config_dirs: list[NonEmpty] = Field(default_factory=list)
+    """Folders of configs before ours, for the sweeps that it runs; those of ``--config-dir`` come before them."""
+    public_url: NonEmpty | None = None
+    """Where people reach it, for links in notifications; default: ``http://HOST:PORT``."""
+    mlflow_url: NonEmpty | None = None
+    """Where people reach MLflow's pages; default: the tracking server, if it is one."""
+    ray_dashboard_url: NonEmpty | None = None
+    """Where people reach the dashboard of the Ray cluster."""
+    queue: Queue = Field(default_factory=Queue)
+    access: Access = Field(default_factory=Access)
+    notifications: list[Channel] = Field(default_factory=list)
+    """Whom it tells of what."""

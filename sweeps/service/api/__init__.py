@@ -1,0 +1,1 @@
+"""The REST API under ``/api/v1``: a resource a file."""

@@ -1,0 +1,51 @@
+"""The web application: the API's resources, and how mistakes are answered."""
+
+from __future__ import annotations
+
+import logging
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName, UserError
+from sweeps.service.api import health
+
+if TYPE_CHECKING:
+    from sweeps.service.process import ServiceProcess
+
+PREFIX = "/api/v1"
+RESOURCES: tuple[APIRouter, ...] = (health.router,)
+
+logger = logging.getLogger(__name__)
+
+
+def make_app(service: ServiceProcess) -> FastAPI:
+    """The application that answers for a service. Routes find it as ``request.app.state.service``."""
+    app = FastAPI(
+        title="Sweeps",
+        version=version("ray-sweeps"),
+        description="Hyperparameter search for distributed training: what the command line does, over HTTP.",
+        openapi_url=f"{PREFIX}/openapi.json",
+        docs_url=None,  # its page takes scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.service = service
+    app.state.guard = service.guard
+    app.add_exception_handler(SweepsError, _answer)
+    for router in RESOURCES:
+        app.include_router(router, prefix=PREFIX)
+    return app
+
+
+async def _answer(request: Request, error: Exception) -> JSONResponse:
+    """A mistake in what was asked is answered as on a terminal, in the same words."""
+    if isinstance(error, TrackingUnreachable):
+        return JSONResponse({"detail": str(error)}, 503)
+    if isinstance(error, UnknownName):
+        return JSONResponse({"detail": str(error)}, 404)
+    if isinstance(error, UserError):
+        return JSONResponse({"detail": str(error)}, 422)
+    logger.error("%s %s: %s", request.method, request.url.path, error)
+    return JSONResponse({"detail": str(error)}, 409)

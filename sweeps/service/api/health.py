@@ -1,0 +1,23 @@
+"""Whether the service is there."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+router = APIRouter(tags=["service"])
+
+
+class Health(BaseModel):
+    """That the service answers; who does not say who they are may know that, and no more."""
+
+    status: str
+    version: str
+
+
+@router.get("/health")
+def health() -> Health:
+    """Whether the service answers."""
+    return Health(status="ok", version=version("ray-sweeps"))

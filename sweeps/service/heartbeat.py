@@ -1,0 +1,60 @@
+"""This process among those that serve from the database: it gives signs of life, by which others know it is there."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+
+from sqlalchemy import Engine, insert, update
+
+from sweeps.service import database
+from sweeps.service.clock import Clock
+from sweeps.service.database import writing
+
+SHARE = 0.2
+"""Of the time after which a silent service is taken for dead, between two signs of life."""
+
+
+class Heartbeat:
+    """Whoever acts by the database calls ``beat`` now and then."""
+
+    def __init__(self, engine: Engine, clock: Clock, dead_after_s: float) -> None:
+        """
+        Args:
+            engine: The service's database.
+            clock: What time it is.
+            dead_after_s: Seconds of silence after which a service is taken for dead.
+        """
+        self.service = uuid.uuid4().hex
+        """Number of this service: another one after every start."""
+        self.host = socket.gethostname()
+        self._engine, self._clock, self._dead_after_s = engine, clock, dead_after_s
+        self._last = clock.now()
+        with writing(engine) as connection:
+            connection.execute(
+                insert(database.services).values(
+                    id=self.service, host=self.host, pid=os.getpid(), started=self._last, beat=self._last
+                )
+            )
+
+    @property
+    def silent_since(self) -> float:
+        """Who was last heard of before is dead."""
+        return self._clock.now() - self._dead_after_s
+
+    def beat(self) -> None:
+        """Give a sign of life, if it is time."""
+        now = self._clock.now()
+        if now - self._last >= SHARE * self._dead_after_s:
+            self._write(now)
+            self._last = now
+
+    def leave(self) -> None:
+        """The service ends: others need not wait to take over what it leaves."""
+        self._write(0.0)
+
+    def _write(self, beat: float) -> None:
+        mine = update(database.services).where(database.services.c.id == self.service)
+        with writing(self._engine) as connection:
+            connection.execute(mine.values(beat=beat))

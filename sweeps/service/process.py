@@ -1,0 +1,88 @@
+"""What one process serves from: the queue, schedules, notifications, each an object with ``start`` and ``stop``. It may
+die at any moment: all that it must remember is in the database, and its sweeps run on."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from sweeps.config.service import Service
+from sweeps.credentials import shown
+from sweeps.errors import ConfigError
+from sweeps.service.access.guard import Guard
+from sweeps.service.clock import Clock, WallClock
+from sweeps.service.database import open_database
+from sweeps.service.heartbeat import Heartbeat
+from sweeps.service.runner import Runner
+
+
+class Part(Protocol):
+    """Something that goes on beside the web application."""
+
+    def start(self) -> None:
+        """Begin, and return."""
+
+    def stop(self) -> None:
+        """End, and return when it has."""
+
+
+class ServiceProcess:
+    """What this process serves from."""
+
+    def __init__(self, config: Service, config_dirs: Sequence[Path] = (), clock: Clock | None = None) -> None:
+        """
+        Args:
+            config: The service's.
+            config_dirs: Folders of configs before those that the service's config names.
+            clock: Default: the machine's.
+
+        Raises:
+            ConfigError: The database cannot be opened.
+        """
+        self.config = config
+        self.config_dirs = [*config_dirs, *(Path(each) for each in config.config_dirs)]
+        self.output_dir = Path(config.output_dir).expanduser().absolute()
+        self.clock = clock or WallClock()
+        try:
+            self.database = open_database(config.database)
+        except (SQLAlchemyError, OSError, ModuleNotFoundError) as error:
+            trouble = str(error).splitlines()[0]
+            raise ConfigError(f"database={shown(config.database)}: cannot be opened ({shown(trouble)})") from None
+        self.guard = Guard(self.database, config.access, self.clock, loopback=is_loopback(config.host))
+        self.heartbeat = Heartbeat(self.database, self.clock, config.queue.dead_after_s)
+        self.runner = Runner(
+            self.database,
+            self.clock,
+            config.queue,
+            self.heartbeat,
+            output_dir=self.output_dir,
+            tracking_uri=config.tracking_uri,
+            config_dirs=self.config_dirs,
+        )
+        self.parts: list[Part] = [self.runner]
+        """In the order in which they start; they stop in the other."""
+
+    def start(self) -> None:
+        """Begin with everything but the web application."""
+        for part in self.parts:
+            part.start()
+
+    def stop(self) -> None:
+        """End all that; sweeps that run go on."""
+        for part in reversed(self.parts):
+            part.stop()
+        self.database.dispose()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether all addresses of a host are this machine's own."""
+    try:
+        found = {info[4][0] for info in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False  # `listen` says so
+    return all(ipaddress.ip_address(str(each).partition("%")[0]).is_loopback for each in found)

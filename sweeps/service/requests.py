@@ -1,0 +1,133 @@
+"""What can be asked of the service as a job: a document for each verb, and the command line that does it.
+
+A driver is the command line itself, in a process of its own, so that a sweep comes out the same from either. Nothing
+that was asked can become an option of that line: no word of it may begin with a dash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from sweeps.errors import ConfigError
+
+Word = Annotated[str, Field(min_length=1, max_length=10_000, pattern=r"^[^-\x00][^\x00]*$")]
+SweepName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120)]
+TrialId = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
+ModelName = Annotated[str, Field(pattern=r"^[^-/:\x00][^/:\x00]*$", max_length=200)]
+Alias = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$", max_length=200)]
+ConfName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$", max_length=120)]
+
+
+class _Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Run(_Asked):
+    """Run a sweep."""
+
+    verb: Literal["run"] = "run"
+    conf: ConfName
+    """Name of a config, as in ``conf=NAME``."""
+    overrides: list[Word] = Field(default_factory=list)
+    """Hydra overrides, as on the command line."""
+    name: SweepName | None = None
+    """Name of the sweep; default: the config's and the time."""
+
+    def arguments(self) -> list[str]:
+        """What is typed after ``python -m sweeps``."""
+        return ["run", f"conf={self.conf}", *self.overrides, *_option("name", self.name)]
+
+
+class Resume(_Asked):
+    """Go on with a sweep that was interrupted or stopped."""
+
+    verb: Literal["resume"] = "resume"
+    sweep: SweepName
+
+    def arguments(self) -> list[str]:
+        """What is typed after ``python -m sweeps``."""
+        return ["resume", self.sweep]
+
+
+class Extend(_Asked):
+    """Let a sweep go further."""
+
+    verb: Literal["extend"] = "extend"
+    sweep: SweepName
+    changes: Annotated[list[Word], Field(min_length=1)]
+    """As on the command line: ``search.num_trials=40``."""
+
+    def arguments(self) -> list[str]:
+        """What is typed after ``python -m sweeps``."""
+        return ["extend", self.sweep, *self.changes]
+
+
+class Retrain(_Asked):
+    """Train one trial of a sweep with its full budget, and register it."""
+
+    verb: Literal["retrain"] = "retrain"
+    sweep: SweepName
+    trial: TrialId | None = None
+    """Default: the best."""
+    overrides: list[Word] = Field(default_factory=list)
+    """What is changed of the trial."""
+    name: SweepName | None = None
+    """Name of the new sweep; default: after the old one."""
+    register_as: ModelName | None = Field(default=None, alias="register")
+    """Name of the model in MLflow's registry; default: the config's name."""
+    alias: Alias = "champion"
+    """Moves to the new version."""
+    merged: bool = False
+    """Fold LoRA adapters into their base model."""
+    no_register: bool = False
+    """Train only."""
+
+    def arguments(self) -> list[str]:
+        """What is typed after ``python -m sweeps``."""
+        registering = ["--no-register"] if self.no_register else self.registering()
+        options = [*_option("trial", self.trial), *_option("name", self.name), *registering]
+        return ["retrain", self.sweep, *self.overrides, *options]
+
+    def registering(self) -> list[str]:
+        """The options by which a model gets into MLflow's registry."""
+        merged = ["--merged"] if self.merged else []
+        return [*_option("register", self.register_as), *_option("alias", self.alias), *merged]
+
+
+class Reproduce(_Asked):
+    """Run a sweep, or one of its trials, once more."""
+
+    verb: Literal["reproduce"] = "reproduce"
+    sweep: SweepName
+    trial: TrialId | None = None
+    """Only this trial."""
+    name: SweepName | None = None
+    """Name of the new sweep; default: after the old one."""
+
+    def arguments(self) -> list[str]:
+        """What is typed after ``python -m sweeps``."""
+        return ["reproduce", self.sweep, *_option("trial", self.trial), *_option("name", self.name)]
+
+
+Request = Run | Resume | Extend | Retrain | Reproduce
+_REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="verb")])
+
+
+def read_request(document: Mapping[str, Any]) -> Request:
+    """A job's request, as its row holds it.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    try:
+        return _REQUEST.validate_python(document)
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors(include_url=False)]
+        raise ConfigError("\n".join(lines)) from None
+
+
+def _option(name: str, value: str | None) -> list[str]:
+    return [] if value is None else [f"--{name}={value}"]

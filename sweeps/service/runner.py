@@ -1,0 +1,307 @@
+"""Starts queued sweeps within the limits, each as a process of its own, and sees them to their end: also those that
+another service on this machine has started, and has not lived to see end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Engine
+
+from sweeps.config.service import Queue
+from sweeps.driver import LOG_FILE
+from sweeps.errors import SweepsError, UnknownName
+from sweeps.service import background, jobs
+from sweeps.service.clock import Clock
+from sweeps.service.database import writing
+from sweeps.service.heartbeat import Heartbeat
+from sweeps.service.jobs import Job
+from sweeps.service.requests import Extend, Request, Retrain, Run
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from sweeps.tracking.record import SweepRecord
+
+LOOK_EVERY_S = 0.5
+TERMINATE_AFTER_S, KILL_AFTER_S = 90.0, 120.0
+"""Seconds after which a sweep that is told to end, and has not, gets SIGTERM, and then SIGKILL."""
+INTERRUPTED = 130
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class Listeners:
+    """What else happens around a job. Each is a list, to which other parts of the service add."""
+
+    before_start: list[Callable[[Job], Sequence[str]]] = field(default_factory=list)
+    """Overrides that a ``run`` gets just before it starts for the first time, besides its own. An error is the job's,
+    and it does not start."""
+    ended: list[Callable[[Job], None]] = field(default_factory=list)
+    """Hear of a job that has ended, one at a time on a thread of their own; at least once, unless the service dies."""
+
+
+class Runner:
+    """Runs what is in the queue, on a thread of its own."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        limits: Queue,
+        heartbeat: Heartbeat,
+        *,
+        output_dir: Path,
+        tracking_uri: str,
+        config_dirs: Sequence[Path] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """
+        Args:
+            engine: The service's database.
+            clock: What time it is.
+            limits: How much may run.
+            heartbeat: This service.
+            output_dir: Of the sweeps.
+            tracking_uri: Where they are recorded.
+            config_dirs: Folders of configs before ours.
+            environment: Of the sweeps' processes; default: this one's.
+        """
+        self.listeners = Listeners()
+        self._engine, self._clock, self._limits, self._heartbeat = engine, clock, limits, heartbeat
+        self._output_dir, self._uri, self._config_dirs = output_dir.absolute(), tracking_uri, config_dirs
+        environment = os.environ if environment is None else environment
+        self._environment = {**environment, "MLFLOW_TRACKING_URI": tracking_uri}
+        self._wake, self._closed = threading.Event(), threading.Event()
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._busy: dict[int, Future[None]] = {}
+        """What is being done about a job, by its number."""
+        self._told: dict[int, float] = {}
+        """When a job was told to end."""
+        self._hands = ThreadPoolExecutor(4, "runner")
+        self._ears = ThreadPoolExecutor(1, "ended")
+        self._thread = threading.Thread(target=self._follow, name="runner", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; the sweeps that run do not."""
+        self._closed.set()
+        self._wake.set()
+        self._thread.join()
+        self._hands.shutdown(cancel_futures=True)
+        self._ears.shutdown()
+        self._heartbeat.leave()
+
+    def wake(self) -> None:
+        """Look at the queue now."""
+        self._wake.set()
+
+    def control_folder(self, job: Job) -> Path:
+        """Where a job's process has its log. A database that is begun anew counts from 1 again: hence the time."""
+        return background.control_folder(self._output_dir, f"job-{job.id}-{1000 * job.submitted:.0f}")
+
+    def log(self, job: Job) -> Path:
+        """What a job's process prints."""
+        return self.control_folder(job) / LOG_FILE
+
+    def _follow(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self.look()
+            except Exception:  # a database that is away is asked again
+                logger.exception("the queue cannot be looked after; trying again")
+            self._clock.wait(self._wake, LOOK_EVERY_S)
+            self._wake.clear()
+
+    def look(self) -> None:
+        """Do what is to be done now."""
+        self._heartbeat.beat()
+        with self._engine.connect() as connection:
+            mine = jobs.running_of(connection, self._heartbeat.service)
+            others = jobs.left_behind(connection, self._heartbeat.host, self._heartbeat.silent_since)
+            waits = bool(jobs.listed(connection, states=[jobs.QUEUED], limit=1))
+        if others:
+            mine += self._take_over()
+        for number, done in list(self._busy.items()):
+            if done.done():
+                del self._busy[number]
+        for job in mine:
+            if job.id not in self._busy:
+                self._see_to(job)
+        while waits and not self._closed.is_set():
+            with writing(self._engine) as connection:
+                now = self._clock.now()
+                claimed = jobs.claim(connection, self._limits, self._heartbeat.service, self._heartbeat.host, now)
+            if claimed is None:
+                break
+            self._do(claimed, self._begin)
+
+    def _take_over(self) -> list[Job]:
+        beat = self._heartbeat
+        with writing(self._engine) as connection:
+            taken = jobs.take_over(connection, beat.service, beat.host, beat.silent_since)
+        for job in taken:
+            logger.info("job %d (%s) is taken over from a service that has died", job.id, job.sweep)
+        return taken
+
+    def _see_to(self, job: Job) -> None:
+        """A job that is this service's, and of which nothing is being done."""
+        folder = self.control_folder(job)
+        child = self._children.get(job.id)
+        if child is not None and child.poll() is None:
+            pass
+        elif not background.is_running(folder):
+            self._do(job, self._go_on_or_end)
+            return
+        now = self._clock.now()
+        if job.stop_asked is None and job.end_by is not None and now >= job.end_by:
+            with writing(self._engine) as connection:
+                job = jobs.ask_to_stop(connection, job.id, now)
+        if job.stop_asked is None:
+            return
+        if job.id not in self._told:
+            self._told[job.id] = now
+            self._do(job, self._tell_to_stop)
+        elif now - self._told[job.id] > KILL_AFTER_S:
+            background.send(folder, signal.SIGKILL)
+        elif now - self._told[job.id] > TERMINATE_AFTER_S:
+            background.send(folder, signal.SIGTERM)
+
+    def _do(self, job: Job, what: Callable[[Job], None]) -> None:
+        def doing() -> None:
+            try:
+                what(job)
+            except SweepsError as error:
+                self._end(job, "failed", str(error))
+            except Exception:
+                logger.exception("job %d (%s): cannot be seen to; trying again", job.id, job.sweep)
+
+        self._busy[job.id] = self._hands.submit(doing)
+
+    # --- what is done about a job, on threads of their own ------------------------------------------------------
+
+    def _begin(self, job: Job) -> None:
+        asked = job.asked
+        if isinstance(asked, Run):
+            more = [override for listener in self.listeners.before_start for override in _heard(listener, job)]
+            asked = asked.model_copy(update={"overrides": [*asked.overrides, *more]})
+        self._start(job, asked, [self._command(asked.arguments())])
+
+    def _go_on_or_end(self, job: Job) -> None:
+        """The process does not run: it has done what it was asked, or it died, or never began."""
+        outcome = background.outcome(self.control_folder(job))
+        if outcome is not None and outcome.status != INTERRUPTED:
+            document = outcome.document if isinstance(outcome.document, dict) else {}
+            state = document.get("status", "finished" if outcome.status == 0 else "failed")
+            if state == "interrupted":
+                state = "stopped"
+            self._end(job, state if outcome.error is None else "failed", outcome.error)
+        elif job.stop_asked is not None or (job.end_by is not None and self._clock.now() >= job.end_by):
+            self._end(job, "stopped" if self._record(job) else "cancelled")
+        elif job.attempts == 0:
+            self._begin(job)
+        elif job.attempts <= self._limits.restarts:
+            logger.warning("job %d (%s): its process has died; it goes on", job.id, job.sweep)
+            self._start(job, job.asked, self._again(job))
+        else:
+            words = background.last_words(self.control_folder(job))
+            self._end(
+                job,
+                "failed",
+                f"its process has died {job.attempts} times; `python -m sweeps resume {job.sweep}` goes on with it, "
+                f"if it has begun. It last said: {words}",
+            )
+
+    def _again(self, job: Job) -> list[list[str]]:
+        """Commands for a job whose process has died."""
+        asked = job.asked
+        if isinstance(asked, Extend):
+            return [self._command(asked.arguments())]
+        record = self._record(job)
+        if record is None:
+            # Nobody else has made this folder: the name is this job's alone.
+            shutil.rmtree(self._output_dir / job.sweep, ignore_errors=True)
+            return [self._command(asked.arguments())]
+        commands = [self._command(["resume", job.sweep])]
+        if isinstance(asked, Retrain) and not asked.no_register:
+            named = asked.model_copy(update={"register_as": asked.register_as or record.conf})
+            commands.append(self._command(["best", job.sweep, *named.registering()]))
+        return commands
+
+    def _start(self, job: Job, asked: Request, commands: Sequence[Sequence[str]]) -> None:
+        with writing(self._engine) as connection:
+            held = jobs.attempt(connection, job, self._heartbeat.service, asked)
+        if held is None:
+            return
+        sweep_folder = self._output_dir / job.sweep
+        child = background.start(self.control_folder(job), commands, sweep_folder, self._environment)
+        if child is None:
+            return  # another service has just done so
+        self._children[job.id] = child
+        with writing(self._engine) as connection:
+            jobs.driven(connection, job, child.pid)
+        logger.info("job %d (%s): %s starts as process %d", job.id, job.sweep, job.verb, child.pid)
+
+    def _tell_to_stop(self, job: Job) -> None:
+        from sweeps.stopping import tell_to_stop
+        from sweeps.tracking.reader import load_sweep
+
+        try:
+            tell_to_stop(load_sweep(self._uri, job.sweep))
+        except SweepsError as error:
+            logger.warning("job %d (%s): %s; it gets SIGTERM", job.id, job.sweep, error)
+            background.send(self.control_folder(job), signal.SIGTERM)
+
+    def _end(self, job: Job, state: str, error: str | None = None) -> None:
+        with writing(self._engine) as connection:
+            ended = jobs.end(connection, job, self._heartbeat.service, state, self._clock.now(), error)
+        self._children.pop(job.id, None)
+        self._told.pop(job.id, None)
+        self.wake()
+        if ended is None:
+            return
+        logger.info("job %d (%s): %s%s", job.id, job.sweep, state, f": {error}" if error else "")
+        for listener in self.listeners.ended:
+            self._ears.submit(_tell, listener, ended)
+
+    def _command(self, arguments: Sequence[str]) -> list[str]:
+        folders = [f"--config-dir={folder}" for folder in self._config_dirs]
+        return [arguments[0], *folders, *arguments[1:], "--json"]
+
+    def _record(self, job: Job) -> SweepRecord | None:
+        """The job's sweep, if there is one yet."""
+        from sweeps.tracking.reader import load_sweep
+
+        try:
+            return load_sweep(self._uri, job.sweep)
+        except UnknownName:
+            return None
+
+
+def _heard(listener: Callable[[Job], Sequence[str]], job: Job) -> Sequence[str]:
+    try:
+        return listener(job)
+    except SweepsError:
+        raise
+    except Exception as error:
+        logger.exception("job %d (%s) cannot start", job.id, job.sweep)
+        raise SweepsError(f"what comes before its start failed: {error!r}") from error
+
+
+def _tell(listener: Callable[[Job], None], job: Job) -> None:
+    try:
+        listener(job)
+    except Exception:
+        logger.exception("job %d (%s) has ended, and what follows from it failed", job.id, job.sweep)

@@ -1,0 +1,70 @@
+"""Listening, and answering until told to end."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+import uvicorn
+
+from sweeps.config.service import Service
+from sweeps.errors import UserError
+from sweeps.service.api.app import make_app
+from sweeps.service.process import ServiceProcess
+
+LEAVE_WITHIN_S = 5
+"""Seconds that requests have to be answered when the service ends."""
+
+
+def serve(service: ServiceProcess, listener: socket.socket) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Args:
+        service: What to serve.
+        listener: See ``listen``.
+    """
+    server = uvicorn.Server(
+        uvicorn.Config(
+            make_app(service),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=LEAVE_WITHIN_S,
+        )
+    )
+    service.start()
+    try:
+        server.run(sockets=[listener])
+    finally:
+        service.stop()
+
+
+def listen(config: Service) -> socket.socket:
+    """
+    Raises:
+        UserError: Its address cannot be listened on.
+    """
+    where = f"host={config.host} port={config.port}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(2048)
+    except OSError as error:
+        raise UserError(
+            f"{where}: cannot be listened on ({error.strerror}); is another service there? Choose another port=, or "
+            "port=0 for any that is free"
+        ) from None
+    return listener
+
+
+def address(listener: socket.socket) -> str:
+    """Where a browser on this machine finds the service."""
+    host, port = listener.getsockname()[:2]
+    if ipaddress.ip_address(host).is_unspecified:
+        host = socket.gethostname()
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

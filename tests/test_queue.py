@@ -1,0 +1,210 @@
+"""The queue: who starts next, what is claimed once, what a service leaves behind when it dies."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, insert
+
+from sweeps.config.service import Queue
+from sweeps.errors import ConfigError, UnknownName, UserError
+from sweeps.service import database, jobs
+from sweeps.service.database import open_database, writing
+from sweeps.service.jobs import Job
+from sweeps.service.requests import Extend, Resume, Retrain, Run, read_request
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Engine:
+    return open_database(f"sqlite:///{tmp_path}/service.db")
+
+
+def submit(engine: Engine, sweep: str, user: str = "ada", *, project: str = "", **options: Any) -> Job:
+    request = options.pop("request", None) or Run(conf="digits")
+    with writing(engine) as connection:
+        return jobs.submit(connection, request, sweep, user=user, project=project or user, now=1.0, **options)
+
+
+def claim(engine: Engine, limits: Queue | None = None, *, now: float = 10.0, host: str = "here") -> str | None:
+    with writing(engine) as connection:
+        job = jobs.claim(connection, limits or Queue(running=100), "me", host, now)
+    return None if job is None else job.sweep
+
+
+def end(engine: Engine, sweep: str) -> None:
+    with writing(engine) as connection:
+        (job,) = [job for job in jobs.of_sweep(connection, sweep) if job.state == "running"]
+        assert jobs.end(connection, job, "me", "finished", 20.0) is not None
+
+
+def test_the_higher_priority_starts_first_and_equals_in_their_order(engine: Engine) -> None:
+    for sweep, priority in (("a", 0), ("b", 5), ("c", 0), ("d", 5)):
+        submit(engine, sweep, priority=priority)
+    assert [claim(engine) for _ in range(5)] == ["b", "d", "a", "c", None]
+
+
+def test_among_equals_who_has_fewest_running_and_started_longest_ago_is_next(engine: Engine) -> None:
+    for sweep in ("a1", "a2", "a3"):
+        submit(engine, sweep, "ada")
+    for sweep in ("b1", "b2"):
+        submit(engine, sweep, "bob")
+    one = Queue(running=1)
+    order = []
+    for now in range(5):
+        sweep = claim(engine, one, now=10.0 + now)
+        assert sweep is not None
+        order.append(sweep)
+        end(engine, sweep)
+    assert order == ["a1", "b1", "a2", "b2", "a3"]
+
+
+def test_no_more_run_than_the_limits_of_machine_user_and_project_allow(engine: Engine) -> None:
+    limits = Queue(running=3, per_user=2, per_project=2)
+    for sweep in ("a1", "a2", "a3"):
+        submit(engine, sweep, "ada", project="vision")
+    submit(engine, "b1", "bob", project="vision")
+    submit(engine, "c1", "cyd", project="text")
+    submit(engine, "d1", "dan", project="speech")
+    assert [claim(engine, limits) for _ in range(4)] == ["a1", "b1", "c1", None]
+    assert claim(engine, limits, host="there") == "d1"  # another machine has room of its own
+    end(engine, "b1")
+    assert claim(engine, limits) == "a2"
+
+
+def test_a_sweep_is_run_by_one_job_at_a_time(engine: Engine) -> None:
+    submit(engine, "a")
+    submit(engine, "a", request=Resume(sweep="a"))
+    assert [claim(engine), claim(engine)] == ["a", None]
+    end(engine, "a")
+    assert claim(engine) == "a"
+
+
+def test_many_who_claim_at_once_get_each_job_once(engine: Engine, tmp_path: Path) -> None:
+    for number in range(20):
+        submit(engine, f"s{number}")
+    claimed: list[str] = []
+
+    def take() -> None:
+        own = open_database(f"sqlite:///{tmp_path}/service.db")
+        while (sweep := claim(own)) is not None:
+            claimed.append(sweep)
+
+    threads = [threading.Thread(target=take) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(claimed) == sorted(f"s{number}" for number in range(20))
+
+
+def test_what_a_dead_service_ran_is_taken_over_on_its_machine_and_it_cannot_end_it_any_more(engine: Engine) -> None:
+    submit(engine, "a")
+    submit(engine, "b")
+    with writing(engine) as connection:
+        for service, beat in (("dead", 5.0), ("alive", 99.0)):
+            connection.execute(insert(database.services).values(id=service, host="here", pid=1, started=1, beat=beat))
+        job = jobs.claim(connection, Queue(running=9), "dead", "here", 10.0)
+        jobs.claim(connection, Queue(running=9), "alive", "here", 10.0)
+        assert job is not None
+    with writing(engine) as connection:
+        assert jobs.take_over(connection, "new", "there", 50.0) == []
+        assert [taken.sweep for taken in jobs.take_over(connection, "new", "here", 50.0)] == ["a"]
+    with writing(engine) as connection:
+        assert jobs.end(connection, job, "dead", "finished", 60.0) is None
+        assert jobs.attempt(connection, job, "dead", job.asked) is None
+        assert jobs.find(connection, job.id).state == "running"
+
+
+def test_a_name_that_is_taken_gets_a_number_unless_it_was_asked_for(engine: Engine) -> None:
+    assert submit(engine, "digits-1").sweep == "digits-1"
+    again = submit(engine, "digits-1")
+    assert again.sweep == again.request["name"] == "digits-1-2"
+    with pytest.raises(UserError, match="there is a sweep digits-1 already; choose another --name"):
+        submit(engine, "digits-1", request=Run(conf="digits", name="digits-1"))
+
+
+def test_the_name_of_a_cancelled_sweep_is_free_again(engine: Engine) -> None:
+    job = submit(engine, "mine", request=Run(conf="digits", name="mine"))
+    with writing(engine) as connection:
+        assert jobs.cancel(connection, job.id, 2.0).state == "cancelled"
+        assert jobs.maker(connection, "mine") is None
+    assert submit(engine, "mine", request=Run(conf="digits", name="mine")).sweep == "mine"
+
+
+def test_so_many_of_a_user_may_wait(engine: Engine) -> None:
+    for number in range(3):
+        submit(engine, f"a{number}", most_waiting=3)
+    with pytest.raises(UserError, match=r"ada has 3 sweeps in the queue.*queue\.waiting_per_user"):
+        submit(engine, "a3", most_waiting=3)
+    submit(engine, "b", "bob", most_waiting=3)
+
+
+def test_only_what_waits_can_be_cancelled_or_moved(engine: Engine) -> None:
+    job = submit(engine, "a")
+    with writing(engine) as connection:
+        assert jobs.prioritise(connection, job.id, 7).priority == 7
+    claim(engine)
+    for act in (lambda connection: jobs.cancel(connection, job.id, 2.0), lambda c: jobs.prioritise(c, job.id, 1)):
+        with writing(engine) as connection, pytest.raises(UserError, match="does not wait: it is running"):
+            act(connection)
+    with writing(engine) as connection, pytest.raises(UnknownName, match="there is no job 99"):
+        jobs.find(connection, 99)
+
+
+def test_who_asks_for_the_end_cancels_what_waits_and_is_remembered_for_what_runs(engine: Engine) -> None:
+    first, second = submit(engine, "a"), submit(engine, "b")
+    claim(engine)
+    with writing(engine) as connection:
+        assert jobs.ask_to_stop(connection, first.id, 30.0).stop_asked == 30.0
+        assert jobs.ask_to_stop(connection, first.id, 40.0).stop_asked == 30.0
+        assert jobs.ask_to_stop(connection, second.id, 30.0).state == "cancelled"
+
+
+def test_jobs_are_listed_by_state_user_and_project(engine: Engine) -> None:
+    submit(engine, "a", "ada", project="vision")
+    submit(engine, "b", "bob", priority=3)
+    submit(engine, "c", "ada")
+    with engine.connect() as connection:
+        assert [job.sweep for job in jobs.listed(connection)] == ["c", "b", "a"]
+        assert [job.sweep for job in jobs.listed(connection, states=["queued"])] == ["b", "a", "c"]
+        assert [job.sweep for job in jobs.listed(connection, user="ada")] == ["c", "a"]
+        assert [job.sweep for job in jobs.listed(connection, project="vision")] == ["a"]
+        assert [job.sweep for job in jobs.listed(connection, limit=1, offset=1)] == ["b"]
+
+
+def test_a_request_is_the_command_line_that_does_it() -> None:
+    run = Run(conf="digits", overrides=["train.lr=0.1", "~space.x"], name="mine")
+    assert run.arguments() == ["run", "conf=digits", "train.lr=0.1", "~space.x", "--name=mine"]
+    assert Extend(sweep="mine", changes=["search.num_trials=4"]).arguments() == [
+        "extend",
+        "mine",
+        "search.num_trials=4",
+    ]
+    retrain = read_request({"verb": "retrain", "sweep": "mine", "register": "model", "merged": True, "trial": "3"})
+    assert retrain.arguments() == [
+        *("retrain", "mine", "--trial=3", "--register=model", "--alias=champion", "--merged"),
+    ]
+    assert isinstance(retrain, Retrain)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"verb": "run", "conf": "digits", "overrides": ["--config-dir=/tmp"]},
+        {"verb": "run", "conf": "../secret"},
+        {"verb": "run", "conf": "/etc/some.yaml"},
+        {"verb": "run", "conf": "digits", "name": "--debug"},
+        {"verb": "resume", "sweep": "-x"},
+        {"verb": "resume", "sweep": "a/../b"},
+        {"verb": "extend", "sweep": "a", "changes": ["--folder=/"]},
+        {"verb": "retrain", "sweep": "a", "register": "--folder"},
+        {"verb": "retrain", "sweep": "a", "unknown": 1},
+        {"verb": "drop", "sweep": "a"},
+    ],
+)
+def test_no_request_is_an_option_of_the_command_line_or_a_path(document: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        read_request(document)
