@@ -22,7 +22,12 @@ def composed(conf: str, *tokens: str, folders: tuple[Path, ...] = ()) -> Composi
 
 
 CONFS = sorted(path.stem for path in conf_folder().glob("*.yaml"))
-OPTIONS = sorted(path.relative_to(conf_folder()) for path in conf_folder().rglob("*/*.yaml"))
+OF_THE_SERVICE = {"schedule", "service"}
+OPTIONS = sorted(
+    path.relative_to(conf_folder())
+    for path in conf_folder().rglob("*/*.yaml")
+    if path.parent.name not in OF_THE_SERVICE
+)
 MUST_BE_GIVEN = {
     "task._target_": "collections.OrderedDict",
     "model.path": "some/model",
