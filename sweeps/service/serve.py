@@ -45,19 +45,22 @@ def listen(config: Service) -> socket.socket:
     Raises:
         UserError: Its address cannot be listened on.
     """
-    where = f"host={config.host} port={config.port}"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(2048)
+        try:
+            listener.bind(address)
+            listener.listen(2048)
+        except OSError:
+            listener.close()
+            raise
     except OSError as error:
         raise UserError(
-            f"{where}: cannot be listened on ({error.strerror}); is another service there? Choose another port=, or "
-            "port=0 for any that is free"
+            f"host={config.host} port={config.port}: cannot be listened on ({error.strerror}); is another service "
+            "there? Choose another port=, or port=0 for any that is free"
         ) from None
     return listener
 
