@@ -450,7 +450,11 @@ class Recorder:
             self._store(replace(artifact, folder=_moved(artifact.folder, str(was), str(self._folder))))
         if was != self._folder:
             self._follow(was)
-        now = {constants.TAG_STATE: "running", constants.TAG_HEARTBEAT: _now(), constants.TAG_FOLDER: str(self._folder)}
+        now: dict[str, str | None] = {
+            constants.TAG_STATE: "running",
+            constants.TAG_HEARTBEAT: _now(),
+            constants.TAG_FOLDER: str(self._folder),
+        }
         self._outbox.put(Tags(PARENT, now))
         self._outbox.put(Status(PARENT, "RUNNING"))
         return sweep.mlflow
