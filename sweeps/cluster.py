@@ -133,9 +133,19 @@ def _smallest_gpu_mib() -> float | None:
         return None
 
 
+@dataclass(frozen=True)
+class Connection:
+    """A cluster that this process has joined, or started."""
+
+    nodes: list[dict[str, float]]
+    """Resources of each node."""
+    dashboard: str | None
+    """Address of its dashboard, if it has one."""
+
+
 @contextlib.contextmanager
-def connected(config: SweepConfig) -> Iterator[list[dict[str, float]]]:
-    """A connection to the cluster; gives the resources of each node, and leaves the cluster as it found it.
+def connected(config: SweepConfig) -> Iterator[Connection]:
+    """A connection to the cluster, which leaves it as it found it.
 
     Raises:
         UserError: ``cluster.address`` does not answer.
@@ -155,14 +165,15 @@ def connected(config: SweepConfig) -> Iterator[list[dict[str, float]]]:
         # What Ray starts here inherits our environment. A runtime environment would do the same, but the processes
         # that Ray has ready for the first actors could not be used then.
         with _environment(environment if local else {}):
-            ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **arguments)
+            context = ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **arguments)
     except (ConnectionError, ValueError, RuntimeError) as error:  # nobody answers; an address of no known form
         raise UserError(
             f"cluster.address={cluster.address}: no Ray cluster answers there ({str(error).splitlines()[0]}); "
             "start one with `ray start --head`, or use cluster.address=local"
         ) from None
     try:
-        yield alive_nodes()
+        dashboard = getattr(context, "dashboard_url", None)  # `host:port`; a client's connection has none
+        yield Connection(alive_nodes(), f"http://{dashboard}" if dashboard else None)
     finally:
         ray.shutdown()
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 from sweeps.cluster import Fit, alive_nodes, connected, fit, worker_room
-from sweeps.constants import TAG_ENDED, TAG_SWEEP
+from sweeps.constants import TAG_DASHBOARD, TAG_ENDED, TAG_FOLDER, TAG_SWEEP
 from sweeps.credentials import shown
 from sweeps.driver import DRIVER_LOCK, LOG_FILE, the_only_driver
 from sweeps.ending import Ending
@@ -58,15 +58,16 @@ def run(plan: Plan, view: View) -> SweepRecord:
     _make_folder(plan)
     try:
         tracking = _connecting(config.tracking.uri)
-        with the_only_driver(plan.folder, plan.name), connected(config) as nodes:
+        with the_only_driver(plan.folder, plan.name), connected(config) as cluster:
             tracking.result()  # no trial may start that could not be recorded
             _ = plan.warm_start
-            places = fit(config, plan.scalings, nodes)
+            places = fit(config, plan.scalings, cluster.nodes)
             save(plan)
             recorder = _recorder(plan)
             recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`")
+            recorder.attach({}, {TAG_DASHBOARD: cluster.dashboard or ""})
             origin = record_origin(plan, recorder)
-            _record(plan, recorder, view, places, _memory(plan, places, nodes), origin=origin)
+            _record(plan, recorder, view, places, _memory(plan, places, cluster.nodes), origin=origin)
     except UserError:
         _remove_folder(plan)
         raise
@@ -89,16 +90,19 @@ def go_on(plan: Plan, view: View) -> SweepRecord:
 def _go_on(plan: Plan, view: View) -> None:
     config = plan.config
     tracking = _connecting(config.tracking.uri)
-    with connected(config) as nodes:
-        tracking.result()
-        forget_requests(load_sweep(config.tracking.uri, plan.name))
-        places = fit(config, plan.scalings, nodes)
+    with connected(config) as cluster:
+        client = tracking.result()
+        before = load_sweep(config.tracking.uri, plan.name)
+        forget_requests(before)
+        client.set_tag(before.mlflow.run_id, TAG_FOLDER, str(plan.folder))  # it may have been moved
+        places = fit(config, plan.scalings, cluster.nodes)
         _adapt_study(plan)
         save(plan)
         recorder = _recorder(plan)
         recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`", resume=True)
+        recorder.attach({}, {TAG_DASHBOARD: cluster.dashboard or ""})
         earlier = load_sweep(config.tracking.uri, plan.name)  # with what its last driver had still to deliver
-        _record(plan, recorder, view, places, _memory(plan, places, nodes, earlier), earlier)
+        _record(plan, recorder, view, places, _memory(plan, places, cluster.nodes, earlier), earlier)
 
 
 def _ended(plan: Plan) -> SweepRecord:

@@ -18,10 +18,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from sweeps.credentials import shown
-from sweeps.report.live import duration
 from sweeps.report.page.drawing import Section
 from sweeps.report.page.material import Material, values_of
-from sweeps.tracking.record import STATES, TrialRecord
+from sweeps.report.page.tiles import tiles
+from sweeps.tracking.record import TrialRecord
 from sweeps.tracking.values import finite, short
 
 ASSETS = Path(__file__).parent / "assets"
@@ -48,7 +48,7 @@ def render(material: Material, sections: Sequence[Section]) -> str:
         material=material,
         sections=sections,
         facts=_facts(material),
-        tiles=_tiles(material),
+        tiles=tiles(material),
         front=[(trial, values_of(trial)) for trial in record.front[:MOST_FRONT]],
         more_front=max(0, len(record.front) - MOST_FRONT),
         errors=_errors(record.trials),
@@ -72,26 +72,6 @@ def _plotly() -> str:
 def _script_json(value: Any) -> str:
     """JSON that can stand in a script element: no text of a parameter can end it."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-
-
-def _tiles(material: Material) -> list[tuple[str, str, str]]:
-    """(what, value, more) of the numbers that a reader looks for first."""
-    record = material.record
-    tiles = []
-    if record.best is not None and len(record.metrics) == 1 and record.best.value is not None:
-        tiles.append((f"best {record.metric}", f"{record.best.value:.5g}", f"trial {record.best.trial}, {record.mode}"))
-    elif record.front:
-        tiles.append(("Pareto front", str(len(record.front)), f"of {len(material.valued)} trials"))
-    counts = ", ".join(f"{record.counts[state]:,} {state}" for state in STATES if record.counts.get(state))
-    tiles.append(("trials", f"{len(record.trials):,}", counts or "none yet"))
-    took = record.time
-    tiles.append(("time", duration(took.wall_s), f"{duration(took.train_s)} of training, summed over trials"))
-    tiles.append(("goodput", f"{took.goodput:.0%}", "of the time of all places for trials"))
-    if took.gpu_s or took.cpu_s:
-        device, seconds = ("GPU", took.gpu_s) if took.gpu_s else ("CPU", took.cpu_s)
-        cost = f"cost {took.cost:,.2f}" if took.cost else "held by trials"
-        tiles.append((f"{device} hours", f"{seconds / 3600:,.2f}", cost))
-    return tiles
 
 
 def _facts(material: Material) -> list[tuple[str, str]]:

@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 MOST_CURVES = 200
 """Learning curves that are drawn: more can't be told apart."""
-BEST_CURVES = 60
-"""Of those, the ones of the best trials."""
+BEST_CURVES = 0.3
+"""Of those, the share of the best trials."""
 POINTS_PER_CURVE = 80
 
 DISTRIBUTIONS = TypeAdapter(dict[str, Distribution])
@@ -108,10 +108,25 @@ def gather(record: SweepRecord) -> Material:
     """
     config = _config(record)
     material = Material(record=record)
-    chosen = chosen_for_curves(material)
+    return Material(record=record, config=config, curves=fetch_curves(material))
+
+
+def fetch_curves(
+    material: Material, most: int = MOST_CURVES, points: int = POINTS_PER_CURVE
+) -> dict[str, Sequence[Point]]:
+    """Learning curves of the first objective, by trial.
+
+    Args:
+        material: The sweep.
+        most: Trials.
+        points: Of each of them.
+
+    Raises:
+        TrackingUnreachable: The server does not answer.
+    """
+    record, chosen = material.record, chosen_for_curves(material, most)
     histories = fetch_histories(record.mlflow.tracking_uri, [trial.run_id for trial in chosen], record.metric)
-    curves = {trial.trial: _thinned(histories[trial.run_id]) for trial in chosen if trial.run_id in histories}
-    return Material(record=record, config=config, curves=curves)
+    return {trial.trial: _thinned(histories[trial.run_id], points) for trial in chosen if trial.run_id in histories}
 
 
 def values_of(trial: TrialRecord) -> tuple[float, ...]:
@@ -124,16 +139,16 @@ def can_be_best(trial: TrialRecord) -> bool:
     return trial.state != "failed" and trial.violation is None
 
 
-def chosen_for_curves(material: Material) -> list[TrialRecord]:
+def chosen_for_curves(material: Material, most: int = MOST_CURVES) -> list[TrialRecord]:
     """All trials; of many, the best and those that run, and of the others every so many-th."""
     trials = material.record.trials
-    if len(trials) <= MOST_CURVES:
+    if len(trials) <= most:
         return trials
-    first = {trial.trial for trial in material.ranked[:BEST_CURVES]}
+    first = {trial.trial for trial in material.ranked[: round(most * BEST_CURVES)]}
     first |= {trial.trial for trial in trials if trial.state == "running"}
     others = [trial for trial in trials if trial.trial not in first]
-    kept = {trial.trial for trial in evenly(others, max(0, MOST_CURVES - len(first)))} | first
-    return [trial for trial in trials if trial.trial in kept][:MOST_CURVES]
+    kept = {trial.trial for trial in evenly(others, max(0, most - len(first)))} | first
+    return [trial for trial in trials if trial.trial in kept][:most]
 
 
 def evenly(items: Sequence[T], count: int) -> list[T]:
@@ -145,12 +160,12 @@ def evenly(items: Sequence[T], count: int) -> list[T]:
     return [items[round(index * (len(items) - 1) / (count - 1))] for index in range(count)]
 
 
-def _thinned(points: Sequence[Point]) -> list[Point]:
+def _thinned(points: Sequence[Point], most: int) -> list[Point]:
     """At most so many points, with the lowest and the highest."""
-    if len(points) <= POINTS_PER_CURVE:
+    if len(points) <= most:
         return list(points)
     ends = {min(points, key=lambda point: point.value), max(points, key=lambda point: point.value)}
-    return sorted({*evenly(points, POINTS_PER_CURVE - 2), *ends}, key=lambda point: point.step)
+    return sorted({*evenly(points, most - 2), *ends}, key=lambda point: point.step)
 
 
 def _config(record: SweepRecord) -> str:
