@@ -39,18 +39,30 @@ PLACES = 8
 """Trials at a time, each of two workers with a GPU."""
 
 
-def simulate(folder: Path, trials: int, objectives: int, seed: int = 0) -> None:
-    """Write the record of a sweep."""
+def simulate(
+    folder: Path, trials: int, objectives: int, seed: int = 0, *, sweep: str = SWEEP, conf: str = "llm_lora"
+) -> None:
+    """Write the record of a sweep.
+
+    Args:
+        folder: Which has, or gets, the store.
+        trials: How many.
+        objectives: 1 or 2.
+        seed: Of the points and their values.
+        sweep: Its name.
+        conf: The config that it would have been started with.
+    """
     from sweeps.objectives import Objectives
     from sweeps.tracking.recorder import Recorder
 
     metrics, modes = (("eval/loss",), ("min",)) if objectives == 1 else (("eval/loss", "speed"), ("min", "max"))
     goals = Objectives(metrics, modes)  # type: ignore[arg-type]
-    own = folder / "outputs" / SWEEP
+    own = folder / "outputs" / sweep
     own.mkdir(parents=True)
     uri = f"sqlite:///{folder}/mlflow.db"
-    recorder = Recorder(uri, "simulated", sweep=SWEEP, conf="llm_lora", objectives=goals, folder=own)
-    recorder.open(yaml.safe_dump({"name": SWEEP, "space": SPACE}), "python benchmarks/record.py", "Simulated.")
+    recorder = Recorder(uri, conf, sweep=sweep, conf=conf, objectives=goals, folder=own)
+    config = {"name": conf, "space": SPACE, "search": {"num_trials": trials}}
+    recorder.open(yaml.safe_dump(config), f"python -m sweeps run conf={conf}", "Simulated.")
     clock = _Clock(recorder)
     rng = random.Random(seed)
     values: dict[str, tuple[tuple[float, ...], dict[str, Any]]] = {}

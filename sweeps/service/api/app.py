@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName, UserError
 from sweeps.service.api import health
+from sweeps.service.page.app import add_pages
 
 if TYPE_CHECKING:
     from sweeps.service.process import ServiceProcess
@@ -36,6 +37,7 @@ def make_app(service: ServiceProcess) -> FastAPI:
     app.add_exception_handler(SweepsError, _answer)
     for router in RESOURCES:
         app.include_router(router, prefix=PREFIX)
+    add_pages(app, service)
     return app
 
 

@@ -1,0 +1,224 @@
+"""How long the service's pages take to their first byte with 1,000 sweeps, of which one has 2,000 trials.
+
+The sweeps are simulated: some by our own recorder with all that a sweep writes (see record.py), the others by their
+parent runs alone, which is what the list is made of. The pages come from a real service, over a real connection.
+
+    python benchmarks/pages.py                                       # in a folder that is removed
+    python benchmarks/pages.py --sweeps 20 --trials 60 --keep /tmp/pages   # for docs/page_pictures.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import random
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from record import simulate
+
+USERS = (("mira", "chat"), ("jonas", "chat"), ("ines", "vision"), ("tom", "vision"))
+CONFS = ("llm_lora", "digits", "support_chat", "defect_images")
+LARGEST = "llm_lora-large"
+DETAILED = 12
+"""Sweeps with trials, besides the largest."""
+RUNNING = 2
+WAITING = 3
+REQUESTS = 30
+
+
+def fill(folder: Path, sweeps: int, trials: int, seed: int = 0) -> None:
+    """Write a store and a queue.
+
+    Args:
+        folder: Which gets them.
+        sweeps: In the store.
+        trials: Of the largest sweep.
+        seed: Of all that is drawn.
+    """
+    rng = random.Random(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    detailed = min(DETAILED, sweeps - 1)
+    names = [_name(rng, index, sweeps) for index in range(sweeps)]
+    _parents_alone(folder, names[: sweeps - detailed - 1], rng)
+    for index, name in enumerate(names[sweeps - detailed - 1 : -1]):
+        simulate(folder, rng.randint(12, 40), 2 if index == 3 else 1, seed + index, sweep=name, conf=_conf(name))
+    simulate(folder, trials, 1, seed, sweep=LARGEST, conf="llm_lora")
+    running = names[-1 - min(RUNNING, detailed) : -1] if detailed else []
+    _let_run(folder, [*running, LARGEST] if sweeps < DETAILED else running)
+    _submit(folder, [*names[:-1], LARGEST], rng)
+
+
+def _name(rng: random.Random, index: int, sweeps: int) -> str:
+    started = time.gmtime(time.time() - (sweeps - index) * 5400 - rng.randint(0, 3000))
+    return f"{rng.choice(CONFS)}-{time.strftime('%Y%m%d-%H%M%S', started)}"
+
+
+def _conf(name: str) -> str:
+    return name.partition("-")[0]
+
+
+def _parents_alone(folder: Path, names: list[str], rng: random.Random) -> None:
+    from sweeps import constants
+    from sweeps.tracking.client import connect
+
+    client = connect(f"sqlite:///{folder}/mlflow.db")
+    experiments = {conf: client.create_experiment(conf) for conf in CONFS if names}
+    for index, name in enumerate(names):
+        finished, pruned, failed = rng.randint(4, 30), rng.randint(0, 20), rng.choice([0, 0, 0, 1])
+        counts = {"finished": finished, "pruned": pruned, "failed": failed, "running": 0, "stopped": 0}
+        status = rng.choices(["finished", "stopped", "failed", "interrupted"], [90, 5, 3, 2])[0]
+        wall_s = rng.uniform(200, 20_000)
+        tags = {
+            constants.TAG_KIND: "sweep",
+            constants.TAG_SWEEP: name,
+            constants.TAG_CONF: _conf(name),
+            constants.TAG_STATE: status,
+            constants.TAG_METRIC: "eval/loss",
+            constants.TAG_MODE: "min",
+            constants.TAG_BEST_VALUE: repr(rng.uniform(1.2, 1.9)),
+            constants.TAG_COUNTS: json.dumps(counts),
+            constants.TAG_PLANNED: str(finished + pruned + failed),
+            constants.TAG_TIME: json.dumps({"wall_s": wall_s, "train_s": wall_s, "goodput": 0.9}),
+        }
+        started = int(1000 * (time.time() - (len(names) - index + DETAILED) * 5400))
+        run = client.create_run(experiments[_conf(name)], started, tags, run_name=name)
+        client.set_terminated(run.info.run_id, "FINISHED", started + int(1000 * wall_s))
+
+
+def _let_run(folder: Path, names: list[str]) -> None:
+    """Make sweeps look as if their drivers were alive, for the next day."""
+    from sweeps import constants
+    from sweeps.tracking.client import connect
+    from sweeps.tracking.reader import load_sweep
+
+    uri = f"sqlite:///{folder}/mlflow.db"
+    client = connect(uri)
+    for name in names:
+        record = load_sweep(uri, name)
+        for trial in record.trials[-3:]:
+            client.set_tag(trial.run_id, constants.TAG_STATE, "running")
+        counts = {state: sum(trial.state == state for trial in record.trials[:-3]) for state in record.counts}
+        tags = {
+            constants.TAG_STATE: "running",
+            constants.TAG_COUNTS: json.dumps({**counts, "running": 3}),
+            constants.TAG_PLANNED: str(round(1.6 * len(record.trials))),
+            constants.TAG_HEARTBEAT: str(time.time() + 86400),
+        }
+        for key, value in tags.items():
+            client.set_tag(record.mlflow.run_id, key, value)
+
+
+def _submit(folder: Path, names: list[str], rng: random.Random) -> None:
+    """Most of the sweeps came through the service; some wait in its queue."""
+    from sqlalchemy import update
+
+    from sweeps.service import jobs
+    from sweeps.service.database import jobs as table
+    from sweeps.service.database import open_database, writing
+    from sweeps.service.requests import Run
+
+    engine = open_database(f"sqlite:///{folder}/outputs/service.db")
+    now = time.time()
+    with writing(engine) as connection:
+        for name in names:
+            user, project = rng.choice(USERS)
+            request = Run(conf=_conf(name), overrides=["search.num_trials=24"], name=name)
+            job = jobs.submit(connection, request, name, user=user, project=project, now=now - 600)
+            connection.execute(update(table).where(table.c.id == job.id).values(state="finished", started=now - 500))
+        for index in range(WAITING if len(names) > 1 else 0):
+            user, project = USERS[index]
+            request = Run(conf=CONFS[index], overrides=["search.num_trials=40"])
+            jobs.submit(
+                connection,
+                request,
+                f"{CONFS[index]}-next",
+                user=user,
+                project=project,
+                now=now - 60,
+                priority=2 - index,
+            )
+    engine.dispose()
+
+
+def answer(folder: Path, port: int) -> None:
+    """Answer as a service does, and start none of the sweeps that wait."""
+    import uvicorn
+
+    from sweeps.config.service import Service
+    from sweeps.service.api.app import make_app
+    from sweeps.service.process import ServiceProcess
+
+    uri, database = f"sqlite:///{folder}/mlflow.db", f"sqlite:///{folder}/outputs/service.db"
+    service = ServiceProcess(Service(tracking_uri=uri, database=database, output_dir=str(folder / "outputs")))
+    uvicorn.run(make_app(service), port=port, log_level="warning")
+
+
+def serve(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """Start that in a process of its own; returns it and its port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    process = subprocess.Popen([sys.executable, __file__, "--keep", str(folder), "--port", str(port)])
+    deadline = time.monotonic() + 90
+    while True:
+        with socket.socket() as client:
+            if client.connect_ex(("127.0.0.1", port)) == 0:
+                return process, port
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError("the service did not start")
+        time.sleep(0.2)
+
+
+def measure(port: int, path: str) -> tuple[list[float], int]:
+    """Milliseconds to the first byte of each request, and bytes of the answer."""
+    times, size = [], 0
+    for _ in range(REQUESTS):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        start = time.perf_counter()
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        times.append(1000 * (time.perf_counter() - start))
+        size = len(answer.read())
+        assert answer.status == 200, (path, answer.status)
+        connection.close()
+    return times, size
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
+    parser.add_argument("--sweeps", type=int, default=1000)
+    parser.add_argument("--trials", type=int, default=2000, help="of the largest sweep")
+    parser.add_argument("--keep", type=Path, help="keep the store in this folder, and measure nothing")
+    parser.add_argument("--port", type=int, help="serve what was kept")
+    arguments = parser.parse_args()
+    if arguments.port is not None:
+        answer(arguments.keep.absolute(), arguments.port)
+        return
+    if arguments.keep is not None:
+        fill(arguments.keep.absolute(), arguments.sweeps, arguments.trials)
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        fill(folder, arguments.sweeps, arguments.trials)
+        process, port = serve(folder)
+        try:
+            for path in ("/", "/?state=finished&page=10", "/?q=digits", "/?part=live", f"/sweeps/{LARGEST}", "/queue"):
+                times, size = measure(port, path)
+                first, rest = times[0], sorted(times[1:])
+                line = f"first {first:6.0f} ms, median {statistics.median(rest):6.1f} ms, slowest {rest[-1]:6.1f} ms"
+                print(f"{path:28} {line}, {size / 1024:5.0f} KiB")
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+
+
+if __name__ == "__main__":
+    main()

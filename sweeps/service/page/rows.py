@@ -1,0 +1,157 @@
+"""The list of sweeps: what the store has of them and what was submitted, one row each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from sweeps.service.jobs import Job
+from sweeps.tracking.record import SweepSummary
+
+TABS = {
+    "": "All",
+    "running": "Running",
+    "queued": "Queued",
+    "finished": "Finished",
+    "failed": "Failed",
+    "stopped": "Stopped",
+}
+"""Groups of states and how they are called."""
+GROUPS = {"starting": "running", "interrupted": "failed", "cancelled": "stopped"}
+"""States that are listed with others."""
+ORDER = {"running": 0, "starting": 0, "queued": 1}
+"""What lives comes first."""
+MAKING = ("run", "retrain", "reproduce")
+"""Verbs of jobs that make a sweep; the others go on with one."""
+LONGEST_NOTE = 160
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A sweep, or what is to become one."""
+
+    sweep: str
+    status: str
+    """A sweep's state, or queued, starting or cancelled."""
+    conf: str
+    started: float
+    """Unix time; of what has not started, when it was submitted."""
+    note: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    planned: int | None = None
+    best: float | None = None
+    metric: str = ""
+    wall_s: float | None = None
+    owner: Job | None = None
+    """The job that made it; None of a sweep that was not submitted here."""
+    latest: Job | None = None
+    """The job that was last submitted for it."""
+    recorded: bool = False
+    """Whether the store has it."""
+
+    @property
+    def key(self) -> str:
+        """Part of an element's id."""
+        return re.sub(r"[^\w-]", "_", self.sweep)
+
+    @property
+    def href(self) -> str:
+        return f"/sweeps/{quote(self.sweep)}"
+
+    @property
+    def group(self) -> str:
+        """The tab that it is listed under."""
+        return GROUPS.get(self.status, self.status)
+
+    @property
+    def user(self) -> str:
+        return self.owner.user if self.owner is not None else ""
+
+    @property
+    def project(self) -> str:
+        return self.owner.project if self.owner is not None else ""
+
+    @property
+    def ended(self) -> int:
+        """Trials that have."""
+        return sum(count for state, count in self.counts.items() if state != "running")
+
+    @property
+    def trials(self) -> str:
+        """``12 of 40``."""
+        return f"{self.ended:,} of {self.planned:,}" if self.planned else f"{self.ended:,}"
+
+    @property
+    def words(self) -> str:
+        """Of its bar, for who cannot see it."""
+        return ", ".join(f"{count} {state}" for state, count in self.counts.items() if count) or "no trial has ended"
+
+    def holds(self, words: Sequence[str]) -> bool:
+        """Whether all of these, in lower case, occur in it."""
+        text = " ".join((self.sweep, self.conf, self.user, self.project, self.metric, self.status)).lower()
+        return all(word in text for word in words)
+
+
+def rows_of(sweeps: Sequence[SweepSummary], jobs: Sequence[Job]) -> list[Row]:
+    """
+    Args:
+        sweeps: As the store lists them.
+        jobs: In any order.
+
+    Returns:
+        What runs, what waits in its order, and the others, the newest first.
+    """
+    by_sweep: dict[str, list[Job]] = {}
+    for job in sorted(jobs, key=lambda job: job.id):
+        by_sweep.setdefault(job.sweep, []).append(job)
+    rows = [_of_sweep(sweep, by_sweep.pop(sweep.sweep, [])) for sweep in sweeps]
+    rows += [_of_jobs(theirs) for theirs in by_sweep.values()]
+    return sorted(rows, key=_place)
+
+
+def _place(row: Row) -> tuple[float, ...]:
+    if row.status == "queued" and row.latest is not None:
+        return ORDER["queued"], -row.latest.priority, row.latest.id
+    return ORDER.get(row.status, 2), -row.started
+
+
+def _of_sweep(sweep: SweepSummary, jobs: Sequence[Job]) -> Row:
+    latest = jobs[-1] if jobs else None
+    waits = latest is not None and latest.state == "queued"
+    return Row(
+        sweep=sweep.sweep,
+        status=sweep.status,
+        conf=sweep.conf,
+        started=sweep.started,
+        note=f"{latest.verb} waits in the queue" if latest is not None and waits else "",
+        counts=sweep.counts,
+        planned=sweep.planned,
+        best=sweep.best,
+        metric=sweep.metrics[0],
+        wall_s=sweep.wall_s,
+        owner=_maker(jobs),
+        latest=latest,
+        recorded=True,
+    )
+
+
+def _of_jobs(jobs: Sequence[Job]) -> Row:
+    """Submitted, and not in the store yet, or never."""
+    latest = jobs[-1]
+    error = (latest.error or "").strip().partition("\n")[0]
+    return Row(
+        sweep=latest.sweep,
+        status="starting" if latest.state == "running" else latest.state,
+        conf=str(latest.request.get("conf") or latest.verb),
+        started=latest.started or latest.submitted,
+        note=error if len(error) <= LONGEST_NOTE else f"{error[: LONGEST_NOTE - 1]}…",
+        owner=_maker(jobs) or latest,
+        latest=latest,
+    )
+
+
+def _maker(jobs: Sequence[Job]) -> Job | None:
+    """Whose the sweep is. A job that was cancelled has made none, and its name is free for others."""
+    return next((job for job in jobs if job.verb in MAKING and job.state != "cancelled"), None)

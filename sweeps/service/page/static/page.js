@@ -1,0 +1,98 @@
+"use strict";
+// What a page does beyond reading: times in the viewer's zone, and the live part fetched anew while someone looks.
+
+const EVERY_MS = 2000;
+const SLOWEST_MS = 15000;
+const news = document.getElementById("news");
+
+// --- times ------------------------------------------------------------------------------------------------------------
+
+function showTimes(root) {
+  const today = new Date().toDateString();
+  for (const element of root.querySelectorAll("time")) {
+    const when = new Date(element.dateTime);
+    const day = when.toDateString() === today ? {} : { day: "numeric", month: "short" };
+    if (when.getFullYear() !== new Date().getFullYear()) day.year = "numeric";
+    element.textContent = when.toLocaleString(undefined, { ...day, hour: "2-digit", minute: "2-digit" });
+  }
+}
+
+// --- the live part -----------------------------------------------------------------------------------------------------
+
+// Make `old` like `fresh`, keeping the elements themselves: focus, scrolling and open dialogs stay. Elements with an id
+// are the same ones wherever they have moved to.
+function morph(old, fresh) {
+  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
+  let place = old.firstChild;
+  for (const child of [...fresh.childNodes]) {
+    const known = child.id ? [...old.children].find((each) => each.id === child.id) : undefined;
+    const same = known ?? (place && !place.id && !child.id && place.nodeName === child.nodeName ? place : undefined);
+    if (!same) {
+      old.insertBefore(child, place);
+      continue;
+    }
+    if (same === place) place = place.nextSibling;
+    else old.insertBefore(same, place);
+    if (same.nodeType === Node.ELEMENT_NODE) morph(same, child);
+    else if (same.nodeValue !== child.nodeValue) same.nodeValue = child.nodeValue;
+  }
+  while (place) {
+    const next = place.nextSibling;
+    place.remove();
+    place = next;
+  }
+}
+
+function follow(live) {
+  let etag = null;
+  let wait = EVERY_MS;
+  let lost = false;
+  let status = live.dataset.status;
+
+  async function look() {
+    const address = new URL(location.href);
+    address.searchParams.set("part", "live");
+    const answer = await fetch(address, { headers: etag ? { "If-None-Match": etag } : {}, cache: "no-store" });
+    if (answer.redirected) return location.reload(); // signed out
+    if (answer.status === 304) return undefined;
+    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    etag = answer.headers.get("ETag");
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("[data-live]");
+    showTimes(fresh);
+    morph(live, fresh);
+    if (live.dataset.status !== status) say(`The sweep is ${(status = live.dataset.status)}.`, 6000);
+    return undefined;
+  }
+
+  async function again() {
+    if (!document.hidden) {
+      try {
+        await look();
+        if (lost) say("Connected again.", 3000);
+        lost = false;
+        wait = EVERY_MS;
+      } catch {
+        lost = true;
+        wait = Math.min(2 * wait, SLOWEST_MS);
+        say("The service does not answer: reconnecting…");
+      }
+    }
+    setTimeout(again, wait);
+  }
+  setTimeout(again, wait);
+}
+
+let silence = 0;
+function say(text, forMs) {
+  clearTimeout(silence);
+  if (news.textContent !== text) news.textContent = text;
+  if (forMs) silence = setTimeout(() => (news.textContent = ""), forMs);
+}
+
+showTimes(document);
+const live = document.querySelector("[data-live]");
+if (live) follow(live);
+// A choice in a filter is taken at once; without this script its button does it.
+for (const form of document.querySelectorAll("form[data-at-once]"))
+  for (const select of form.querySelectorAll("select")) select.addEventListener("change", () => form.requestSubmit());

@@ -1,0 +1,251 @@
+"""One sweep's page: what it says, shows and offers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from sweeps.constants import TAG_DASHBOARD
+from sweeps.report.live import duration
+from sweeps.report.page.material import Material
+from sweeps.report.page.tiles import tiles
+from sweeps.service.access.caller import Caller
+from sweeps.service.jobs import Job
+from sweeps.service.page.curves import Chart
+from sweeps.service.page.rows import Row
+from sweeps.service.page.sight import Sighting
+from sweeps.service.page.trials_table import TrialsTable
+from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.summary import short_names
+
+MOST_ERRORS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """What a person types for an action."""
+
+    name: str
+    label: str
+    value: str = ""
+    hint: str = ""
+    required: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """A button, and what it asks before it acts."""
+
+    verb: str
+    button: str
+    title: str
+    text: str
+    href: str
+    fields: Sequence[Field] = ()
+    danger: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """To elsewhere."""
+
+    word: str
+    href: str
+    away: bool = False
+    """Off these pages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """A line about the sweep: a text, or a moment."""
+
+    label: str
+    text: str = ""
+    at: float | None = None
+    code: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """A number that a reader looks for first."""
+
+    label: str
+    value: str
+    more: str
+    bar: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepView:
+    """All that the template shows."""
+
+    name: str
+    status: str
+    said: str
+    trouble: str
+    taken: float
+    errors: Sequence[str]
+    actions: Sequence[Action]
+    links: Sequence[Link]
+    facts: Sequence[Fact]
+    tiles: Sequence[Tile]
+    planned: int | None
+    record: SweepRecord | None
+    """None of a sweep that has not begun."""
+    chart: Chart | None
+    table: TrialsTable | None
+    names: Mapping[str, str]
+    """Short names of the best trial's parameters."""
+    run_address: Callable[[str], str] | None
+    """Where a trial is in MLflow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere:
+    """Addresses where people look further; None where there is nothing."""
+
+    mlflow: str | None
+    ray: str | None
+
+
+def sweep_view(
+    row: Row, seen: Sighting | None, table: TrialsTable | None, caller: Caller, elsewhere: Elsewhere
+) -> SweepView:
+    """
+    Args:
+        row: The sweep's line of the list.
+        seen: As the store has it; None before it has begun.
+        table: Its trials.
+        caller: Who looks.
+        elsewhere: Where else to look.
+    """
+    mlflow = elsewhere.mlflow
+    record = seen.record if seen is not None else None
+    status = row.status if record is None or row.group == "queued" else record.status
+    runs = None if record is None or mlflow is None else f"{mlflow}/#/experiments/{record.mlflow.experiment_id}/runs/"
+    return SweepView(
+        name=row.sweep,
+        status=status,
+        said=_said(row, record),
+        trouble=seen.trouble if seen is not None else "",
+        taken=seen.taken if seen is not None else time.time(),
+        errors=_errors(row, record),
+        actions=_actions(row, status, record) if caller.may("run") else [],
+        links=_links(row, record, runs, elsewhere.ray),
+        facts=_facts(row, record, mlflow),
+        tiles=_tiles(record) if record is not None else [],
+        planned=record.planned if record is not None else None,
+        record=record,
+        chart=seen.chart if seen is not None else None,
+        table=table,
+        names=short_names(record.best.params) if record is not None and record.best is not None else {},
+        run_address=(lambda run: f"{runs}{run}") if runs is not None else None,
+    )
+
+
+def _said(row: Row, record: SweepRecord | None) -> str:
+    if record is None:
+        return {"queued": "It waits for its turn.", "starting": "Its driver starts."}.get(row.status, "It never began.")
+    ended = sum(count for state, count in record.counts.items() if state != "running")
+    if record.status != "running":
+        return row.note
+    said = f"{ended:,} of {record.planned:,} trials" if record.planned else f"{ended:,} trials"
+    if record.planned and 0 < ended < record.planned:
+        left = record.time.wall_s / ended * (record.planned - ended)
+        return f"{said}, at most about {duration(left)} left"
+    return said
+
+
+def _errors(row: Row, record: SweepRecord | None) -> list[str]:
+    found = [row.latest.error] if row.latest is not None and row.latest.error else []
+    trials = record.trials if record is not None else []
+    errors = [trial.error for trial in trials if trial.error]
+    if errors and record is not None and record.status == "failed":
+        found += list(dict.fromkeys(errors))[:MOST_ERRORS]
+    return found
+
+
+def _actions(row: Row, status: str, record: SweepRecord | None) -> list[Action]:
+    base, found = row.href, []
+    if status in ("running", "starting"):
+        text = "Its trials save their state first, so that it can go on later."
+        title = f"Stop {row.sweep}?"
+        found.append(Action(verb="stop", button="Stop", title=title, text=text, href=f"{base}/stop", danger=True))
+    if status == "queued" and row.latest is not None:
+        title = f"Take {row.sweep} out of the queue?"
+        text = "It has not started, so nothing is lost but its place."
+        href = f"/jobs/{row.latest.id}/cancel"
+        found.append(Action(verb="cancel", button="Cancel", title=title, text=text, href=href, danger=True))
+        number = Field(
+            name="priority", label="Priority", value=str(row.latest.priority), hint="The higher starts first."
+        )
+        title, href = f"Priority of {row.sweep}", f"/jobs/{row.latest.id}/priority"
+        found.append(Action(verb="priority", button="Priority", title=title, text="", href=href, fields=[number]))
+    if record is not None and status != "queued":
+        if status in ("stopped", "interrupted", "failed"):
+            text = "Trials that had not ended go on from their newest checkpoints."
+            title = f"Go on with {row.sweep}?"
+            found.append(Action(verb="resume", button="Resume", title=title, text=text, href=f"{base}/resume"))
+        found.append(_extension(row, record))
+    return found
+
+
+def _extension(row: Row, record: SweepRecord) -> Action:
+    field = Field(
+        name="changes",
+        label="Changes",
+        value=f"search.num_trials={2 * (record.planned or len(record.trials) or 1)}",
+        hint="As key=value, several apart by spaces: search.num_trials, search.stop.*, train.max_steps …",
+        required=True,
+    )
+    text = "What it has learned is kept, and it goes on from there."
+    title = f"Let {row.sweep} go further"
+    return Action(verb="extend", button="Extend", title=title, text=text, href=f"{row.href}/extend", fields=[field])
+
+
+def _links(row: Row, record: SweepRecord | None, runs: str | None, ray: str | None) -> list[Link]:
+    links = [Link(word="Run again", href=f"/submit?like={quote(row.sweep)}")]
+    if record is not None:
+        links.append(Link(word="Report", href=f"{row.href}/report"))
+    if record is not None and runs is not None:
+        links.append(Link(word="MLflow", href=f"{runs}{record.mlflow.run_id}", away=True))
+    if record is not None and record.status == "running" and (dashboard := ray or record.tags.get(TAG_DASHBOARD)):
+        links.append(Link(word="Ray dashboard", href=dashboard, away=True))
+    return links
+
+
+def _facts(row: Row, record: SweepRecord | None, mlflow: str | None) -> list[Fact]:
+    facts = [Fact(label="config", text=row.conf)]
+    facts += _of_job(row.owner) if row.owner is not None else []
+    if record is not None:
+        goal = " and ".join(f"{mode} of {metric}" for metric, mode in zip(record.metrics, record.modes, strict=True))
+        facts += [Fact(label="started", at=record.started), Fact(label="goal", text=goal)]
+        facts += [Fact(label="command", text=record.command, code=True)] if record.command else []
+        facts += [Fact(label="experiment", text=record.experiment)] if record.experiment else []
+        if mlflow is None:
+            facts.append(Fact(label="MLflow", text="python -m sweeps ui", code=True))
+    elif row.owner is not None:
+        overrides = row.owner.request.get("overrides") or []
+        facts += [Fact(label="overrides", text=" ".join(map(str, overrides)), code=True)] if overrides else []
+    return facts
+
+
+def _of_job(job: Job) -> list[Fact]:
+    facts = [Fact(label="by", text=f"{job.user}, for {job.project}"), Fact(label="submitted", at=job.submitted)]
+    if job.schedule:
+        facts.append(Fact(label="schedule", text=job.schedule))
+        facts += [Fact(label="was due", at=job.due)] if job.due is not None else []
+    if job.end_by is not None:
+        facts.append(Fact(label="must end by", at=job.end_by))
+    if job.priority:
+        facts.append(Fact(label="priority", text=str(job.priority)))
+    return facts
+
+
+def _tiles(record: SweepRecord) -> list[Tile]:
+    return [
+        Tile(label=label, value=value, more=more, bar=record.counts if label == "trials" else None)
+        for label, value, more in tiles(Material(record=record))
+    ]
