@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from sweeps.report.live import duration
-from sweeps.tracking.values import short
+from sweeps.service.page.trials_table import shown
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -70,7 +70,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(moment=moment, duration=duration, short=short)
+    environment.filters.update(moment=moment, duration=duration, shown=shown)
     environment.globals.update(static=_static, version=version("ray-sweeps"))
     environment.globals["ui"] = environment.get_template("parts.html").module
     return environment

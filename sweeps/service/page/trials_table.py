@@ -100,11 +100,15 @@ def _parameter(path: str, name: str, trials: Sequence[TrialRecord]) -> Column:
         return trial.params.get(path)
 
     def text(trial: TrialRecord) -> str:
-        found = value(trial)
-        return "" if found is None else ", ".join(map(short, found)) if isinstance(found, list) else short(found)
+        return shown(value(trial))
 
     right = all(isinstance(value(trial), int | float | None) for trial in trials)
     return Column(key=path, name=name, title=path, right=right, text=text, value=value)
+
+
+def shown(value: Any) -> str:
+    """A parameter's value: short, lists without brackets."""
+    return "" if value is None else ", ".join(map(short, value)) if isinstance(value, list) else short(value)
 
 
 def _column(
