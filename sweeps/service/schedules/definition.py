@@ -1,0 +1,183 @@
+"""Schedules as they are defined in ``conf/schedule/`` and in people's own folders, checked whole."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sweeps.config.schedule import Schedule
+from sweeps.errors import ConfigError, UnknownName, UserError, nearest
+from sweeps.service.schedules.cron import CronLine, instant_of
+
+if TYPE_CHECKING:
+    from sweeps.plan import Plan
+
+GROUP = "schedule"
+_FIRINGS_LOOKED_AT = 1000
+"""By which a window is taken to leave out all of them: two years of every 18 hours."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A schedule that can be run."""
+
+    schedule: Schedule
+    config_dirs: tuple[Path, ...] = ()
+    """Where its sweep's configs are looked for before ours."""
+
+    @property
+    def name(self) -> str:
+        return self.schedule.name
+
+    @cached_property
+    def line(self) -> CronLine:
+        return CronLine(self.schedule.cron, self.schedule.timezone)
+
+    def window_end(self, due: float) -> float | None:
+        """When the sweep of a firing must have ended; None: at no time.
+
+        Raises:
+            OutsideWindow: It may not start then at all.
+        """
+        window = self.schedule.window
+        if window is None:
+            return None
+        if window.hours is not None:
+            return due + window.hours * 3600
+        local = datetime.fromtimestamp(due, self.line.zone)
+        shown, over_midnight = f"{local:%H:%M}", str(window.start) > str(window.end)
+        evening = shown >= str(window.start)
+        if not (evening or shown < str(window.end) if over_midnight else evening and shown < str(window.end)):
+            raise OutsideWindow(f"{shown} is outside of its window, {window.start} to {window.end}")
+        day = local.date() + timedelta(days=1 if over_midnight and evening else 0)
+        return self._end_on(day, str(window.end), due)
+
+    def _end_on(self, day: date, shown: str, due: float) -> float:
+        end = datetime.fromisoformat(f"{day} {shown}")
+        instant = instant_of(end, self.line.zone)
+        # Clocks that go back show it twice: the first time may have been before the firing.
+        return instant if instant > due else end.replace(tzinfo=self.line.zone, fold=1).timestamp()
+
+    def starts(self, due: float) -> float:
+        """When a firing is to start: its jitter later than the cron line says, and within its window.
+
+        Raises:
+            OutsideWindow: It may not start at all.
+        """
+        end = self.window_end(due)
+        longest = self.schedule.jitter_s if end is None else min(self.schedule.jitter_s, end - due)
+        digest = hashlib.sha256(f"{self.name} {due:.0f}".encode()).digest()
+        return due + longest * int.from_bytes(digest[:8], "big") / 2**64
+
+    def sweep_name(self, due: float) -> str:
+        """Of a firing's sweep: the schedule's name and what clocks showed; twice the same if they go back."""
+        local = datetime.fromtimestamp(due, self.line.zone)
+        return f"{self.name}-{local:%Y%m%d-%H%M%S}" + ("-2" if local.fold else "")
+
+    def plan(self, name: str | None = None) -> Plan:
+        """The plan of its sweep, as ``run`` makes it.
+
+        Raises:
+            UserError: For every mistake that can be seen from here.
+        """
+        from sweeps.plan import make_plan
+
+        tokens = [f"conf={self.schedule.conf}", *self.schedule.all_overrides()]
+        return make_plan(tokens, self.config_dirs, name, f"python -m sweeps schedule run {self.name}")
+
+    def check(self, now: float) -> None:
+        """
+        Raises:
+            ConfigError: With every mistake, one a line. Of one that is disabled the sweep is not looked at.
+        """
+        mistakes = []
+        try:
+            line = self.line
+            if all(self._is_outside(due) for due in islice(line.after(now), _FIRINGS_LOOKED_AT)):
+                window = self.schedule.window
+                assert window is not None
+                mistakes.append(
+                    f"window={{start: {window.start}, end: {window.end}}}: cron={self.schedule.cron!r} never fires "
+                    "within it; change one of them"
+                )
+        except ValueError as error:
+            key = "timezone" if "time zone" in str(error) else "cron"
+            mistakes.append(f"{key}={getattr(self.schedule, key)!r}: {error}")
+        if self.schedule.enabled:
+            try:
+                self.plan()
+            except UserError as error:
+                command = " ".join(["run", f"conf={self.schedule.conf}", *self.schedule.all_overrides()])
+                mistakes += [f"its sweep ({command}) cannot run: {each}" for each in str(error).splitlines()]
+        if mistakes:
+            raise ConfigError("\n".join(mistakes))
+
+    def _is_outside(self, due: float) -> bool:
+        try:
+            self.window_end(due)
+        except OutsideWindow:
+            return True
+        return False
+
+
+class OutsideWindow(ValueError):
+    """A firing that its window leaves out."""
+
+
+def load_definitions(config_dirs: Sequence[Path], now: float) -> dict[str, Definition]:
+    """All schedules, by name.
+
+    Args:
+        config_dirs: Users' folders of configs, before our own.
+        now: The time, in seconds since 1970.
+
+    Raises:
+        ConfigError: With every mistake in any of them, one a line.
+    """
+    from hydra import compose
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    from sweeps.compose.composition import first_line, resolve
+    from sweeps.compose.schema_errors import read_as
+    from sweeps.compose.search_path import ConfSearchPath
+
+    search_path, mistakes = ConfSearchPath(config_dirs), []
+    definitions: dict[str, Definition] = {}
+    files: dict[str, str] = {}
+    for option in search_path.options(GROUP):
+        file = f"{GROUP}/{option}.yaml"
+        try:
+            with search_path:
+                raw = compose(f"{GROUP}/{option}")
+            definition = Definition(read_as(Schedule, resolve(raw)[GROUP]), tuple(config_dirs))
+            definition.check(now)
+        except ConfigError as error:
+            mistakes += [f"{file}: {each}" for each in str(error).splitlines()]
+            continue
+        except (HydraException, OmegaConfBaseException, YAMLError, KeyError) as error:
+            mistakes.append(f"{file}: is no schedule: {first_line(error)}")
+            continue
+        if (other := files.setdefault(definition.name, file)) != file:
+            mistakes.append(f"{file}: name={definition.name}: {other} has the same; give one of them another")
+        definitions[definition.name] = definition
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    return definitions
+
+
+def find_definition(definitions: dict[str, Definition], name: str) -> Definition:
+    """
+    Raises:
+        UnknownName: There is no such schedule.
+    """
+    if name not in definitions:
+        raise UnknownName(f"{name}: there is no such schedule{nearest(name, definitions)}")
+    return definitions[name]

@@ -1,0 +1,148 @@
+"""When a cron line fires, against a plain enumeration of every minute that a zone's clocks show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice, pairwise, takewhile
+from zoneinfo import ZoneInfo
+
+import pytest
+from every_minute import every_firing
+
+from sweeps.service.schedules.cron import CronLine, instant_of
+
+BERLIN = "Europe/Berlin"
+FIXED = [
+    *("30 2 * * *", "0 0 * * *", "15,30,45 2 * * *", "30 1,2,3 * * *"),
+    *("59 23 31 * *", "10-50/20 1-3 * * 0", "0 3 29 2 *"),
+]
+SHOWN = [
+    *("* * * * *", "*/15 * * * *", "0 */2 * * *", "15 * * * *"),
+    *("*/30 1-2 * * *", "*/30 0 * * 0", "30 * * 3,4,9-11 sun"),
+]
+LINES = [*FIXED, *SHOWN, "@hourly", "@daily", "@weekly"]
+
+# Zone -> days around which its clocks change: both ways, at midnight, by half an hour, in the south, by a whole day.
+CHANGES = {
+    BERLIN: ["2026-03-29", "2026-10-25"],
+    "America/New_York": ["2026-03-08", "2026-11-01"],
+    "Australia/Lord_Howe": ["2026-04-05", "2026-10-04"],
+    "America/Santiago": ["2026-04-05", "2026-09-06"],
+    "Africa/Cairo": ["2026-04-24", "2026-10-30"],
+    "Africa/Casablanca": ["2026-02-15", "2026-03-22"],
+    "Antarctica/Troll": ["2026-03-29", "2026-10-25"],
+    "Asia/Kathmandu": ["2026-06-01"],
+    "Pacific/Apia": ["2011-12-30"],
+    "UTC": ["2026-03-29"],
+}
+
+
+def at(shown: str, zone: str, fold: int = 0) -> float:
+    return datetime.fromisoformat(shown).replace(tzinfo=ZoneInfo(zone), fold=fold).timestamp()
+
+
+def firings(line: str, zone: str, start: float, end: float) -> list[float]:
+    return list(takewhile(lambda time: time <= end, CronLine(line, zone).after(start)))
+
+
+def shown(line: str, zone: str, after: str, count: int) -> list[str]:
+    times = islice(CronLine(line, zone).after(at(after, zone)), count)
+    return [datetime.fromtimestamp(time, ZoneInfo(zone)).isoformat(" ", "minutes") for time in times]
+
+
+@pytest.mark.parametrize("zone", CHANGES)
+def test_around_a_change_of_clocks_every_line_fires_when_an_enumeration_says(zone: str) -> None:
+    for day in CHANGES[zone]:
+        middle = at(f"{day} 00:00", "UTC")
+        start, end = middle - 3 * 86400, middle + 3 * 86400
+        for line in LINES:
+            assert firings(line, zone, start, end) == every_firing(line, zone, start, end), (line, day)
+
+
+@pytest.mark.parametrize("zone", CHANGES)
+def test_what_is_asked_first_changes_no_answer(zone: str) -> None:
+    for day in CHANGES[zone]:
+        middle = at(f"{day} 00:00", "UTC")
+        start, end = middle - 86400, middle + 86400
+        for line in LINES:
+            whole = firings(line, zone, start, end)
+            for later in (start + 977.5 * number for number in range(170)):
+                assert next(CronLine(line, zone).after(later)) == next(
+                    (each for each in whole if each > later), None
+                ) or (later >= max(whole, default=start)), (line, day, later)
+
+
+def test_a_time_that_is_skipped_is_made_up_for_when_the_clocks_have_changed() -> None:
+    assert shown("30 2 * * *", BERLIN, "2026-03-28 12:00", 2) == ["2026-03-29 03:00+02:00", "2026-03-30 02:30+02:00"]
+    assert shown("15 2 * * *", "Australia/Lord_Howe", "2026-10-03 12:00", 1) == ["2026-10-04 02:30+11:00"]
+    assert shown("10,20,30 2 * * *", "America/New_York", "2026-03-07 12:00", 2) == [
+        "2026-03-08 03:00-04:00",
+        "2026-03-09 02:10-04:00",
+    ]
+
+
+def test_a_time_that_comes_twice_counts_the_first_time() -> None:
+    assert shown("30 2 * * *", BERLIN, "2026-10-24 12:00", 2) == ["2026-10-25 02:30+02:00", "2026-10-26 02:30+01:00"]
+    assert list(islice(CronLine("45 2 * * *", BERLIN).after(at("2026-10-25 02:30", BERLIN, fold=1)), 1)) == [
+        at("2026-10-26 02:45", BERLIN)
+    ]
+
+
+def test_an_hourly_line_fires_every_hour_whatever_the_clocks_do() -> None:
+    times = firings("@hourly", BERLIN, at("2026-10-24 12:00", BERLIN), at("2026-10-25 12:00", BERLIN))
+    assert len(times) == 25
+    assert {later - earlier for earlier, later in pairwise(times)} == {3600.0}
+
+
+def test_a_skipped_midnight_is_no_midnight_for_a_line_with_a_star() -> None:
+    assert shown("*/30 0 6 9 *", "America/Santiago", "2026-09-05 12:00", 1) == ["2027-09-06 00:00-03:00"]
+
+
+def test_days_are_joined_as_cron_joins_them() -> None:
+    assert shown("0 0 13 * fri", "UTC", "2026-02-01 00:00", 2) == ["2026-02-06 00:00+00:00", "2026-02-13 00:00+00:00"]
+    assert shown("0 0 L * *", "UTC", "2028-02-01 00:00", 1) == ["2028-02-29 00:00+00:00"]
+    assert shown("0 12 29 2 *", "UTC", "2026-01-01 00:00", 1) == ["2028-02-29 12:00+00:00"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("0 25 * * *", "its hour must be 0-23"),
+        ("0 0 30 2 *", "day-of-month"),
+        ("0 0 * *", "has 4 fields and must have five"),
+        ("0 0 * * * *", "has 6 fields and must have five"),
+        ("@reboot", "there is no such shorthand; there is @yearly"),
+        ("", "has 0 fields"),
+        ("0 0 * * 8", "day-of-week must be 0-7"),
+        ("a * * * *", "minute must be 0-59"),
+    ],
+)
+def test_a_wrong_line_is_answered_with_what_its_field_may_be(line: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        CronLine(line, "UTC")
+
+
+@pytest.mark.parametrize("name", ["Europe/Berln", "", "/etc/localtime", "../UTC", "CETT"])
+def test_an_unknown_zone_is_answered_with_the_nearest(name: str) -> None:
+    with pytest.raises(ValueError, match="no such time zone") as refused:
+        CronLine("@daily", name)
+    if name == "Europe/Berln":
+        assert BERLIN in str(refused.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("zone", [BERLIN, "Australia/Lord_Howe", "America/Santiago", "Africa/Casablanca"])
+def test_over_two_years_every_line_fires_when_an_enumeration_says(zone: str) -> None:
+    start = at("2026-01-01 00:00", "UTC")
+    for line in LINES:
+        assert firings(line, zone, start, start + 730 * 86400) == every_firing(line, zone, start, start + 730 * 86400)
+
+
+def test_what_clocks_show_is_an_instant() -> None:
+    def hours() -> Iterator[float]:
+        local = datetime(2026, 3, 28, 22)  # noqa: DTZ001 - what a clock shows
+        for number in range(8):
+            yield instant_of(local + timedelta(hours=number), ZoneInfo(BERLIN))
+
+    assert [datetime.fromtimestamp(each, UTC).hour for each in hours()] == [21, 22, 23, 0, 1, 1, 2, 3]
