@@ -9,8 +9,6 @@ from zoneinfo import ZoneInfo
 _DAYS, _MONTHS = "sun mon tue wed thu fri sat", "jan feb mar apr may jun jul aug sep oct nov dec"
 _FIRST_NUMBERS = ((0, _DAYS), (1, _MONTHS))
 NAMES = {name: str(number) for first, names in _FIRST_NUMBERS for number, name in enumerate(names.split(), first)}
-    name: str(number) for first, names in ((0, _DAYS), (1, _MONTHS)) for number, name in enumerate(names.split(), first)
-}
 WORDS = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * 0"}
 MINUTE = 60
 
