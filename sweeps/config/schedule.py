@@ -62,12 +62,12 @@ class Schedule:
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=LONGEST_NAME)]
     """What it is known by: a schedule with another name is another schedule, and has not fired yet."""
-    cron: NonEmpty
+    cron: Annotated[str, Field(min_length=1, max_length=200)]
     """Minute, hour, day of the month, month, day of the week, as in crontab(5); or @hourly, @daily, @weekly, ..."""
     timezone: NonEmpty = "UTC"
     """Whose clocks the cron line and the window mean: a name such as Europe/Berlin."""
-    conf: NonEmpty
-    """The sweep: what ``run conf=`` takes."""
+    conf: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")]
+    """The sweep: what ``run conf=`` takes, but no file; those of people's own are in a folder of configs."""
     overrides: list[str] = Field(default_factory=list)
     """What is changed of it: what ``run`` takes after that, as in ``[search.num_trials=32]``."""
     enabled: bool = True

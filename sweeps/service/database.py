@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import (
     JSON,
+    Boolean,
     Column,
     Connection,
     Engine,
@@ -80,6 +81,17 @@ jobs = Table(
     Index("jobs_waiting", "state", "priority", "id"),
 )
 """Sweeps that were submitted: by people, by the API and by schedules."""
+
+schedules = Table(
+    "schedules",
+    tables,
+    Column("name", String(100), primary_key=True),
+    Column("decided", Float, nullable=False, doc="Of all firings up to this time it is decided what becomes of them."),
+    Column("cron", String(200), nullable=False),
+    Column("timezone", String(100), nullable=False),
+    Column("enabled", Boolean, nullable=False),
+)
+"""How far each schedule has come. Who decides about a firing holds its row: two services never decide at once."""
 
 firings = Table(
     "firings",
