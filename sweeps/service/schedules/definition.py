@@ -80,6 +80,10 @@ class Definition:
         local = datetime.fromtimestamp(due, self.line.zone)
         return f"{self.name}-{local:%Y%m%d-%H%M%S}" + ("-2" if local.fold else "")
 
+    def shown(self, time: float) -> str:
+        """A time as clocks in the schedule's zone show it."""
+        return datetime.fromtimestamp(time, self.line.zone).isoformat(" ", "minutes")
+
     def plan(self, name: str | None = None) -> Plan:
         """The plan of its sweep, as ``run`` makes it.
 

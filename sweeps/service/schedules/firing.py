@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from datetime import datetime
-from itertools import islice
+from dataclasses import asdict, dataclass, replace
+from itertools import islice, takewhile
 
 from sqlalchemy import Connection, Engine, RowMapping, insert, select, update
 
@@ -29,7 +28,7 @@ from sweeps.service.schedules.definition import Definition, OutsideWindow
 
 QUEUED, SKIPPED, MISSED = "queued", "skipped", "missed"
 AT_ONCE = 100
-"""Firings of ``missed: all`` that become jobs in one transaction, while which nobody else may write."""
+"""Firings of ``missed: all`` that become jobs in one transaction, during which nobody else can write."""
 
 _schedules, _firings = database.schedules, database.firings
 
@@ -49,11 +48,11 @@ class Firing:
 
 @dataclass(frozen=True)
 class _Pending:
-    """A firing that is to be decided now."""
+    """A firing that is not decided."""
 
     due: float
     ready: float
-    """When it was to be decided."""
+    """When it is to be decided."""
     end: float | None
     """When its sweep must have ended."""
     outside: str | None = None
@@ -63,8 +62,13 @@ class _Pending:
         return self.outside is None and (self.end is None or now < self.end)
 
 
+def is_as_defined(row: RowMapping, definition: Definition) -> bool:
+    """Whether a schedule is still what its row in ``schedules`` says."""
+    return all(row[key] == value for key, value in _settings(definition).items())
+
+
 def next_decision(definition: Definition, decided: float) -> float:
-    """When the first firing after those that are decided is to be decided itself; infinite if there is none."""
+    """When the first firing after those that are decided is to be decided; infinite if there is none."""
     first = next(_in_turn(definition, decided), None)
     return math.inf if first is None else first.ready
 
@@ -81,35 +85,167 @@ def decide(engine: Engine, definition: Definition, now: float, service: str | No
     Returns:
         The firings that were decided; with ``missed: all`` at most ``AT_ONCE``, and more the next time.
     """
-    schedule = definition.schedule
-    as_defined = {"cron": schedule.cron, "timezone": schedule.timezone, "enabled": schedule.enabled}
+    enabled = definition.schedule.enabled
     with writing(engine) as connection:
         row = _held(connection, definition.name)
         if row is None:
-            connection.execute(insert(_schedules).values(name=definition.name, decided=now, **as_defined))
+            connection.execute(insert(_schedules).values(name=definition.name, decided=now, **_settings(definition)))
             return []
-        known = {key: row[key] for key in as_defined}
-        if not row["enabled"]:
-            decided = []
-        elif known == as_defined:
-            return _decide_pending(connection, definition, row["decided"], now, service)
-        elif not schedule.enabled:
-            decided = _miss_pending(connection, definition.name, row, now, service, "the schedule was disabled")
-        else:
-            decided = _decide_pending(connection, _as_it_was(definition, row), row["decided"], now, service, all_of_them=True)
-        if known != as_defined or schedule.enabled:
-            changed = update(_schedules).where(_schedules.c.name == definition.name)
-            connection.execute(changed.values(decided=now, **as_defined))
-        return decided
+        deciding = _Deciding(connection, definition, now, service)
+        if is_as_defined(row, definition):
+            return deciding.pending(row["decided"]) if enabled else []
+        firings = deciding.rest(row, None if enabled else "the schedule was disabled")
+        mine = update(_schedules).where(_schedules.c.name == definition.name)
+        connection.execute(mine.values(decided=now, **_settings(definition)))
+        return firings
 
 
 def retire(engine: Engine, definition: Definition, now: float, service: str | None = None) -> list[Firing]:
-    """A schedule is gone: decide so of what is undecided. Should it come back, it fires from then on."""
+    """A schedule is gone: nothing comes of what is undecided. Should it come back, it fires from then on."""
     with writing(engine) as connection:
         row = _held(connection, definition.name)
-        if row is None or not row["enabled"]:
+        if row is None:
             return []
+        firings = _Deciding(connection, definition, now, service).rest(row, "the schedule was removed")
         mine = update(_schedules).where(_schedules.c.name == definition.name)
-        missed = _miss_pending(connection, definition, row, now, service, "the schedule was removed")
-        connection.execute(mine.values(enabled=False, decided=now))
-        return missed
+        connection.execute(mine.values(decided=now, enabled=False))
+        return firings
+
+
+def fire_now(connection: Connection, definition: Definition, now: float, user: str | None = None) -> Job:
+    """One more firing, besides those of the cron line: whatever its window, and after its sweep that runs still.
+
+    Args:
+        connection: A writing transaction.
+        definition: The schedule.
+        now: The time.
+        user: Who asks; default: the schedule's user.
+    """
+    try:
+        end = definition.window_end(now)
+    except OutsideWindow:
+        end = None
+    return _submit(connection, definition, now, now, end, user)
+
+
+class _Deciding:
+    """One transaction's decisions about one schedule, whose row it holds."""
+
+    def __init__(self, connection: Connection, definition: Definition, now: float, service: str | None) -> None:
+        self._connection, self._definition, self._now, self._service = connection, definition, now, service
+
+    def pending(self, decided: float) -> list[Firing]:
+        """Decide all that are to be decided by now."""
+        ready = takewhile(lambda each: each.ready <= self._now, _in_turn(self._definition, decided))
+        firings = self._decide(list(islice(ready, AT_ONCE if self._definition.schedule.missed == "all" else None)))
+        if firings:
+            mine = update(_schedules).where(_schedules.c.name == self._definition.name)
+            self._connection.execute(mine.values(decided=firings[-1].due))
+        return firings
+
+    def rest(self, row: RowMapping, why_missed: str | None) -> list[Firing]:
+        """Decide all that were due while the schedule was what its row says: run them, or miss them for a reason."""
+        if not row["enabled"]:
+            return []
+        was = replace(self._definition.schedule, cron=row["cron"], timezone=row["timezone"])
+        self._definition = replace(self._definition, schedule=was)
+        due = list(takewhile(lambda each: each.due <= self._now, _in_turn(self._definition, row["decided"])))
+        if why_missed is None:
+            return self._decide(due)
+        return self._written([self._firing(each, MISSED, why_missed) for each in due])
+
+    def _decide(self, pending: list[_Pending]) -> list[Firing]:
+        latest = max((each.due for each in pending if each.may_start(self._now)), default=math.inf)
+        unfinished = jobs.listed(self._connection, states=[jobs.QUEUED, jobs.RUNNING], schedule=self._definition.name)
+        firings = []
+        for each in pending:
+            missed, blocked = self._missed(each, latest), self._blocked(unfinished)
+            if each.outside is not None:
+                firings.append(self._firing(each, SKIPPED, each.outside))
+            elif missed is not None:
+                firings.append(self._firing(each, MISSED, missed))
+            elif blocked is not None:
+                firings.append(self._firing(each, SKIPPED, blocked))
+            else:
+                if self._definition.schedule.overlap == "stop_old":
+                    self._stop(unfinished, each)
+                    unfinished.clear()
+                job = _submit(self._connection, self._definition, each.due, self._now, each.end)
+                unfinished.append(job)
+                firings.append(self._firing(each, QUEUED, job=job.id))
+        return self._written(firings)
+
+    def _missed(self, each: _Pending, latest: float) -> str | None:
+        schedule = self._definition.schedule
+        if not each.may_start(self._now):
+            return "no service was up in its window"
+        if self._now - each.ready <= schedule.grace_s or schedule.missed == "all":
+            return None
+        if schedule.missed == "none":
+            return "no service was up"
+        return "no service was up, and a later one has come since" if each.due < latest else None
+
+    def _blocked(self, unfinished: list[Job]) -> str | None:
+        if self._definition.schedule.overlap != "skip" or not unfinished:
+            return None
+        job = unfinished[0]
+        return f"{job.sweep} {'still runs' if job.state == jobs.RUNNING else 'still waits in the queue'}"
+
+    def _stop(self, unfinished: list[Job], by: _Pending) -> None:
+        for job in unfinished:
+            if job.state == jobs.QUEUED:
+                why = f"the firing of {self._definition.name} at {self._definition.shown(by.due)} takes its place"
+                jobs.cancel(self._connection, job.id, self._now, why)
+            else:
+                jobs.ask_to_stop(self._connection, job.id, self._now)
+
+    def _firing(self, each: _Pending, outcome: str, reason: str | None = None, job: int | None = None) -> Firing:
+        return Firing(schedule=self._definition.name, due=each.due, outcome=outcome, job=job, reason=reason)
+
+    def _written(self, firings: list[Firing]) -> list[Firing]:
+        rows = [{**asdict(each), "decided": self._now, "service": self._service} for each in firings]
+        if rows:
+            self._connection.execute(insert(_firings), rows)
+        return firings
+
+
+def _settings(definition: Definition) -> dict[str, str | bool]:
+    """What says when a schedule fires."""
+    schedule = definition.schedule
+    return {"cron": schedule.cron, "timezone": schedule.timezone, "enabled": schedule.enabled}
+
+
+def _held(connection: Connection, name: str) -> RowMapping | None:
+    asked = select(_schedules).where(_schedules.c.name == name).with_for_update()  # SQLite: `writing` holds all
+    return connection.execute(asked).mappings().one_or_none()
+
+
+def _in_turn(definition: Definition, decided: float) -> Iterator[_Pending]:
+    """Undecided firings in order. Where jitter would turn the order round, the later one waits."""
+    ready = -math.inf
+    for due in definition.line.after(decided):
+        try:
+            end = definition.window_end(due)
+            ready = max(ready, definition.starts(due))
+            yield _Pending(due, ready, end)
+        except OutsideWindow as error:
+            ready = max(ready, due)
+            yield _Pending(due, ready, None, str(error))
+
+
+def _submit(
+    connection: Connection, definition: Definition, due: float, now: float, end: float | None, user: str | None = None
+) -> Job:
+    schedule = definition.schedule
+    return jobs.submit(
+        connection,
+        Run(conf=schedule.conf, overrides=schedule.all_overrides()),
+        definition.sweep_name(due),
+        user=user or schedule.user,
+        project=schedule.project,
+        priority=schedule.priority,
+        now=now,
+        end_by=end,
+        schedule=definition.name,
+        due=due,
+    )

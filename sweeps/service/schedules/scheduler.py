@@ -1,0 +1,142 @@
+"""Decides about firings when their time has come, and follows the definitions as people change them."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sqlalchemy import Engine, select
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.errors import SweepsError
+from sweeps.service import database
+from sweeps.service.clock import Clock
+from sweeps.service.schedules.definition import GROUP, Definition, find_definition, load_definitions
+from sweeps.service.schedules.firing import decide, is_as_defined, next_decision, retire
+
+LOOK_EVERY_S = 1.0
+"""Seconds between two looks at the files and at the clock, which people may set."""
+
+logger = logging.getLogger(__name__)
+
+_Files = list[tuple[str, int, int]]
+
+
+class Scheduler:
+    """Fires schedules, on a thread of its own. Any number of services may do so from one database."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        config_dirs: Sequence[Path] = (),
+        *,
+        only: Sequence[str] | None = None,
+        service: str | None = None,
+        queued: Callable[[], None] = lambda: None,
+    ) -> None:
+        """
+        Args:
+            engine: The service's database.
+            clock: What time it is.
+            config_dirs: Users' folders of configs, before our own.
+            only: Names of the schedules that it fires; default: all.
+            service: Number of this service.
+            queued: Called when sweeps were put into the queue.
+
+        Raises:
+            ConfigError: A schedule is defined wrongly; every mistake is named.
+            UnknownName: There is no schedule of one of the names.
+        """
+        self._engine, self._clock, self._config_dirs = engine, clock, config_dirs
+        self._only, self._service, self._queued = only, service, queued
+        self._wake, self._closed = threading.Event(), threading.Event()
+        self._files = self._look_at_files()
+        self.definitions = self._load()
+        """By name, as they were when all of them were last right."""
+        self.trouble: str | None = None
+        """What is wrong with the files as they are now."""
+        self._gone: list[Definition] = []
+        self._thread = threading.Thread(target=self._follow, name="scheduler", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._closed.set()
+        self._wake.set()
+        self._thread.join()
+
+    def look(self) -> float:
+        """Do what is to be done now; returns the seconds until there is more to do, as far as one can see."""
+        self._reload()
+        while self._gone:
+            retire(self._engine, self._gone[-1], self._clock.now(), self._service)
+            self._gone.pop()
+        with self._engine.connect() as connection:
+            rows = {row["name"]: row for row in connection.execute(select(database.schedules)).mappings()}
+        now, soonest = self._clock.now(), LOOK_EVERY_S
+        for name, definition in self.definitions.items():
+            row = rows.get(name)
+            if row is not None and is_as_defined(row, definition):
+                wait = next_decision(definition, row["decided"]) - now if definition.schedule.enabled else math.inf
+                if wait > 0:
+                    soonest = min(soonest, wait)
+                    continue
+            soonest = 0.0
+            firings = decide(self._engine, definition, now, self._service)
+            for firing in firings:
+                what = f"job {firing.job}" if firing.reason is None else firing.reason
+                logger.info("%s, %s: %s: %s", name, definition.shown(firing.due), firing.outcome, what)
+            if any(firing.job is not None for firing in firings):
+                self._queued()
+        return soonest
+
+    def _follow(self) -> None:
+        while not self._closed.is_set():
+            try:
+                seconds = self.look()
+            except Exception:  # a database that is away is asked again
+                logger.exception("the schedules cannot be looked after; trying again")
+                seconds = LOOK_EVERY_S
+            self._clock.wait(self._wake, seconds)
+
+    def _reload(self) -> None:
+        """Follow the files, if all of them are right."""
+        files = self._look_at_files()
+        if files == self._files:
+            return
+        self._files = files
+        try:
+            definitions = self._load()
+        except SweepsError as error:
+            self.trouble = str(error)
+            logger.error("the schedules stay as they were: %s", error)  # noqa: TRY400 - a user's mistake
+            return
+        self._gone += [each for name, each in self.definitions.items() if name not in definitions]
+        self.definitions, self.trouble = definitions, None
+        logger.info("schedules: %s", ", ".join(definitions) or "none")
+
+    def _load(self) -> dict[str, Definition]:
+        definitions = load_definitions(self._config_dirs, self._clock.now())
+        if self._only is None:
+            return definitions
+        return {name: find_definition(definitions, name) for name in self._only}
+
+    def _look_at_files(self) -> _Files:
+        paths = [
+            path for folder in ConfSearchPath(self._config_dirs).folders for path in (folder / GROUP).glob("*.yaml")
+        ]
+        looked_at = []
+        for path in sorted(paths):
+            try:
+                status = path.stat()
+            except OSError:  # just removed
+                continue
+            looked_at.append((str(path), status.st_mtime_ns, status.st_size))
+        return looked_at

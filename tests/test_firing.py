@@ -1,0 +1,266 @@
+"""What becomes of every firing: once, in order, by the schedule's own rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from scheduled import at, defined, outcomes, set_state, sweeps
+from sqlalchemy import Engine, select
+
+from sweeps.service import database
+from sweeps.service.database import open_database, writing
+from sweeps.service.schedules.firing import decide, fire_now, next_decision, retire
+
+BERLIN = "Europe/Berlin"
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Engine:
+    return open_database(f"sqlite:///{tmp_path}/service.db")
+
+
+def reason(engine: Engine, due: str) -> str:
+    asked = select(database.firings.c.reason).where(database.firings.c.due == at(due))
+    with engine.connect() as connection:
+        return str(connection.execute(asked).scalar_one())
+
+
+def test_a_firing_becomes_one_job_however_often_it_is_looked_at(engine: Engine) -> None:
+    nightly = defined()
+    for time in ("2026-01-01 12:00", "2026-01-02 01:59", "2026-01-02 02:00", "2026-01-02 02:00", "2026-01-02 02:01"):
+        decide(engine, nightly, at(time))
+    assert outcomes(engine) == {"02 02:00": "queued"}
+    assert sweeps(engine) == ["nightly-20260102-020000"]
+
+
+def test_the_job_is_what_the_schedule_says(engine: Engine) -> None:
+    nightly = defined(
+        timezone=BERLIN,
+        overrides=["search.num_trials=3"],
+        budget={"wall_hours": 2},
+        priority=5,
+        project="speech",
+        window={"start": "01:00", "end": "06:30"},
+    )
+    decide(engine, nightly, at("2026-07-01 12:00"))
+    decide(engine, nightly, at("2026-07-02 00:00:10"))
+    with engine.connect() as connection:
+        row = connection.execute(select(database.jobs)).mappings().one()
+    assert row["request"]["overrides"] == ["search.num_trials=3", "search.stop.wall_hours=2.0"]
+    assert (row["sweep"], row["priority"], row["project"]) == ("nightly-20260702-020000", 5, "speech")
+    assert (row["due"], row["end_by"]) == (at("2026-07-02 02:00", BERLIN), at("2026-07-02 06:30", BERLIN))
+
+
+def test_a_schedule_that_is_new_has_missed_nothing(engine: Engine) -> None:
+    assert decide(engine, defined(), at("2026-01-02 02:00")) == []
+    assert outcomes(engine) == {}
+
+
+@pytest.mark.parametrize(
+    ("missed", "expected"),
+    [
+        ("latest", ["missed", "missed", "queued"]),
+        ("all", ["queued", "queued", "queued"]),
+        ("none", ["missed", "missed", "missed"]),
+    ],
+)
+def test_what_was_missed_runs_as_the_schedule_says(engine: Engine, missed: str, expected: list[str]) -> None:
+    nightly = defined(missed=missed, overlap="queue")
+    decide(engine, nightly, at("2026-01-01 12:00"))
+    decide(engine, nightly, at("2026-01-04 09:00"))
+    assert list(outcomes(engine).values()) == expected
+    decide(engine, nightly, at("2026-01-05 02:00"))
+    assert outcomes(engine)["05 02:00"] == "queued"
+
+
+@pytest.mark.parametrize("missed", ["latest", "none"])
+def test_a_firing_within_its_grace_is_not_missed_and_makes_earlier_ones_late(engine: Engine, missed: str) -> None:
+    hourly = defined("@hourly", missed=missed, grace_s=120)
+    decide(engine, hourly, at("2026-01-01 00:30"))
+    decide(engine, hourly, at("2026-01-01 04:01:59"))
+    assert list(outcomes(engine).values()) == ["missed", "missed", "missed", "queued"]
+
+
+def test_very_many_missed_firings_all_run_part_by_part(engine: Engine) -> None:
+    every_minute = defined("* * * * *", missed="all", overlap="queue")
+    decide(engine, every_minute, at("2026-01-01 00:00"))
+    counts = [len(decide(engine, every_minute, at("2026-01-01 04:10"))) for _ in range(4)]
+    assert counts == [100, 100, 50, 0]
+    assert len(set(sweeps(engine))) == 250
+
+
+@pytest.mark.parametrize("state", ["queued", "running"])
+def test_while_the_last_sweep_goes_on_a_firing_is_skipped(engine: Engine, state: str) -> None:
+    nightly = defined(overlap="skip")
+    for day in (1, 2, 3):
+        decide(engine, nightly, at(f"2026-01-0{day} 02:00"))
+        set_state(engine, state)
+    assert outcomes(engine) == {"02 02:00": "queued", "03 02:00": "skipped"}
+    assert "nightly-20260102-020000 still" in reason(engine, "2026-01-03 02:00")
+    set_state(engine, "finished")
+    decide(engine, nightly, at("2026-01-04 02:00"))
+    assert outcomes(engine)["04 02:00"] == "queued"
+
+
+def test_a_firing_may_wait_for_the_last_sweep(engine: Engine) -> None:
+    nightly = defined(overlap="queue")
+    for day in (1, 2, 3):
+        decide(engine, nightly, at(f"2026-01-0{day} 02:00"))
+    assert sweeps(engine, "queued") == ["nightly-20260102-020000", "nightly-20260103-020000"]
+
+
+def test_a_firing_may_take_the_place_of_sweeps_that_run_and_wait(engine: Engine) -> None:
+    nightly = defined(overlap="stop_old")
+    for day in (1, 2):
+        decide(engine, nightly, at(f"2026-01-0{day} 02:00"))
+    set_state(engine, "running")
+    with writing(engine) as connection:
+        fire_now(connection, nightly, at("2026-01-02 12:00"))
+    decide(engine, nightly, at("2026-01-03 02:00"))
+    with engine.connect() as connection:
+        rows = connection.execute(select(database.jobs.c.state, database.jobs.c.stop_asked)).all()
+    assert rows == [("running", at("2026-01-03 02:00")), ("cancelled", None), ("queued", None)]
+
+
+def test_jitter_is_the_same_for_everybody_and_delays_a_decision(engine: Engine) -> None:
+    nightly, other = defined(jitter_s=600), defined(jitter_s=600, name="other")
+    due = at("2026-01-02 02:00")
+    start = nightly.starts(due)
+    assert due < start < due + 600
+    assert start == defined(jitter_s=600).starts(due) != other.starts(due)
+    decide(engine, nightly, at("2026-01-01 12:00"))
+    assert next_decision(nightly, at("2026-01-01 12:00")) == start
+    assert decide(engine, nightly, start - 0.5) == []
+    assert [firing.due for firing in decide(engine, nightly, start)] == [due]
+
+
+def test_jitter_longer_than_the_time_between_firings_loses_none(engine: Engine) -> None:
+    often = defined("* * * * *", jitter_s=600, overlap="queue", missed="none")
+    start = at("2026-01-01 00:00")
+    for second in range(0, 3600, 7):
+        decide(engine, often, start + second)
+    found = outcomes(engine)
+    assert len(found) > 45
+    assert set(found.values()) == {"queued"}
+
+
+def test_outside_of_its_window_a_firing_is_skipped_and_after_it_missed(engine: Engine) -> None:
+    hourly = defined("@hourly", window={"start": "22:00", "end": "01:00"}, overlap="queue", missed="all")
+    decide(engine, hourly, at("2026-01-01 20:30"))
+    decide(engine, hourly, at("2026-01-01 23:30"))
+    assert list(outcomes(engine).values()) == ["skipped", "queued", "queued"]
+    assert "21:00 is outside of its window, 22:00 to 01:00" in reason(engine, "2026-01-01 21:00")
+    decide(engine, hourly, at("2026-01-02 01:00"))
+    assert list(outcomes(engine).values())[3:] == ["missed", "skipped"]
+    assert "in its window" in reason(engine, "2026-01-02 00:00")
+
+
+def test_the_latest_that_may_still_start_is_run_though_a_later_one_may_not(engine: Engine) -> None:
+    hourly = defined("@hourly", window={"start": "08:00", "end": "12:00"})
+    decide(engine, hourly, at("2026-01-01 07:30"))
+    decide(engine, hourly, at("2026-01-01 11:40"))
+    assert list(outcomes(engine).values()) == ["missed", "missed", "missed", "queued"]
+
+
+def test_a_window_ends_when_clocks_show_it_also_if_they_go_back(engine: Engine) -> None:
+    night = defined("*/15 2 * * *", timezone=BERLIN, window={"start": "02:00", "end": "02:50"})
+    second = at("2026-10-25 01:45")  # clocks show 02:45 for the second time
+    assert night.window_end(second) == second + 300
+    assert defined(window={"hours": 3}).window_end(second) == second + 3 * 3600
+
+
+def test_twice_the_same_time_on_the_clock_gives_two_names(engine: Engine) -> None:
+    hourly = defined("@hourly", timezone=BERLIN, overlap="queue", missed="all")
+    decide(engine, hourly, at("2026-10-24 23:30"))
+    decide(engine, hourly, at("2026-10-25 02:00"))
+    assert sweeps(engine) == [
+        "nightly-20261025-020000",
+        "nightly-20261025-020000-2",
+        "nightly-20261025-030000",
+    ]
+
+
+def test_a_name_that_is_taken_keeps_no_schedule_from_firing(engine: Engine) -> None:
+    nightly = defined()
+    decide(engine, nightly, at("2026-01-01 12:00"))
+    with writing(engine) as connection:
+        fire_now(connection, nightly, at("2026-01-02 02:00"))
+    set_state(engine, "finished")
+    decide(engine, nightly, at("2026-01-02 02:00"))
+    assert sweeps(engine) == ["nightly-20260102-020000", "nightly-20260102-020000-2"]
+
+
+def test_a_firing_by_hand_takes_no_firing_away(engine: Engine) -> None:
+    nightly = defined()
+    decide(engine, nightly, at("2026-01-01 12:00"))
+    with writing(engine) as connection:
+        job = fire_now(connection, nightly, at("2026-01-02 02:30"), "anna")
+    assert (job.schedule, job.due, job.user) == ("nightly", at("2026-01-02 02:30"), "anna")
+    set_state(engine, "finished")
+    decide(engine, nightly, at("2026-01-02 03:00"))
+    assert outcomes(engine) == {"02 02:00": "queued"}
+
+
+def test_a_changed_line_counts_from_when_it_is_seen_and_the_old_one_until_then(engine: Engine) -> None:
+    decide(engine, defined("0 2 * * *"), at("2026-01-01 12:00"))
+    decide(engine, defined("0 3,4 * * *"), at("2026-01-02 03:30"))
+    assert outcomes(engine) == {"02 02:00": "queued"}
+    set_state(engine, "finished")
+    decide(engine, defined("0 3,4 * * *"), at("2026-01-02 04:00"))
+    assert outcomes(engine) == {"02 02:00": "queued", "02 04:00": "queued"}
+
+
+def test_a_changed_zone_is_a_changed_line(engine: Engine) -> None:
+    decide(engine, defined(timezone="UTC"), at("2026-01-01 12:00"))
+    decide(engine, defined(timezone="Asia/Tokyo"), at("2026-01-01 12:30"))
+    decide(engine, defined(timezone="Asia/Tokyo"), at("2026-01-02 02:00", "Asia/Tokyo"))
+    assert outcomes(engine) == {"01 17:00": "queued"}
+
+
+def test_a_firing_in_its_jitter_is_not_lost_by_a_changed_line(engine: Engine) -> None:
+    decide(engine, defined(jitter_s=3600), at("2026-01-01 12:00"))
+    decide(engine, defined("0 5 * * *", jitter_s=3600), at("2026-01-02 02:00"))
+    assert outcomes(engine) == {"02 02:00": "queued"}
+
+
+def test_disabled_it_does_not_fire_and_enabled_again_it_makes_up_for_nothing(engine: Engine) -> None:
+    decide(engine, defined(), at("2026-01-01 12:00"))
+    decide(engine, defined(enabled=False), at("2026-01-02 12:00"))
+    assert outcomes(engine) == {"02 02:00": "missed"}
+    assert "disabled" in reason(engine, "2026-01-02 02:00")
+    decide(engine, defined(enabled=False), at("2026-01-03 12:00"))
+    decide(engine, defined(), at("2026-01-04 12:00"))
+    decide(engine, defined(), at("2026-01-05 02:00"))
+    assert outcomes(engine) == {"02 02:00": "missed", "05 02:00": "queued"}
+
+
+def test_one_that_is_new_and_disabled_fires_from_when_it_is_enabled(engine: Engine) -> None:
+    decide(engine, defined(enabled=False), at("2026-01-01 12:00"))
+    decide(engine, defined(), at("2026-01-03 12:00"))
+    decide(engine, defined(), at("2026-01-04 02:00"))
+    assert outcomes(engine) == {"04 02:00": "queued"}
+
+
+def test_removed_and_back_it_makes_up_for_nothing(engine: Engine) -> None:
+    decide(engine, defined(), at("2026-01-01 12:00"))
+    retire(engine, defined(), at("2026-01-01 13:00"))
+    retire(engine, defined(), at("2026-01-01 14:00"))
+    decide(engine, defined(), at("2026-01-03 12:00"))
+    decide(engine, defined(), at("2026-01-04 02:00"))
+    assert outcomes(engine) == {"04 02:00": "queued"}
+
+
+def test_renamed_it_is_another_schedule(engine: Engine) -> None:
+    decide(engine, defined(), at("2026-01-01 12:00"))
+    decide(engine, defined(name="nocturnal"), at("2026-01-02 01:00"))
+    decide(engine, defined(name="nocturnal"), at("2026-01-03 02:00"))
+    assert outcomes(engine) == {}
+    assert outcomes(engine, "nocturnal") == {"02 02:00": "missed", "03 02:00": "queued"}
+
+
+def test_a_clock_that_is_set_back_fires_nothing_twice(engine: Engine) -> None:
+    nightly = defined(overlap="queue")
+    for time in ("2026-01-01 12:00", "2026-01-02 02:00", "2026-01-02 01:30", "2026-01-02 02:00", "2026-01-03 02:00"):
+        decide(engine, nightly, at(time))
+    assert outcomes(engine) == {"02 02:00": "queued", "03 02:00": "queued"}
