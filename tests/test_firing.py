@@ -103,6 +103,14 @@ def test_while_the_last_sweep_goes_on_a_firing_is_skipped(engine: Engine, state:
     assert outcomes(engine)["04 02:00"] == "queued"
 
 
+def test_a_sweep_whose_window_is_over_before_it_starts_skips_no_other(engine: Engine) -> None:
+    nightly = defined(overlap="skip", window={"hours": 4})
+    for day in (1, 2, 3):
+        decide(engine, nightly, at(f"2026-01-0{day} 02:00"))
+    assert outcomes(engine) == {"02 02:00": "queued", "03 02:00": "queued"}
+    assert sweeps(engine, "queued") == ["nightly-20260103-020000"]
+
+
 def test_a_firing_may_wait_for_the_last_sweep(engine: Engine) -> None:
     nightly = defined(overlap="queue")
     for day in (1, 2, 3):

@@ -82,6 +82,23 @@ def test_a_sweep_is_run_by_one_job_at_a_time(engine: Engine) -> None:
     assert claim(engine) == "a"
 
 
+def test_two_sweeps_of_one_schedule_never_run_at_once(engine: Engine) -> None:
+    for sweep, schedule in (("n1", "nightly"), ("n2", "nightly"), ("h1", "hourly"), ("a", None)):
+        submit(engine, sweep, schedule=schedule)
+    assert [claim(engine) for _ in range(4)] == ["n1", "h1", "a", None]
+    end(engine, "n1")
+    assert claim(engine) == "n2"
+
+
+def test_what_must_have_ended_by_now_starts_no_more(engine: Engine) -> None:
+    late, early = submit(engine, "late", end_by=10.0), submit(engine, "early", end_by=10.5)
+    assert claim(engine, now=10.0) == "early"
+    with engine.connect() as connection:
+        assert jobs.find(connection, late.id).state == "cancelled"
+        assert "its time was over" in str(jobs.find(connection, late.id).error)
+        assert jobs.find(connection, early.id).state == "running"
+
+
 def test_many_who_claim_at_once_get_each_job_once(engine: Engine, tmp_path: Path) -> None:
     for number in range(20):
         submit(engine, f"s{number}")

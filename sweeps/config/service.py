@@ -56,6 +56,8 @@ class Service:
     """Where people reach MLflow's pages; default: the tracking server, if it is one."""
     ray_dashboard_url: NonEmpty | None = None
     """Where people reach the dashboard of the Ray cluster."""
+    schedules: list[NonEmpty] | None = None
+    """Names of the schedules that it fires; default: all in ``conf/schedule/`` and in the folders of configs."""
     queue: Queue = Field(default_factory=Queue)
     access: Access = Field(default_factory=Access)
     notifications: list[Channel] = Field(default_factory=list)

@@ -199,6 +199,13 @@ def cancel(connection: Connection, number: int, now: float, why: str | None = No
     return _set(connection, number, state="cancelled", ended=now, error=why, makes=None)
 
 
+def expire(connection: Connection, now: float) -> None:
+    """Take those out of the queue that must have ended by now."""
+    late = update(_jobs).where(_jobs.c.state == QUEUED, _jobs.c.end_by <= now)
+    why = "its time was over before it could start"
+    connection.execute(late.values(state="cancelled", ended=now, error=why, makes=None))
+
+
 def prioritise(connection: Connection, number: int, priority: int) -> Job:
     """Let a waiting job start earlier or later.
 
@@ -226,6 +233,7 @@ def claim(connection: Connection, limits: Queue, service: str, host: str, now: f
     longest ago, then who came first.
     """
     database.lock(connection, database.CLAIMING)
+    expire(connection, now)
     running = _all(connection, select(_jobs).where(_jobs.c.state == RUNNING))
     if sum(job.host == host for job in running) >= limits.running:
         return None
@@ -236,6 +244,7 @@ def claim(connection: Connection, limits: Queue, service: str, host: str, now: f
         if started is not None
     }
     busy = {job.sweep for job in running}
+    fired = {job.schedule for job in running if job.schedule is not None}
 
     def of_user(job: Job) -> int:
         return sum(each.user == job.user for each in running)
@@ -244,6 +253,7 @@ def claim(connection: Connection, limits: Queue, service: str, host: str, now: f
         of_project = sum(each.project == job.project for each in running)
         if (
             job.sweep in busy
+            or job.schedule in fired  # two sweeps of one schedule never run at once
             or (limits.per_user is not None and of_user(job) >= limits.per_user)
             or (limits.per_project is not None and of_project >= limits.per_project)
         ):

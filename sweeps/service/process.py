@@ -19,6 +19,7 @@ from sweeps.service.clock import Clock, WallClock
 from sweeps.service.database import open_database
 from sweeps.service.heartbeat import Heartbeat
 from sweeps.service.runner import Runner
+from sweeps.service.schedules.scheduler import Scheduler
 
 
 class Part(Protocol):
@@ -42,7 +43,7 @@ class ServiceProcess:
             clock: Default: the machine's.
 
         Raises:
-            ConfigError: The database cannot be opened.
+            ConfigError: The database cannot be opened, or a schedule is defined wrongly.
         """
         self.config = config
         self.config_dirs = [*config_dirs, *(Path(each) for each in config.config_dirs)]
@@ -64,7 +65,15 @@ class ServiceProcess:
             tracking_uri=config.tracking_uri,
             config_dirs=self.config_dirs,
         )
-        self.parts: list[Part] = [self.runner]
+        self.scheduler = Scheduler(
+            self.database,
+            self.clock,
+            self.config_dirs,
+            only=config.schedules,
+            service=self.heartbeat.service,
+            queued=self.runner.wake,
+        )
+        self.parts: list[Part] = [self.runner, self.scheduler]
         """In the order in which they start; they stop in the other."""
 
     def start(self) -> None:

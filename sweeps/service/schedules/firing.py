@@ -156,6 +156,7 @@ class _Deciding:
 
     def _decide(self, pending: list[_Pending]) -> list[Firing]:
         latest = max((each.due for each in pending if each.may_start(self._now)), default=math.inf)
+        jobs.expire(self._connection, self._now)
         unfinished = jobs.listed(self._connection, states=[jobs.QUEUED, jobs.RUNNING], schedule=self._definition.name)
         firings = []
         for each in pending:

@@ -1,0 +1,167 @@
+"""Schedules from their files: checked before anything starts, followed while the service runs, shown to people."""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from scheduled import Travelling, at, defined, outcomes, set_state, sweeps
+
+from sweeps.errors import ConfigError, UnknownName
+from sweeps.service.database import open_database, writing
+from sweeps.service.schedules.definition import find_definition, load_definitions
+from sweeps.service.schedules.firing import decide, fire_now
+from sweeps.service.schedules.overview import coming, states
+from sweeps.service.schedules.scheduler import Scheduler
+
+NOW = at("2026-01-01 12:00")
+DIGITS = "cron: 0 3 * * *\nconf: digits\n"
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    file = folder / "schedule" / f"{name}.yaml"
+    file.parent.mkdir(exist_ok=True, parents=True)
+    file.write_text(text if "name:" in text else f"name: {name}\n{text}")
+    os.utime(file, ns=(len(text), file.stat().st_ino))  # two files written within a tick of the disk's clock differ
+    return file
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(ConfigError) as error:
+        load_definitions([folder], NOW)
+    return str(error.value)
+
+
+def test_the_shipped_schedule_runs_llm_lora_every_night() -> None:
+    nightly = load_definitions([], NOW)["nightly"]
+    assert (nightly.schedule.conf, nightly.schedule.enabled) == ("llm_lora", True)
+    assert list(islice(nightly.line.after(NOW), 2)) == [at("2026-01-02 02:00"), at("2026-01-03 02:00")]
+
+
+def test_ones_own_schedule_takes_the_place_of_ours_and_may_build_on_it(tmp_path: Path) -> None:
+    write(tmp_path, "nightly", "cron: 0 4 * * *\nconf: digits\n")
+    write(tmp_path, "mine", "defaults: [nightly, _self_]\nname: mine\ntimezone: Asia/Tokyo\n")
+    found = load_definitions([tmp_path], NOW)
+    assert {name: (each.schedule.cron, each.schedule.conf) for name, each in found.items()} == {
+        "mine": ("0 4 * * *", "digits"),
+        "nightly": ("0 4 * * *", "digits"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("cron: 0 25 * * *\nconf: digits\n", ["schedule/bad.yaml: cron='0 25 * * *': its hour must be 0-23"]),
+        (f"{DIGITS}timezone: Europe/Berln\n", ["timezone='Europe/Berln': there is no such time zone", "Europe/Berlin"]),
+        (f"{DIGITS}overlop: skip\n", ["overlop='skip': there is no such key", "overlap"]),
+        (f"{DIGITS}overlap: wait\n", ["overlap='wait': must be 'skip', 'queue' or 'stop_old'"]),
+        (f"{DIGITS}window: {{start: '22:00'}}\n", ["window", "needs start and end"]),
+        (f"{DIGITS}window: {{start: 22:00, end: 25:00}}\n", ["window.end"]),
+        (
+            f"{DIGITS}window: {{start: 22:00, end: 01:00}}\n",
+            ["end: 01:00}", "never fires within"],
+        ),
+        (f"{DIGITS}window: {{hours: 1}}\njitter_s: 3600\n", ["jitter_s=3600 is longer than window.hours=1"]),
+        (f"{DIGITS}overrides: [train.lrr=1]\n", ["its sweep (run conf=digits train.lrr=1) cannot run", "train.lr"]),
+        (f"{DIGITS}budget: {{gpu_hours: 1}}\n", ["search.stop.gpu_hours=1", "hold no GPU"]),
+        ("cron: '@daily'\nconf: digitss\n", ["conf=digitss: there is no such conf; did you mean digits"]),
+        (f"{DIGITS}name: a/b\n", ["name='a/b'"]),
+        ("name: [\n", ["schedule/bad.yaml: is no schedule"]),
+        ("name: bad\n", ["cron: is required", "conf: is required"]),
+        (f"{DIGITS}name: nightly\n", ["name=nightly: schedule/", "has the same"]),
+    ],
+)
+def test_a_mistake_is_named_with_its_file_key_and_fix(tmp_path: Path, text: str, words: list[str]) -> None:
+    write(tmp_path, "bad", text)
+    message = refused(tmp_path)
+    assert all(word in message for word in words), message
+
+
+def test_all_mistakes_of_all_files_are_named_at_once(tmp_path: Path) -> None:
+    write(tmp_path, "one", "cron: x\nconf: digits\ntimezone: Here\n")
+    write(tmp_path, "two", f"{DIGITS}jitter_s: -1\npriority: high\n")
+    assert len(refused(tmp_path).splitlines()) >= 3
+
+
+def test_of_a_disabled_schedule_the_sweep_may_be_unfinished(tmp_path: Path) -> None:
+    write(tmp_path, "later", "cron: '@daily'\nconf: not_written_yet\nenabled: false\n")
+    assert not load_definitions([tmp_path], NOW)["later"].schedule.enabled
+
+
+def test_an_unknown_schedule_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="did you mean nightly"):
+        find_definition({"nightly": defined()}, "nightl")
+
+
+def test_a_scheduler_follows_its_files_and_keeps_what_was_right(tmp_path: Path) -> None:
+    engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 12:00")
+    write(tmp_path, "mine", DIGITS)
+    scheduler = Scheduler(engine, clock, [tmp_path], service="s")
+    assert set(scheduler.definitions) == {"mine", "nightly"}
+    scheduler.look()
+    write(tmp_path, "mine", "cron: 0 25 * * *\nconf: digits\n")
+    clock.time = at("2026-01-02 03:00")
+    scheduler.look()
+    assert "its hour must be 0-23" in str(scheduler.trouble)
+    assert outcomes(engine, "mine") == {"02 03:00": "queued"}
+    set_state(engine, "finished")
+    write(tmp_path, "mine", "cron: 0 5 * * *\nconf: digits\n")
+    scheduler.look()
+    clock.time = at("2026-01-02 05:00")
+    scheduler.look()
+    assert scheduler.trouble is None
+    assert outcomes(engine, "mine") == {"02 03:00": "queued", "02 05:00": "queued"}
+    (tmp_path / "schedule" / "mine.yaml").unlink()
+    clock.time = at("2026-01-04 12:00")
+    scheduler.look()
+    assert outcomes(engine, "mine")["04 05:00"] == "missed"
+    write(tmp_path, "mine", DIGITS)
+    clock.time = at("2026-01-06 03:00")
+    assert scheduler.look() == 0.0
+    assert list(outcomes(engine, "mine")) == ["02 03:00", "02 05:00", "03 05:00", "04 05:00"]
+
+
+def test_a_scheduler_sleeps_until_the_next_firing_and_may_have_few_schedules(tmp_path: Path) -> None:
+    engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 02:59:58")
+    write(tmp_path, "mine", DIGITS)
+    scheduler = Scheduler(engine, clock, [tmp_path], only=["mine"], service="s")
+    assert [scheduler.look(), scheduler.look()] == [0.0, 1.0]
+    clock.time += 1.5
+    assert scheduler.look() == 0.5
+    clock.time += 0.5
+    scheduler.look()
+    assert sweeps(engine) == ["mine-20260101-030000"]
+    with pytest.raises(UnknownName, match="nigthly"):
+        Scheduler(engine, clock, [tmp_path], only=["nigthly"])
+
+
+def test_people_see_what_came_of_the_last_firing_and_when_the_next_one_is(tmp_path: Path) -> None:
+    engine = open_database(f"sqlite:///{tmp_path}/service.db")
+    berlin = {"timezone": "Europe/Berlin", "window": {"hours": 2}}
+    nightly, other, off = defined(**berlin), defined("0 1 * * *", name="other"), defined(name="off", enabled=False)
+    definitions = {each.name: each for each in (nightly, other, off)}
+    for time in ("2026-07-01 12:00", "2026-07-02 00:00", "2026-07-03 00:00"):
+        for each in definitions.values():
+            decide(engine, each, at(time))
+        set_state(engine, "running")
+    with writing(engine) as connection:
+        fire_now(connection, other, at("2026-07-03 00:30"))
+        shown = {
+            state.definition.name: state.as_json() for state in states(definitions, at("2026-07-03 00:30"), connection)
+        }
+    assert shown["nightly"]["last"]["due"] == "2026-07-03T02:00:00+02:00"
+    assert shown["nightly"]["last"]["outcome"] == "skipped"
+    assert shown["nightly"]["next"] == {
+        "schedule": "nightly",
+        "due": "2026-07-04T02:00:00+02:00",
+        "starts": "2026-07-04T02:00:00+02:00",
+        "end_by": "2026-07-04T04:00:00+02:00",
+    }
+    assert shown["other"]["last"]["outcome"] == "by hand"
+    assert shown["other"]["last"]["state"] == "queued"
+    assert (shown["off"]["last"], shown["off"]["next"]) == (None, None)
+    order = [each.definition.name for each in islice(coming(definitions.values(), at("2026-07-03 00:30")), 3)]
+    assert order == ["other", "nightly", "other"]
+    assert states(definitions, NOW)[0].last is None
