@@ -36,9 +36,9 @@ def tokenized(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     times: list[int] = []
     to_arrays = text.to_arrays
 
-    def counting(sequences: Any) -> Arrays:
+    def counting(*arguments: Any, **options: Any) -> Arrays:
         times.append(1)
-        return to_arrays(sequences)
+        return to_arrays(*arguments, **options)
 
     monkeypatch.setattr(text, "to_arrays", counting)
     return times
@@ -92,8 +92,8 @@ def test_samples_from_the_cache_are_those_that_were_made(
 
 
 def test_what_the_data_depends_on_makes_it_anew(file: Path, tokenized: list[int]) -> None:
-    build(file)
-    build(file, sequence_length=8)
+    build(file, packing=False)
+    build(file, packing=False, sequence_length=8)
     assert len(tokenized) == 4
     build(file, ByT5Tokenizer(extra_ids=3))
     assert len(tokenized) == 6
@@ -105,6 +105,12 @@ def test_what_the_data_depends_on_makes_it_anew(file: Path, tokenized: list[int]
     file.write_text(file.read_text().replace("one more", "one less"))  # of the same size
     assert [len(tokenized), len(before)] == [10, len(build(file))]
     assert len(tokenized) == 12
+
+
+def test_how_packed_tokens_are_cut_does_not_make_them_anew(file: Path, tokenized: list[int]) -> None:
+    build(file)
+    assert len(build(file, sequence_length=8, isolate_documents=True)) > len(build(file))
+    assert len(tokenized) == 2
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "emptied"])

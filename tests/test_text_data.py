@@ -16,8 +16,9 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 from sweeps_train.config import TextData
 from sweeps_train.data.documents import read_documents
 from sweeps_train.data.samples import in_batches
+from sweeps_train.data.sequences import IGNORED, TextSamples
 from sweeps_train.data.standard_library import docstrings
-from sweeps_train.data.text import IGNORED, TextSamples, build_text_samples
+from sweeps_train.data.text import build_text_samples
 
 BYTES = ByT5Tokenizer()
 END = BYTES.eos_token_id
@@ -197,7 +198,7 @@ def test_a_data_set_of_the_hub_is_read_through_datasets(monkeypatch: pytest.Monk
         ({"path": "builtin:other"}, "data.path=builtin:other: there are no such files"),
         ({"eval_path": "none*"}, r"data.eval_path=none\*: there are no such files"),
         ({"path": "empty.jsonl", "eval_path": "a.jsonl"}, "data.path=empty.jsonl: no documents to train on"),
-        ({"path": "broken.jsonl"}, "data.path: broken.jsonl is not JSON, document 2"),
+        ({"path": "broken.jsonl"}, "data.path: .*/broken.jsonl is not JSON, document 2"),
         ({"path": "owner/name"}, r"data.path: the data set owner/name \(split train\) cannot be loaded from the hub"),
         ({"sequence_length": 101}, "data.sequence_length=101 is longer than the 100 positions of the model; use at"),
         ({"sequence_length": 1}, "nothing to learn from within data.sequence_length=1; raise it"),

@@ -182,6 +182,14 @@ class TextData:
     """Tokens per sequence; longer documents are cut into several when packed, else truncated."""
     packing: bool = True
     """Fill sequences with several documents, end-of-text between them; only for plain text."""
+    isolate_documents: bool = False
+    """In a packed sequence, a token sees only its own document, whose positions begin at 0, and no document's first
+    token is predicted from another's end. Not with ``model.attention=flash_attention_2``."""
+    lines_are_documents: bool = False
+    """Each line of a text file is a document, else the file is one."""
+    streaming: bool = False
+    """For text beyond memory: tokenized in pieces, by all machines of the cluster at once, into files that training
+    maps. Held-out documents are chosen by what they say, so that equal ones stay together."""
     max_train_documents: PositiveInt | None = None
     """Use only the first so many training documents."""
     max_eval_documents: PositiveInt | None = None
@@ -194,6 +202,10 @@ class TextData:
             raise ValueError("name the data's column: text_field, prompt_field and completion_field, or messages_field")
         if self.packing and (self.prompt_field is not None or self.messages_field is not None):
             raise ValueError("packing=true is for plain text only; set packing=false with prompts or chat messages")
+        if self.isolate_documents and not self.packing:
+            raise ValueError("isolate_documents=true is for packing=true; drop it, since each sequence is a document")
+        if self.streaming and self.path.startswith("builtin:"):
+            raise ValueError(f"streaming=true reads files and hub data sets; set streaming=false for path={self.path}")
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -322,6 +334,12 @@ def check_fit(task: Task, model: Model, data: Data) -> None:
     if data.kind not in kinds_of_data:
         raise ValueError(
             f"data.kind={data.kind} does not fit task.kind={task.kind}, which reads {sorted(kinds_of_data)}"
+        )
+    isolates = isinstance(data, TextData) and data.isolate_documents
+    if isolates and isinstance(model, CausalLM) and (model.attention or "").startswith("flash"):
+        raise ValueError(
+            f"data.isolate_documents=true: model.attention={model.attention} takes no mask for whole batches; "
+            "use model.attention=sdpa or flex_attention"
         )
 
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -109,7 +110,7 @@ def _write(file: Path, arrays: Arrays, described: str) -> None:
     unfinished = file.with_name(file.name + UNFINISHED)
     sums = {name: str(_checksum(array)) for name, array in arrays.items()}
     save_file(arrays, unfinished, metadata={**sums, "key": described})
-    _remove_oldest(file.parent, keep=unfinished)
+    remove_oldest(file.parent, keep=unfinished)
     unfinished.replace(file)
 
 
@@ -118,11 +119,20 @@ def _checksum(array: npt.NDArray[Any]) -> int:
     return zlib.crc32(np.ascontiguousarray(array).data)
 
 
-def _remove_oldest(folder: Path, keep: Path) -> None:
-    """Those in use stay mapped: the system frees them when the last process is done with them."""
-    space = float(os.environ.get("SWEEPS_CACHE_GIB", LARGEST_FOLDER_GIB)) * 2**30 - keep.stat().st_size
-    files = [(each.stat(), each) for each in folder.glob("*.safetensors*") if each != keep]
-    for stat, each in sorted(files, key=lambda pair: pair[0].st_mtime, reverse=True):
-        space -= stat.st_size
+def remove_oldest(folder: Path, keep: Path) -> None:
+    """Makes room for a file or folder by removing others that were used longest ago. Those in use stay mapped: the
+    system frees them when the last process is done with them."""
+    space = float(os.environ.get("SWEEPS_CACHE_GIB", LARGEST_FOLDER_GIB)) * 2**30 - _size(keep)
+    entries = [each for each in folder.iterdir() if each != keep and each.suffix != ".lock"]
+    for entry in sorted(entries, key=lambda each: each.stat().st_mtime, reverse=True):
+        space -= _size(entry)
         if space < 0:
-            each.unlink(missing_ok=True)
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+
+
+def _size(path: Path) -> int:
+    files = path.iterdir() if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files)

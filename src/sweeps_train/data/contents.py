@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from sweeps_train.config import CustomData, DigitsData, FunctionConfig, TextData, TrainingConfig
-from sweeps_train.data.documents import BUILTIN_DOCSTRINGS, local_files
+from sweeps_train.data.documents import BUILTIN_DOCSTRINGS
+from sweeps_train.data.files import local_files
 from sweeps_train.data.standard_library import source_files
 
 BLOCK = 2**20

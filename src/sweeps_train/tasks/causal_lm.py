@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from sweeps_train.config import CausalLM, TextData, TrainingConfig
 from sweeps_train.data.samples import Batch
-from sweeps_train.data.text import IGNORED, build_text_samples
+from sweeps_train.data.sequences import IGNORED
+from sweeps_train.data.text import build_text_samples
 from sweeps_train.models.causal_lm import (
     SharedBase,
     build_causal_lm,

@@ -1,0 +1,206 @@
+"""Token arrays larger than memory: made once in pieces, by a whole Ray cluster at once, and mapped from files.
+
+Ray Data (2.60) reads and maps in parallel, but has no way to go on at a sample, and deals the data anew when the number
+of workers changes. So it does what is done once, the tokenizing; the order of samples is ours (``SampleOrder``), over
+files in which every sample has a place.
+
+A corpus is a folder in the cache (``SWEEPS_CACHE``) with a ``.npy`` file for each array. It is made under another name:
+what was tokenized when the process died is not tokenized again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import logging
+import os
+import pickle
+import sys
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from filelock import FileLock
+
+from sweeps_train.data.array_cache import UNFINISHED, Arrays, cache_folder, remove_oldest
+
+_log = logging.getLogger(__name__)
+
+Part = TypeVar("Part")
+
+KEY_FILE = "key.json"
+"""What a corpus depends on; it is written last."""
+_ENOUGH_FOR_RAY = 4
+"""Pieces from which on it is worth the second that Ray Data takes to start."""
+_LOG_EVERY = 50
+
+
+def mapped_corpus(
+    key: Any,
+    pieces: Sequence[Part],
+    make: Callable[[Part], Arrays],
+    enough: Callable[[dict[str, int]], bool] = lambda lengths: False,
+) -> Arrays:
+    """The arrays of all pieces, joined in their order, read-only and mapped.
+
+    The first process of a machine that asks makes them, while others that ask for the same wait.
+
+    Args:
+        key: Everything that the arrays depend on; of types that JSON knows.
+        pieces: What they are made of.
+        make: The arrays of a piece, the same names for each; runs in other processes, too. What ends in ``.ends``
+            counts from the beginning of the piece's ``.tokens``.
+        enough: Whether the first pieces will do, by the lengths of the arrays so far.
+
+    Raises:
+        ValueError: A piece cannot be made, or the cache cannot be written.
+    """
+    described = json.dumps(key, sort_keys=True)
+    name = hashlib.sha256(described.encode()).hexdigest()[:32]
+    folder = cache_folder() / "corpus" / name
+    if (found := _read(folder)) is not None:
+        return found
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_suffix(".lock")):
+            if (found := _read(folder)) is not None:  # another process has made it meanwhile
+                return found
+            unfinished = folder.with_name(folder.name + UNFINISHED)
+            unfinished.mkdir(exist_ok=True)
+            _join(unfinished, _make_pieces(unfinished, pieces, make, enough))
+            (unfinished / KEY_FILE).write_text(described + "\n", encoding="utf-8")
+            remove_oldest(folder.parent, keep=unfinished)
+            unfinished.rename(folder)
+    except OSError as error:
+        raise ValueError(
+            f"data.streaming=true: {folder.parent} cannot be written ({error}); "
+            "set SWEEPS_CACHE to a folder with space for the tokens, 2 or 4 bytes each"
+        ) from error
+    made = _read(folder)
+    assert made is not None
+    return made
+
+
+def _read(folder: Path) -> Arrays | None:
+    """Sizes are not checked but by numpy: reading all of it would take as long as an epoch."""
+    if not (folder / KEY_FILE).exists():
+        return None
+    with contextlib.suppress(OSError):  # a cache that others have made, and this user can only read
+        os.utime(folder)  # by this time the oldest are found
+    return {file.stem: np.load(file, mmap_mode="r") for file in sorted(folder.glob("*.npy"))}
+
+
+# --- pieces --------------------------------------------------------------------------------------------------
+
+
+def _make_pieces(
+    folder: Path,
+    pieces: Sequence[Part],
+    make: Callable[[Part], Arrays],
+    enough: Callable[[dict[str, int]], bool],
+) -> list[Path]:
+    """A file for each of the first pieces that are enough."""
+    files = [folder / f"piece-{index:06d}.npz" for index in range(len(pieces))]
+    lengths: dict[str, int] = {}
+    read = 0
+
+    def done() -> bool:
+        nonlocal read
+        while read < len(files) and files[read].exists() and not enough(lengths):
+            for name, length in _lengths(files[read]).items():
+                lengths[name] = lengths.get(name, 0) + length
+            read += 1
+        return read == len(files) or (read > 0 and enough(lengths))
+
+    if done():
+        return files[:read]
+    todo = [(index, pieces[index]) for index in range(len(pieces)) if not files[index].exists()]
+    for count, (index, content) in enumerate(_contents(todo, make), 1):
+        written = files[index].with_suffix(".tmp")
+        written.write_bytes(content)
+        written.rename(files[index])
+        if count % _LOG_EVERY == 0:
+            _log.info("%d of %d pieces are tokenized", count, len(todo))
+        if done():
+            break
+    return files[:read]
+
+
+def _contents(todo: Sequence[tuple[int, Part]], make: Callable[[Part], Arrays]) -> Iterator[tuple[int, bytes]]:
+    """The files of pieces by their index, in any order."""
+    if len(todo) < _ENOUGH_FOR_RAY or not _ray_runs():
+        for index, piece in todo:
+            yield index, _packed_arrays(make(piece))
+        return
+    import ray
+    import ray.data
+
+    def work(row: dict[str, Any]) -> dict[str, Any]:
+        piece = pickle.loads(row["piece"])  # noqa: S301 - of a few lines below
+        try:
+            return {"index": row["index"], "content": _packed_arrays(make(piece)), "error": ""}
+        except ValueError as error:  # Ray would wrap it into a page
+            return {"index": row["index"], "content": b"", "error": str(error)}
+
+    # The CPUs belong to workers that wait for these arrays: to ask for some would be to wait for oneself.
+    at_once = max(1, min(len(todo), int(ray.cluster_resources().get("CPU", 1))))
+    rows = [{"index": index, "piece": pickle.dumps(piece)} for index, piece in todo]
+    made = ray.data.from_items(rows, override_num_blocks=len(rows)).map(work, num_cpus=0, concurrency=at_once)
+    for row in made.iter_rows():
+        if row["error"]:
+            raise ValueError(row["error"])
+        yield row["index"], row["content"]
+
+
+def _ray_runs() -> bool:
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
+
+
+def _packed_arrays(arrays: Arrays) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type] # its stubs know no names but those of options
+    return buffer.getvalue()
+
+
+def _lengths(file: Path) -> dict[str, int]:
+    """Of the arrays in it, from their headers."""
+    lengths = {}
+    with zipfile.ZipFile(file) as archive:
+        for name in archive.namelist():
+            with archive.open(name) as opened:
+                np.lib.format.read_magic(opened)
+                shape, _, _ = np.lib.format.read_array_header_1_0(opened)
+                lengths[name.removesuffix(".npy")] = shape[0]
+    return lengths
+
+
+def _join(folder: Path, files: list[Path]) -> None:
+    """One file for each array, out of the pieces, which are removed."""
+    lengths: dict[str, int] = {}
+    for file in files:
+        for name, length in _lengths(file).items():
+            lengths[name] = lengths.get(name, 0) + length
+    joined: Arrays = {}
+    at = dict.fromkeys(lengths, 0)
+    for file in files:
+        with np.load(file) as arrays:
+            first_token = {name: at[name] for name in at if name.endswith("tokens")}
+            for name in arrays.files:
+                values = arrays[name]
+                if name not in joined:
+                    joined[name] = np.lib.format.open_memmap(
+                        folder / f"{name}.npy", mode="w+", dtype=values.dtype, shape=(lengths[name],)
+                    )
+                if name.endswith("ends"):
+                    values = values + first_token[name.removesuffix("ends") + "tokens"]
+                joined[name][at[name] : at[name] + len(values)] = values
+                at[name] += len(values)
+    for array in joined.values():
+        array.flush()  # type: ignore[attr-defined] # it is a memmap
+    for file in folder.glob("piece-*"):
+        file.unlink()

@@ -1,0 +1,118 @@
+"""Documents as tokens, with a mark on those that the loss counts."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from sweeps_train.config import TextData
+from sweeps_train.data.documents import column
+from sweeps_train.data.files import Document
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_log = logging.getLogger(__name__)
+
+_DOCUMENTS_AT_ONCE = 1000
+"""That the tokenizer is given: enough for its threads, and few as Python's lists take much memory."""
+
+Tokens = tuple[list[int], list[bool]]
+"""A document: its tokens, and which of them are to be predicted."""
+
+
+class Encoder:
+    """Turns documents into tokens, as the config says which columns are what."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, config: TextData):
+        """
+        Raises:
+            ValueError: The tokenizer has no token for the end of a text.
+        """
+        if not isinstance(tokenizer.eos_token_id, int):
+            raise ValueError(  # noqa: TRY004 - a mistake in the config
+                "the tokenizer has no end-of-text token; give model.tokenizer one that has"
+            )
+        self._tokenizer = tokenizer
+        self._config = config
+        self.end = tokenizer.eos_token_id
+        self.vocabulary = len(tokenizer)
+        # Some tokenizers begin every text with a token and some end it with one: asked for plain tokens, both can be
+        # put where they belong, which is not between prompt and completion.
+        ids = tokenizer("a").input_ids
+        self._begin = [ids[0]] if ids[0] == tokenizer.bos_token_id else []
+
+    def encode(self, documents: Iterable[Document]) -> Iterator[Tokens]:
+        """Each document: cut at ``sequence_length`` tokens, or whole where documents are packed.
+
+        Raises:
+            ValueError: A document does not have what the config says.
+        """
+        config = self._config
+        length = None if config.packing else config.sequence_length
+        remaining, first = iter(documents), 1
+        while some := list(islice(remaining, _DOCUMENTS_AT_ONCE)):
+            if config.messages_field is not None:
+                tokens = self._chats(column(some, "data.messages_field", config.messages_field, first), first)
+            elif config.prompt_field is not None and config.completion_field is not None:
+                prompts = self._encode(some, "data.prompt_field", config.prompt_field, first)
+                completions = self._encode(some, "data.completion_field", config.completion_field, first)
+                tokens = self._completions(prompts, completions)
+            else:
+                assert config.text_field is not None
+                tokens = self._plain(self._encode(some, "data.text_field", config.text_field, first))
+            for ids, counted in tokens:
+                yield ids[:length], counted[:length]
+            first += len(some)
+
+    def _plain(self, texts: Iterable[list[int]]) -> Iterator[Tokens]:
+        for ids in texts:
+            whole = [*self._begin, *ids, self.end]
+            yield whole, [True] * len(whole)
+
+    def _completions(self, prompts: Iterable[list[int]], completions: Iterable[list[int]]) -> Iterator[Tokens]:
+        # Apart, so that the prompt's tokens are those that it will have when the model is used.
+        for prompt, completion in zip(prompts, completions, strict=True):
+            before, after = [*self._begin, *prompt], [*completion, self.end]
+            yield before + after, [False] * len(before) + [True] * len(after)
+
+    def _chats(self, chats: Iterable[Any], first: int) -> Iterator[Tokens]:
+        template = self._tokenizer.chat_template
+        if template is None:
+            raise ValueError(
+                "data.messages_field needs a chat template, and the tokenizer has none; "
+                "give model.tokenizer one of a chat model"
+            )
+        # Where text became tokens is known to the tokenizers in Rust alone.
+        marks = re.search(r"\{%-?\s*generation\s*-?%\}", str(template)) is not None and self._tokenizer.is_fast
+        if not marks and first == 1:
+            _log.warning(
+                "the tokenizer's chat template does not mark the assistant's turns ({% generation %}), or the "
+                "tokenizer is written in Python and cannot follow them: the loss counts all tokens, the user's too"
+            )
+        for number, messages in enumerate(chats, first):
+            try:
+                # Its type leaves out the dict.
+                encoded: Any = self._tokenizer.apply_chat_template(
+                    messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=marks
+                )
+            except Exception as error:  # a template may raise whatever its author thought of
+                raise ValueError(
+                    f"data.messages_field: document {number} does not fit the chat template: {error}"
+                ) from error
+            ids = list(encoded["input_ids"])
+            yield ids, [bool(mark) for mark in encoded["assistant_masks"]] if marks else [True] * len(ids)
+
+    def _encode(self, documents: list[Document], key: str, name: str, first: int) -> list[list[int]]:
+        texts = list(column(documents, key, name, first))
+        for number, text in enumerate(texts, first):
+            if not isinstance(text, str):
+                raise ValueError(  # noqa: TRY004 - a mistake in the data
+                    f"{key}: document {number} holds a {type(text).__name__} there; it must be text"
+                )
+        # verbose=False: documents longer than the model's positions are cut later.
+        encoded: list[list[int]] = self._tokenizer(texts, add_special_tokens=False, verbose=False).input_ids
+        return encoded

@@ -1,0 +1,274 @@
+"""Files of documents, on this machine and in object stores, and the pieces that they are read in."""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+import glob
+import io
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Document = Mapping[str, Any]
+"""Columns by name."""
+
+FILE_TYPES = (".jsonl", ".json", ".parquet", ".csv", ".txt")
+
+PIECE_BYTES = 16 * 2**20
+"""Of a file that is read at once: some seconds of tokenizing."""
+
+_ROWS_AT_ONCE = 1000
+_TO_LINE_END = 2**16
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of documents."""
+
+    location: str
+    """Absolute path, or URI."""
+    size: int
+    modified_ns: int | None
+    """Nanoseconds since 1970; None where the store does not say."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a file that one process reads at once."""
+
+    location: str
+    start: int = 0
+    stop: int | None = None
+    """From where to where: bytes of JSONL and of text by lines (a line belongs to where it begins), row groups of
+    Parquet. None: the file is read whole."""
+
+    def __str__(self) -> str:
+        return self.location if self.stop is None else f"{self.location} [{self.start}:{self.stop}]"
+
+
+def find_files(key: str, path: str) -> list[File] | None:
+    """The files that a path, URI, folder or glob means, sorted; None if it can only be a name on the hub.
+
+    Raises:
+        ValueError: There are none.
+    """
+    if "://" in path:
+        return _remote_files(key, path)
+    found = local_files(key, path)
+    if found is None:
+        return None
+    return [file_at(file) for file in found]
+
+
+def file_at(path: Path) -> File:
+    """A file of this machine."""
+    stat = path.stat()
+    return File(str(path.resolve()), stat.st_size, stat.st_mtime_ns)
+
+
+def local_files(key: str, path: str) -> list[Path] | None:
+    """Those of this machine, likewise."""
+    local = Path(path).expanduser()
+    if local.is_file():
+        return [local]
+    if local.is_dir():
+        found = sorted(file for file in local.rglob("*") if file.suffix in FILE_TYPES and file.is_file())
+    elif glob.has_magic(path):
+        names = glob.glob(str(local), recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
+        found = sorted(Path(name) for name in names if Path(name).is_file())
+    elif local.suffix in FILE_TYPES or path.startswith((".", "/", "~", "builtin:")):
+        found = []
+    else:
+        return None
+    if not found:
+        raise ValueError(_nothing_there(key, path))
+    return found
+
+
+def _remote_files(key: str, uri: str) -> list[File]:
+    from pyarrow.fs import FileSelector, FileType
+
+    address, _, options = uri.partition("?")  # of the store, such as its endpoint: no sign of a glob here
+    scheme = address.partition("://")[0]
+    base = address
+    while "*" in base or "[" in base:
+        base = base.rpartition("/")[0]
+    try:
+        system, path = _open_store(f"{base}?{options}" if options else base)
+        if (info := system.get_file_info(path)).type == FileType.File:
+            found = [info]
+        else:
+            found = [each for each in system.get_file_info(FileSelector(path, recursive=True)) if each.is_file]
+            pattern = path + address.removeprefix(base) if base != address else "*"
+            found = [each for each in found if fnmatch.fnmatch(each.path, pattern)]
+    except (OSError, ValueError, ImportError) as error:
+        raise ValueError(f"{key}={uri} cannot be read: {error}") from error
+    files = [
+        File(f"{scheme}://{each.path}" + (f"?{options}" if options else ""), each.size, each.mtime_ns)
+        for each in found
+        if Path(each.path).suffix in FILE_TYPES
+    ]
+    if not files:
+        raise ValueError(_nothing_there(key, uri))
+    return sorted(files, key=lambda file: file.location)
+
+
+def _nothing_there(key: str, path: str) -> str:
+    return (
+        f"{key}={path}: there are no such files; give a {', '.join(FILE_TYPES)} file, "
+        "a folder or glob of them, or a name on the Hugging Face hub"
+    )
+
+
+def _open_store(location: str) -> tuple[Any, str]:
+    """The file system of a path or URI, and the path in it."""
+    import pyarrow
+    from pyarrow.fs import FileSystem, FSSpecHandler, LocalFileSystem, PyFileSystem
+
+    if "://" not in location:
+        return LocalFileSystem(), location
+    try:
+        system, path = FileSystem.from_uri(location)
+    except pyarrow.ArrowInvalid:  # a store that Arrow does not know
+        import fsspec
+
+        of_fsspec, path = fsspec.core.url_to_fs(location)
+        return PyFileSystem(FSSpecHandler(of_fsspec)), path
+    return system, path
+
+
+def _open(location: str) -> Any:
+    system, path = _open_store(location)
+    return system.open_input_file(path)
+
+
+def _suffix(location: str) -> str:
+    return Path(location.partition("?")[0]).suffix
+
+
+# --- pieces --------------------------------------------------------------------------------------------------
+
+
+def pieces_of(file: File, *, lines: bool = False) -> list[Piece]:
+    """The file in pieces of about ``PIECE_BYTES``, where its type can be read from the middle.
+
+    Args:
+        file: What ``find_files`` has found.
+        lines: Each line of a text file is a document.
+    """
+    suffix = _suffix(file.location)
+    if suffix == ".parquet":
+        return _row_groups(file)
+    if (suffix == ".jsonl" or (suffix == ".txt" and lines)) and file.size > PIECE_BYTES:
+        starts = range(0, file.size, PIECE_BYTES)
+        return [Piece(file.location, start, min(start + PIECE_BYTES, file.size)) for start in starts]
+    return [Piece(file.location)]
+
+
+def _row_groups(file: File) -> list[Piece]:
+    import pyarrow.parquet
+
+    with _open(file.location) as opened:
+        metadata = pyarrow.parquet.ParquetFile(opened).metadata
+        sizes = [metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups)]
+    pieces, start, held = [], 0, 0
+    for index, size in enumerate(sizes):
+        held += size
+        if held >= PIECE_BYTES or index == len(sizes) - 1:
+            pieces.append(Piece(file.location, start, index + 1))
+            start, held = index + 1, 0
+    return pieces
+
+
+def read_piece(piece: Piece, *, lines: bool = False) -> Iterator[Document]:
+    """Its documents, in their order.
+
+    Args:
+        piece: What ``pieces_of`` has cut, or a whole file.
+        lines: Each line of a text file is a document.
+
+    Raises:
+        ValueError: The file is not what its name says.
+    """
+    suffix = _suffix(piece.location)
+    try:
+        with _open(piece.location) as opened:
+            if suffix == ".parquet":
+                yield from _rows(opened, piece)
+            elif suffix == ".csv":
+                yield from csv.DictReader(io.TextIOWrapper(opened, encoding="utf-8", newline=""))
+            elif suffix == ".jsonl":
+                yield from _objects(piece, _lines(opened, piece))
+            elif suffix == ".json":
+                yield from _json(piece, opened.read().decode())
+            elif lines:
+                yield from ({"text": line.rstrip("\r")} for line in _lines(opened, piece) if line.strip())
+            else:
+                yield {"text": opened.read().decode()}
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{piece} is not UTF-8 ({error}); convert it") from error
+    except OSError as error:
+        raise ValueError(f"{piece} cannot be read: {error}") from error
+
+
+def _rows(opened: Any, piece: Piece) -> Iterator[Document]:
+    import pyarrow.parquet
+
+    file = pyarrow.parquet.ParquetFile(opened)
+    stop = file.num_row_groups if piece.stop is None else piece.stop
+    for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, row_groups=list(range(piece.start, stop))):
+        yield from batch.to_pylist()
+
+
+def _lines(opened: Any, piece: Piece) -> Iterator[str]:
+    """The lines that begin within the piece."""
+    size = opened.size()
+    start, stop = piece.start, size if piece.stop is None else min(piece.stop, size)
+    content = opened.read_at(stop - start, start)
+    if start > 0 and opened.read_at(1, start - 1) != b"\n":
+        first = content.find(b"\n")
+        if first < 0:
+            return
+        content = content[first + 1 :]
+    while content and not content.endswith(b"\n") and stop < size:
+        more = opened.read_at(min(_TO_LINE_END, size - stop), stop)
+        stop += len(more)
+        content += more[: more.find(b"\n") + 1] or more
+    for line in content.split(b"\n"):  # not splitlines, which also splits at characters that JSON allows in strings
+        yield line.decode()
+
+
+def _json(piece: Piece, text: str) -> Iterator[Document]:
+    """A list of objects, or one object a line."""
+    if not text.lstrip().startswith("["):
+        yield from _objects(piece, iter(text.split("\n")))
+        return
+    try:
+        documents = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{piece} is not JSON: {error}") from error
+    for document in documents:
+        yield _checked(piece, document)
+
+
+def _objects(piece: Piece, lines: Iterator[str]) -> Iterator[Document]:
+    number = 0
+    for line in lines:
+        if line.strip():
+            number += 1
+            try:
+                document = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{piece} is not JSON, document {number}: {error}") from error
+            yield _checked(piece, document)
+
+
+def _checked(piece: Piece, document: Any) -> Document:
+    if not isinstance(document, dict):
+        raise ValueError(  # noqa: TRY004 - a mistake in the data
+            f"{piece} must hold JSON objects, one a line, each with the columns of a document"
+        )
+    return document
