@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeps.checks.config import check_sweep, lookup_in
+from sweeps.checks.data import check_data
 from sweeps.checks.search import search_notes
 from sweeps.checks.targets import check_targets
 from sweeps.checks.tracking import tracking_notes
@@ -147,6 +148,7 @@ def new_plan(composition: Composition, name: str | None, command: str, tags: Map
         working_folder=Path.cwd(),
     )
     check_targets(composition.config)
+    check_data(composition.config)
     _ = plan.local_fit
     _check_folder(plan.folder)
     return plan

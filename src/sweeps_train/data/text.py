@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 _ROWS_A_PIECE = 10_000
 """Of a hub data set."""
 
-_OF_VIEWS = ("sequence_length", "isolate_documents")
+_OF_PACKED_VIEWS = ("sequence_length", "isolate_documents")
 """What changes how packed tokens are cut, and not the tokens."""
 
 
@@ -221,7 +221,7 @@ def _dependencies(config: TextData, tokenizer: PreTrainedTokenizerBase) -> dict[
     code = hashlib.sha256()
     for file in sorted(Path(__file__).parent.glob("*.py")):
         code.update(file.read_bytes())
-    of_views = _OF_VIEWS if config.packing else ()
+    of_views = ("loader", *(_OF_PACKED_VIEWS if config.packing else ()))
     return {
         "data": {name: value for name, value in dataclasses.asdict(config).items() if name not in of_views},
         "sources": fingerprint(config),

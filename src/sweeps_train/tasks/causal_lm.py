@@ -56,9 +56,8 @@ class CausalLMTraining:
         self._tokenizer = tokenizer
 
     def logits(self, model: nn.Module, batch: Batch) -> torch.Tensor:
-        logits: torch.Tensor = model(
-            input_ids=batch["input_ids"], attention_mask=batch.get("attention_mask"), use_cache=False
-        ).logits
+        of_rows = {name: batch[name] for name in ("attention_mask", "position_ids") if name in batch}
+        logits: torch.Tensor = model(input_ids=batch["input_ids"], **of_rows, use_cache=False).logits
         return logits
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:

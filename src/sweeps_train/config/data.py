@@ -1,0 +1,109 @@
+"""The schema of data: what a training reads."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from sweeps_train.config.fields import STRICT, PositiveInt
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Loader:
+    """How batches are made ready."""
+
+    num_workers: Annotated[int, Field(ge=0)] = 0
+    """Processes of each worker that read batches ahead; 0 reads them when they are wanted, which is the quickest for
+    data that is in memory or mapped."""
+    prefetch: PositiveInt = 2
+    """Batches that each of them has ready."""
+    pin_memory: bool | Literal["auto"] = "auto"
+    """Put batches where a GPU can fetch them while it computes; auto: where there is one."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class TextData:
+    """Text for language models: plain, prompt and completion, or chat messages."""
+
+    kind: Literal["text"]
+    path: str
+    """A JSONL, Parquet or text file, a folder or glob of them, a Hugging Face hub data set,
+    or ``builtin:stdlib_docstrings`` (the English docstrings of Python's standard library)."""
+    subset: str | None = None
+    """Configuration name of a hub data set."""
+    train_split: str = "train"
+    """Split of a hub data set, in its slicing syntax (``train[:90%]``)."""
+    eval_path: str | None = None
+    """Held-out data in a file of their own; without it, ``eval_split`` or ``eval_fraction`` is used."""
+    eval_split: str | None = None
+    """Held-out split of a hub data set."""
+    eval_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """Part of the documents held out when neither ``eval_path`` nor ``eval_split`` is given."""
+    text_field: str | None = "text"
+    """Column with plain text."""
+    prompt_field: str | None = None
+    """Column with the prompt, on which no loss is taken; needs ``completion_field``."""
+    completion_field: str | None = None
+    """Column with the completion."""
+    messages_field: str | None = None
+    """Column with chat messages (a list of role and content), rendered by the tokenizer's chat template."""
+    sequence_length: PositiveInt = 512
+    """Tokens per sequence; longer documents are cut into several when packed, else truncated."""
+    packing: bool = True
+    """Fill sequences with several documents, end-of-text between them; only for plain text."""
+    isolate_documents: bool = False
+    """In a packed sequence, a token sees only its own document, whose positions begin at 0, and no document's first
+    token is predicted from another's end. Not with ``model.attention=flash_attention_2``."""
+    lines_are_documents: bool = False
+    """Each line of a text file is a document, else the file is one."""
+    loader: Loader = Field(default_factory=Loader)
+    """How batches are made ready."""
+    streaming: bool = False
+    """For text beyond memory: tokenized in pieces, by all machines of the cluster at once, into files that training
+    maps. Held-out documents are chosen by what they say, so that equal ones stay together."""
+    max_train_documents: PositiveInt | None = None
+    """Use only the first so many training documents."""
+    max_eval_documents: PositiveInt | None = None
+    """Use only the first so many held-out documents."""
+
+    def __post_init__(self) -> None:
+        if (self.prompt_field is None) != (self.completion_field is None):
+            raise ValueError("prompt_field and completion_field belong together; set both or neither")
+        if self.text_field is None and self.prompt_field is None and self.messages_field is None:
+            raise ValueError("name the data's column: text_field, prompt_field and completion_field, or messages_field")
+        if self.packing and (self.prompt_field is not None or self.messages_field is not None):
+            raise ValueError("packing=true is for plain text only; set packing=false with prompts or chat messages")
+        if self.isolate_documents and not self.packing:
+            raise ValueError("isolate_documents=true is for packing=true; drop it, since each sequence is a document")
+        if self.streaming and self.path.startswith("builtin:"):
+            raise ValueError(f"streaming=true reads files and hub data sets; set streaming=false for path={self.path}")
+
+
+@dataclass(config=STRICT, kw_only=True)
+class DigitsData:
+    """scikit-learn's digits: 1,797 scans of 8x8 pixels in 10 classes (they ship in its wheel)."""
+
+    kind: Literal["digits"]
+    eval_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Part held out, the same in every class."""
+    loader: Loader = Field(default_factory=Loader)
+    """How batches are made ready."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class CustomData:
+    """A user's own data: ``_target_(**arguments)`` returns a training and a held-out torch ``Dataset``
+    of (input, label) pairs."""
+
+    kind: Literal["custom"]
+    target: str = Field(alias="_target_")
+    """Import path of the function."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments for it; each can be searched as ``data.arguments.NAME``."""
+    loader: Loader = Field(default_factory=Loader)
+    """How batches are made ready."""
+
+
+Data = Annotated[TextData | DigitsData | CustomData, Field(discriminator="kind")]

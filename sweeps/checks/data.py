@@ -1,0 +1,66 @@
+"""Looks at the files that a config names, before a worker would: whether they are there, and have the columns."""
+
+from __future__ import annotations
+
+from sweeps.config import SweepConfig
+from sweeps.errors import ConfigError, nearest
+from sweeps_train.config import TextData
+from sweeps_train.data.files import File, find_files, pieces_of, read_piece
+
+
+def check_data(config: SweepConfig) -> None:
+    """Files of this machine; object stores and the hub are left to those who have the keys to them.
+
+    Raises:
+        ConfigError: With every mistake, one a line.
+    """
+    data = config.data
+    if not isinstance(data, TextData):
+        return
+    mistakes: list[str] = []
+    for key, path in (("data.path", data.path), ("data.eval_path", data.eval_path)):
+        if path is None or "://" in path or path.startswith("builtin:"):
+            continue
+        try:
+            mistakes += _mistakes(key, path, data)
+        except ValueError as error:
+            mistakes.append(str(error) if str(error).startswith(key) else f"{key}={path}: {error}")
+    if mistakes:
+        raise ConfigError("\n".join(dict.fromkeys(mistakes)))
+
+
+def _mistakes(key: str, path: str, data: TextData) -> list[str]:
+    files = find_files(key, path)
+    if files is None:
+        return []  # a name on the hub
+    filled = [file for file in files if file.size > 0]
+    if not filled:
+        return [f"{key}={path}: there is nothing in it; give files with documents"]
+    columns = _columns(filled[0], data)
+    if columns is None:
+        return [f"{key}={path}: {filled[0].location} has no documents; give files that have"]
+    return [
+        f"data.{option}={name}: {filled[0].location} has no such column{nearest(name, columns)}; it has {columns}"
+        for option, name in _wanted(data).items()
+        if name not in columns
+    ]
+
+
+def _columns(file: File, data: TextData) -> list[str] | None:
+    """Of the first document."""
+    if file.location.endswith(".txt"):
+        return ["text"]
+    for piece in pieces_of(file, lines=data.lines_are_documents)[:1]:
+        for document in read_piece(piece):
+            return sorted(document)
+    return None
+
+
+def _wanted(data: TextData) -> dict[str, str]:
+    """Columns by the option that names them."""
+    if data.messages_field is not None:
+        return {"messages_field": data.messages_field}
+    if data.prompt_field is not None and data.completion_field is not None:
+        return {"prompt_field": data.prompt_field, "completion_field": data.completion_field}
+    assert data.text_field is not None
+    return {"text_field": data.text_field}
