@@ -147,7 +147,7 @@ def _contents(todo: Sequence[tuple[int, Part]], make: Callable[[Part], Arrays]) 
             return {"index": row["index"], "content": b"", "error": str(error)}
 
     # The CPUs belong to workers that wait for these arrays: to ask for some would be to wait for oneself.
-    at_once = max(1, min(len(todo), int(ray.cluster_resources().get("CPU", 1))))
+    at_once = max(1, min(len(todo), int(ray.cluster_resources().get("CPU", 1))))  # type: ignore[no-untyped-call]
     rows = [{"index": index, "piece": pickle.dumps(piece)} for index, piece in todo]
     made = ray.data.from_items(rows, override_num_blocks=len(rows)).map(work, num_cpus=0, concurrency=at_once)
     for row in made.iter_rows():
