@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,3 +90,44 @@ def test_nobody_submits_into_a_project_that_is_not_theirs() -> None:
     assert project_of(Caller("eve", "admin"), "vision") == "vision"
     with pytest.raises(UnknownName, match="there is vision, speech, ada"):
         project_of(ada, "robotics")
+
+
+def sweeps(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sweeps", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_token_is_made_listed_and_revoked_on_the_command_line(tmp_path: Path) -> None:
+    made = sweeps("token", "create", "--user", "ada", "--role", "run", "--expires", "90d", folder=tmp_path)
+    secret = made.stdout.strip()
+    assert tokens.PATTERN.fullmatch(secret)
+    assert secret not in made.stderr
+    into = sweeps("token", "create", "--user", "eve", "--role", "admin", "--file", "t", folder=tmp_path)
+    assert into.stdout == ""
+    assert tokens.PATTERN.fullmatch((tmp_path / "t").read_text().strip())
+    assert stat.S_IMODE((tmp_path / "t").stat().st_mode) == 0o600
+    assert sweeps("token", "revoke", "1", folder=tmp_path).returncode == 0
+    listed = sweeps("token", "list", "--json", folder=tmp_path)
+    first, second = json.loads(listed.stdout)
+    assert (first["user"], first["role"], second["user"]) == ("ada", "run", "eve")
+    assert first["expires"] - first["created"] == 90 * 86400
+    assert first["revoked"] is not None
+    assert "digest" not in first
+    for wrong in (
+        ["create", "--user", "ada", "--role", "root"],
+        ["create", "--user", "ada", "--role", "run", "--expires", "soon"],
+        ["create", "--user", "ada", "--role", "run", "--file", "t"],
+        ["revoke", "17"],
+        ["list", "database=nothing://x"],
+    ):
+        refused = sweeps("token", *wrong, folder=tmp_path)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr.startswith("sweeps: ")
+        assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "0"])
+def test_beyond_this_machine_nothing_is_served_without_an_admin(tmp_path: Path, host: str) -> None:
+    refused = sweeps("serve", f"host='{host}'", "port=0", folder=tmp_path)
+    assert refused.returncode == 2
+    assert "make it with `python -m sweeps token create --user YOU --role admin`" in refused.stderr

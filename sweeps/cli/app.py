@@ -59,8 +59,13 @@ moved_to = click.option(
 )
 
 
-def verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
-    """A verb with the options that every verb has; ``main`` and the configs' search path read them."""
+def verb(name: str, group: click.Group = app) -> Callable[[Callable[..., None]], click.Command]:
+    """A verb with the options that every verb has; ``main`` and the configs' search path read them.
+
+    Args:
+        name: Of the verb.
+        group: Of verbs that belong together, such as ``token create`` and ``token list``.
+    """
 
     def decorate(function: Callable[..., None]) -> click.Command:
         directories = click.option(
@@ -72,7 +77,7 @@ def verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
             help="Your own folder of configs, before ours. Repeatable.",
         )
         debug = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
-        return app.command(name)(directories(debug(function)))
+        return group.command(name)(directories(debug(function)))
 
     return decorate
 

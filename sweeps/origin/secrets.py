@@ -12,7 +12,7 @@ _NAMED_WORD = re.compile(rf"(?i)(?<![\w.-])({_NAMES}=)(?![\"'])[^\s&,;\"']+")
 _ADDRESS = re.compile(r"(\w://[^\s:/@]*):[^\s/@]+@")
 _KNOWN = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}"
-    r"|AKIA[A-Z0-9]{16}|xox[abprs]-[\w-]{10,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"
+    r"|sweeps_[A-Za-z0-9_-]{43}|AKIA[A-Z0-9]{16}|xox[abprs]-[\w-]{10,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"
 )
 _KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 

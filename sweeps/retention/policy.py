@@ -58,15 +58,15 @@ def read_policy(
     )
 
 
-def parse_age(text: str) -> float:
-    """Seconds of ``30d``, ``12h``, ``2w`` or ``90m``.
+def parse_age(text: str, option: str = "--older-than") -> float:
+    """Seconds of ``30d``, ``12h``, ``2w`` or ``90m``, as an option was given.
 
     Raises:
         ConfigError: It is something else.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mhdw])", text.strip())
     if found is None:
-        raise ConfigError(f"--older-than={text}: must be a number and m, h, d or w, such as 30d")
+        raise ConfigError(f"{option}={text}: must be a number and m, h, d or w, such as 30d")
     return float(found[1]) * AGES[found[2]]
 
 

@@ -121,6 +121,15 @@ tokens = Table(
     Column("used", Float, doc="When it was last used, to the minute."),
 )
 
+sessions = Table(
+    "sessions",
+    tables,
+    Column("digest", String(64), primary_key=True, doc="SHA-256 of the cookie, which the browser alone has."),
+    Column("token", Integer, ForeignKey("tokens.id"), nullable=False, doc="With which it began, and ends."),
+    Column("expires", Float, nullable=False),
+)
+"""Browsers that are signed in."""
+
 nights = Table(
     "nights",
     tables,

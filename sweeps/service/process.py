@@ -43,7 +43,8 @@ class ServiceProcess:
             clock: Default: the machine's.
 
         Raises:
-            ConfigError: The database cannot be opened, or a schedule is defined wrongly.
+            ConfigError: The database cannot be opened, a schedule is defined wrongly, or everybody could reach the service
+                and nobody manage it.
         """
         self.config = config
         self.config_dirs = [*config_dirs, *(Path(each) for each in config.config_dirs)]
@@ -55,6 +56,12 @@ class ServiceProcess:
             trouble = str(error).splitlines()[0]
             raise ConfigError(f"database={shown(config.database)}: cannot be opened ({shown(trouble)})") from None
         self.guard = Guard(self.database, config.access, self.clock, loopback=is_loopback(config.host))
+        if not is_loopback(config.host) and not self.guard.has_admin():
+            raise ConfigError(
+                f"host={config.host}: reaches beyond this machine, where the service demands tokens, and nobody holds "
+                "one of an admin; make it with `python -m sweeps token create --user YOU --role admin`, or serve on "
+                "host=127.0.0.1"
+            )
         self.heartbeat = Heartbeat(self.database, self.clock, config.queue.dead_after_s)
         self.runner = Runner(
             self.database,

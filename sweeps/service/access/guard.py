@@ -4,27 +4,37 @@ Routes say whom they are for by one of ``Reader``, ``Runner`` and ``Admin``; eac
 
     @router.post("/sweeps/{name}/stop")
     def stop(name: str, caller: Runner) -> ...: ...
+
+A token comes as ``Authorization: Bearer``; a browser signs in with it once (``sign_in``), and has a cookie instead.
+What a signed-in page sends must carry ``form_token(request)``, as the form's field ``form_token`` or the header
+``X-Form-Token``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
-from fastapi import Depends, HTTPException, Request, Security
+from fastapi import Depends, HTTPException, Request, Response, Security
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import Engine
 
 from sweeps.config.access import Access
-from sweeps.service.access import tokens
+from sweeps.service.access import sessions, tokens
 from sweeps.service.access.caller import LOCAL, Caller, Role
+from sweeps.service.access.origins import SAFE_METHODS, is_loopback_host
+from sweeps.service.access.rates import Rates
+from sweeps.service.access.tokens import Token
 from sweeps.service.clock import Clock
 from sweeps.service.database import writing
 
-NOT_SIGNED_IN = (
-    "give a token that is good, as `Authorization: Bearer sweeps_...`; an admin makes one with `token create`"
-)
+NOT_SIGNED_IN = "give a good token, as `Authorization: Bearer sweeps_...`; `python -m sweeps token create` makes one"
+NOT_OUR_FORM = "this did not come from a page of the service, or from one that was opened before signing in; reload it"
+COOKIE = "sweeps_session"
+FORM_FIELD = "form_token"
+FORM_HEADER = "x-form-token"
+FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
 class Guard:
@@ -39,9 +49,9 @@ class Guard:
             loopback: Whether only this machine can reach the service: as long as it has no tokens, it demands none.
         """
         self.access = access
+        self.rates = Rates(access)
         self._database = database
         self._clock = clock
-        self._loopback = loopback
         self._closed = not loopback
 
     @property
@@ -52,36 +62,122 @@ class Guard:
                 self._closed = tokens.any_made(connection)
         return self._closed
 
-    def holder(self, secret: str) -> Caller | None:
-        """Who holds a token, if it is good."""
+    def has_admin(self) -> bool:
+        """Whether somebody holds a good token with which the service can be managed."""
+        with self._database.connect() as connection:
+            return tokens.admin_exists(connection, self._clock.now())
+
+    def holder(self, secret: str | None, cookie: str | None) -> Token | None:
+        """The good token that a request has, or for which its cookie stands."""
         now = self._clock.now()
         with self._database.connect() as connection:
-            token = tokens.holder(connection, secret, now)
-        if token is None:
-            return None
-        if tokens.is_use_old(token, now):
+            token = None
+            if secret is not None:
+                token = tokens.holder(connection, secret, now)
+            elif cookie is not None:
+                token = sessions.holder(connection, cookie, now)
+        if token is not None and tokens.is_use_old(token, now):
             with writing(self._database) as connection:
                 tokens.note_use(connection, token, now)
-        return token.caller
+        return token
+
+    def begin_session(self, secret: str) -> str | None:
+        """The cookie of a browser that signs in; None if the token is not good."""
+        now = self._clock.now()
+        with writing(self._database) as connection:
+            token = tokens.holder(connection, secret.strip(), now)
+            return sessions.begin(connection, token, now, self.access.session_hours * 3600) if token else None
+
+    def end_session(self, cookie: str) -> None:
+        """Sign a browser out."""
+        with writing(self._database) as connection:
+            sessions.end(connection, cookie)
+
+
+def sign_in(request: Request, response: Response, secret: str) -> bool:
+    """Sign the browser in that sent a token; the response gets its cookie. False if the token is not good.
+
+    Raises:
+        HTTPException: 429, when an address tries too often.
+    """
+    guard = guard_of(request)
+    cookie = guard.begin_session(secret)
+    if cookie is None:
+        guard.rates.count_refusal(address_of(request))
+        return False
+    response.set_cookie(
+        COOKIE,
+        cookie,
+        max_age=int(guard.access.session_hours * 3600),
+        secure=not is_loopback_host(request.headers.get("host", "")),  # browsers keep it off plain HTTP elsewhere
+        httponly=True,
+        samesite="strict",
+    )
+    return True
+
+
+def sign_out(request: Request, response: Response) -> None:
+    """Sign the browser out; the response takes its cookie away."""
+    cookie = request.cookies.get(COOKIE)
+    if cookie is not None:
+        guard_of(request).end_session(cookie)
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+
+
+def form_token(request: Request) -> str:
+    """What the page's forms carry in the field ``form_token``; empty where no browser signs in."""
+    cookie = request.cookies.get(COOKIE)
+    return "" if cookie is None else sessions.form_token(cookie)
+
+
+def guard_of(request: Request) -> Guard:
+    """The service's guard."""
+    guard: Guard = request.app.state.guard
+    return guard
+
+
+def address_of(request: Request) -> str:
+    """Of whoever is at the other end of the connection: their machine, or a proxy."""
+    return request.client.host if request.client is not None else "unknown"
 
 
 _bearer = HTTPBearer(auto_error=False, description="A token from `python -m sweeps token create`.")
 
 
-async def _known(
+async def known(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
 ) -> Caller:
-    guard: Guard = request.app.state.guard
+    """Whoever asks, whatever they may do.
+
+    Raises:
+        HTTPException: 401, if nobody knows them; 403, if another site sent their browser; 429, if they ask too often.
+    """
+    guard = guard_of(request)
+    changes = request.method not in SAFE_METHODS
     if not await run_in_threadpool(lambda: guard.demands_tokens):
+        guard.rates.count_request(address_of(request), changes=changes)
         return LOCAL
-    caller = None if credentials is None else await run_in_threadpool(guard.holder, credentials.credentials)
-    if caller is None:
+    secret = None if credentials is None else credentials.credentials
+    cookie = None if secret is not None else request.cookies.get(COOKIE)
+    token = await run_in_threadpool(guard.holder, secret, cookie)
+    if token is None:
+        guard.rates.count_refusal(address_of(request))
         raise HTTPException(401, NOT_SIGNED_IN, headers={"WWW-Authenticate": "Bearer"})
-    return caller
+    guard.rates.count_request(f"token {token.id}", changes=changes)
+    if changes and cookie is not None and not sessions.is_form_token(await _sent_form_token(request), cookie):
+        raise HTTPException(403, NOT_OUR_FORM)
+    return token.caller
+
+
+async def _sent_form_token(request: Request) -> str:
+    sent = request.headers.get(FORM_HEADER)
+    if sent is None and request.headers.get("content-type", "").startswith(FORMS):
+        sent = str((await request.form()).get(FORM_FIELD, ""))
+    return sent or ""
 
 
 def _with(role: Role) -> Callable[[Caller], Caller]:
-    def check(caller: Annotated[Caller, Depends(_known)]) -> Caller:
+    def check(caller: Annotated[Caller, Depends(known)]) -> Caller:
         if not caller.may(role):
             raise HTTPException(403, f"this takes a token with the role {role}; yours is {caller.role}")
         return caller
@@ -96,3 +192,9 @@ Runner = Annotated[Caller, Depends(runner)]
 """May also start, stop and change them."""
 Admin = Annotated[Caller, Depends(admin)]
 """May do everything, to everybody's sweeps."""
+
+
+def expensive(request: Request) -> Iterator[None]:
+    """For routes that take long, of which only a few are answered at once: ``dependencies=[Depends(expensive)]``."""
+    with guard_of(request).rates.expensive():
+        yield

@@ -124,9 +124,13 @@ def revoke(connection: Connection, number: int, now: float) -> Token:
 def holder(connection: Connection, secret: str, now: float) -> Token | None:
     """The token, if it is good. It is looked up by its digest: how long that takes says nothing of the token."""
     asked = select(database.tokens).where(database.tokens.c.digest == digest(secret))
-    row = connection.execute(asked).mappings().one_or_none()
-    token = None if row is None else _token(row)
-    return token if token is not None and token.holds(now) else None
+    return _good(connection.execute(asked).mappings().one_or_none(), now)
+
+
+def numbered(connection: Connection, number: int, now: float) -> Token | None:
+    """The token of this number, if it is good."""
+    asked = select(database.tokens).where(database.tokens.c.id == number)
+    return _good(connection.execute(asked).mappings().one_or_none(), now)
 
 
 def note_use(connection: Connection, token: Token, now: float) -> None:
@@ -155,6 +159,11 @@ def _find(connection: Connection, number: int) -> Token:
     if row is None:
         raise UnknownName(f"there is no token {number}; `python -m sweeps token list` shows all")
     return _token(row)
+
+
+def _good(row: RowMapping | None, now: float) -> Token | None:
+    token = None if row is None else _token(row)
+    return token if token is not None and token.holds(now) else None
 
 
 def _token(row: RowMapping) -> Token:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName, UserError
+from sweeps.service.access.gate import Gate
+from sweeps.service.access.guard import reader
 from sweeps.service.api import health
 from sweeps.service.page.app import add_pages
 
@@ -28,16 +31,24 @@ def make_app(service: ServiceProcess) -> FastAPI:
         title="Sweeps",
         version=version("ray-sweeps"),
         description="Hyperparameter search for distributed training: what the command line does, over HTTP.",
-        openapi_url=f"{PREFIX}/openapi.json",
+        openapi_url=None,  # `document`, for those who may read
         docs_url=None,  # its page takes scripts from elsewhere
         redoc_url=None,
     )
     app.state.service = service
     app.state.guard = service.guard
     app.add_exception_handler(SweepsError, _answer)
+    app.add_exception_handler(RequestValidationError, _name_mistakes)
+    app.add_middleware(Gate, guard=service.guard, own=[service.config.public_url or ""])
     for router in RESOURCES:
         app.include_router(router, prefix=PREFIX)
     add_pages(app, service)
+
+    @app.get(f"{PREFIX}/openapi.json", include_in_schema=False, dependencies=[Depends(reader)])
+    def document() -> dict[str, Any]:
+        """What the API understands."""
+        return app.openapi()
+
     return app
 
 
@@ -51,3 +62,11 @@ async def _answer(request: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 422)
     logger.error("%s %s: %s", request.method, request.url.path, error)
     return JSONResponse({"detail": str(error)}, 409)
+
+
+async def _name_mistakes(_request: Request, error: Exception) -> JSONResponse:
+    """A request that does not fit its document, in our words and without what it held: it may be a secret, or what JSON
+    cannot say."""
+    assert isinstance(error, RequestValidationError)
+    lines = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+    return JSONResponse({"detail": "\n".join(lines)}, 422)

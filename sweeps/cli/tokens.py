@@ -1,0 +1,143 @@
+"""The verbs for the service's tokens: ``token create``, ``token list`` and ``token revoke``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sweeps.cli.app import app, as_json, stdout, verb
+from sweeps.cli.output import print_json, say
+from sweeps.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from sweeps.service.access.tokens import Token
+
+of_service = click.argument("tokens", nargs=-1, metavar="[service=NAME] [database=URL]")
+
+
+@app.group("token")
+def token() -> None:
+    """Make, list and revoke the tokens that the service knows people by."""
+
+
+def _verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
+    return verb(name, token)
+
+
+@_verb("create")
+@of_service
+@click.option("--user", required=True, metavar="U", help="Who is to hold it.")
+@click.option("--role", required=True, metavar="R", help="read, run or admin: each may do what those before it may.")
+@click.option("--project", "projects", metavar="P", multiple=True, help="Whose sweeps it reaches, too. Repeatable.")
+@click.option("--expires", metavar="AGE", help="When it is good no more, such as 90d; default: never.")
+@click.option("--label", metavar="TEXT", default="", help="What it is for.")
+@click.option("--file", type=click.Path(path_type=Path), help="Write it there, for you alone, and do not print it.")
+def create(
+    tokens: tuple[str, ...],
+    user: str,
+    role: str,
+    projects: tuple[str, ...],
+    expires: str | None,
+    label: str,
+    file: Path | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
+    """Make a token: python -m sweeps token create --user ada --role run
+
+    It is shown now, and never again.
+    """
+    from sweeps.retention.policy import parse_age
+    from sweeps.service.access import tokens as of
+
+    lasts_s = None if expires is None else parse_age(expires, "--expires")
+    if file is not None and file.exists():
+        raise ConfigError(f"--file={file}: exists already; give one that does not")
+    with _database(tokens, config_dirs) as connection:
+        made, secret = of.create(connection, user, role, time.time(), projects=projects, label=label, lasts_s=lasts_s)
+        if file is not None:
+            _write(file, secret)
+    say(f"token {made.id} of {made.user}, role {made.role}; it is shown once")
+    if file is None:
+        sys.stdout.write(f"{secret}\n")
+
+
+@_verb("list")
+@of_service
+@as_json
+def list_tokens(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path, ...]) -> None:
+    """List all tokens there ever were, without what is secret of them."""
+    from sweeps.service.access import tokens as of
+
+    with _database(tokens, config_dirs) as connection:
+        found = of.listed(connection)
+    if as_json:
+        print_json([each.as_json() for each in found])
+    else:
+        _print(found)
+
+
+@_verb("revoke")
+@click.argument("number", type=int, metavar="ID")
+@of_service
+def revoke(number: int, tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> None:
+    """Let a token be good no more, and the browsers that signed in with it: python -m sweeps token revoke 3"""
+    from sweeps.service.access import tokens as of
+
+    with _database(tokens, config_dirs) as connection:
+        revoked = of.revoke(connection, number, time.time())
+    say(f"token {revoked.id} of {revoked.user} is revoked")
+
+
+@contextmanager
+def _database(tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> Iterator[Connection]:
+    """A writing transaction in the service's database."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from sweeps.compose.service import compose_service
+    from sweeps.credentials import shown
+    from sweeps.service.database import open_database, writing
+
+    url = compose_service(tokens, config_dirs).database
+    try:
+        engine = open_database(url)
+    except (SQLAlchemyError, OSError, ModuleNotFoundError) as error:
+        trouble = shown(str(error).splitlines()[0])
+        raise ConfigError(f"database={shown(url)}: cannot be opened ({trouble}); give the service's") from None
+    try:
+        with writing(engine) as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def _write(file: Path, secret: str) -> None:
+    try:
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
+            opened.write(f"{secret}\n")
+    except OSError as error:
+        raise ConfigError(f"--file={file}: cannot be written ({error.strerror}); give another one") from None
+
+
+def _print(found: list[Token]) -> None:
+    from rich.table import Table
+
+    table = Table("id", "user", "role", "projects", "label", "created", "expires", "last used", "state", box=None)
+    now = time.time()
+    for each in found:
+        state = "good" if each.holds(now) else "revoked" if each.revoked is not None else "expired"
+        times = [_shown(each.created), _shown(each.expires), _shown(each.used)]
+        table.add_row(str(each.id), each.user, each.role, ", ".join(each.projects), each.label, *times, state)
+    stdout.print(table)
+
+
+def _shown(seconds: float | None) -> str:
+    return "-" if seconds is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
