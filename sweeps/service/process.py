@@ -43,8 +43,8 @@ class ServiceProcess:
             clock: Default: the machine's.
 
         Raises:
-            ConfigError: The database cannot be opened, a schedule is defined wrongly, or everybody could reach the service
-                and nobody manage it.
+            ConfigError: The database cannot be opened, a schedule is defined wrongly, or everybody could reach the
+                service and nobody manage it.
         """
         self.config = config
         self.config_dirs = [*config_dirs, *(Path(each) for each in config.config_dirs)]
