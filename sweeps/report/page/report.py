@@ -12,6 +12,7 @@ from sweeps.report.page.drawing import Section
 from sweeps.report.page.front import pareto_front
 from sweeps.report.page.landscape import Importance, by_importance, contours, importance, importances, parallel, slices
 from sweeps.report.page.material import Material, gather
+from sweeps.report.page.nights import nights_section, recorded_nights, write_picture
 from sweeps.report.page.pictures import draw_pictures
 from sweeps.report.page.progress import best_so_far, learning_curves
 from sweeps.report.page.timeline import timeline
@@ -38,12 +39,15 @@ def make_report(record: SweepRecord, folder: Path) -> Path:
         TrackingUnreachable: The server does not answer.
         OSError: The folder cannot be written.
     """
-    material = gather(record)
+    material, nights = gather(record), recorded_nights(record)
     found = [importances(material, index) for index in range(len(record.metrics))]
     folder.mkdir(parents=True, exist_ok=True)
     page = folder / REPORT_PAGE
-    page.write_text(render(material, list(_sections(material, found))), encoding="utf-8")
+    sections = [*([] if nights is None else [nights_section(nights)]), *_sections(material, found)]
+    page.write_text(render(material, sections), encoding="utf-8")
     pictures = draw_pictures(material, found, folder)
+    if nights is not None:
+        pictures.append(write_picture(nights, folder / "nights.png"))
     client = connect(record.mlflow.tracking_uri)
     for path in (page, *pictures):  # not the folder: it may be one in which other things are
         client.log_artifact(record.mlflow.run_id, str(path), REPORT_ARTIFACTS)

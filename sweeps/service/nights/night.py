@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, Engine, Row, or_, select, update
@@ -13,6 +13,9 @@ from sqlalchemy.exc import IntegrityError
 from sweeps.config.nights import Nights
 from sweeps.config.search import Mode
 from sweeps.service.database import nights, writing
+
+if TYPE_CHECKING:
+    from sweeps.report.page.nights import NightsRecord
 
 Verdict = Literal["running", "repeating", "first", "promoted", "kept", "measured", "regression", "failed"]
 """``running``: its sweep is not done; ``repeating``: champion and challenger are trained again; ``first``: it made the
@@ -51,6 +54,7 @@ class Night:
     wall_s: float | None = None
     cost: float | None = None
     decided: float | None = None
+    """Unix time."""
     reported: float | None = None
 
     @classmethod
@@ -122,12 +126,19 @@ def let_go(engine: Engine, night: Night, holder: str) -> None:
         connection.execute(update(nights).where(*_is(night), nights.c.holder == holder).values(held_until=None))
 
 
-def change(connection: Connection, night: Night, **changes: Any) -> Night:
-    """Write some of its columns."""
-    changed = night.with_(**changes)
-    row = changed.row()
-    connection.execute(update(nights).where(*_is(night)).values({name: row[name] for name in changes}))
-    return changed
+def change(connection: Connection, night: Night) -> Night:
+    """Write how it stands now."""
+    connection.execute(update(nights).where(*_is(night)).values(**night.row()))
+    return night
+
+
+def nights_of(connection: Connection, schedule: str, until: float = float("inf")) -> NightsRecord:
+    """The judged nights of a schedule with the newest one's metric, for figures."""
+    from sweeps.report.page.nights import NightsRecord
+
+    judged = [night for night in of_schedule(connection, schedule) if night.verdict not in OPEN and night.due <= until]
+    metric = judged[-1].metric if judged else ""
+    return NightsRecord(schedule, metric, [night.as_json() for night in judged if night.metric == metric])
 
 
 def _is(night: Night) -> tuple[Any, Any]:
