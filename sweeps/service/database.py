@@ -155,8 +155,7 @@ nights = Table(
     Column("cost", Float, doc="In the currency of the prices; 0 without prices."),
     Column("decided", Float, doc="When its verdict was found."),
     Column("reported", Float, doc="When its figure was in its sweep's report."),
-    Column("holder", String(32), doc="Who is about to judge it, so that nobody else does."),
-    Column("held_until", Float),
+    Column("holder", String(32), doc="Which service is about to judge it, so that no other does."),
 )
 """What each night of a schedule has brought."""
 

@@ -18,6 +18,11 @@ from sweeps.service.access.guard import Guard
 from sweeps.service.clock import Clock, WallClock
 from sweeps.service.database import open_database
 from sweeps.service.heartbeat import Heartbeat
+from sweeps.service.jobs import Job
+from sweeps.service.nights.judge import Judge
+from sweeps.service.nights.preparation import prepare
+from sweeps.service.notifications.address import addresses
+from sweeps.service.notifications.notifier import Notifier
 from sweeps.service.runner import Runner
 from sweeps.service.schedules.scheduler import Scheduler
 
@@ -43,8 +48,8 @@ class ServiceProcess:
             clock: Default: the machine's.
 
         Raises:
-            ConfigError: The database cannot be opened, a schedule is defined wrongly, or everybody could reach the
-                service and nobody manage it.
+            ConfigError: The database cannot be opened, a schedule is defined wrongly, a channel's address is none, or
+                everybody could reach the service and nobody manage it.
         """
         self.config = config
         self.config_dirs = [*config_dirs, *(Path(each) for each in config.config_dirs)]
@@ -80,8 +85,39 @@ class ServiceProcess:
             service=self.heartbeat.service,
             queued=self.runner.wake,
         )
-        self.parts: list[Part] = [self.runner, self.scheduler]
+        self.notifier = Notifier(
+            self.database,
+            self.clock,
+            config.tracking_uri,
+            config.notifications,
+            addresses(config.notifications),
+            self.page_of,
+        )
+        self.judge = Judge(
+            self.database,
+            self.clock,
+            self.heartbeat,
+            output_dir=self.output_dir,
+            tracking_uri=config.tracking_uri,
+            config_dirs=self.config_dirs,
+            decided=[self.notifier.wake],
+        )
+        self.runner.listeners.before_start.append(self._tonight)
+        self.runner.listeners.ended += [self.judge.wake, self.notifier.wake]
+        self.parts: list[Part] = [self.runner, self.scheduler, self.judge, self.notifier]
         """In the order in which they start; they stop in the other."""
+
+    def _tonight(self, job: Job) -> list[str]:
+        """What a schedule's sweep gets from the nights before."""
+        definition = self.scheduler.definitions.get(job.schedule or "")
+        if definition is None or definition.schedule.nights is None:
+            return []
+        return prepare(self.database, job, definition.schedule.nights, self.config_dirs)
+
+    def page_of(self, sweep: str) -> str:
+        """The address of a sweep's page."""
+        base = self.config.public_url or f"http://{self.config.host}:{self.config.port}"
+        return f"{base.rstrip('/')}/sweeps/{sweep}"
 
     def start(self) -> None:
         """Begin with everything but the web application."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -25,10 +24,12 @@ from sweeps.plan import make_plan
 from sweeps.service import jobs
 from sweeps.service.clock import Clock
 from sweeps.service.database import writing
+from sweeps.service.heartbeat import Heartbeat
 from sweeps.service.jobs import Job
-from sweeps.service.nights import putting
 from sweeps.service.nights.champion import champion_of, point_tonight, version_from
+from sweeps.service.nights.commands import Commands
 from sweeps.service.nights.night import OPEN, Night, change, hold, let_go, nights_of, of_schedule, to_do
+from sweeps.service.nights.preparation import tokens_of
 from sweeps.service.nights.repeats import of_contender, repeats_name, repeats_overrides, values_of
 from sweeps.service.nights.verdict import after_its_sweep, after_the_contest, noise_of
 from sweeps.service.requests import Run
@@ -39,6 +40,7 @@ from sweeps.tracking.record import SweepRecord, TrialRecord
 logger = logging.getLogger(__name__)
 
 LOOKS_EVERY_S = 30.0
+STOPS_WITHIN_S = 5.0
 
 
 class Judge:
@@ -48,6 +50,9 @@ class Judge:
         self,
         engine: Engine,
         clock: Clock,
+        heartbeat: Heartbeat,
+        *,
+        output_dir: Path,
         tracking_uri: str,
         config_dirs: Sequence[Path] = (),
         decided: Sequence[Callable[[], object]] = (),
@@ -56,13 +61,15 @@ class Judge:
         Args:
             engine: The service's database.
             clock: What time it is.
+            heartbeat: This service.
+            output_dir: Of the sweeps.
             tracking_uri: Where sweeps are recorded.
             config_dirs: Users' folders of configs, before our own.
             decided: Are called when a night has its verdict.
         """
-        self._engine, self._clock, self._uri = engine, clock, tracking_uri
-        self._config_dirs, self._decided = config_dirs, decided
-        self._name = uuid.uuid4().hex
+        self._engine, self._clock, self._heartbeat = engine, clock, heartbeat
+        self._uri, self._config_dirs, self._decided = tracking_uri, config_dirs, decided
+        self._commands = Commands(tracking_uri, output_dir)
         self._wake, self._stopped = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
 
@@ -70,9 +77,10 @@ class Judge:
         self._thread.start()
 
     def stop(self) -> None:
-        """At once: what it was about is begun anew by whoever serves next."""
+        """Soon: what it is about then is gone on with by whoever serves next."""
         self._stopped.set()
         self._wake.set()
+        self._thread.join(STOPS_WITHIN_S)
 
     def wake(self, *_: object) -> None:
         """A sweep has ended."""
@@ -98,7 +106,7 @@ class Judge:
 
     def _take_on(self, night: Night) -> bool:
         """Whether it has no verdict yet."""
-        held = hold(self._engine, night, self._name, self._clock.now())
+        held = hold(self._engine, night, self._heartbeat.service, self._heartbeat.silent_since)
         if held is None:
             return night.verdict in OPEN
         try:
@@ -107,7 +115,7 @@ class Judge:
             # Not SweepsError alone: whatever one night has against it, other schedules have their turn.
             logger.exception("%s is not judged yet; the next look is in %.0f s", held.sweep, LOOKS_EVERY_S)
         finally:
-            let_go(self._engine, held, self._name)
+            let_go(self._engine, held, self._heartbeat.service)
         return held.verdict in OPEN
 
     def _judge(self, night: Night) -> Night:
@@ -163,7 +171,7 @@ class Judge:
             return night.with_(tried=None, version=None, point=None)
         night = night.with_(tried=current.version, version=current.version)
         try:
-            plan = make_plan(_tokens(job), self._config_dirs, None, f"schedule {night.schedule}")
+            plan = make_plan(tokens_of(job), self._config_dirs, None, f"schedule {night.schedule}")
             return night.with_(point=point_tonight(plan, current), reason=None)
         except UserError as error:
             return night.with_(point=None, reason=str(error))
@@ -227,7 +235,7 @@ class Judge:
         trial = choose(valued, key=lambda each: each[0])[1]
         version = version_from(self._uri, settings.model, trial.run_id)
         if version is None:
-            return putting.register(self._uri, record.sweep, trial.trial, settings.model, settings.alias)
+            return self._commands.register(record.sweep, trial.trial, settings.model, settings.alias)
         current = champion_of(self._uri, settings)
         if current is None or current.version != version:
             connect(self._uri).set_registered_model_alias(settings.model, settings.alias, version)
@@ -257,7 +265,7 @@ class Judge:
         try:
             record = load_sweep(self._uri, night.sweep)
             connect(self._uri).log_text(record.mlflow.run_id, nights.as_text(), NIGHTS_ARTIFACT)
-            putting.report(self._uri, night.sweep)
+            self._commands.report(night.sweep)
         except SweepsError as error:
             logger.warning("%s has no figure of its nights in its report: %s", night.sweep, error)
         with writing(self._engine) as connection:
@@ -268,9 +276,3 @@ def _trial_at(record: SweepRecord, point: dict[str, Any] | None) -> TrialRecord 
     """The trial of a point, if it has a value."""
     alike = [trial for trial in record.trials if trial.params == point and trial.value is not None]
     return alike[0] if alike else None
-
-
-def _tokens(job: Job) -> list[str]:
-    asked = job.asked
-    assert isinstance(asked, Run)
-    return [f"conf={asked.conf}", *asked.overrides]

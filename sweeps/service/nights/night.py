@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from sweeps.config.nights import Nights
 from sweeps.config.search import Mode
-from sweeps.service.database import nights, writing
+from sweeps.service.database import nights, services, writing
 
 if TYPE_CHECKING:
     from sweeps.report.page.nights import NightsRecord
@@ -25,8 +25,6 @@ OPEN: tuple[Verdict, ...] = ("running", "repeating")
 VERDICTS: tuple[Verdict, ...] = tuple(each for each in get_args(Verdict) if each not in OPEN)
 
 SETTINGS: TypeAdapter[Nights] = TypeAdapter(Nights)
-HELD_FOR_S = 1200.0
-"""Longer than judging a night can take: each of its steps has a limit of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,19 +109,20 @@ def to_do(connection: Connection) -> list[Night]:
     return [Night.of(row) for row in connection.execute(query)]
 
 
-def hold(engine: Engine, night: Night, holder: str, now: float) -> Night | None:
-    """Take a night to judge it, unless another service has; as it is now."""
-    free = or_(nights.c.held_until.is_(None), nights.c.held_until < now, nights.c.holder == holder)
+def hold(engine: Engine, night: Night, service: str, silent_since: float) -> Night | None:
+    """Take a night to judge it, unless another service that lives has; as it is now."""
+    alive = select(services.c.id).where(services.c.beat >= silent_since)
+    free = or_(nights.c.holder.is_(None), nights.c.holder == service, nights.c.holder.not_in(alive))
     with writing(engine) as connection:
-        taken = update(nights).where(*_is(night), nights.c.reported.is_(None), free)
-        if connection.execute(taken.values(holder=holder, held_until=now + HELD_FOR_S)).rowcount == 0:
+        taken = update(nights).where(*_is(night), nights.c.reported.is_(None), free).values(holder=service)
+        if connection.execute(taken).rowcount == 0:
             return None
         return Night.of(connection.execute(select(nights).where(*_is(night))).one())
 
 
-def let_go(engine: Engine, night: Night, holder: str) -> None:
+def let_go(engine: Engine, night: Night, service: str) -> None:
     with writing(engine) as connection:
-        connection.execute(update(nights).where(*_is(night), nights.c.holder == holder).values(held_until=None))
+        connection.execute(update(nights).where(*_is(night), nights.c.holder == service).values(holder=None))
 
 
 def change(connection: Connection, night: Night) -> Night:

@@ -10,65 +10,50 @@ from sqlalchemy import Engine
 
 from sweeps.compose.overrides import written_override
 from sweeps.config.nights import Nights
-from sweeps.errors import ConfigError, UserError
+from sweeps.errors import UserError
 from sweeps.plan import Plan, make_plan
-from sweeps.registry.names import check_registration
 from sweeps.search.earlier import Point, load_earlier
+from sweeps.service.jobs import Job
 from sweeps.service.nights.champion import Version, champion_of, point_tonight
 from sweeps.service.nights.night import Night, begin, of_schedule
+from sweeps.service.requests import Run
 
 logger = logging.getLogger(__name__)
 
 
-def check_nights(settings: Nights, plan: Plan) -> None:
-    """
-    Raises:
-        ConfigError: Nights of such a sweep cannot have what is asked.
-    """
-    champion = settings.champion
-    if champion is None:
-        return
-    try:
-        check_registration(plan.config, champion.model, champion.alias, merged=False)
-    except UserError as error:
-        raise ConfigError(f"nights.champion.model={champion.model}: {error}") from None
-    if len(plan.config.search.metrics) > 1:
-        raise ConfigError(
-            f"nights.champion: of several objectives ({', '.join(plan.config.search.metrics)}) none alone says who is "
-            "better; name one search.metric, or leave the champion out"
-        )
+def tokens_of(job: Job) -> list[str]:
+    """What a job that makes a sweep was asked for: ``conf=NAME`` and overrides."""
+    asked = job.asked
+    assert isinstance(asked, Run)
+    return [f"conf={asked.conf}", *asked.overrides]
 
 
-def prepare(
-    engine: Engine,
-    schedule: str,
-    due: float,
-    sweep: str,
-    settings: Nights,
-    tokens: Sequence[str],
-    config_dirs: Sequence[Path],
-) -> list[str]:
+def prepare(engine: Engine, job: Job, settings: Nights, config_dirs: Sequence[Path]) -> list[str]:
     """Write down that a night begins; returns the overrides to add to its sweep. Asked again, it gives the same, unless
     the champion has changed meanwhile.
 
     Args:
         engine: The service's database.
-        schedule: Its name.
-        due: The firing.
-        sweep: Name of tonight's sweep.
+        job: A firing of a schedule.
         settings: The schedule's ``nights``.
-        tokens: ``conf=NAME`` and the overrides that the schedule has.
         config_dirs: Users' folders of configs.
 
     Raises:
         UserError: The sweep cannot be composed, or MLflow does not answer.
     """
-    plan = make_plan(tokens, config_dirs, None, f"schedule {schedule}")
+    assert job.schedule is not None
+    assert job.due is not None
+    plan = make_plan(tokens_of(job), config_dirs, None, f"schedule {job.schedule}")
     search = plan.config.search
     with engine.connect() as connection:
-        before = of_schedule(connection, schedule, before=due)
+        before = of_schedule(connection, job.schedule, before=job.due)
     night = Night(
-        schedule=schedule, due=due, sweep=sweep, settings=settings, metric=search.metrics[0], mode=search.modes[0]
+        schedule=job.schedule,
+        due=job.due,
+        sweep=job.sweep,
+        settings=settings,
+        metric=search.metrics[0],
+        mode=search.modes[0],
     )
     overrides = []
     earlier = [each for each in _to_learn_from(plan, before, settings.warm_start) if each not in search.warm_start]

@@ -24,6 +24,7 @@ from sweeps.tracking.reader import list_sweeps, load_sweep
 logger = logging.getLogger(__name__)
 
 LOOKS_EVERY_S = 5.0
+STOPS_WITHIN_S = 5.0
 PATIENCE_S = 600.0
 """How long the record of a sweep that has ended is waited for, and the verdict on a night."""
 SILENT = ("cancelled",)
@@ -60,9 +61,10 @@ class Notifier:
         self._thread.start()
 
     def stop(self) -> None:
-        """At once: a message that is being sent is sent again by whoever serves next, if it was not taken."""
+        """Soon: a message that is being sent then is sent again by whoever serves next."""
         self._stopped.set()
         self._wake.set()
+        self._thread.join(STOPS_WITHIN_S)
 
     def wake(self, *_: object) -> None:
         """A sweep has ended, or a night has its verdict."""
