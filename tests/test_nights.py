@@ -22,11 +22,12 @@ from sweeps.service import jobs
 from sweeps.service.clock import WallClock
 from sweeps.service.database import open_database, writing
 from sweeps.service.heartbeat import Heartbeat
+from sweeps.service.nights.checks import check_nights
 from sweeps.service.nights.commands import Commands
 from sweeps.service.nights.judge import Judge
 from sweeps.service.nights.night import Night, find, hold, of_schedule
 from sweeps.service.nights.noise import beside_nights_before, duel, pooled
-from sweeps.service.nights.preparation import check_nights, prepare
+from sweeps.service.nights.preparation import prepare
 from sweeps.service.requests import Run
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.reader import load_sweep
@@ -89,13 +90,19 @@ def make_champion(uri: str, sweep: str, trial: str) -> str:
 def night_of(engine: Engine, uri: str, number: int, settings: Nights, trials: Trials) -> str:
     """A night of the schedule that has ended: its name."""
     name = f"night-{number}"
-    with writing(engine) as connection:
-        request = Run(conf="digits", overrides=TOKENS[1:])
-        jobs.submit(connection, request, name, user="me", project="p", now=1.0, schedule="nightly", due=number)
-    prepare(engine, "nightly", float(number), name, settings, TOKENS, [])
+    begin_night(engine, number, settings)
     record(uri, name, trials)
     end_job(engine, name)
     return name
+
+
+def begin_night(engine: Engine, number: int, settings: Nights, tokens: Sequence[str] = TOKENS) -> list[str]:
+    """What its sweep gets from those before."""
+    name = f"night-{number}"
+    with writing(engine) as connection:
+        request = Run(conf="digits", overrides=list(tokens[1:]))
+        job = jobs.submit(connection, request, name, user="me", project="p", now=1.0, schedule="nightly", due=number)
+    return prepare(engine, job, settings, [])
 
 
 def end_job(engine: Engine, sweep: str) -> None:
@@ -158,7 +165,7 @@ def test_a_night_learns_from_the_newest_nights_before_and_tries_the_champion_aga
     for number, lr in enumerate((0.001, 0.002, 0.003), start=1):
         night_of(engine, uri, number, settings, [(at(lr), 0.9), (at(2 * lr), 0.8)])
     version = make_champion(uri, "night-2", "0000")
-    overrides = prepare(engine, "nightly", 4.0, "night-4", settings, TOKENS, [])
+    overrides = begin_night(engine, 4, settings)
     assert parse_values(overrides) == {
         "search.warm_start": ["night-3", "night-2"],
         "search.points": [at(0.002)],
@@ -171,8 +178,10 @@ def test_a_night_learns_from_the_newest_nights_before_and_tries_the_champion_aga
 
 def test_a_night_that_is_prepared_again_begins_once(engine: Engine, uri: str) -> None:
     settings = Nights(champion=CHAMPION)
-    first = [prepare(engine, "nightly", 1.0, "night-1", settings, TOKENS, []) for _ in range(2)]
-    assert first == [[], []]
+    assert begin_night(engine, 1, settings) == []
+    with engine.connect() as connection:
+        job = jobs.of_sweep(connection, "night-1")[0]
+    assert prepare(engine, job, settings, []) == []
     with engine.connect() as connection:
         assert [each.sweep for each in of_schedule(connection, "nightly")] == ["night-1"]
 
@@ -181,11 +190,9 @@ def test_nights_of_another_space_or_metric_are_not_learned_from(engine: Engine, 
     settings = Nights()
     night_of(engine, uri, 1, settings, [(at(0.001), 0.9)])
     night_of(engine, uri, 2, settings, [(at(5.0), 0.9)])
-    assert parse_values(prepare(engine, "nightly", 3.0, "night-3", settings, TOKENS, [])) == {
-        "search.warm_start": ["night-1"]
-    }
+    assert parse_values(begin_night(engine, 3, settings)) == {"search.warm_start": ["night-1"]}
     other = [*TOKENS, "search.metric=eval/loss", "search.mode=min"]
-    assert prepare(engine, "nightly", 4.0, "night-4", settings, other, []) == []
+    assert begin_night(engine, 4, settings, other) == []
 
 
 def test_a_champion_outside_of_tonights_space_stays_and_says_why(engine: Engine, uri: str, judge: Judge) -> None:
@@ -344,9 +351,7 @@ def test_nights_are_judged_in_their_order_against_the_champion_of_now(engine: En
 
 
 def test_a_night_without_a_record_or_a_value_has_failed(engine: Engine, uri: str, judge: Judge) -> None:
-    with writing(engine) as connection:
-        jobs.submit(connection, Run(conf="digits"), "night-1", user="me", project="p", now=1.0)
-    prepare(engine, "nightly", 1.0, "night-1", Nights(), TOKENS, [])
+    begin_night(engine, 1, Nights())
     judge.step()
     assert night(engine, "night-1").verdict == "running"
     end_job(engine, "night-1")

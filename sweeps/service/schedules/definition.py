@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError, UnknownName, UserError, nearest
+from sweeps.service.nights.checks import check_nights
 from sweeps.service.schedules.cron import CronLine, instant_of
 
 if TYPE_CHECKING:
@@ -115,7 +116,9 @@ class Definition:
             mistakes.append(f"{key}={getattr(self.schedule, key)!r}: {error}")
         if self.schedule.enabled:
             try:
-                self.plan()
+                plan = self.plan()
+                if self.schedule.nights is not None:
+                    check_nights(self.schedule.nights, plan)
             except UserError as error:
                 command = " ".join(["run", f"conf={self.schedule.conf}", *self.schedule.all_overrides()])
                 mistakes += [f"its sweep ({command}) cannot run: {each}" for each in str(error).splitlines()]
