@@ -70,6 +70,28 @@ def export(record: SweepRecord, trial: TrialRecord, file: Path) -> None:
     Raises:
         UserError: The file cannot be written, or the trial's config is not known.
     """
+    write_export(exported(record, trial, file), file)
+
+
+def write_export(text: str, file: Path) -> None:
+    """
+    Raises:
+        UserError: The file cannot be written.
+    """
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"--export={file}: cannot be written ({error.strerror}); give a file in a folder that can"
+        ) from None
+
+
+def exported(record: SweepRecord, trial: TrialRecord, file: Path) -> str:
+    """The text of that file.
+
+    Raises:
+        UserError: It could be no config's file, or the trial's config is not known.
+    """
     if file.suffix != ".yaml":
         raise ConfigError(f"--export={file}: must end in .yaml, as every config that `run conf=` takes")
     config = alone(record, trial)
@@ -81,12 +103,7 @@ def export(record: SweepRecord, trial: TrialRecord, file: Path) -> None:
         f"Run:      python -m sweeps run conf={file}",
         f"From:     MLflow run {trial.run_id}. Relative paths are relative to the folder in which you run it.",
     ]
-    try:
-        file.write_text("".join(f"# {line}\n" for line in header) + _as_yaml(config), encoding="utf-8")
-    except OSError as error:
-        raise UserError(
-            f"--export={file}: cannot be written ({error.strerror}); give a file in a folder that can"
-        ) from None
+    return "".join(f"# {line}\n" for line in header) + _as_yaml(config)
 
 
 def plan_alone(

@@ -151,8 +151,14 @@ class Comparison:
         }
 
 
-def compare_sweeps(records: Sequence[SweepRecord]) -> Comparison:
+def compare_sweeps(
+    records: Sequence[SweepRecord], config_text: Callable[[SweepRecord], str | None] | None = None
+) -> Comparison:
     """
+    Args:
+        records: The sweeps.
+        config_text: Reads a sweep's config; default: from MLflow.
+
     Raises:
         UserError: There is only one, or they do not have the same (first) metric.
     """
@@ -164,7 +170,7 @@ def compare_sweeps(records: Sequence[SweepRecord]) -> Comparison:
         theirs = ", ".join(f"{record.sweep} has {record.mode} {record.metric}" for record in records)
         raise UserError(f"compare: the sweeps must have the same metric and mode; {theirs}")
     unique = {record.sweep: record for record in records}.values()
-    return Comparison([Compared(record, _config(record)) for record in unique])
+    return Comparison([Compared(record, _config((config_text or recorded_config)(record))) for record in unique])
 
 
 def worker_hours(trial: TrialRecord) -> float:
@@ -223,8 +229,12 @@ def _point(point: Progress) -> dict[str, Any]:
     return {"trials": point.trials, "seconds": point.seconds, "hours": point.hours, "best": point.best}
 
 
-def _config(record: SweepRecord) -> dict[str, str]:
-    text = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, CONFIG_ARTIFACT)
+def recorded_config(record: SweepRecord) -> str | None:
+    """A sweep's config as MLflow has it: YAML, or nothing."""
+    return read_text(record.mlflow.tracking_uri, record.mlflow.run_id, CONFIG_ARTIFACT)
+
+
+def _config(text: str | None) -> dict[str, str]:
     config = {} if text is None else yaml.safe_load(text)
     space = config.pop("space", {})
     flat = {path: text for name in config if name not in NOT_COMPARED for path, text in _leaves(name, config[name])}

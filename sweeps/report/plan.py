@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +13,8 @@ from sweeps.config.space import CategoricalDistribution, ConstantDistribution, D
 from sweeps.credentials import shown
 from sweeps.plan import Plan
 from sweeps.space import boundary_values, wanted_values
+
+WIDTH = 200
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
@@ -27,6 +30,14 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         if fit is None
         else {"num_workers": fit.num_workers, "per_worker": fit.per_worker, "concurrent": fit.concurrent},
     }
+
+
+def plan_text(plan: Plan) -> str:
+    """What ``print_plan`` prints, for a terminal elsewhere."""
+    console = Console(file=io.StringIO(), width=WIDTH)
+    with console.capture() as printed:
+        print_plan(plan, console)
+    return printed.get()
 
 
 def print_plan(plan: Plan, console: Console) -> None:

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from sqlalchemy import Connection, RowMapping, Select, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, Select, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from sweeps.config.service import Queue
 from sweeps.errors import UnknownName, UserError
 from sweeps.service import database
+from sweeps.service.access.caller import Caller
 from sweeps.service.requests import Reproduce, Request, Retrain, Run, read_request
 
 State = Literal["queued", "running", "finished", "stopped", "failed", "cancelled"]
@@ -174,11 +175,25 @@ def listed(
     user: str | None = None,
     project: str | None = None,
     schedule: str | None = None,
+    caller: Caller | None = None,
     limit: int | None = None,
     offset: int = 0,
 ) -> list[Job]:
-    """Jobs, the newest first; with ``states=["queued"]`` in the order of the queue."""
+    """Jobs, the newest first; with ``states=["queued"]`` in the order of the queue.
+
+    Args:
+        connection: Any.
+        states: In one of these states.
+        user: Of this user alone.
+        project: Of this project.
+        schedule: Firings of this schedule.
+        caller: Only those that there are for them; see ``visible``.
+        limit: How many at most.
+        offset: How many to leave out first.
+    """
     asked = select(_jobs).where(_jobs.c.state.in_(states))
+    if caller is not None and caller.role != "admin":
+        asked = asked.where(or_(_jobs.c.user == caller.user, _jobs.c.project.in_(caller.projects)))
     for column, value in ((_jobs.c.user, user), (_jobs.c.project, project), (_jobs.c.schedule, schedule)):
         if value is not None:
             asked = asked.where(column == value)

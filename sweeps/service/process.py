@@ -17,6 +17,7 @@ from sweeps.errors import ConfigError
 from sweeps.service.access.guard import Guard
 from sweeps.service.clock import Clock, WallClock
 from sweeps.service.database import open_database
+from sweeps.service.desk import Desk
 from sweeps.service.heartbeat import Heartbeat
 from sweeps.service.jobs import Job
 from sweeps.service.nights.judge import Judge
@@ -25,6 +26,7 @@ from sweeps.service.notifications.address import addresses
 from sweeps.service.notifications.notifier import Notifier
 from sweeps.service.runner import Runner
 from sweeps.service.schedules.scheduler import Scheduler
+from sweeps.service.seen import Seen
 
 
 class Part(Protocol):
@@ -77,6 +79,8 @@ class ServiceProcess:
             tracking_uri=config.tracking_uri,
             config_dirs=self.config_dirs,
         )
+        self.seen = Seen(self.database, config.tracking_uri)
+        self.desk = Desk(config, self.config_dirs, self.database, self.clock, self.runner, self.seen)
         self.scheduler = Scheduler(
             self.database,
             self.clock,
@@ -128,6 +132,7 @@ class ServiceProcess:
         """End all that; sweeps that run go on."""
         for part in reversed(self.parts):
             part.stop()
+        self.seen.close()
         self.database.dispose()
 
 

@@ -13,14 +13,22 @@ from fastapi.responses import JSONResponse
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName, UserError
 from sweeps.service.access.gate import Gate
 from sweeps.service.access.guard import reader
-from sweeps.service.api import health
+from sweeps.service.api import health, operations, queue, results, sweeps
+from sweeps.service.api.depends import Problem
 from sweeps.service.page.app import add_pages
 
 if TYPE_CHECKING:
     from sweeps.service.process import ServiceProcess
 
 PREFIX = "/api/v1"
-RESOURCES: tuple[APIRouter, ...] = (health.router,)
+RESOURCES: tuple[APIRouter, ...] = (
+    health.router,
+    sweeps.router,
+    results.router,
+    queue.router,
+    operations.router,
+)
+PROBLEMS = (401, 403, 404, 409, 422, 503)
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +49,7 @@ def make_app(service: ServiceProcess) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _name_mistakes)
     app.add_middleware(Gate, guard=service.guard, own=[service.config.public_url or ""])
     for router in RESOURCES:
-        app.include_router(router, prefix=PREFIX)
+        app.include_router(router, prefix=PREFIX, responses={status: {"model": Problem} for status in PROBLEMS})
     add_pages(app, service)
 
     @app.get(f"{PREFIX}/openapi.json", include_in_schema=False, dependencies=[Depends(reader)])

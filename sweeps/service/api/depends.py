@@ -1,0 +1,30 @@
+"""What routes take: the service, and numbers and names that any database and store can be asked for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Path, Query, Request
+from pydantic import BaseModel
+
+from sweeps.service.process import ServiceProcess
+
+
+def _service(request: Request) -> ServiceProcess:
+    service: ServiceProcess = request.app.state.service
+    return service
+
+
+Serving = Annotated[ServiceProcess, Depends(_service)]
+Name = Annotated[str, Path(description="Name of a sweep.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120)]
+Number = Annotated[int, Path(description="Number of a job.", ge=1, lt=2**31)]
+Word = Annotated[str, Query(pattern=r"^[^\x00-\x1f]*$", max_length=250)]
+Limit = Annotated[int, Query(description="How many at most.", ge=1, le=1000)]
+Offset = Annotated[int, Query(description="How many to leave out first.", ge=0, lt=2**31)]
+Trial = Annotated[str | None, Query(description="Number of a trial; default: the best.", pattern=r"^[0-9]{1,9}$")]
+
+
+class Problem(BaseModel):
+    """Why something was not done, in the words of the command line."""
+
+    detail: str

@@ -1,0 +1,146 @@
+"""What there is to choose from, and what only an admin may do: cleaning, and tokens."""
+
+from __future__ import annotations
+
+import io
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Path
+from pydantic import BaseModel, ConfigDict, Field
+from rich.console import Console
+
+from sweeps.report.choices import choices_document
+from sweeps.service.access import tokens
+from sweeps.service.access.guard import admin, reader
+from sweeps.service.api.depends import Serving
+from sweeps.service.database import writing
+from sweeps.service.requests import SweepName
+
+WIDTH = 200
+
+router = APIRouter(tags=["operations"])
+
+Group = Annotated[str, Path(description="Name of a group of configs, or conf.", pattern=r"^[A-Za-z0-9_/-]{1,100}$")]
+Person = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9@._+-]{0,99}$")]
+
+
+class CleanBody(BaseModel):
+    """What ``clean`` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sweeps: list[SweepName] = Field(default_factory=list)
+    older_than: Annotated[str, Field(max_length=50)] | None = None
+    """Such as ``30d``."""
+    keep_last: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    max_size: Annotated[str, Field(max_length=50)] | None = None
+    """Such as ``50GiB``."""
+    keep_best: Annotated[int, Field(ge=1, lt=2**31)] = 1
+    runs: bool = False
+    unfinished: bool = False
+    dry_run: bool = True
+    """Say what would go, and remove nothing."""
+
+
+class Cleaned(BaseModel):
+    """What is gone, or would be: the document of ``clean --json``, and what ``clean`` prints."""
+
+    cleaning: dict[str, Any]
+    text: str
+
+
+class TokenBody(BaseModel):
+    """What ``token create`` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    user: Person
+    role: Literal["read", "run", "admin"]
+    projects: list[Person] = Field(default_factory=list)
+    label: Annotated[str, Field(max_length=200)] = ""
+    lasts_s: Annotated[float, Field(gt=0, lt=1e10)] | None = None
+    """Seconds until it expires; null: never."""
+
+
+class TokenDocument(BaseModel):
+    """What is known of a token."""
+
+    id: int
+    label: str
+    user: str
+    role: str
+    projects: list[str]
+    created: float
+    expires: float | None
+    revoked: float | None
+    used: float | None
+
+
+class NewToken(TokenDocument):
+    """A token, which is shown this once."""
+
+    token: str
+
+
+@router.get("/confs", dependencies=[Depends(reader)])
+def confs(service: Serving) -> dict[str, dict[str, str]]:
+    """The sweeps and the options that can be chosen, with one line on each."""
+    return choices_document(service.config_dirs, None)
+
+
+@router.get("/confs/{group:path}", dependencies=[Depends(reader)])
+def conf(service: Serving, group: Group) -> dict[str, dict[str, str]]:
+    """The same of one group."""
+    return choices_document(service.config_dirs, group)
+
+
+@router.post("/clean", dependencies=[Depends(admin)])
+def clean(service: Serving, body: CleanBody) -> Cleaned:
+    """Remove checkpoints of trials that have ended, but never those of the best."""
+    from dataclasses import replace
+
+    from sweeps.retention.cleaning import clean as remove
+    from sweeps.retention.cleaning import plan_cleaning, print_cleaning
+    from sweeps.retention.policy import read_policy
+
+    options = body.model_dump(exclude={"sweeps", "dry_run"})
+    uri = service.config.tracking_uri
+    cleaning = plan_cleaning(uri, body.sweeps, read_policy(body.sweeps, **options))
+    if not body.dry_run:
+        cleaning = replace(cleaning, removals=remove(uri, cleaning))
+    console = Console(file=io.StringIO(), width=WIDTH)
+    with console.capture() as printed:
+        print_cleaning(cleaning, cleaning.removals, console)
+    return Cleaned(cleaning=cleaning.as_json(done=not body.dry_run), text=printed.get())
+
+
+@router.get("/tokens", dependencies=[Depends(admin)])
+def list_tokens(service: Serving) -> list[TokenDocument]:
+    """All tokens that there ever were."""
+    with service.database.connect() as connection:
+        return [TokenDocument.model_validate(token.as_json()) for token in tokens.listed(connection)]
+
+
+@router.post("/tokens", status_code=201, dependencies=[Depends(admin)])
+def create_token(service: Serving, body: TokenBody) -> NewToken:
+    """Make a token. It is shown this once."""
+    with writing(service.database) as connection:
+        token, secret = tokens.create(
+            connection,
+            body.user,
+            body.role,
+            service.clock.now(),
+            projects=body.projects,
+            label=body.label,
+            lasts_s=body.lasts_s,
+        )
+    return NewToken.model_validate({**token.as_json(), "token": secret})
+
+
+@router.delete("/tokens/{number}", dependencies=[Depends(admin)])
+def revoke_token(
+    service: Serving, number: Annotated[int, Path(description="Number of a token.", ge=1, lt=2**31)]
+) -> TokenDocument:
+    """Let a token be good no more, at once."""
+    with writing(service.database) as connection:
+        return TokenDocument.model_validate(tokens.revoke(connection, number, service.clock.now()).as_json())

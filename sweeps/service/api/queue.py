@@ -1,0 +1,110 @@
+"""Jobs: what waits, what runs and what has ended; their order, and taking one out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+from fastapi.responses import PlainTextResponse
+from pydantic import BaseModel, ConfigDict
+from sqlalchemy import Connection
+
+from sweeps.errors import UnknownName
+from sweeps.origin.secrets import redacted
+from sweeps.service import jobs
+from sweeps.service.access.caller import Caller, visible
+from sweeps.service.access.guard import Reader, Runner
+from sweeps.service.api.depends import Limit, Number, Offset, Serving, Word
+from sweeps.service.api.documents import JobDocument, Jobs, Priority
+from sweeps.service.database import writing
+
+LOG_BYTES = 100_000
+"""Of the end of a log."""
+
+router = APIRouter(tags=["queue"])
+
+
+class Order(BaseModel):
+    """Where in the queue a job is to be."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    priority: Priority
+
+
+@router.get("/jobs")
+def listed(
+    service: Serving,
+    caller: Reader,
+    state: Annotated[
+        list[Literal["queued", "running", "finished", "stopped", "failed", "cancelled"]] | None, Query()
+    ] = None,
+    user: Word | None = None,
+    project: Word | None = None,
+    schedule: Word | None = None,
+    limit: Limit = 100,
+    offset: Offset = 0,
+) -> Jobs:
+    """Jobs, the newest first; with ``state=queued`` alone in the order of the queue."""
+    with service.database.connect() as connection:
+        found = jobs.listed(
+            connection,
+            states=state or jobs.STATES,
+            user=user,
+            project=project,
+            schedule=schedule,
+            caller=caller,
+            limit=limit,
+            offset=offset,
+        )
+    return Jobs(jobs=[JobDocument.of(job) for job in found])
+
+
+@router.get("/jobs/{number}")
+def job(service: Serving, caller: Reader, number: Number) -> JobDocument:
+    """One job."""
+    with service.database.connect() as connection:
+        return JobDocument.of(_find(connection, caller, number))
+
+
+@router.patch("/jobs/{number}")
+def reorder(service: Serving, caller: Runner, number: Number, body: Order) -> JobDocument:
+    """Let a waiting job start earlier or later."""
+    with writing(service.database) as connection:
+        _find(connection, caller, number)
+        return JobDocument.of(jobs.prioritise(connection, number, body.priority))
+
+
+@router.post("/jobs/{number}/cancel")
+def cancel(service: Serving, caller: Runner, number: Number) -> JobDocument:
+    """Take a waiting job out of the queue, or tell one that runs to end."""
+    with writing(service.database) as connection:
+        _find(connection, caller, number)
+        job = jobs.ask_to_stop(connection, number, service.clock.now())
+    service.runner.wake()
+    return JobDocument.of(job)
+
+
+@router.get("/jobs/{number}/log", response_class=PlainTextResponse)
+def log(service: Serving, caller: Reader, number: Number) -> PlainTextResponse:
+    """The end of what a job's process printed; empty if it has not begun, or runs on another machine."""
+    with service.database.connect() as connection:
+        job = _find(connection, caller, number)
+    try:
+        with service.runner.log(job).open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - LOG_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        text = ""
+    return PlainTextResponse(redacted(text))
+
+
+def _find(connection: Connection, caller: Caller, number: int) -> jobs.Job:
+    """
+    Raises:
+        UnknownName: There is no such job for the caller.
+    """
+    found = jobs.find(connection, number)
+    if not visible(caller, found):
+        raise UnknownName(f"there is no job {number}")
+    return found

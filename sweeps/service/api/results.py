@@ -1,0 +1,144 @@
+"""What comes of a sweep: its config, its best trial, models, comparisons and reports."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import FileResponse, PlainTextResponse
+from pydantic import BaseModel, ConfigDict
+
+from sweeps.errors import UnknownName
+from sweeps.report.comparison import compare_sweeps, recorded_config
+from sweeps.report.folder import existing_report, report_folder
+from sweeps.service.access.guard import Reader, Runner
+from sweeps.service.api.depends import Name, Serving, Trial
+from sweeps.service.requests import Alias, ModelName, SweepName, TrialId
+from sweeps.tracking.record import SweepRecord
+
+SANDBOX = {"Content-Security-Policy": "sandbox allow-scripts; frame-ancestors 'self'"}
+"""A report is a page of its own origin: whatever stands in it cannot act for who looks at it."""
+
+router = APIRouter(tags=["results"])
+
+
+class RegisterBody(BaseModel):
+    """What ``best --register`` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: ModelName
+    """Name in MLflow's registry."""
+    trial: TrialId | None = None
+    alias: Alias = "champion"
+    merged: bool = False
+
+
+class Registered(BaseModel):
+    """A version in the registry."""
+
+    name: str
+    version: str
+    alias: str | None
+    uri: str
+
+
+class Best(BaseModel):
+    """The best trial, or the Pareto front; null as long as no trial has a value."""
+
+    best: dict[str, Any] | list[dict[str, Any]] | None
+
+
+class Report(BaseModel):
+    """Where a report is, below the address of the API."""
+
+    page: str
+    archive: str
+
+
+@router.get("/sweeps/{name}/best")
+def best(service: Serving, caller: Reader, name: Name) -> Best:
+    """The best trial of a sweep."""
+    return Best(best=service.seen.sweep(caller, name).as_json()["best"])
+
+
+@router.get("/sweeps/{name}/best.yaml", response_class=PlainTextResponse)
+def export(
+    service: Serving,
+    caller: Reader,
+    name: Name,
+    trial: Trial = None,
+    file: Annotated[str, Query(pattern=r"^[^\x00-\x1f]*\.yaml$", max_length=1000)] = "best.yaml",
+) -> PlainTextResponse:
+    """The best trial, or another, as a config that ``run conf=FILE`` takes as it is."""
+    from sweeps import one_trial
+
+    record = service.seen.sweep(caller, name)
+    return PlainTextResponse(one_trial.exported(record, one_trial.choose(record, trial), Path(file)))
+
+
+@router.get("/sweeps/{name}/config", response_class=PlainTextResponse)
+def config(service: Serving, caller: Reader, name: Name) -> PlainTextResponse:
+    """The sweep's config, as YAML; empty if it is not recorded."""
+    return PlainTextResponse(recorded_config(service.seen.sweep(caller, name)) or "")
+
+
+@router.post("/sweeps/{name}/register")
+def register(service: Serving, caller: Runner, name: Name, body: RegisterBody) -> Registered:
+    """Make a trial's checkpoint a version in MLflow's model registry."""
+    return Registered.model_validate(
+        service.desk.register(
+            caller, name, body.model, trial=body.trial, alias=body.alias, merged=body.merged
+        ).as_json()
+    )
+
+
+@router.get("/compare")
+def compare(
+    service: Serving, caller: Reader, sweep: Annotated[list[SweepName], Query(min_length=2, max_length=20)]
+) -> dict[str, Any]:
+    """Sweeps of the same metric side by side: the document of ``compare --json``."""
+    return compare_sweeps([service.seen.sweep(caller, each) for each in sweep]).as_json()
+
+
+@router.post("/sweeps/{name}/report")
+def make(service: Serving, caller: Runner, name: Name) -> Report:
+    """Make a sweep's report, also while it runs."""
+    from sweeps.report.page.report import make_report
+
+    record = service.seen.sweep(caller, name)
+    make_report(record, report_folder(record))
+    return Report(page=f"sweeps/{name}/report", archive=f"sweeps/{name}/report.zip")
+
+
+@router.get("/sweeps/{name}/report", response_class=FileResponse)
+def report(service: Serving, caller: Reader, name: Name) -> FileResponse:
+    """The page of a sweep's report, if it has been made."""
+    page = _page(service.seen.sweep(caller, name))
+    return FileResponse(page, media_type="text/html", headers=SANDBOX)
+
+
+@router.get("/sweeps/{name}/report.zip", responses={200: {"content": {"application/zip": {}}}}, response_class=Response)
+def archive(service: Serving, caller: Reader, name: Name) -> Response:
+    """The page and its pictures."""
+    page = _page(service.seen.sweep(caller, name))
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as files:
+        for path in sorted(page.parent.iterdir()):
+            if path.is_file() and not path.is_symlink():
+                files.write(path, path.name)
+    return Response(packed.getvalue(), media_type="application/zip")
+
+
+def _page(record: SweepRecord) -> Path:
+    """
+    Raises:
+        UnknownName: It has not been made.
+    """
+    page = existing_report(record)
+    if page is None:
+        raise UnknownName(f"{record.sweep} has no report yet; `python -m sweeps report {record.sweep}` makes it")
+    return page

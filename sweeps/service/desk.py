@@ -1,0 +1,194 @@
+"""Where callers ask for sweeps: what they ask is checked as on a terminal, and by what the operator allows; then it is
+put into the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Engine
+
+from sweeps.checks.approval import approved_by
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.config.service import Service
+from sweeps.errors import UserError
+from sweeps.extension import ask_driver, read_changes
+from sweeps.one_trial import choose, config_of
+from sweeps.plan import Plan, new_plan
+from sweeps.registry.names import check_registration
+from sweeps.reopening import reopened
+from sweeps.reproduction import plan_reproduction
+from sweeps.retraining import plan_retraining
+from sweeps.service import jobs
+from sweeps.service.access.allowed import Allowed
+from sweeps.service.access.caller import Caller, project_of
+from sweeps.service.clock import Clock
+from sweeps.service.database import writing
+from sweeps.service.jobs import Job
+from sweeps.service.requests import Extend, Reproduce, Request, Resume, Retrain, Run
+from sweeps.service.runner import Runner
+from sweeps.service.seen import Seen
+from sweeps.stopping import tell_to_stop
+from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.record import SweepRecord
+
+if TYPE_CHECKING:
+    from sweeps.registry.register import RegisteredModel
+
+
+class Desk:
+    """Takes what is asked. Every call raises ``UserError`` for a mistake in it, in the terminal's words."""
+
+    def __init__(
+        self, config: Service, config_dirs: Sequence[Path], engine: Engine, clock: Clock, runner: Runner, seen: Seen
+    ) -> None:
+        self._config, self._config_dirs = config, config_dirs
+        self._engine, self._clock, self._runner, self._seen = engine, clock, runner, seen
+        self._output_dir = Path(config.output_dir).expanduser().absolute()
+        self._allowed = Allowed(config.access, tracking_uri=config.tracking_uri, output_dir=config.output_dir)
+
+    # --- a new sweep --------------------------------------------------------------------------------------------
+
+    def plan(self, caller: Caller, asked: Run) -> Plan:
+        """What ``run`` would do; starts nothing."""
+        overrides = self._here(asked.overrides)
+        with self._judging(caller, asked.conf, asked.overrides):
+            composition = compose_sweep(asked.conf, overrides, ConfSearchPath(self._config_dirs))
+            return new_plan(composition, asked.name, f"python -m sweeps {' '.join(asked.arguments())}")
+
+    def run(self, caller: Caller, asked: Run, *, project: str | None = None, priority: int = 0) -> Job:
+        """Run a sweep."""
+        plan = self.plan(caller, asked)
+        placed = asked.model_copy(update={"overrides": self._here(asked.overrides)})
+        return self._submit(caller, placed, plan.name, project, priority)
+
+    def plan_retraining(self, caller: Caller, asked: Retrain) -> Plan:
+        """What ``retrain`` would do; starts nothing."""
+        record = self._record(caller, asked.sweep)
+        with self._judging(caller, None, asked.overrides):
+            trial = choose(record, asked.trial)
+            command = f"python -m sweeps {' '.join(asked.arguments())}"
+            overrides = self._here(asked.overrides)
+            plan = plan_retraining(record, trial, overrides, self._config_dirs, asked.name, command)
+            if not asked.no_register:
+                model = asked.register_as or record.conf
+                check_registration(plan.config, model, asked.alias, merged=asked.merged)
+        return plan
+
+    def retrain(self, caller: Caller, asked: Retrain, *, project: str | None = None, priority: int = 0) -> Job:
+        """Train one trial with its full budget."""
+        plan = self.plan_retraining(caller, asked)
+        placed = asked.model_copy(update={"overrides": self._here(asked.overrides)})
+        return self._submit(caller, placed, plan.name, project, priority)
+
+    def reproduce(self, caller: Caller, asked: Reproduce, *, project: str | None = None, priority: int = 0) -> Job:
+        """Run a sweep, or one of its trials, once more."""
+        self._seen.sweep(caller, asked.sweep)
+        command = f"python -m sweeps {' '.join(asked.arguments())}"
+        with self._judging(caller, None, ()):
+            uri = self._config.tracking_uri
+            found = plan_reproduction(uri, asked.sweep, asked.trial, asked.name, command, self._config_dirs)
+        return self._submit(caller, asked, found.plan.name, project, priority)
+
+    # --- one that there is --------------------------------------------------------------------------------------
+
+    def resume(self, caller: Caller, asked: Resume, *, priority: int = 0) -> Job:
+        """Go on with a sweep that was interrupted or stopped."""
+        record = self._record(caller, asked.sweep)
+        self._check_ended(record)
+        with self._judging(caller, None, ()):
+            reopened(record, {})
+        return self._submit(caller, asked, record.sweep, None, priority)
+
+    def extend(self, caller: Caller, asked: Extend, *, priority: int = 0) -> Job | str:
+        """Let a sweep go further: one that runs is told to, and what it answers is returned; one that has ended goes on
+        as a job."""
+        changes = read_changes(asked.changes)
+        record = self._record(caller, asked.sweep)
+        with self._judging(caller, None, (), changes):
+            plan = reopened(record, changes)
+        answer = ask_driver(record, plan.folder, changes)
+        if answer is not None:
+            self._seen.forget(record.sweep)
+            return answer
+        return self._submit(caller, asked, record.sweep, None, priority)
+
+    def stop(self, caller: Caller, sweep: str, trial: str | None = None) -> None:
+        """Tell a sweep to end, or one of its trials. It saves its state first: that is not waited for."""
+        if trial is None:
+            with writing(self._engine) as connection:
+                own = [job for job in jobs.of_sweep(connection, sweep) if not job.has_ended]
+                if own and self._seen.exists(caller, sweep):
+                    for job in own:
+                        jobs.ask_to_stop(connection, job.id, self._clock.now())
+                    self._runner.wake()
+                    return
+        tell_to_stop(self._record(caller, sweep), trial)
+        self._seen.forget(sweep)
+
+    def register(
+        self, caller: Caller, sweep: str, model: str, *, trial: str | None, alias: str, merged: bool
+    ) -> RegisteredModel:
+        """Make a trial's checkpoint a version in MLflow's model registry."""
+        from sweeps.registry.register import register
+
+        record = self._record(caller, sweep)
+        chosen = choose(record, trial)
+        check_registration(config_of(record, chosen), model, alias, merged=merged)
+        return register(record, chosen, model, alias, merged=merged)
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _judging(
+        self, caller: Caller, conf: str | None, overrides: Sequence[str], changes: Mapping[str, Any] | None = None
+    ) -> Iterator[None]:
+        """Within this nothing is planned that the operator does not allow."""
+        self._allowed.check_request(conf, overrides, changes or {})
+        sees = partial(self._seen.exists, caller)
+        with approved_by(lambda composition: self._allowed.check(composition, sees)):
+            yield
+
+    def _here(self, overrides: Sequence[str]) -> list[str]:
+        """With the service's folder as the sweep's, unless that is the default."""
+        if self._output_dir == Path("outputs").absolute() or any(each.startswith("output_dir=") for each in overrides):
+            return [*overrides]
+        quoted = str(self._output_dir).replace("\\", "\\\\").replace("'", "\\'")
+        return [*overrides, f"output_dir='{quoted}'"]
+
+    def _record(self, caller: Caller, sweep: str) -> SweepRecord:
+        """As it is now, and not as it was last seen."""
+        self._seen.sweep(caller, sweep)  # that it exists for the caller
+        return load_sweep(self._config.tracking_uri, sweep)
+
+    def _check_ended(self, record: SweepRecord) -> None:
+        with self._engine.connect() as connection:
+            open_jobs = [job for job in jobs.of_sweep(connection, record.sweep) if not job.has_ended]
+        if open_jobs:
+            raise UserError(
+                f"{record.sweep} needs no resuming: job {open_jobs[0].id}, which goes on with it, is "
+                f"{open_jobs[0].state}"
+            )
+
+    def _submit(self, caller: Caller, request: Request, sweep: str, project: str | None, priority: int) -> Job:
+        with writing(self._engine) as connection:
+            if project is None and (maker := jobs.maker(connection, sweep)) is not None:
+                project = maker.project
+            else:
+                project = project_of(caller, project)
+            job = jobs.submit(
+                connection,
+                request,
+                sweep,
+                user=caller.user,
+                project=project,
+                now=self._clock.now(),
+                priority=priority,
+                most_waiting=self._config.queue.waiting_per_user,
+            )
+        self._runner.wake()
+        return job
