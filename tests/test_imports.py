@@ -183,6 +183,7 @@ def test_every_library_imported_is_asked_for(checkout: Path, service: Sources, t
         pytest.param(["-c", "import sweeps.config, sweeps.compose, sweeps.errors"], id="import sweeps.config"),
         pytest.param(["-m", "sweeps", "--help"], id="sweeps --help"),
         pytest.param(["-m", "sweeps", "conf"], id="sweeps conf"),
+        pytest.param(["-m", "sweeps", "schedule", "list"], id="sweeps schedule list"),
     ],
 )
 def test_a_quick_command_loads_nothing_slow(command: list[str]) -> None:

@@ -22,6 +22,8 @@ EXIT_STATUS = {"interrupted": INTERRUPTED, "failed": NO_SUCCESS}
 class _Verbs(click.Group):
     """Verbs in the order of their definition; an unknown one is answered with the nearest."""
 
+    group_class = type  # of verbs that have verbs of their own
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 

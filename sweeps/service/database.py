@@ -33,6 +33,10 @@ from sqlalchemy import (
     make_url,
     select,
 )
+from sqlalchemy.exc import SQLAlchemyError
+
+from sweeps.credentials import shown
+from sweeps.errors import ConfigError
 
 BUSY_S = 30.0
 """Seconds that a writer to SQLite waits for another."""
@@ -181,7 +185,24 @@ def open_database(url: str) -> Engine:
 
     Args:
         url: As SQLAlchemy takes it: ``sqlite:///outputs/service.db``, ``postgresql+psycopg://...``.
+
+    Raises:
+        ConfigError: It cannot be opened.
     """
+    try:
+        return _open(url)
+    except (SQLAlchemyError, OSError, ModuleNotFoundError) as error:
+        trouble = str(error).splitlines()[0]
+        raise ConfigError(f"database={shown(url)}: cannot be opened ({shown(trouble)})") from None
+
+
+def database_exists(url: str) -> bool:
+    """Whether there is a file, for SQLite; of a server that is not asked."""
+    parts = make_url(url)
+    return parts.get_backend_name() != "sqlite" or Path(str(parts.database)).is_file()
+
+
+def _open(url: str) -> Engine:
     parts = make_url(url)
     if parts.get_backend_name() == "sqlite":
         engine = create_engine(url, connect_args={"timeout": BUSY_S, "check_same_thread": False})

@@ -6,7 +6,7 @@ import os
 import socket
 import uuid
 
-from sqlalchemy import Engine, insert, update
+from sqlalchemy import Connection, Engine, insert, select, update
 
 from sweeps.service import database
 from sweeps.service.clock import Clock
@@ -14,6 +14,12 @@ from sweeps.service.database import writing
 
 SHARE = 0.2
 """Of the time after which a silent service is taken for dead, between two signs of life."""
+
+
+def is_served(connection: Connection, silent_since: float) -> bool:
+    """Whether a service serves from this database, and was heard of since."""
+    services = database.services
+    return connection.execute(select(services.c.id).where(services.c.beat >= silent_since).limit(1)).first() is not None
 
 
 class Heartbeat:

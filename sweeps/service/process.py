@@ -9,11 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from sweeps.config.service import Service
-from sweeps.credentials import shown
-from sweeps.errors import ConfigError
 from sweeps.service.access.guard import Guard
 from sweeps.service.clock import Clock, WallClock
 from sweeps.service.database import open_database
@@ -57,11 +53,7 @@ class ServiceProcess:
         self.config_dirs = [*config_dirs, *(Path(each) for each in config.config_dirs)]
         self.output_dir = Path(config.output_dir).expanduser().absolute()
         self.clock = clock or WallClock()
-        try:
-            self.database = open_database(config.database)
-        except (SQLAlchemyError, OSError, ModuleNotFoundError) as error:
-            trouble = str(error).splitlines()[0]
-            raise ConfigError(f"database={shown(config.database)}: cannot be opened ({shown(trouble)})") from None
+        self.database = open_database(config.database)
         self.guard = Guard(self.database, config.access, self.clock, loopback=is_loopback(config.host))
         if not is_loopback(config.host) and not self.guard.has_admin():
             raise ConfigError(

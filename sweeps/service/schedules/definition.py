@@ -137,15 +137,19 @@ class OutsideWindow(ValueError):
     """A firing that its window leaves out."""
 
 
-def load_definitions(config_dirs: Sequence[Path], now: float) -> dict[str, Definition]:
-    """All schedules, by name.
+def load_definitions(
+    config_dirs: Sequence[Path], now: float, only: Sequence[str] | None = None
+) -> dict[str, Definition]:
+    """Schedules by name.
 
     Args:
         config_dirs: Users' folders of configs, before our own.
         now: The time, in seconds since 1970.
+        only: Names of those that are wanted; default: all.
 
     Raises:
         ConfigError: With every mistake in any of them, one a line.
+        UnknownName: One that is wanted does not exist.
     """
     from hydra import compose
     from hydra.errors import HydraException
@@ -177,7 +181,7 @@ def load_definitions(config_dirs: Sequence[Path], now: float) -> dict[str, Defin
         definitions[definition.name] = definition
     if mistakes:
         raise ConfigError("\n".join(mistakes))
-    return definitions
+    return definitions if only is None else {name: find_definition(definitions, name) for name in only}
 
 
 def find_definition(definitions: dict[str, Definition], name: str) -> Definition:

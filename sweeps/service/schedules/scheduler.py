@@ -14,7 +14,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import SweepsError
 from sweeps.service import database
 from sweeps.service.clock import Clock
-from sweeps.service.schedules.definition import GROUP, Definition, find_definition, load_definitions
+from sweeps.service.schedules.definition import GROUP, Definition, load_definitions
 from sweeps.service.schedules.firing import decide, is_as_defined, next_decision, retire
 
 LOOK_EVERY_S = 1.0
@@ -123,10 +123,7 @@ class Scheduler:
         logger.info("schedules: %s", ", ".join(definitions) or "none")
 
     def _load(self) -> dict[str, Definition]:
-        definitions = load_definitions(self._config_dirs, self._clock.now())
-        if self._only is None:
-            return definitions
-        return {name: find_definition(definitions, name) for name in self._only}
+        return load_definitions(self._config_dirs, self._clock.now(), self._only)
 
     def _look_at_files(self) -> _Files:
         paths = [

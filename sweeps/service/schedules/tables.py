@@ -1,0 +1,68 @@
+"""Schedules and their firings on a terminal, from the documents that ``--json`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+Document = Mapping[str, Any]
+
+
+def print_schedules(schedules: Sequence[Document], console: Console) -> None:
+    """
+    Args:
+        schedules: Of ``ScheduleState.as_json``.
+        console: Where to.
+    """
+    if not schedules:
+        console.print("There are no schedules. Write one: schedule/NAME.yaml in a folder given with --config-dir")
+        return
+    table = _table("schedule", "cron", "zone", "sweep", "last firing", "what became of it", "next firing")
+    for each in schedules:
+        last = each["last"]
+        table.add_row(
+            each["name"],
+            each["cron"],
+            each["timezone"],
+            " ".join([each["conf"], *each["overrides"]]),
+            "" if last is None else _shown(last["due"]),
+            "" if last is None else _outcome(last),
+            "disabled" if not each["enabled"] else "none" if each["next"] is None else _shown(each["next"]["starts"]),
+        )
+    console.print(table)
+
+
+def print_coming(firings: Sequence[Document], console: Console) -> None:
+    """
+    Args:
+        firings: Of ``Coming.as_json``.
+        console: Where to.
+    """
+    if not firings:
+        console.print("Nothing comes: no schedule is enabled.")
+        return
+    table = _table("schedule", "due", "starts", "ended by")
+    for each in firings:
+        table.add_row(each["schedule"], _shown(each["due"]), _shown(each["starts"]), _shown(each["end_by"]))
+    console.print(table)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in columns:
+        table.add_column(name)
+    return table
+
+
+def _outcome(last: Document) -> str:
+    if last["job"] is None:
+        return f"{last['outcome']}: {last['reason']}"
+    return f"{last['sweep']} ({last['state']})"
+
+
+def _shown(time: str | None) -> str:
+    """Without the ``T``, and without seconds that are none."""
+    return "" if time is None else time.replace("T", " ").replace(":00+", "+").replace(":00-", "-")
