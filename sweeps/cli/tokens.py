@@ -100,18 +100,10 @@ def revoke(number: int, tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) 
 @contextmanager
 def _database(tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> Iterator[Connection]:
     """A writing transaction in the service's database."""
-    from sqlalchemy.exc import SQLAlchemyError
-
     from sweeps.compose.service import compose_service
-    from sweeps.credentials import shown
     from sweeps.service.database import open_database, writing
 
-    url = compose_service(tokens, config_dirs).database
-    try:
-        engine = open_database(url)
-    except (SQLAlchemyError, OSError, ModuleNotFoundError) as error:
-        trouble = shown(str(error).splitlines()[0])
-        raise ConfigError(f"database={shown(url)}: cannot be opened ({trouble}); give the service's") from None
+    engine = open_database(compose_service(tokens, config_dirs).database)
     try:
         with writing(engine) as connection:
             yield connection

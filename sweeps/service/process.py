@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sweeps.config.service import Service
+from sweeps.errors import ConfigError
 from sweeps.service.access.guard import Guard
 from sweeps.service.clock import Clock, WallClock
 from sweeps.service.database import open_database
