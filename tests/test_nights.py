@@ -166,7 +166,7 @@ def test_a_night_learns_from_the_newest_nights_before_and_tries_the_champion_aga
         night_of(engine, uri, number, settings, [(at(lr), 0.9), (at(2 * lr), 0.8)])
     version = make_champion(uri, "night-2", "0000")
     overrides = begin_night(engine, 4, settings)
-    assert parse_values(overrides) == {
+    assert parse_values(overrides[1:]) == {
         "search.warm_start": ["night-3", "night-2"],
         "search.points": [at(0.002)],
     }
@@ -178,21 +178,29 @@ def test_a_night_learns_from_the_newest_nights_before_and_tries_the_champion_aga
 
 def test_a_night_that_is_prepared_again_begins_once(engine: Engine, uri: str) -> None:
     settings = Nights(champion=CHAMPION)
-    assert begin_night(engine, 1, settings) == []
+    first = begin_night(engine, 1, settings)
     with engine.connect() as connection:
         job = jobs.of_sweep(connection, "night-1")[0]
-    assert prepare(engine, job, settings, []) == []
+    assert prepare(engine, job, settings, []) == first
     with engine.connect() as connection:
         assert [each.sweep for each in of_schedule(connection, "nightly")] == ["night-1"]
+
+
+def test_a_night_has_a_seed_of_its_own_unless_its_config_has_one(engine: Engine) -> None:
+    seeds = [begin_night(engine, number, Nights()) for number in (1, 2)]
+    assert [len(each) for each in seeds] == [1, 1]
+    assert seeds[0] != seeds[1]
+    assert begin_night(engine, 3, Nights(), [*TOKENS, "seed=7"]) == []
+    assert begin_night(engine, 4, Nights(), [*TOKENS, "seed=choice(1,2)"]) == []
 
 
 def test_nights_of_another_space_or_metric_are_not_learned_from(engine: Engine, uri: str) -> None:
     settings = Nights()
     night_of(engine, uri, 1, settings, [(at(0.001), 0.9)])
     night_of(engine, uri, 2, settings, [(at(5.0), 0.9)])
-    assert parse_values(begin_night(engine, 3, settings)) == {"search.warm_start": ["night-1"]}
+    assert parse_values(begin_night(engine, 3, settings))["search.warm_start"] == ["night-1"]
     other = [*TOKENS, "search.metric=eval/loss", "search.mode=min"]
-    assert begin_night(engine, 4, settings, other) == []
+    assert "search.warm_start" not in parse_values(begin_night(engine, 4, settings, other))
 
 
 def test_a_champion_outside_of_tonights_space_stays_and_says_why(engine: Engine, uri: str, judge: Judge) -> None:

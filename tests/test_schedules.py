@@ -34,6 +34,13 @@ def refused(folder: Path) -> str:
     return str(error.value)
 
 
+def test_a_firing_says_its_own_time_to_its_sweep_in_the_schedules_zone(tmp_path: Path) -> None:
+    more = "timezone: Asia/Tokyo\noverrides: ['seed={due:%H%M}', 'search.points=[{train.lr: 0.01}]']\n"
+    write(tmp_path, "mine", DIGITS + more)
+    mine = load_definitions([tmp_path], NOW)["mine"]
+    assert mine.overrides(at("2026-01-01 18:05")) == ["seed=0305", "search.points=[{train.lr: 0.01}]"]
+
+
 def test_the_shipped_schedule_runs_llm_lora_every_night() -> None:
     nightly = load_definitions([], NOW)["nightly"]
     assert (nightly.schedule.conf, nightly.schedule.enabled) == ("llm_lora", True)

@@ -1,4 +1,4 @@
-"""What comes by itself: ``schedule list``, ``schedule next`` and ``schedule run``."""
+"""What comes by itself: ``schedule list``, ``schedule next``, ``schedule run`` and ``schedule nights``."""
 
 from __future__ import annotations
 
@@ -93,7 +93,29 @@ def run(name: str, tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Pa
         "no service runs: the sweep runs here"
         + (", alone: nights need a service" if definition.schedule.nights else "")
     )
-    drive(run_plan, definition.plan(definition.sweep_name(time.time())), as_json=as_json)
+    now = time.time()
+    drive(run_plan, definition.plan(now, definition.sweep_name(now)), as_json=as_json)
+
+
+@verb("nights", schedule)
+@click.argument("name")
+@of_service
+@as_json
+def nights(name: str, tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path, ...]) -> None:
+    """Show what the nights of a schedule have brought: values, champions, regressions."""
+    from sweeps.compose.service import compose_service
+    from sweeps.service.nights.night import of_schedule
+    from sweeps.service.nights.table import print_nights
+
+    documents = []
+    with _database(compose_service(tokens, config_dirs)) as engine:
+        if engine is not None:
+            with engine.connect() as connection:
+                documents = [night.as_json() for night in of_schedule(connection, name)]
+    if as_json:
+        print_json(documents)
+    else:
+        print_nights(name, documents, stdout)
 
 
 def _queued(engine: Engine, config: Service, definition: Definition, *, as_json: bool) -> bool:

@@ -69,7 +69,8 @@ class Schedule:
     conf: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")]
     """The sweep: what ``run conf=`` takes, but no file; those of people's own are in a folder of configs."""
     overrides: list[str] = Field(default_factory=list)
-    """What is changed of it: what ``run`` takes after that, as in ``[search.num_trials=32]``."""
+    """What is changed of it: what ``run`` takes after that, as in ``[search.num_trials=32]``. The firing's own time is
+    ``{due:%Y-%m-%d}``, in the form of strftime, for data that come every night."""
     enabled: bool = True
     """Whether it fires."""
     overlap: Literal["skip", "queue", "stop_old"] = "skip"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def prepare(engine: Engine, job: Job, settings: Nights, config_dirs: Sequence[Pa
         metric=search.metrics[0],
         mode=search.modes[0],
     )
-    overrides = []
+    overrides = [f"seed={_seed(job.schedule, job.due)}"] if _has_no_seed(plan) else []
     earlier = [each for each in _to_learn_from(plan, before, settings.warm_start) if each not in search.warm_start]
     if earlier:
         overrides.append(written_override("search.warm_start", [*search.warm_start, *earlier]))
@@ -67,6 +68,15 @@ def prepare(engine: Engine, job: Job, settings: Nights, config_dirs: Sequence[Pa
             overrides.append(written_override("search.points", [point, *search.points]))
     begin(engine, night)
     return overrides
+
+
+def _has_no_seed(plan: Plan) -> bool:
+    """Whether nobody has said which seed a night has; with the same one every night would try the same points."""
+    return "seed" not in plan.space and plan.config.seed == 0
+
+
+def _seed(schedule: str, due: float) -> int:
+    return random.Random(f"seed of {schedule} {due}").randrange(1, 2**31)
 
 
 def _to_learn_from(plan: Plan, before: Sequence[Night], count: int) -> list[str]:

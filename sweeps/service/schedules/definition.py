@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from sweeps.plan import Plan
 
 GROUP = "schedule"
+_DUE = re.compile(r"\{due:(%[^}]*)\}")
 _FIRINGS_LOOKED_AT = 1000
 """By which a window is taken to leave out all of them: two years of every 18 hours."""
 
@@ -85,15 +87,20 @@ class Definition:
         """A time as clocks in the schedule's zone show it."""
         return datetime.fromtimestamp(time, self.line.zone).isoformat(" ", "minutes")
 
-    def plan(self, name: str | None = None) -> Plan:
-        """The plan of its sweep, as ``run`` makes it.
+    def overrides(self, due: float) -> list[str]:
+        """Of a firing's sweep: ``{due:%Y-%m-%d}`` in them is what clocks show then, in the form of strftime."""
+        local = datetime.fromtimestamp(due, self.line.zone)
+        return [_DUE.sub(lambda found: local.strftime(found[1]), each) for each in self.schedule.all_overrides()]
+
+    def plan(self, due: float, name: str | None = None) -> Plan:
+        """The plan of a firing's sweep, as ``run`` makes it.
 
         Raises:
             UserError: For every mistake that can be seen from here.
         """
         from sweeps.plan import make_plan
 
-        tokens = [f"conf={self.schedule.conf}", *self.schedule.all_overrides()]
+        tokens = [f"conf={self.schedule.conf}", *self.overrides(due)]
         return make_plan(tokens, self.config_dirs, name, f"python -m sweeps schedule run {self.name}")
 
     def check(self, now: float) -> None:
@@ -116,11 +123,11 @@ class Definition:
             mistakes.append(f"{key}={getattr(self.schedule, key)!r}: {error}")
         if self.schedule.enabled:
             try:
-                plan = self.plan()
+                plan = self.plan(now)
                 if self.schedule.nights is not None:
                     check_nights(self.schedule.nights, plan)
             except UserError as error:
-                command = " ".join(["run", f"conf={self.schedule.conf}", *self.schedule.all_overrides()])
+                command = " ".join(["run", f"conf={self.schedule.conf}", *self.overrides(now)])
                 mistakes += [f"its sweep ({command}) cannot run: {each}" for each in str(error).splitlines()]
         if mistakes:
             raise ConfigError("\n".join(mistakes))

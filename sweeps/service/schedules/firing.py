@@ -240,7 +240,7 @@ def _submit(
     schedule = definition.schedule
     return jobs.submit(
         connection,
-        Run(conf=schedule.conf, overrides=schedule.all_overrides()),
+        Run(conf=schedule.conf, overrides=definition.overrides(due)),
         definition.sweep_name(due),
         user=user or schedule.user,
         project=schedule.project,

@@ -1,0 +1,43 @@
+"""The nights of a schedule on a terminal, from the documents that ``--json`` prints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+STYLES = {"first": "green", "promoted": "green", "regression": "red", "failed": "red"}
+
+
+def print_nights(schedule: str, nights: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """
+    Args:
+        schedule: Its name.
+        nights: Of ``Night.as_json``, the oldest first.
+        console: Where to.
+    """
+    if not nights:
+        console.print(f"{schedule} has had no nights: a service fires it, if it has a part `nights`.", highlight=False)
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("due (UTC)", "sweep", "verdict", nights[-1]["metric"], "champion", "noise", "version", "why"):
+        table.add_column(name)
+    for night in nights:
+        verdict = night["verdict"]
+        style = STYLES.get(verdict)
+        table.add_row(
+            time.strftime("%Y-%m-%d %H:%M", time.gmtime(night["due"])),
+            night["sweep"],
+            f"[{style}]{verdict}[/]" if style else verdict,
+            *(_number(night[name]) for name in ("best", "champion", "noise")),
+            night["version"] or "",
+            night["reason"] or "",
+        )
+    console.print(table)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
