@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import functools
-import itertools
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from training_runs import IMAGES, TEXT, Recorder, configured, on_workers, run, write_prompts
+from pydantic import TypeAdapter
+from training_runs import IMAGES, STOP_AT_STEP_6, TEXT, Recorder, configured, on_workers, run, write_prompts
 
-from sweeps_train.config import TrainingConfig
+from sweeps_train.config import Strategy, TrainingConfig
 
-# Without dropout, so that only rounding is left between one worker and several.
+STRATEGY: TypeAdapter[Strategy] = TypeAdapter(Strategy)
+
+QWEN = "tiny_qwen3"
+"""A folder with a model whose head is not tied, and that normalises queries and keys of each head."""
+
+# Without dropout, so that only rounding is left between one worker and several; in micro batches.
 TRAININGS: dict[str, TrainingConfig] = {
-    "conv_net": configured(IMAGES, model={"dropout": 0.0}, train={"micro_batch_size": 100}),
-    "vision_transformer": configured({**IMAGES, "model": {"kind": "vision_transformer"}}),
+    "conv_net": configured(IMAGES, model={"dropout": 0.0}, train={"micro_batch_size": 50}),
+    "vision_transformer": configured(
+        {**IMAGES, "model": {"kind": "vision_transformer"}}, train={"micro_batch_size": 100}
+    ),
     "lora": configured(TEXT, model={"lora": {"r": 4, "target_modules": "all-linear"}}, train={"micro_batch_size": 2}),
-    "all weights, tied embeddings": configured(TEXT, model={"lora": None}, train={"micro_batch_size": 2}),
+    "tied embeddings": configured(TEXT, model={"lora": None}, train={"micro_batch_size": 2, "lr": 1e-3}),
+    QWEN: configured(
+        TEXT,
+        model={"lora": None, "path": QWEN, "tokenizer": "builtin:tiny_llama"},
+        train={"micro_batch_size": 2, "lr": 1e-3},
+    ),
 }
 
 STRATEGIES: dict[int, dict[str, dict[str, Any]]] = {
@@ -29,74 +43,132 @@ STRATEGIES: dict[int, dict[str, dict[str, Any]]] = {
             "activation_checkpointing": True,
             "reshard_after_forward": False,
         },
+        "tensor_parallel": {"kind": "tensor_parallel", "activation_checkpointing": True},
+        "1f1b": {"kind": "pipeline"},
+        "gpipe": {"kind": "pipeline", "schedule": "gpipe", "activation_checkpointing": True},
     },
-    4: {"fsdp in two groups": {"kind": "fsdp", "shard_size": 2}},
+    4: {
+        "fsdp in two groups": {"kind": "fsdp", "shard_size": 2},
+        "tensor_parallel in two groups": {"kind": "tensor_parallel", "size": 2},
+        "fsdp_tensor_parallel": {"kind": "fsdp_tensor_parallel", "tensor_size": 2},
+        "two pipelines": {"kind": "pipeline", "stages": 2},
+    },
 }
 
-CASES = [
+Case = tuple[int, str, str]
+ALL: list[Case] = [
     (number, strategy, training)
     for number, strategies in STRATEGIES.items()
-    for strategy, training in itertools.product(strategies, TRAININGS)
+    for strategy, options in strategies.items()
+    for training in TRAININGS
+    if not (training == "conv_net" and "tensor" in options["kind"])  # it has no plan
+]
+QUICK = [
+    (2, strategy, training)
+    for strategy in ("fsdp", "tensor_parallel", "1f1b")
+    for training in ("vision_transformer", "lora")
+]
+GROUPS = {"quick": QUICK, "two": [case for case in ALL if case[0] == 2 and case not in QUICK]}
+GROUPS["four"] = [case for case in ALL if case[0] == 4]
+CASES = [
+    pytest.param(group, case, id=" ".join(map(str, case)), marks=[] if group == "quick" else [pytest.mark.slow])
+    for group, cases in GROUPS.items()
+    for case in cases
 ]
 
-Results = dict[tuple[str, str], Recorder]
+Results = dict[Case, tuple[Recorder, Recorder]]
+"""The beginning, and what came after it under another strategy."""
 
 
-def with_strategy(training: str, strategy: dict[str, Any]) -> TrainingConfig:
-    config = TRAININGS[training]
-    return configured(
-        {
-            "task": config.task,
-            "model": config.model,
-            "data": config.data,
-            "train": config.train,
-            "strategy": strategy,
-            "checkpoint": {},
-        }
-    )
+def scenario(group: str) -> Results:
+    """Runs on each of the workers: every training is stopped, and goes on under the next strategy in the table; on four
+    workers it goes on from what two have begun."""
+    import torch.distributed as dist
+
+    results = {}
+    for number, strategy, training in GROUPS[group]:
+        folder = Path(f"{number} {strategy} {training}")
+        recorder = run(with_strategy(training, number, strategy), folder, stop_when_asked=STOP_AT_STEP_6)
+        resumed = folder.with_name(f"{folder.name} resumed")
+        if dist.get_rank() == 0:
+            shutil.copytree(folder if number == 2 else f"2 gpipe {training}", resumed)
+        dist.barrier()
+        others = [other for _, other, trained in GROUPS[group] if trained == training]
+        successor = others[(others.index(strategy) + 1) % len(others)]
+        results[number, strategy, training] = recorder, run(with_strategy(training, number, successor), resumed)
+    return results
 
 
-def scenario(number: int) -> Results:
-    """Runs on each of the workers."""
-    return {
-        (strategy, training): run(
-            with_strategy(training, STRATEGIES[number][strategy]), Path(f"{number} {strategy} {training}")
-        )
-        for of, strategy, training in CASES
-        if of == number
-    }
+def with_strategy(training: str, number: int, strategy: str) -> TrainingConfig:
+    return replace(TRAININGS[training], strategy=STRATEGY.validate_python(STRATEGIES[number][strategy]))
+
+
+def write_qwen(folder: Path) -> None:
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 8}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    config = Qwen3Config(vocab_size=384, tie_word_embeddings=False, max_position_embeddings=64, **sizes, **heads)
+    Qwen3ForCausalLM(config).save_pretrained(folder / QWEN)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("strategies")
     write_prompts(folder)
+    write_qwen(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def by_workers(folder: Path) -> dict[int, Results]:
-    """Of rank 0, by the number of workers."""
-    return {number: on_workers(number, functools.partial(scenario, number), folder)[0] for number in STRATEGIES}
+def quick(folder: Path) -> Results:
+    results: Results = on_workers(2, functools.partial(scenario, "quick"), folder)[0]
+    return results
+
+
+@pytest.fixture(scope="module")
+def two(folder: Path) -> Results:
+    results: Results = on_workers(2, functools.partial(scenario, "two"), folder)[0]
+    return results
+
+
+@pytest.fixture(scope="module")
+def four(folder: Path, two: Results) -> Results:
+    results: Results = on_workers(4, functools.partial(scenario, "four"), folder)[0]
+    return results
 
 
 @pytest.fixture(scope="module")
 def alone(folder: Path) -> dict[str, Recorder]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        return {name: run(config, Path(f"1 {name}")) for name, config in TRAININGS.items()}
+        return {name: run(config) for name, config in TRAININGS.items()}
 
 
-@pytest.mark.parametrize(("number", "strategy", "training"), CASES)
-def test_a_strategy_has_the_losses_of_one_process(
-    number: int, strategy: str, training: str, by_workers: dict[int, Results], alone: dict[str, Recorder]
+@pytest.mark.parametrize(("group", "case"), CASES)
+def test_a_strategy_has_the_losses_of_one_process_and_goes_on_from_anothers_checkpoint(
+    group: str, case: Case, alone: dict[str, Recorder], request: pytest.FixtureRequest
 ) -> None:
-    expected, actual = alone[training], by_workers[number][strategy, training]
-    assert curve(actual) == pytest.approx(curve(expected), rel=1e-4)
-    assert curve(expected)[0] != curve(expected)[-1]
+    results: Results = request.getfixturevalue(group)
+    begun, resumed = results[case]
+    expected = losses(alone[case[-1]])
+    assert {step for step, _ in expected} == {2, 4, 6, 8}
+    assert losses(begun) | losses(resumed) == pytest.approx(expected, rel=1e-4)
+    assert expected[8, "eval/loss"] < expected[4, "eval/loss"]
 
 
-def curve(recorder: Recorder) -> list[float]:
-    """All losses, of training and of evaluations."""
-    records = [*recorder.logs.values(), *(metrics for _, metrics, *_ in recorder.reports)]
-    return [value for record in records for name, value in sorted(record.items()) if name.endswith("loss")]
+def losses(recorder: Recorder) -> dict[tuple[int, str], float]:
+    """Of training and of evaluations, by step."""
+    records = [*recorder.logs.items(), *((step, metrics) for step, metrics, *_ in recorder.reports)]
+    return {(step, name): value for step, record in records for name, value in record.items() if name.endswith("loss")}
+
+
+def test_one_process_goes_on_from_a_checkpoint_of_a_pipeline(
+    quick: Results, folder: Path, alone: dict[str, Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    shutil.copytree("2 1f1b lora", "alone")
+    resumed = run(TRAININGS["lora"], Path("alone"))
+    assert resumed.final["eval/loss"] == pytest.approx(alone["lora"].final["eval/loss"], rel=1e-4)

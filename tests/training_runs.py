@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import pickle
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,22 +131,25 @@ def on_two_workers(scenario: Callable[[], Any], folder: Path) -> list[Any]:
 def on_workers(number: int, scenario: Callable[[], Any], folder: Path) -> list[Any]:
     """What a scenario (a function of a module) returns on every rank, all of them working in ``folder``."""
     context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_worker, args=(scenario, folder, rank, number)) for rank in range(number)]
+    meeting = Path(tempfile.mkdtemp(dir=folder))
+    processes = [
+        context.Process(target=_worker, args=(scenario, folder, meeting, rank, number)) for rank in range(number)
+    ]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0] * number
-    return [pickle.loads((folder / f"result-{number}-{rank}").read_bytes()) for rank in range(number)]
+    return [pickle.loads((meeting / str(rank)).read_bytes()) for rank in range(number)]
 
 
-def _worker(scenario: Callable[[], Any], folder: Path, rank: int, number: int) -> None:
+def _worker(scenario: Callable[[], Any], folder: Path, meeting: Path, rank: int, number: int) -> None:
     import torch.distributed as dist
 
     os.chdir(folder)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous-{number}", rank=rank, world_size=number)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}/rendezvous", rank=rank, world_size=number)
     try:
-        Path(f"result-{number}-{rank}").write_bytes(pickle.dumps(scenario()))
+        (meeting / str(rank)).write_bytes(pickle.dumps(scenario()))
     finally:
         gc.collect()  # a wrapped model in a reference cycle would keep the group's threads until the process ends
         dist.destroy_process_group()

@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from sweeps.checks.approval import check_approval
 from sweeps.checks.search import search_mistakes
+from sweeps.checks.strategy import check_strategy
 from sweeps.checks.tracking import tracking_mistakes
 from sweeps.compose import Composition, Variant
 from sweeps.config import SWEEP_CONFIG, SweepConfig
@@ -16,7 +17,6 @@ from sweeps.errors import ConfigError, nearest
 from sweeps.paths import MISSING, find, leaves
 from sweeps.points import Points
 from sweeps.space import Lookup, Space
-from sweeps_train.config import check_batch_split
 
 OF_THE_SWEEP = {"name", "output_dir", "space", "search", "tracking", "cluster"}
 
@@ -58,11 +58,7 @@ def check_training(config: SweepConfig) -> None:
     """
     if config.train is None:
         return
-    assert config.strategy is not None
-    try:
-        check_batch_split(config.train, config.strategy.replicas(config.scaling.num_workers))
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    check_strategy(config)
     every, kind = config.checkpoint.every, config.search.scheduler.kind
     if config.search.pauses_trials and every and config.train.eval_every % every:
         raise ConfigError(

@@ -109,7 +109,7 @@ class Pipeline:
         return _groups("strategy.stages", self.stages or num_workers, num_workers)
 
 
-Strategy = Annotated[DDP | FSDP, Field(discriminator="kind")]
+Strategy = Annotated[DDP | FSDP | TensorParallel | FSDPTensorParallel | Pipeline, Field(discriminator="kind")]
 
 
 def _groups(key: str, size: int, num_workers: int) -> int:

@@ -39,12 +39,17 @@ class ConvNetClassifier(nn.Module):
             ]
             channels_in = channels
         self.features = nn.Sequential(*layers)
+        self.flatten = nn.Flatten(1)
         self.dropout = nn.Dropout(config.dropout)
         places = (shape.height >> config.blocks) * (shape.width >> config.blocks)
         self.classifier = nn.Linear(channels_in * places, shape.classes)
 
+    def parts(self) -> list[nn.Module]:
+        """What images go through, one after another."""
+        return [*self.features, self.flatten, self.dropout, self.classifier]
+
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Images of shape (batch, channels, height, width) to logits of shape (batch, classes)."""
-        features: torch.Tensor = self.features(images).flatten(1)
-        logits: torch.Tensor = self.classifier(self.dropout(features))
-        return logits
+        for part in self.parts():
+            images = part(images)
+        return images

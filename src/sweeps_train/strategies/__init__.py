@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sweeps_train.config import Strategy as StrategyConfig
-from sweeps_train.config.strategy import DDP
+from sweeps_train.config.strategy import DDP, FSDP, FSDPTensorParallel, TensorParallel
 from sweeps_train.precision import Precision
 from sweeps_train.strategies.strategy import Strategy
 from sweeps_train.workers import Workers
@@ -28,6 +28,14 @@ def build_strategy(config: StrategyConfig, workers: Workers, precision: Precisio
         from sweeps_train.strategies.ddp import DistributedDataParallelStrategy
 
         return DistributedDataParallelStrategy(config, workers, precision)
-    from sweeps_train.strategies.fsdp import FullyShardedStrategy
+    if isinstance(config, FSDP):
+        from sweeps_train.strategies.fsdp import FullyShardedStrategy
 
-    return FullyShardedStrategy(config, workers, precision)
+        return FullyShardedStrategy(config, workers, precision)
+    if isinstance(config, TensorParallel | FSDPTensorParallel):
+        from sweeps_train.strategies.tensor_parallel import TensorParallelStrategy
+
+        return TensorParallelStrategy(config, workers, precision)
+    from sweeps_train.strategies.pipeline import PipelineStrategy
+
+    return PipelineStrategy(config, workers, precision)

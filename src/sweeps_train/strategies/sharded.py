@@ -35,11 +35,7 @@ class ShardedStrategy(Strategy):
             ValueError: The precision is fp16.
         """
         super().__init__(workers, precision)
-        if precision.scaler.is_enabled():
-            raise ValueError(
-                f"train.precision=fp16 does not go with strategy.kind={key}: gradients that overflow on one worker "
-                "must be skipped by all; use bf16, fp32, or strategy.kind=ddp"
-            )
+        refuse_fp16(precision, key)
         self.mesh = mesh(workers, shape)
 
     def spread(self, task: Task) -> None:
@@ -62,7 +58,7 @@ class ShardedStrategy(Strategy):
         return self.workers.size // prod(
             parameter.device_mesh.size(dimension)
             for dimension, placed in enumerate(parameter.placements)
-            if placed.is_shard()
+            if not placed.is_replicate()
         )
 
     def weights(self) -> dict[str, torch.Tensor] | None:
@@ -88,6 +84,18 @@ class ShardedStrategy(Strategy):
             src_data_rank=None,
         )
         return cut.to(parameter.device)
+
+
+def refuse_fp16(precision: Precision, kind: str) -> None:
+    """
+    Raises:
+        ValueError: The precision is fp16.
+    """
+    if precision.scaler.is_enabled():
+        raise ValueError(
+            f"train.precision=fp16 does not go with strategy.kind={kind}: gradients that overflow on one worker "
+            "must be skipped by all; use bf16, fp32, or strategy.kind=ddp"
+        )
 
 
 def saved_buffers(model: nn.Module) -> dict[str, torch.Tensor]:

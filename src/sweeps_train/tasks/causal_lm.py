@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch import nn
 from torch.nn import functional
 
 from sweeps_train.config import CausalLM, TextData, TrainingConfig
@@ -54,8 +53,18 @@ class CausalLMTraining:
             "text", (data, of_tokenizer, positions), lambda: build_text_samples(data, tokenizer, positions)
         )
         self._tokenizer = tokenizer
+        self._sequence_length = data.sequence_length
 
-    def logits(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+    def padded(self, batch: Batch) -> Batch:
+        missing = self._sequence_length - batch["input_ids"].shape[1]
+        if "position_ids" not in batch:  # which would begin a document at every token that is added
+            batch = {"attention_mask": torch.ones_like(batch["input_ids"]), **batch}
+        return {
+            name: functional.pad(each, (0, missing), value=IGNORED if name == "targets" else 0)
+            for name, each in batch.items()
+        }
+
+    def logits(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:
         of_rows = {name: batch[name] for name in ("attention_mask", "position_ids") if name in batch}
         logits: torch.Tensor = model(input_ids=batch["input_ids"], **of_rows, use_cache=False).logits
         return logits

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch import nn
 from torch.nn import functional
 
 from sweeps_train.config import CustomData, CustomModel, DigitsData, TrainingConfig
@@ -34,7 +33,10 @@ class ImageClassification:
             build_image_model(config.model, self._shape) if weights is None else load_image_model(config.model, weights)
         )
 
-    def logits(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+    def padded(self, batch: Batch) -> Batch:
+        return batch
+
+    def logits(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:
         logits: torch.Tensor = model(batch["inputs"])
         return logits
 

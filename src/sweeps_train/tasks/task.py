@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import nn
@@ -39,8 +39,11 @@ class Task(Protocol):
     def num_scores(self) -> int:
         """Length of what ``score`` returns."""
 
-    def logits(self, model: nn.Module, batch: Batch) -> torch.Tensor:
-        """What the model makes of a batch. ``model`` may be wrapped."""
+    def padded(self, batch: Batch) -> Batch:
+        """The batch in a shape that all batches of as many samples have; what is added counts for nothing."""
+
+    def logits(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:
+        """What the model makes of a batch; ``model`` may be wrapped, or a part of it."""
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """The loss of a batch, summed over its units; a scalar."""

@@ -1,0 +1,200 @@
+"""Pipeline parallel: micro batches go from one worker to the next, each of whom has some of the layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+from sweeps_train.config.strategy import Pipeline
+from sweeps_train.data.samples import Batch, Samples, in_batches
+from sweeps_train.precision import Precision
+from sweeps_train.strategies.layers import checkpoint_activations
+from sweeps_train.strategies.mesh import mesh
+from sweeps_train.strategies.sharded import average, clip_parts, refuse_fp16, saved_buffers
+from sweeps_train.strategies.stages import Stage
+from sweeps_train.strategies.strategy import Key, Strategy, on_device
+from sweeps_train.tasks.task import Task
+from sweeps_train.workers import Workers
+
+_SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
+
+
+class PipelineStrategy(Strategy):
+    """Workers are rows that hold one model together; a column has the same stage, and averages its gradients."""
+
+    def __init__(self, config: Pipeline, workers: Workers, precision: Precision):
+        super().__init__(workers, precision)
+        refuse_fp16(precision, config.kind)
+        replicas = config.replicas(workers.size)
+        self._config = config
+        self._number = workers.size // replicas
+        grid = mesh(workers, {"data": replicas, "stage": self._number})
+        column, self._row = grid["data"], grid["stage"].get_group()
+        self._index = grid["stage"].get_local_rank()
+        self.data = replace(workers, rank=column.get_local_rank(), size=replicas, group=column.get_group())
+        self.speaks = self._index == self._number - 1  # it alone has the losses
+
+    def spread(self, task: Task) -> None:
+        self.task = task
+        model = task.model.train()
+        names: dict[nn.Parameter, str] = {}
+        tied: set[str] = set()
+        first_names = {}
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            first_names[name] = names.setdefault(parameter, name)
+            if first_names[name] != name:
+                tied.add(first_names[name])
+        self._stage = Stage(model, self._index, self._number)
+        if self._config.activation_checkpointing:
+            checkpoint_activations(model)
+        for module in model.modules():
+            _own_to(module, self.workers.device)
+        self.model = model
+        self.parameters = {
+            first_names[name]: each
+            for name, each in model.named_parameters(remove_duplicate=False)
+            if each.requires_grad and not each.is_meta
+        }
+        # Of a weight that embeds tokens and is the head, too, the first and the last stage have one each.
+        self._tied = [each for name, each in self.parameters.items() if name in tied and self._number > 1]
+        self._schedules: dict[tuple[int, int, bool], Any] = {}
+        self._batch: Batch = {}
+
+    def backward(self, batches: Iterable[Batch], count: int, scale: float) -> torch.Tensor:
+        batch = _joined([self.task.padded(each) for each in batches])
+        losses: list[torch.Tensor] = []
+        self._run(batch, count, losses=losses, scale=scale)
+        for each in self._tied:
+            self._add_other_end(each)
+        average((each.grad for each in self.parameters.values() if each.grad is not None), self.data)
+        total = torch.zeros((), dtype=torch.float64, device=self.workers.device)
+        return total + sum(each.detach().double() for each in losses) / scale
+
+    def _run(self, batch: Batch, count: int, **training: Any) -> torch.Tensor | None:
+        """Forward, and backward with ``losses`` and ``scale``; the logits of all, on the last stage."""
+        self._batch = batch
+        num_rows = len(next(iter(batch.values())))
+        key = count, num_rows, bool(training)
+        if key not in self._schedules:
+            self._schedules[key] = self._schedule(count, trains=bool(training))
+        # Every worker has the batch, and is told by which rows of it a micro batch is made.
+        rows = torch.arange(num_rows, device=self.workers.device)
+        arguments: dict[str, Any] = {"rows": rows}
+        if training:
+            arguments |= {"target": rows, "losses": training["losses"], "loss_kwargs": {"scale": training["scale"]}}
+        inputs = (torch.zeros(num_rows, device=self.workers.device),) if self._stage.is_first else ()
+        logits: torch.Tensor | None = self._schedules[key].step(*inputs, return_outputs=not training, **arguments)
+        return logits
+
+    def _schedule(self, count: int, *, trains: bool) -> Any:
+        module = _Rows(self._stage, self._forward)
+        stage = PipelineStage(module, self._index, self._number, self.workers.device, group=self._row)
+        if not trains:
+            return ScheduleGPipe(stage, count)
+        return _SCHEDULES[self._config.schedule](stage, count, loss_fn=self._loss, scale_grads=False)
+
+    def _forward(self, model: Callable[..., Any], rows: torch.Tensor) -> torch.Tensor:
+        with self.precision.autocast():
+            return self.task.logits(model, _chosen(self._batch, rows))
+
+    def _loss(self, logits: torch.Tensor, rows: torch.Tensor, scale: float) -> torch.Tensor:
+        with self.precision.autocast():
+            return self.task.loss(logits, _chosen(self._batch, rows)) * scale
+
+    def _add_other_end(self, parameter: nn.Parameter) -> None:
+        assert parameter.grad is not None
+        other = self._number - 1 if self._stage.is_first else 0
+        theirs = torch.empty_like(parameter.grad)
+        swap = [
+            dist.P2POp(dist.isend, parameter.grad, group=self._row, group_peer=other),
+            dist.P2POp(dist.irecv, theirs, group=self._row, group_peer=other),
+        ]
+        for each in dist.batch_isend_irecv(swap):
+            each.wait()
+        parameter.grad += theirs
+
+    def clip(self, max_norm: float) -> None:
+        tied = set(self._tied)
+        clip_parts(
+            [
+                (each.grad, self.data.size * (2 if each in tied else 1))
+                for each in self.parameters.values()
+                if each.grad is not None
+            ],
+            max_norm,
+            self.workers,
+        )
+
+    @torch.no_grad()
+    def scores(self, samples: Samples, batch_size: int) -> torch.Tensor:
+        self.model.eval()
+        self._share_buffers(self.model)
+        total = torch.zeros(self.task.num_scores, dtype=torch.float64, device=self.workers.device)
+        num_rows = batch_size * self._number  # as many micro batches as stages, so that each has something to do
+        for indices in in_batches(self.data.share(range(len(samples))), num_rows):
+            # Every batch has the same shape; what fills up the last one is not counted.
+            filled = [*indices, *[indices[-1]] * (num_rows - len(indices))]
+            batch = on_device(self.task.padded(samples.batch(filled)), self.workers.device)
+            logits = self._run(batch, self._number)
+            if logits is not None:
+                counted = {name: each[: len(indices)] for name, each in batch.items()}
+                with self.precision.autocast():
+                    total += self.task.score(logits[: len(indices)], counted)
+        self.model.train()
+        return total
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        buffers = {name: each for name, each in saved_buffers(self.model).items() if not each.is_meta}
+        return self.whole({**self.parameters, **buffers})
+
+    def whole(self, parts: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
+        own = {key: each.detach() for key, each in parts.items()} if self.data.rank == 0 else {}
+        contents = self.workers.gather([(key, each.shape, each.dtype) for key, each in own.items()])
+        device = self.workers.device
+        if self.workers.rank != 0:
+            for each in own.values():
+                dist.send(each.to(device).contiguous(), dst=0)
+            return {}
+        wholes = {key: each.cpu() for key, each in own.items()}
+        for rank, content in enumerate(contents[1:], start=1):
+            for key, shape, dtype in content:
+                received = torch.empty(shape, dtype=dtype, device=device)
+                dist.recv(received, src=rank)
+                wholes[key] = received.cpu()
+        return wholes
+
+
+class _Rows(nn.Module):
+    """A stage as torch's schedules call it."""
+
+    def __init__(self, stage: Stage, forward: Callable[[Callable[..., Any], torch.Tensor], torch.Tensor]):
+        super().__init__()
+        self._stage, self._forward = stage, forward
+
+    def forward(self, given: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        made = self._stage.run(lambda model: self._forward(model, rows), None if self._stage.is_first else given)
+        return made.contiguous()  # or it could not be sent
+
+
+def _own_to(module: nn.Module, device: torch.device) -> None:
+    """What this module itself has, unless it belongs to another stage."""
+    for parameter in module.parameters(recurse=False):
+        if not parameter.is_meta:
+            parameter.data = parameter.data.to(device)
+    for name, buffer in module.named_buffers(recurse=False):
+        if not buffer.is_meta:
+            module._buffers[name] = buffer.to(device)  # noqa: SLF001 - as nn.Module.to does
+
+
+def _joined(batches: list[Batch]) -> Batch:
+    return {name: torch.cat([each[name] for each in batches]) for name in batches[0]}
+
+
+def _chosen(batch: Batch, rows: torch.Tensor) -> Batch:
+    return {name: each[rows] for name, each in batch.items()}

@@ -1,0 +1,64 @@
+"""Tensor parallel, by itself or with full sharding: layers are cut over workers who see the same samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor.parallel import parallelize_module
+
+from sweeps_train.config.strategy import FSDPTensorParallel, TensorParallel
+from sweeps_train.data.samples import Batch
+from sweeps_train.precision import Precision
+from sweeps_train.strategies.fsdp import shard
+from sweeps_train.strategies.layers import checkpoint_activations
+from sweeps_train.strategies.sharded import ShardedStrategy, average, local
+from sweeps_train.strategies.tensor_plan import REDUCED, styles, tensor_plan
+from sweeps_train.tasks.task import Task
+from sweeps_train.workers import Workers
+
+
+class TensorParallelStrategy(ShardedStrategy):
+    """Workers are rows of those who see the same samples; a column has the same part of the layers, and is fully
+    sharded or averages its gradients."""
+
+    def __init__(self, config: TensorParallel | FSDPTensorParallel, workers: Workers, precision: Precision):
+        replicas = config.replicas(workers.size)
+        shape = {"data": replicas, "tensor": workers.size // replicas}
+        super().__init__(workers, precision, shape, config.kind)
+        self._config = config
+        column = self.mesh["data"]
+        self.data = replace(workers, rank=column.get_local_rank(), size=replicas, group=column.get_group())
+        self.speaks = self.mesh["tensor"].get_local_rank() == 0
+
+    def spread(self, task: Task) -> None:
+        super().spread(task)
+        reduced = [f"{name}." for name, style in tensor_plan(task.model).items() if style == REDUCED]
+        self._reduced = [each for name, each in self.parameters.items() if name.startswith(tuple(reduced))]
+
+    def _wrap(self, model: nn.Module) -> nn.Module:
+        parallelize_module(model, self.mesh["tensor"], styles(tensor_plan(model)))
+        if self._config.activation_checkpointing:
+            checkpoint_activations(model)
+        if isinstance(self._config, FSDPTensorParallel):
+            return shard(model, self.mesh["data"], self._config, self.precision)
+        return model.to(self.workers.device)
+
+    def backward(self, batches: Iterable[Batch], count: int, scale: float) -> torch.Tensor:
+        total = super().backward(batches, count, scale)
+        for each in self._reduced:
+            if each.grad is not None:
+                dist.all_reduce(local(each.grad), group=self.mesh.get_group("tensor"))
+        if not isinstance(self.model, FSDPModule):
+            average((each.grad for each in self.parameters.values() if each.grad is not None), self.data)
+        return total
+
+    def _accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
+        if isinstance(self.model, FSDPModule):
+            self.model.set_requires_gradient_sync(is_last)
+        return nullcontext()

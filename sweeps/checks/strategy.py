@@ -1,0 +1,116 @@
+"""Whether a trial's workers can be spread as its strategy says, over the model that it trains."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+from sweeps.config import SweepConfig
+from sweeps.errors import ConfigError
+from sweeps_train.config import CausalLM, ConvNet, VisionTransformer, check_batch_split
+from sweeps_train.config.strategy import FSDPTensorParallel, Pipeline, TensorParallel
+
+
+def check_strategy(config: SweepConfig) -> None:
+    """
+    Raises:
+        ConfigError: The workers, the batch or the model cannot be cut so.
+    """
+    strategy, train, num_workers = config.strategy, config.train, config.scaling.num_workers
+    assert strategy is not None and train is not None
+    try:
+        replicas = strategy.replicas(num_workers)
+        _, num_micro_batches = check_batch_split(train, replicas)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if num_workers == 1:
+        return
+    if train.precision == "fp16" and strategy.kind != "ddp":
+        raise ConfigError(
+            f"train.precision=fp16 does not go with strategy.kind={strategy.kind}; use bf16, fp32, or strategy=ddp"
+        )
+    if isinstance(strategy, TensorParallel | FSDPTensorParallel):
+        _check_tensor(config, strategy.kind, num_workers // replicas)
+    if isinstance(strategy, Pipeline):
+        _check_pipeline(config, num_workers // replicas, num_micro_batches, train.global_batch_size // replicas)
+
+
+def _check_tensor(config: SweepConfig, kind: str, size: int) -> None:
+    model = config.model
+    if isinstance(model, ConvNet):
+        raise ConfigError(
+            f"strategy.kind={kind}: a model.kind=conv_net cannot be cut within its layers; use strategy=ddp, fsdp or "
+            "pipeline, or model=vision_transformer"
+        )
+    heads = {"model.heads": model.heads} if isinstance(model, VisionTransformer) else {}
+    if isinstance(model, CausalLM):
+        facts = _facts(model.path)
+        names = ("num_attention_heads", "num_key_value_heads")
+        heads = {f"{name} of model.path={model.path}": facts[name] for name in names if facts.get(name)}
+    key = "strategy.tensor_size" if kind == "fsdp_tensor_parallel" else "strategy.size"
+    for name, number in heads.items():
+        if number % size:
+            fits = [each for each in range(1, number + 1) if number % each == 0]
+            raise ConfigError(
+                f"{key}: {size} workers cannot share the {number} heads ({name}) equally; set it to one of {fits}"
+            )
+
+
+def _check_pipeline(config: SweepConfig, stages: int, num_micro_batches: int, share: int) -> None:
+    parts = _num_parts(config)
+    if parts is not None and stages > parts:
+        raise ConfigError(
+            f"strategy.stages: the model has {parts} parts that can be stages, and not {stages}; set it to at most "
+            f"{parts}"
+        )
+    if num_micro_batches < stages:
+        fits = [size for size in range(1, share + 1) if share % size == 0 and share // size >= stages]
+        fix = (
+            f"set train.micro_batch_size to one of {fits}"
+            if fits
+            else f"set train.global_batch_size to at least {stages} for each pipeline, and train.micro_batch_size to 1"
+        )
+        raise ConfigError(
+            f"train.micro_batch_size={config.train.micro_batch_size if config.train else None}: with "
+            f"{num_micro_batches} micro batches for {stages} stages (strategy.kind=pipeline), some would always wait; "
+            f"{fix}"
+        )
+
+
+def _num_parts(config: SweepConfig) -> int | None:
+    """None where only the worker can know."""
+    model = config.model
+    if isinstance(model, ConvNet):
+        return 2 * model.blocks + 1  # a convolution and a normalisation each, and the classifier
+    if isinstance(model, VisionTransformer):
+        return model.depth + 2  # the embedding and the head
+    if isinstance(model, CausalLM):
+        return _facts(model.path).get("num_hidden_layers")
+    return None
+
+
+def _facts(path: str) -> dict[str, Any]:
+    """What the ``config.json`` of a causal language model says; nothing where it is not on this machine."""
+    if path.startswith("builtin:"):
+        spec = importlib.util.find_spec("sweeps_train")
+        assert spec is not None and spec.submodule_search_locations
+        file = Path(spec.submodule_search_locations[0]) / "models" / path.removeprefix("builtin:") / "config.json"
+    else:
+        file = Path(path).expanduser() / "config.json"
+        if not file.is_file():
+            from huggingface_hub import try_to_load_from_cache
+            from huggingface_hub.errors import HFValidationError
+
+            try:
+                cached = try_to_load_from_cache(path, "config.json")
+            except HFValidationError:
+                return {}
+            if not isinstance(cached, str):
+                return {}
+            file = Path(cached)
+    if not file.is_file():
+        return {}
+    facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return facts.get("text_config", facts)  # of a model that also sees

@@ -1,0 +1,58 @@
+"""Strategies that cannot work are refused on the driver, with what would fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweeps.checks.config import check_sweep
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("conf", "overrides", "message"),
+    [
+        ("digits", ["scaling.num_workers=4", "strategy=fsdp", "+strategy.shard_size=3"], r"use one of \[1, 2, 4\]"),
+        ("digits", ["strategy=tensor_parallel"], "cannot be cut within its layers; use strategy=ddp, fsdp or pipeline"),
+        ("digits", ["strategy=fsdp", "train.precision=fp16"], "use bf16, fp32, or strategy=ddp"),
+        ("digits", ["strategy=pipeline"], r"train\.micro_batch_size to one of \[1, 2, 4, 8, 16, 32\]"),
+        (
+            "digits",
+            ["strategy=pipeline", "scaling.num_workers=6", "+train.micro_batch_size=1"],
+            r"the model has 5 parts that can be stages, and not 6; set it to at most 5",
+        ),
+        (
+            "llm_lora",
+            ["strategy=tensor_parallel", "scaling.num_workers=8"],
+            r"8 workers cannot share the 4 heads .* one of \[1, 2, 4\]",
+        ),
+        (
+            "llm_lora",
+            ["strategy=pipeline", "scaling.num_workers=4", "+train.micro_batch_size=1"],
+            "has 3 parts that can be stages, and not 4",
+        ),
+        ("llm_lora", ["strategy=fsdp_tensor_parallel", "scaling.num_workers=3"], "tensor_size=2 does not divide"),
+        ("digits", ["scaling.num_workers=5", "strategy=fsdp"], "cannot be split over 5 workers"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_with_what_would_fit(conf: str, overrides: list[str], message: str) -> None:
+    model = ["~space", "model=conv_net"] if conf == "digits" else ["~space"]
+    with pytest.raises(ConfigError, match=message):
+        check_sweep(compose_sweep(conf, [*model, *overrides], ConfSearchPath([])))
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "tensor_parallel", "fsdp_tensor_parallel", "pipeline"])
+def test_every_strategy_that_ships_fits_a_language_model_on_two_workers(strategy: str) -> None:
+    check_sweep(compose_sweep("llm_lora", [f"strategy={strategy}", "+train.micro_batch_size=2"], ConfSearchPath([])))
+
+
+def test_a_strategy_can_be_searched() -> None:
+    overrides = ["strategy=choice(ddp, fsdp, tensor_parallel)"]
+    space = check_sweep(compose_sweep("llm_lora", overrides, ConfSearchPath([])))
+    assert "strategy" in space
+
+
+def test_a_searched_strategy_that_cannot_work_is_refused() -> None:
+    with pytest.raises(ConfigError, match="some would always wait"):
+        check_sweep(compose_sweep("llm_lora", ["strategy=choice(ddp, pipeline)"], ConfSearchPath([])))
