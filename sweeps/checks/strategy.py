@@ -112,5 +112,6 @@ def _facts(path: str) -> dict[str, Any]:
             file = Path(cached)
     if not file.is_file():
         return {}
-    facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return facts.get("text_config", facts)  # of a model that also sees
+    content = json.loads(file.read_text(encoding="utf-8"))
+    facts: dict[str, Any] = content.get("text_config", content)  # apart in a model that also sees
+    return facts

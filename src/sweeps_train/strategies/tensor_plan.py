@@ -30,7 +30,7 @@ def tensor_plan(model: nn.Module) -> dict[str, str]:
             f"strategy.kind=tensor_parallel: a {type(bare).__name__} has no plan of how to cut its layers; give it an "
             "attribute tensor_parallel_plan, or use strategy.kind=fsdp"
         )
-    cut = {}
+    cut: dict[str, str] = {}
     for name, module in bare.named_modules():
         style: str | None = next((style for pattern, style in plan.items() if _fits(pattern, name)), None)
         if style is None or style == "embedding_rowwise" or (style == "colwise_gather_output" and _is_tied(bare, name)):
