@@ -40,11 +40,12 @@ def open_recorder(uri: str, sweep: str = "digits-1", *, resume: bool = False, **
     return recorder
 
 
-def record_small_sweep(uri: str, sweep: str = "digits-1") -> None:
-    recorder = open_recorder(uri, sweep)
+def record_small_sweep(uri: str, sweep: str = "digits-1", config: str = CONFIG) -> None:
+    recorder = new_recorder(uri, sweep)
+    recorder.open(config, COMMAND, "Digits.", resume=False)
     for trial, state in enumerate(["finished", "pruned", "failed", "stopped"]):
         point = POINT | {"train.lr": 0.001 * (trial + 1)}
-        recorder.start_trial(str(trial), point, CONFIG, 1)
+        recorder.start_trial(str(trial), point, config, 1)
         for step in range(1, 6):
             recorder.log(str(trial), step, {"eval/loss": trial + 1 / step, "train/loss": 1.0}, 1000 * step)
         error = "Traceback\nValueError: no" if state == "failed" else None

@@ -11,49 +11,22 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from recording import record_small_sweep, wait_until
+from serving import API, Api
 
-from sweeps.compose.service import compose_service
 from sweeps.errors import TrackingUnreachable
 from sweeps.service import jobs
-from sweeps.service.access import tokens
-from sweeps.service.access.caller import Role
-from sweeps.service.api.app import make_app
 from sweeps.service.database import writing
-from sweeps.service.process import ServiceProcess
 from sweeps.service.requests import Run
 from sweeps.service.seen import FRESH_S, Kept
 from sweeps.service.wire import read_record, write_record
 from sweeps.tracking.reader import load_sweep
-
-API = "/api/v1"
-
-
-class Api:
-    """A service without its threads: what is submitted stays in the queue."""
-
-    def __init__(self, uri: str) -> None:
-        self.service = ServiceProcess(compose_service([f"tracking_uri={uri}"], []))
-        self.app = make_app(self.service)
-
-    def client(self, token: str | None = None) -> TestClient:
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        return TestClient(self.app, base_url="http://127.0.0.1:8642", headers=headers)
-
-    def token(self, user: str, role: Role, *projects: str) -> str:
-        with writing(self.service.database) as connection:
-            return tokens.create(connection, user, role, self.service.clock.now(), projects=projects)[1]
-
-    def submit(self, sweep: str, user: str = "local") -> jobs.Job:
-        with writing(self.service.database) as connection:
-            return jobs.submit(connection, Run(conf="digits"), sweep, user=user, project=user, now=1.0)
 
 
 @pytest.fixture
 def api(uri: str) -> Iterator[Api]:
     api = Api(uri)
     yield api
-    api.service.seen.close()
-    api.service.database.dispose()
+    api.close()
 
 
 def get(client: TestClient, path: str, expected: int = 200, **query: Any) -> Any:

@@ -3,11 +3,11 @@ put into the queue."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
@@ -15,7 +15,7 @@ from sweeps.checks.approval import approved_by
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.config.service import Service
-from sweeps.errors import UserError
+from sweeps.errors import UnknownName, UserError
 from sweeps.extension import ask_driver, read_changes
 from sweeps.one_trial import choose, config_of
 from sweeps.plan import Plan, new_plan
@@ -26,6 +26,7 @@ from sweeps.retraining import plan_retraining
 from sweeps.service import jobs
 from sweeps.service.access.allowed import Allowed
 from sweeps.service.access.caller import Caller, project_of
+from sweeps.service.access.models import check_model
 from sweeps.service.clock import Clock
 from sweeps.service.database import writing
 from sweeps.service.jobs import Job
@@ -55,9 +56,8 @@ class Desk:
 
     def plan(self, caller: Caller, asked: Run) -> Plan:
         """What ``run`` would do; starts nothing."""
-        overrides = self._here(asked.overrides)
         with self._judging(caller, asked.conf, asked.overrides):
-            composition = compose_sweep(asked.conf, overrides, ConfSearchPath(self._config_dirs))
+            composition = compose_sweep(asked.conf, self._recorded(asked.overrides), ConfSearchPath(self._config_dirs))
             return new_plan(composition, asked.name, f"python -m sweeps {' '.join(asked.arguments())}")
 
     def run(self, caller: Caller, asked: Run, *, project: str | None = None, priority: int = 0) -> Job:
@@ -77,6 +77,7 @@ class Desk:
             if not asked.no_register:
                 model = asked.register_as or record.conf
                 check_registration(plan.config, model, asked.alias, merged=asked.merged)
+                self._check_model(caller, model)
         return plan
 
     def retrain(self, caller: Caller, asked: Retrain, *, project: str | None = None, priority: int = 0) -> Job:
@@ -107,9 +108,9 @@ class Desk:
     def extend(self, caller: Caller, asked: Extend, *, priority: int = 0) -> Job | str:
         """Let a sweep go further: one that runs is told to, and what it answers is returned; one that has ended goes on
         as a job."""
-        changes = read_changes(asked.changes)
         record = self._record(caller, asked.sweep)
-        with self._judging(caller, None, (), changes):
+        with self._judging(caller, None, asked.changes):
+            changes = read_changes(asked.changes)
             plan = reopened(record, changes)
         answer = ask_driver(record, plan.folder, changes)
         if answer is not None:
@@ -139,26 +140,47 @@ class Desk:
         record = self._record(caller, sweep)
         chosen = choose(record, trial)
         check_registration(config_of(record, chosen), model, alias, merged=merged)
+        self._check_model(caller, model)
         return register(record, chosen, model, alias, merged=merged)
 
     # --- inside -------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _judging(
-        self, caller: Caller, conf: str | None, overrides: Sequence[str], changes: Mapping[str, Any] | None = None
-    ) -> Iterator[None]:
+    def _judging(self, caller: Caller, conf: str | None, overrides: Sequence[str]) -> Iterator[None]:
         """Within this nothing is planned that the operator does not allow."""
-        self._allowed.check_request(conf, overrides, changes or {})
-        sees = partial(self._seen.exists, caller)
+        self._allowed.check_request(conf, overrides)
+        sees = partial(self._sees, caller)
         with approved_by(lambda composition: self._allowed.check(composition, sees)):
             yield
+
+    def _sees(self, caller: Caller, sweep: str) -> bool:
+        """Whether there is such a sweep for a caller: in the store, too, which names others' where it misses one."""
+        return any(line.summary.sweep == sweep for line in self._seen.sweeps(caller).content)
+
+    def _check_free(self, sweep: str) -> None:
+        """A name belongs to who first used it, also on a terminal: with it one would get that sweep."""
+        try:
+            load_sweep(self._config.tracking_uri, sweep)
+        except UnknownName:
+            return
+        raise UserError(f"name={sweep}: there is a sweep of this name already; choose another")
+
+    def _check_model(self, caller: Caller, model: str) -> None:
+        if not caller.may("admin"):
+            check_model(self._config.tracking_uri, model, partial(self._seen.exists, caller))
 
     def _here(self, overrides: Sequence[str]) -> list[str]:
         """With the service's folder as the sweep's, unless that is the default."""
         if self._output_dir == Path("outputs").absolute() or any(each.startswith("output_dir=") for each in overrides):
             return [*overrides]
-        quoted = str(self._output_dir).replace("\\", "\\\\").replace("'", "\\'")
-        return [*overrides, f"output_dir='{quoted}'"]
+        return [*overrides, f"output_dir={_quoted(str(self._output_dir))}"]
+
+    def _recorded(self, overrides: Sequence[str]) -> list[str]:
+        """And recorded in the service's store, as a driver is told by its environment: the store's URI may have a
+        password, and is no part of a request."""
+        here = self._here(overrides)
+        given = any(each.lstrip("+").startswith("tracking.uri") for each in overrides)
+        return here if given else [*here, f"tracking.uri={_quoted(self._config.tracking_uri)}"]
 
     def _record(self, caller: Caller, sweep: str) -> SweepRecord:
         """As it is now, and not as it was last seen."""
@@ -175,6 +197,8 @@ class Desk:
             )
 
     def _submit(self, caller: Caller, request: Request, sweep: str, project: str | None, priority: int) -> Job:
+        if not isinstance(request, Resume | Extend) and request.name is not None:
+            self._check_free(request.name)
         with writing(self._engine) as connection:
             if project is None and (maker := jobs.maker(connection, sweep)) is not None:
                 project = maker.project
@@ -192,3 +216,9 @@ class Desk:
             )
         self._runner.wake()
         return job
+
+
+def _quoted(text: str) -> str:
+    """As Hydra reads it back."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -9,11 +9,15 @@ import uvicorn
 
 from sweeps.config.service import Service
 from sweeps.errors import UserError
+from sweeps.service.access.patience import ImpatientProtocol
 from sweeps.service.api.app import make_app
 from sweeps.service.process import ServiceProcess
 
 LEAVE_WITHIN_S = 5
 """Seconds that requests have to be answered when the service ends."""
+
+CONNECTIONS = 1000
+"""At once; the next ones are answered 503."""
 
 
 def serve(service: ServiceProcess, listener: socket.socket) -> None:
@@ -26,6 +30,9 @@ def serve(service: ServiceProcess, listener: socket.socket) -> None:
     server = uvicorn.Server(
         uvicorn.Config(
             make_app(service),
+            http=ImpatientProtocol,
+            ws="none",
+            limit_concurrency=CONNECTIONS,
             log_config=None,
             access_log=False,
             server_header=False,

@@ -15,7 +15,7 @@ from sweeps.credentials import shown
 from sweeps.errors import ConfigError, SweepsError
 from sweeps.expressions import Expression
 from sweeps.origin.secrets import redacted
-from sweeps.service.access.asked import check_changes, check_conf, check_overrides
+from sweeps.service.access.asked import check_conf, check_overrides
 from sweeps.service.access.rules import Place, Rule, at_path, places
 from sweeps.service.access.sources import Sources
 from sweeps.service.access.targets import refusal_of_target
@@ -45,8 +45,12 @@ class Allowed:
         self._tracking_uri = absolute(tracking_uri)
         self._output_dir = Path(output_dir).expanduser().resolve()
 
-    def check_request(self, conf: str | None, overrides: Sequence[str], changes: Mapping[str, Any]) -> None:
+    def check_request(self, conf: str | None, overrides: Sequence[str]) -> None:
         """What was asked, before any of it is composed.
+
+        Args:
+            conf: Name of the config; None, where a sweep that there is goes on.
+            overrides: What is changed of it, as typed.
 
         Raises:
             ConfigError: Something in it is not allowed.
@@ -54,7 +58,6 @@ class Allowed:
         if conf is not None:
             check_conf(conf)
         check_overrides(overrides, self._access)
-        check_changes(changes, self._access)
 
     def check(self, composition: Composition, sees: Sees) -> None:
         """A whole sweep, with every option and choice that it may take. ``approved_by`` is given this.

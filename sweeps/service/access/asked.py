@@ -34,7 +34,10 @@ def check_overrides(tokens: Sequence[str], access: Access) -> None:
         ConfigError: There are too many or too long ones, or one does more than set a value: it reads the environment or
             another value, configures Hydra itself, or names a config outside of the service's own.
     """
-    _check_count(len(tokens), access)
+    if len(tokens) > access.max_overrides:
+        raise ConfigError(
+            f"there are {len(tokens)} overrides; the service takes at most {access.max_overrides} in a request"
+        )
     for token in tokens:
         _check_text(token, access)
     for override in parse_overrides(tokens):
@@ -46,27 +49,6 @@ def check_overrides(tokens: Sequence[str], access: Access) -> None:
             raise ConfigError(f"{shown}: Hydra itself cannot be configured through the service; leave it out")
         for text in _texts(_plain(override)):
             _check_value(shown, text)
-
-
-def check_changes(changes: Mapping[str, Any], access: Access) -> None:
-    """The same of values by dotted path.
-
-    Raises:
-        ConfigError: As ``check_overrides``.
-    """
-    _check_count(len(changes), access)
-    for key, value in changes.items():
-        if not KEY.fullmatch(key) or len(key) > access.max_value_length:
-            raise ConfigError(f"{key[:100]}: must be a dotted path")
-        for text in _texts(value):
-            if len(text) > access.max_value_length:
-                raise ConfigError(f"{key}: is longer than the {access.max_value_length} characters that are allowed")
-            _check_value(f"{key}={text[:100]}", text)
-
-
-def _check_count(count: int, access: Access) -> None:
-    if count > access.max_overrides:
-        raise ConfigError(f"there are {count} overrides; the service takes at most {access.max_overrides} in a request")
 
 
 def _check_text(token: str, access: Access) -> None:

@@ -50,8 +50,8 @@ class JobDocument(BaseModel):
 
     @classmethod
     def of(cls, job: Job) -> JobDocument:
-        """The document of a job, without secrets that somebody wrote into an override."""
-        return cls.model_validate({**job.as_json(), "request": _shown(job.request)})
+        """The document of a job, without secrets that somebody wrote into an override, or a library into an error."""
+        return cls.model_validate(_shown(job.as_json()))
 
 
 class Jobs(BaseModel):

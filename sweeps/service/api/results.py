@@ -7,14 +7,14 @@ import zipfile
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import FileResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict
 
 from sweeps.errors import UnknownName
 from sweeps.report.comparison import compare_sweeps, recorded_config
 from sweeps.report.folder import existing_report, report_folder
-from sweeps.service.access.guard import Reader, Runner
+from sweeps.service.access.guard import Reader, Runner, expensive
 from sweeps.service.api.depends import Name, Serving, Trial
 from sweeps.service.requests import Alias, ModelName, SweepName, TrialId
 from sweeps.tracking.record import SweepRecord
@@ -86,7 +86,7 @@ def config(service: Serving, caller: Reader, name: Name) -> PlainTextResponse:
     return PlainTextResponse(recorded_config(service.seen.sweep(caller, name)) or "")
 
 
-@router.post("/sweeps/{name}/register")
+@router.post("/sweeps/{name}/register", dependencies=[Depends(expensive)])
 def register(service: Serving, caller: Runner, name: Name, body: RegisterBody) -> Registered:
     """Make a trial's checkpoint a version in MLflow's model registry."""
     return Registered.model_validate(
@@ -96,7 +96,7 @@ def register(service: Serving, caller: Runner, name: Name, body: RegisterBody) -
     )
 
 
-@router.get("/compare")
+@router.get("/compare", dependencies=[Depends(expensive)])
 def compare(
     service: Serving, caller: Reader, sweep: Annotated[list[SweepName], Query(min_length=2, max_length=20)]
 ) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def compare(
     return compare_sweeps([service.seen.sweep(caller, each) for each in sweep]).as_json()
 
 
-@router.post("/sweeps/{name}/report")
+@router.post("/sweeps/{name}/report", dependencies=[Depends(expensive)])
 def make(service: Serving, caller: Runner, name: Name) -> Report:
     """Make a sweep's report, also while it runs."""
     from sweeps.report.page.report import make_report

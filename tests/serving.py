@@ -1,0 +1,72 @@
+"""A service for tests of what it answers: its application, without the threads that act by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi.testclient import TestClient
+from recording import record_small_sweep
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.service import compose_service
+from sweeps.compose.sweep import compose_sweep
+from sweeps.service import jobs
+from sweeps.service.access import tokens
+from sweeps.service.access.caller import Role
+from sweeps.service.api.app import make_app
+from sweeps.service.database import writing
+from sweeps.service.process import ServiceProcess
+from sweeps.service.requests import Run
+
+API = "/api/v1"
+HERE = "http://127.0.0.1:8642"
+
+
+class Api:
+    """A service without its threads: what is submitted stays in the queue."""
+
+    def __init__(self, uri: str, *tokens: str) -> None:
+        """
+        Args:
+            uri: Of the store.
+            tokens: More of its config, as ``serve`` takes it.
+        """
+        self.uri = uri
+        self.service = ServiceProcess(compose_service([f"tracking_uri={uri}", *tokens], []))
+        self.app = make_app(self.service)
+
+    def client(self, token: str | None = None, **more: Any) -> TestClient:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        return TestClient(self.app, base_url=HERE, headers=headers, **more)
+
+    def token(self, user: str, role: Role, *projects: str) -> str:
+        with writing(self.service.database) as connection:
+            return tokens.create(connection, user, role, self.service.clock.now(), projects=projects)[1]
+
+    def submit(self, sweep: str, user: str = "local") -> jobs.Job:
+        with writing(self.service.database) as connection:
+            return jobs.submit(connection, Run(conf="digits"), sweep, user=user, project=user, now=1.0)
+
+    def close(self) -> None:
+        self.service.seen.close()
+        self.service.database.dispose()
+
+
+@contextmanager
+def serving(folder: Path, *tokens: str) -> Iterator[Api]:
+    """A service with all that it has in one folder: Ada's sweep ``theirs`` (job 1), Bob's ``mine`` (job 2), and
+    ``made-by-hand``, which nobody submitted."""
+    uri = f"sqlite:///{folder / 'mlflow.db'}"
+    api = Api(uri, f"database=sqlite:///{folder / 'service.db'}", f"output_dir={folder / 'outputs'}", *tokens)
+    try:
+        config = compose_sweep("digits", [f"tracking.uri={uri}"], ConfSearchPath()).as_yaml()
+        for sweep, user in (("theirs", "ada"), ("mine", "bob"), ("made-by-hand", None)):
+            record_small_sweep(uri, sweep, config)
+            if user is not None:
+                api.submit(sweep, user)
+        yield api
+    finally:
+        api.close()
