@@ -33,6 +33,16 @@ for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "MLFLO
     os.environ.pop(name, None)
 
 
+SLOW_TIMEOUT_S = 600
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes minutes may take more of them on a busy machine than the two that others have."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))
+
+
 @pytest.fixture(autouse=True)
 def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A sweep leaves mlflow.db and outputs/ in the working folder: each test gets an empty one of its own."""
