@@ -3,23 +3,27 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+DEMO_ARGS ?=
 
 VENV := .venv
 RUN := $(VENV)/bin/python -m
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-slow lint format lock clean
+.PHONY: help env demo nightly-demo test test-slow lint format lock clean
 
 help: ## show this list
 	@echo "Sweeps: hyperparameter search for distributed training"
 	@echo
-	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 env: $(READY) ## make the environment (.venv); the others do it when they need it
 
 demo: $(READY) ## search for the best LoRA settings of a tiny language model, on this machine's CPUs
 	@$(RUN) sweeps run conf=llm_lora
+
+nightly-demo: $(READY) ## three nights in five minutes: a schedule, a champion, a regression, and the service's page
+	@$(VENV)/bin/python demos/nightly/demo.py $(DEMO_ARGS)
 
 test: lint ## lint, types and the quick tests; more for pytest in PYTEST_ARGS="-k space -x"
 	@echo "==> pytest"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import os
 import subprocess
 import threading
 import time
@@ -18,6 +19,7 @@ from sqlalchemy import Engine, select
 
 from sweeps.config.nights import Nights
 from sweeps.config.notifications import Channel
+from sweeps.config.service import Service
 from sweeps.constants import TAG_ENDED
 from sweeps.errors import ConfigError
 from sweeps.service.database import deliveries, jobs, open_database, writing
@@ -26,6 +28,7 @@ from sweeps.service.notifications import sending
 from sweeps.service.notifications.address import addresses
 from sweeps.service.notifications.deliveries import MOST_ATTEMPTS
 from sweeps.service.notifications.notifier import Notifier
+from sweeps.service.process import ServiceProcess
 
 
 class Clock:
@@ -232,6 +235,15 @@ def test_an_address_is_read_from_where_it_stands_and_every_mistake_is_named(tmp_
     )
     assert lines[2].startswith("notifications.3.name=chat: names two channels")
     assert "S3CRETTOKEN" not in str(mistakes.value)
+
+
+def test_a_services_sweeps_see_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHAT", "https://chat.example.com/S3CRETTOKEN")
+    monkeypatch.setenv("SWEEPS_NOTIFY", "https://chat.example.com/S3CRETTOKEN")
+    service = ServiceProcess(Service(notifications=[Channel(name="chat", url_env="CHAT")], schedules=[]))
+    assert "S3CRETTOKEN" not in str(service.runner._environment)
+    assert service.runner._environment["PATH"] == os.environ["PATH"]
+    service.database.dispose()
 
 
 def test_a_channel_says_where_its_address_stands_once() -> None:

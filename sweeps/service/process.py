@@ -4,11 +4,13 @@ die at any moment: all that it must remember is in the database, and its sweeps 
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from sweeps.config.notifications import Channel
 from sweeps.config.service import Service
 from sweeps.errors import ConfigError
 from sweeps.service.access.guard import Guard
@@ -20,6 +22,7 @@ from sweeps.service.jobs import Job
 from sweeps.service.nights.judge import Judge
 from sweeps.service.nights.preparation import prepare
 from sweeps.service.notifications.address import addresses
+from sweeps.service.notifications.by_hand import VARIABLE
 from sweeps.service.notifications.notifier import Notifier
 from sweeps.service.runner import Runner
 from sweeps.service.schedules.scheduler import Scheduler
@@ -71,6 +74,7 @@ class ServiceProcess:
             output_dir=self.output_dir,
             tracking_uri=config.tracking_uri,
             config_dirs=self.config_dirs,
+            environment=_for_sweeps(config.notifications),
         )
         self.seen = Seen(self.database, config.tracking_uri)
         self.desk = Desk(config, self.config_dirs, self.database, self.clock, self.runner, self.seen)
@@ -111,10 +115,12 @@ class ServiceProcess:
             return []
         return prepare(self.database, job, definition.schedule.nights, self.config_dirs)
 
-    def page_of(self, sweep: str) -> str:
-        """The address of a sweep's page."""
-        base = self.config.public_url or f"http://{self.config.host}:{self.config.port}"
-        return f"{base.rstrip('/')}/sweeps/{sweep}"
+    def page_of(self, sweep: str) -> str | None:
+        """The address of a sweep's page; None where only ``public_url`` could say it."""
+        host, port, base = self.config.host, self.config.port, self.config.public_url
+        if base is None and (port == 0 or host in ("0.0.0.0", "::")):  # noqa: S104 - is not listened on here
+            return None
+        return f"{(base or f'http://{host}:{port}').rstrip('/')}/sweeps/{sweep}"
 
     def start(self) -> None:
         """Begin with everything but the web application."""
@@ -127,6 +133,12 @@ class ServiceProcess:
             part.stop()
         self.seen.close()
         self.database.dispose()
+
+
+def _for_sweeps(channels: Sequence[Channel]) -> dict[str, str]:
+    """This process's environment without what its sweeps must not see or do: the service tells of them."""
+    hidden = {VARIABLE, *(channel.url_env for channel in channels)}
+    return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
 def is_loopback(host: str) -> bool:

@@ -41,7 +41,7 @@ class Notifier:
         tracking_uri: str,
         channels: Sequence[Channel],
         addresses: Mapping[str, str],
-        page_of: Callable[[str], str] | None = None,
+        page_of: Callable[[str], str | None] = lambda _: None,
     ):
         """
         Args:
@@ -50,7 +50,7 @@ class Notifier:
             tracking_uri: Where sweeps are recorded.
             channels: Whom to tell of what.
             addresses: Of each channel, by its name.
-            page_of: Gives the address of a sweep's page.
+            page_of: Gives the address of a sweep's page, if it has one.
         """
         self._engine, self._clock, self._uri = engine, clock, tracking_uri
         self._channels, self._addresses, self._page_of = channels, addresses, page_of
@@ -120,7 +120,7 @@ class Notifier:
         return night.verdict == "repeating" or self._clock.now() - job.ended < PATIENCE_S
 
     def _of_record(self, job: Row[Any], night: Night | None) -> Message | str:
-        page = None if self._page_of is None else self._page_of(job.sweep)
+        page = self._page_of(job.sweep)
         try:
             record = load_sweep(self._uri, job.sweep)
             earlier = [] if night is not None else list_sweeps(self._uri)

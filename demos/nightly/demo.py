@@ -1,0 +1,150 @@
+"""Three nights in five minutes: a service whose schedule fires every minute, on digits that differ every night.
+
+``make nightly-demo`` runs it. A model that somebody trained by hand is champion at first; the first night finds a
+better one; on the third the labels are broken, which is told as a regression, and nobody is promoted. The service's
+page stays open to look at: until Ctrl-C on a terminal, or with ``--keep``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from sweeps.service import jobs
+from sweeps.service.database import open_database
+from sweeps.service.nights.night import OPEN, Night, of_schedule
+
+HERE = Path(__file__).resolve().parent
+SCHEDULE = "digits_nightly"
+NIGHTS = 3
+BROKEN = "'data.arguments.mislabelled=0.5'"
+WITHIN_S = 900.0
+ADDRESS = re.compile(r"serves on (http://\S+)")
+
+
+class Demo:
+    """A folder with a service in it."""
+
+    def __init__(self, folder: Path, port: int):
+        """
+        Args:
+            folder: Where everything is; made if it is not there.
+            port: Of the service; 0: any that is free.
+        """
+        shutil.copytree(HERE, folder, ignore=shutil.ignore_patterns("demo.py", "__pycache__"))
+        self.folder, self._port = folder, port
+        self._definition = folder / "conf" / "schedule" / f"{SCHEDULE}.yaml"
+        paths = [str(HERE.parent.parent), str(HERE.parent.parent / "src"), os.environ.get("PYTHONPATH", "")]
+        store = f"sqlite:///{folder}/mlflow.db"
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "MLFLOW_TRACKING_URI": store,
+        }
+
+    def champion_by_hand(self) -> None:
+        """What somebody has trained once: the config's own values."""
+        say("somebody trains the config as it is, and registers it as the champion")
+        self.sweeps("run", "conf=digits_nightly", "--config-dir=conf", "--name=by-hand", "search.num_trials=1")
+        self.sweeps("best", "by-hand", "--register=digits")
+
+    def serve(self) -> tuple[subprocess.Popen[bytes], str]:
+        """The service and its address."""
+        command = [sys.executable, "-m", "sweeps", "serve", "--config-dir=conf", f"port={self._port}"]
+        log = self.folder / "service.log"
+        with log.open("w") as file:
+            service = subprocess.Popen(
+                [*command, f"schedules=[{SCHEDULE}]"],
+                cwd=self.folder,
+                env=self._environment,
+                stderr=file,
+                start_new_session=True,  # Ctrl-C is for this script, which ends the service
+            )
+        while service.poll() is None:
+            if (found := ADDRESS.search(log.read_text())) is not None:
+                return service, found[1]
+            time.sleep(0.2)
+        sys.exit(f"the service does not start: {log.read_text()}")
+
+    def nights(self) -> list[Night]:
+        """Follow the nights until all of them are judged and in their reports."""
+        database = open_database(f"sqlite:///{self.folder}/outputs/service.db")
+        shown: dict[float, str] = {}
+        began = time.monotonic()
+        while True:
+            with database.connect() as connection:
+                nights = of_schedule(connection, SCHEDULE)
+                fired = len(jobs.listed(connection, schedule=SCHEDULE))
+            self._as_of(fired)
+            for night in nights:
+                if shown.get(night.due) != night.verdict:
+                    shown[night.due] = night.verdict
+                    say(f"{night.sweep}: {night.verdict}" + ("" if night.verdict in OPEN else f". {night.reason}"))
+            if len(nights) >= NIGHTS and all(night.reported is not None for night in nights):
+                return nights
+            if time.monotonic() - began > WITHIN_S:
+                sys.exit(f"the nights were not over within {WITHIN_S:.0f} s; {self.folder} has the service's log")
+            time.sleep(0.5)
+
+    def _as_of(self, fired: int) -> None:
+        """What changes in the schedule after so many nights."""
+        text = before = self._definition.read_text(encoding="utf-8")
+        if fired >= NIGHTS - 1 and BROKEN not in text:
+            text = re.sub(r"(?m)^overrides: \[(.*)\]$", rf"overrides: [\1, {BROKEN}]", text)
+        if fired >= NIGHTS and "enabled" not in text:
+            text += "enabled: false\n"
+        if text != before:
+            unfinished = self._definition.with_suffix(".new")
+            unfinished.write_text(text, encoding="utf-8")
+            unfinished.rename(self._definition)
+
+    def sweeps(self, *arguments: str) -> None:
+        """A command line, in the folder."""
+        command = [sys.executable, "-m", "sweeps", *arguments]
+        done = subprocess.run(
+            command, cwd=self.folder, env=self._environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            sys.exit(f"`sweeps {' '.join(arguments)}`: {done.stderr}")
+        if arguments[0] == "schedule":
+            sys.stdout.write(done.stdout)
+
+
+def say(text: str) -> None:
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, help="For all that it makes; default: a new one in outputs/.")
+    parser.add_argument("--port", type=int, default=0, help="Of the page; default: any that is free.")
+    parser.add_argument("--keep", action="store_true", help="Leave the page open, also where there is no terminal.")
+    asked = parser.parse_args(arguments)
+    folder = asked.folder or Path("outputs", f"nightly-demo-{time.strftime('%Y%m%d-%H%M%S')}")
+    demo = Demo(folder.absolute(), asked.port)
+    demo.champion_by_hand()
+    service, address = demo.serve()
+    try:
+        say(f"the service's page: {address} (everything is in {demo.folder})")
+        nights = demo.nights()
+        demo.sweeps("schedule", "nights", SCHEDULE)
+        say(f"the figure: {demo.folder}/outputs/{nights[-1].sweep}/report/nights.png")
+        if asked.keep or sys.stdin.isatty():
+            say(f"the page stays open until Ctrl-C: {address}/schedules")
+            service.wait()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        service.terminate()
+        service.wait()
+
+
+if __name__ == "__main__":
+    main()

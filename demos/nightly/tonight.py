@@ -1,0 +1,33 @@
+"""The digits that came in tonight: others every night, and sometimes with wrong labels."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+from sklearn.datasets import load_digits
+from torch.utils.data import TensorDataset
+
+PER_NIGHT, HELD_OUT = 900, 300
+NOISE = 0.35
+"""Standard deviation of what is added to the pixels, which lie from -1 to 1."""
+
+
+def digits(night: str, mislabelled: float) -> tuple[TensorDataset, TensorDataset]:
+    """Training and held-out images of shape (1, 8, 8).
+
+    Args:
+        night: Which night it is: equal nights, equal data.
+        mislabelled: Part of all labels that a broken pipeline has drawn at random.
+    """
+    chance = random.Random(night)
+    generator = torch.Generator().manual_seed(chance.randrange(2**31))
+    pixels, classes = load_digits(return_X_y=True)
+    chosen = chance.sample(range(len(classes)), PER_NIGHT)
+    images = torch.from_numpy(pixels[chosen]).float().view(-1, 1, 8, 8) / 8 - 1
+    images += NOISE * torch.randn(images.shape, generator=generator)
+    labels = torch.from_numpy(classes[chosen]).long()
+    wrong = torch.rand(PER_NIGHT, generator=generator) < mislabelled
+    labels[wrong] = torch.randint(10, (int(wrong.sum()),), generator=generator)
+    train, held_out = slice(HELD_OUT, None), slice(HELD_OUT)
+    return TensorDataset(images[train], labels[train]), TensorDataset(images[held_out], labels[held_out])
