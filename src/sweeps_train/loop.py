@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +20,9 @@ from sweeps_train.checkpoint import (
     save_checkpoint,
 )
 from sweeps_train.config import Train, TrainingConfig, check_batch_split
-from sweeps_train.data.samples import SampleOrder, in_batches
+from sweeps_train.data.feed import feed
+from sweeps_train.data.samples import Batch, SampleOrder
+from sweeps_train.micro_batch import cut, find_micro_batch_size, largest_divisor, recall, remember, rows
 from sweeps_train.optimizer import build_optimizer, learning_rate
 from sweeps_train.precision import Precision
 from sweeps_train.progress import Progress
@@ -29,6 +33,11 @@ from sweeps_train.strategies.strategy import on_device
 from sweeps_train.system import system_metrics
 from sweeps_train.tasks import Task, build_task
 from sweeps_train.workers import Workers
+
+_log = logging.getLogger(__name__)
+
+HALVINGS = "train/out_of_memory"
+"""Metric of those records before which a worker's micro batches have been halved: how many times."""
 
 
 def train(
@@ -64,7 +73,7 @@ def train(
             if boundary is not None and training.settle(boundary):
                 return
     finally:
-        training.task.close()
+        training.close()
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,8 @@ class _Training:
         self.precision = Precision(config.train.precision, self.workers.device)
         self.strategy = build_strategy(config.strategy, self.workers, self.precision)
         self.micro_batch_size, _ = check_batch_split(config.train, self.strategy.data.size)
+        self.largest = 0
+        """Tokens or samples in the largest global batch so far."""
         self.root = Path(checkpoint_folder) if checkpoint_folder is not None else None
         self.started_from = _starting_point(self.root, self.workers, self.reporter, resume=resume)
 
@@ -103,16 +114,24 @@ class _Training:
         self.total_steps = _total_steps(config.train, len(self.task.train_samples))
         self.strategy.spread(self.task)
         self.optimizer = build_optimizer(self.strategy.parameters.values(), config.train)
-        self.order = SampleOrder(len(self.task.train_samples), config.seed)
 
         seed_all(config.seed, self.strategy.data.rank)  # apart, since dropout must differ where the samples do
         self.progress = Progress()
         if self.started_from is not None:
             reached = load_checkpoint(self.started_from, self.optimizer, self.strategy)
             self.progress = replace(reached, epochs=reached.samples / len(self.task.train_samples))
+        self.first_step = self.progress.step
+        self.order = SampleOrder(len(self.task.train_samples), config.seed)
+        self.micro_batch_size = self._micro_batch_size()
+        self.feed = self._feed()
         self.lr = 0.0
         self.window = _Window(self.workers)
         self.reported_at = self.progress.step
+
+    def close(self) -> None:
+        """Ends processes that read ahead, and puts back what the next training shares."""
+        self.feed = iter(())
+        self.task.close()
 
     def repeat_report(self) -> Stop:
         """Reports the checkpoint that it starts from: the process may have died between saving and reporting. Returns
@@ -134,11 +153,11 @@ class _Training:
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr
         indices = self.order.take(self.progress.samples, train.global_batch_size)
-        loss = self._backward(indices)
+        size = samples.size(indices)
+        loss = self._backward(size, samples.units(indices))
         if self.strategy.speaks:
             self.window.loss += loss
         self._update()
-        size = samples.size(indices)
         self.window.units += samples.units(indices)
         self.window.size += size
         consumed = self.progress.samples + len(indices)
@@ -150,14 +169,76 @@ class _Training:
             tokens=(self.progress.tokens or 0) + size if self.task.unit == "tokens" else None,
         )
 
-    def _backward(self, indices: list[int]) -> torch.Tensor:
+    def _feed(self) -> Iterator[list[Batch]]:
+        """Micro batches of the steps to come."""
+        size = self.config.train.global_batch_size
+        first, steps = self.progress.samples, self.total_steps - self.progress.step
+        return feed(
+            self.task.train_samples,
+            SampleOrder(len(self.task.train_samples), self.config.seed),
+            self.strategy.data.share,
+            range(first, first + steps * size, size),
+            self.micro_batch_size,
+            self.config.data.loader,
+            self.workers.device,
+            self.config.seed,
+        )
+
+    def _micro_batch_size(self) -> int:
+        """As configured, or what is known to fit."""
+        train, share = self.config.train, self.config.train.global_batch_size // self.strategy.data.size
+        if train.micro_batch_size == "auto":
+            return find_micro_batch_size(self.config, self.strategy, share)
+        if self.workers.device.type != "cuda":  # which alone says that it has run out of memory
+            return self.micro_batch_size
+        known = self.workers.from_first(recall(self.config, self.strategy))
+        if known is None or known >= self.micro_batch_size:
+            return self.micro_batch_size
+        return largest_divisor(self.micro_batch_size, known)
+
+    def _backward(self, size: int, units: int) -> torch.Tensor:
         """Gradients of the mean loss over the units of a global batch, however they are spread over workers and
-        micro batches; returns this worker's part of the summed loss."""
-        samples, device, data = self.task.train_samples, self.workers.device, self.strategy.data
-        micro_batches = list(in_batches(data.share(indices), self.micro_batch_size))
-        batches = (on_device(samples.batch(each), device) for each in micro_batches)
-        # Gradients are averaged over those who have samples of their own, hence their number.
-        return self.strategy.backward(batches, len(micro_batches), scale=data.size / samples.units(indices))
+        micro batches; returns this worker's part of the summed loss.
+
+        Args:
+            size: Of the global batch.
+            units: In it.
+        """
+        device, strategy = self.workers.device, self.strategy
+        # The optimizer has no moments before the first step.
+        strategy.careful = size > self.largest or self.progress.step < self.first_step + 2
+        self.largest = max(self.largest, size)
+        micro_batches = cut(next(self.feed), self.micro_batch_size)
+        while True:
+            batches = (on_device(each, device) for each in micro_batches)
+            try:
+                # Gradients are averaged over those who have samples of their own, hence their number.
+                return strategy.backward(batches, len(micro_batches), scale=strategy.data.size / units)
+            except torch.OutOfMemoryError as error:
+                self._halve(max(map(rows, micro_batches)), error)
+            strategy.forget()  # not before the error, which holds on to the tensors of its frames, is gone
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+            micro_batches = cut(micro_batches, self.micro_batch_size)
+
+    def _halve(self, size: int, error: torch.OutOfMemoryError) -> None:
+        """After a micro batch did not fit; other workers need not know, whose mathematics does not change."""
+        half = math.ceil(size / 2)
+        if self.workers.device.type == "cuda" or self.config.train.micro_batch_size == "auto":
+            remember(self.config, self.strategy, half)  # another attempt begins with it, if this one cannot go on
+        if size == 1:
+            raise torch.OutOfMemoryError(
+                f"train.micro_batch_size=1 does not fit ({error}); use a shorter data.sequence_length, "
+                "model.gradient_checkpointing=true or strategy=fsdp"
+            ) from error
+        if not self.strategy.may_repeat:
+            raise error
+        self.micro_batch_size = half
+        self.window.halvings += 1
+        text = f"out of memory: micro batches have {half} samples from now on, instead of {size}"
+        _log.warning("worker %d: %s", self.workers.rank, text)
+        if self.reporter is not None:
+            self.reporter.note(text)
 
     def _update(self) -> None:
         """Moves the weights; with fp16, a step whose gradients have overflowed is skipped and the scale lowered."""
@@ -193,6 +274,8 @@ class _Training:
         self.progress = replace(self.progress, seconds=self.progress.seconds + seconds)
         if stop is Stop.DISCARD:
             return True
+        if HALVINGS in metrics:  # one worker that takes longer is waited for by all: they may as well be alike
+            self.micro_batch_size = self.workers.from_first(min(self.workers.gather(self.micro_batch_size), default=0))
         metrics["train/lr"] = self.lr
         metrics["train/epoch"] = self.progress.epochs
         metrics["train/num_workers"] = float(self.workers.size)
@@ -290,13 +373,18 @@ class _Window:
         """Of all workers."""
         self.size = 0
         """Of all workers."""
+        self.halvings = 0
+        """This worker's, of its micro batches."""
 
     def close(self, task: Task, reporter: Reporter | None) -> tuple[dict[str, float], float, Stop]:
         """Loss, speed and what all workers together take of their machines; its seconds; and whether to stop."""
         system = system_metrics(self._workers.device)
-        loss, stop, *totals = self._workers.sum([self.loss.item(), _stop_vote(reporter), *system.values()])
+        own = [self.loss.item(), _stop_vote(reporter), self.halvings, *system.values()]
+        loss, stop, halvings, *totals = self._workers.sum(own)
         seconds = time.perf_counter() - self._began
         metrics = {"train/loss": loss / self.units, f"train/{task.unit}_per_second": self.size / seconds}
+        if halvings:
+            metrics[HALVINGS] = halvings
         return metrics | dict(zip(system, totals, strict=True)), seconds, Stop(int(stop))
 
 

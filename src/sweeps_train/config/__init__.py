@@ -166,8 +166,13 @@ class Train:
     """Passes over the training data; give this or ``max_steps``."""
     global_batch_size: PositiveInt = 32
     """Samples per optimizer step over all workers, however many there are."""
-    micro_batch_size: PositiveInt | None = None
-    """Samples per forward pass of one worker; default: a worker's whole share, without accumulation."""
+    micro_batch_size: PositiveInt | Literal["auto"] | None = None
+    """Samples per forward pass of one worker; auto: the largest that fits into its memory, found once for a kind of
+    model and device; default: a worker's whole share, without accumulation. Where a GPU runs out of memory, it is
+    halved, which changes nothing but speed."""
+    memory_limit_gib: PositiveFloat | None = None
+    """Memory of its device that a worker may use, as far as ``micro_batch_size=auto`` plans it; default: what a GPU has
+    free, or an equal part of a machine's."""
     optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
     """Optimizer of torch."""
     lr: PositiveFloat = 1e-3
@@ -283,7 +288,7 @@ def check_batch_split(train: Train, replicas: int) -> tuple[int, int]:
             f"train.global_batch_size={train.global_batch_size} cannot be split over {whom}; "
             f"use {' or '.join(map(str, fits))}"
         )
-    micro = train.micro_batch_size or share
+    micro = share if train.micro_batch_size in (None, "auto") else train.micro_batch_size
     if share % micro:
         fits = [size for size in range(1, share + 1) if share % size == 0]
         raise ValueError(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 
+import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from sweeps_train.config.strategy import DDP
+from sweeps_train.data.samples import Batch
 from sweeps_train.precision import Precision
 from sweeps_train.strategies.strategy import Strategy
 from sweeps_train.workers import Workers
@@ -35,11 +39,49 @@ class DistributedDataParallelStrategy(Strategy):
         compress(wrapped, self._config)
         return wrapped
 
+    def backward(self, batches: Iterable[Batch], count: int, scale: float) -> torch.Tensor:
+        self.may_repeat = True
+        total = super().backward(batches, count, scale)
+        self.model.require_forward_param_sync = True  # buffers, in the first forward pass of the next step
+        return total
+
     def _accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
-        if is_last:
-            return nullcontext()
+        """Also for the last forward pass: DistributedDataParallel would take it for the promise of a backward pass,
+        which a worker that runs out of memory cannot keep."""
         context: AbstractContextManager[None] = self.model.no_sync()
         return context
+
+    @property
+    def _averages_itself(self) -> bool:
+        return self.careful and self._config.compression == "none"
+
+    def _before_last_backward(self) -> None:
+        if not self._averages_itself:
+            self.may_repeat = False
+            # What DistributedDataParallel does at the end of a forward pass that is to be followed by an exchange.
+            self.model.reducer.prepare_for_backward([])
+
+    def _after_last_backward(self) -> None:
+        if self._averages_itself:
+            gradients = [each.grad for each in self.parameters.values() if each.grad is not None]
+            average_together(gradients, self.workers.size)
+
+    def forget(self) -> None:
+        super().forget()
+        self.model.require_forward_param_sync = False  # this step's buffers have been sent
+
+
+@torch.no_grad()
+def average_together(gradients: Sequence[torch.Tensor], num_workers: int) -> None:
+    """Averages gradients as DistributedDataParallel does, to the last bit, but all at once."""
+    for kind in {gradient.dtype for gradient in gradients}:
+        some = [gradient for gradient in gradients if gradient.dtype == kind]
+        torch._foreach_mul_(some, 1 / num_workers)
+        together = torch.cat([gradient.flatten() for gradient in some])
+        dist.all_reduce(together)
+        sizes = [gradient.numel() for gradient in some]
+        for gradient, averaged in zip(some, together.split(sizes), strict=True):
+            gradient.copy_(averaged.view_as(gradient))
 
 
 def compress(model: DistributedDataParallel, config: DDP) -> None:

@@ -36,6 +36,11 @@ class Strategy:
         self.task: Task
         self.model: nn.Module
         """What the forward pass of training goes through."""
+        self.may_repeat = workers.size == 1
+        """Whether a worker whose device has run out of memory can go through its micro batches again, by itself: it has
+        met nobody since the step began."""
+        self.careful = False
+        """To meet nobody before all micro batches have gone through: they may be larger than those before."""
         self.parameters: dict[str, nn.Parameter] = {}
         """What this worker has to train, by the names of the bare model."""
 
@@ -62,12 +67,27 @@ class Strategy:
         """
         total = torch.zeros((), dtype=torch.float64, device=self.workers.device)
         for place, batch in enumerate(batches, start=1):
-            with self._accumulating(is_last=place == count):
+            is_last = place == count
+            with self._accumulating(is_last=is_last):
                 with self.precision.autocast():
                     loss = self.task.loss(self.task.logits(self.model, batch), batch)
+                if is_last:
+                    self._before_last_backward()
                 torch.autograd.backward(self.precision.scaler.scale(loss * scale))
             total += loss.detach()
+        self._after_last_backward()
         return total
+
+    def _before_last_backward(self) -> None:
+        """From here on workers may meet."""
+
+    def _after_last_backward(self) -> None:
+        """All gradients of this worker are there."""
+
+    def forget(self) -> None:
+        """Drops the gradients of a step that is made again."""
+        for parameter in self.parameters.values():
+            parameter.grad = None
 
     def _accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
         """Workers exchange gradients once a step, in its last backward pass."""
