@@ -39,6 +39,7 @@ from sweeps_train.checkpoint import (
     write_json,
 )
 from sweeps_train.config import FunctionConfig, FunctionTask
+from sweeps_train.frameworks import adapted
 from sweeps_train.progress import Progress
 from sweeps_train.random_state import seed_all
 from sweeps_train.reporter import Reporter, Stop
@@ -245,7 +246,10 @@ def _bind(task: FunctionTask) -> Callable[[], Any]:
             "as in `def train(config)`"
         )
     if parameters:
-        return lambda: function(dict(task.arguments))
+        train = adapted(task, function)
+        return lambda: train(dict(task.arguments))
+    if task.framework != "ray_train":
+        raise ValueError(f"task._target_={task.target} takes no arguments; give it one, `config`")
     if task.arguments:
         raise ValueError(
             f"task.arguments={task.arguments}: task._target_={task.target} takes none; write `def train(config)`"

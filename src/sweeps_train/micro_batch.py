@@ -170,12 +170,12 @@ def _key(config: TrainingConfig, strategy: Strategy) -> str:
         kind, size = properties.name, properties.total_memory
     task, model = strategy.task, config.model
     shapes = sorted((tuple(each.shape), str(each.dtype), each.requires_grad) for each in task.model.parameters())
-    text = isinstance(config.data, TextData)
+    data, samples = config.data, task.train_samples
     decisive: dict[str, Any] = {
         "model": type(task.model).__qualname__,
         "of activations": (model.attention, model.gradient_checkpointing) if isinstance(model, CausalLM) else None,
         "shapes": hashlib.sha256(repr(shapes).encode()).hexdigest(),
-        "sample": config.data.sequence_length if text else _shapes(task.train_samples.batch([0])),
+        "sample": data.sequence_length if isinstance(data, TextData) else _shapes(samples.batch([0])),
         "precision": config.train.precision,
         "strategy": dataclasses.asdict(config.strategy),
         "workers": strategy.workers.size,

@@ -54,9 +54,12 @@ Task = Annotated[CausalLMTask | ImageClassificationTask, Field(discriminator="ki
 @dataclass(config=STRICT, kw_only=True)
 class FunctionTask:
     """A user's own Ray Train function, as a ``TorchTrainer`` would take it: every worker calls it, it reports with
-    ``ray.train.report``, and goes on from ``ray.train.get_checkpoint``."""
+    ``ray.train.report``, and goes on from ``ray.train.get_checkpoint``. Or what can be made one."""
 
     kind: Literal["function"]
+    framework: Literal["ray_train", "huggingface"] = "ray_train"
+    """What ``_target_`` is: ``ray_train``, such a function; ``huggingface``, a function that returns a
+    ``transformers.Trainer``, which trains, reports its evaluations and goes on from its checkpoints."""
     target: str = Field(alias="_target_")
     """Import path of the function."""
     arguments: dict[str, Any] = Field(default_factory=dict)
@@ -288,7 +291,7 @@ def check_batch_split(train: Train, replicas: int) -> tuple[int, int]:
             f"train.global_batch_size={train.global_batch_size} cannot be split over {whom}; "
             f"use {' or '.join(map(str, fits))}"
         )
-    micro = share if train.micro_batch_size in (None, "auto") else train.micro_batch_size
+    micro = train.micro_batch_size if isinstance(train.micro_batch_size, int) else share
     if share % micro:
         fits = [size for size in range(1, share + 1) if share % size == 0]
         raise ValueError(

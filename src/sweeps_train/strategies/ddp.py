@@ -80,7 +80,7 @@ def average_together(gradients: Sequence[torch.Tensor], num_workers: int) -> Non
         together = torch.cat([gradient.flatten() for gradient in some])
         dist.all_reduce(together)
         sizes = [gradient.numel() for gradient in some]
-        for gradient, averaged in zip(some, together.split(sizes), strict=True):
+        for gradient, averaged in zip(some, torch.split(together, sizes), strict=True):
             gradient.copy_(averaged.view_as(gradient))
 
 

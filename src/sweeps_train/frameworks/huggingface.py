@@ -1,0 +1,82 @@
+"""A Hugging Face ``Trainer`` as a Ray Train function: reports each evaluation, and goes on from its own checkpoints."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import ray.train
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+
+def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Callable[[dict[str, Any]], None]:
+    """
+    Args:
+        target: Where the function was found, for messages.
+        make: The user's function, which makes a ``Trainer`` from ``task.arguments``.
+    """
+
+    def train(config: dict[str, Any]) -> None:
+        trainer = make(config)
+        if not isinstance(trainer, Trainer):
+            raise ValueError(  # noqa: TRY004 - a mistake in the config
+                f"task._target_={target} returned a {type(trainer).__name__}; "
+                "task.framework=huggingface wants a transformers.Trainer, not yet trained"
+            )
+        if trainer.args.load_best_model_at_end:
+            raise ValueError(
+                f"task._target_={target}: load_best_model_at_end looks for checkpoints where they have been; "
+                "set it to false, since checkpoint.keep=[best, last] keeps the best one"
+            )
+        # A folder for each worker: trials share the one that is written in the user's code.
+        with tempfile.TemporaryDirectory() as folder:
+            trainer.args.output_dir = folder
+            trainer.add_callback(Reports())
+            checkpoint = ray.train.get_checkpoint()
+            if checkpoint is None:
+                trainer.train()
+            else:
+                with checkpoint.as_directory() as saved:
+                    trainer.train(resume_from_checkpoint=saved)
+
+    return train
+
+
+class Reports(TrainerCallback):
+    """Each evaluation is a report, with the checkpoint of the same step if there is one.
+
+    Ray's own callback (``ray.train.huggingface.transformers``) reports checkpoints alone, so that a trial whose
+    evaluations come more often is judged late.
+    """
+
+    def __init__(self) -> None:
+        self._evaluated: dict[str, float] | None = None
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: Mapping[str, float] | None = None,
+        **_: Any,
+    ) -> None:
+        logged = {name: value for entry in state.log_history[-3:] for name, value in entry.items()}
+        self._evaluated = {**logged, **(metrics or {}), "step": state.global_step}
+        if not control.should_save:
+            self._report(None)
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        # Each worker has written its part of the checkpoint into a folder of its own.
+        folder = Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+        if self._evaluated is not None:
+            self._report(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _report(self, folder: Path | None) -> None:
+        has_one = folder is not None and folder.is_dir()
+        metrics, self._evaluated = self._evaluated, None
+        ray.train.report(metrics or {}, checkpoint=ray.train.Checkpoint(str(folder)) if has_one else None)
