@@ -1,0 +1,94 @@
+"""A Hugging Face Trainer as a task: reported, stopped, resumed from its own checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import Done, points, run
+
+from sweeps_train.config import FunctionTask
+from sweeps_train.function import _bind
+
+pytestmark = pytest.mark.timeout(400)
+
+USERS = """
+import os
+from pathlib import Path
+import torch
+from sweeps_train.examples.huggingface_trainer import trainer as example
+from transformers import TrainerCallback
+
+class Dies(TrainerCallback):
+    def on_step_end(self, args, state, control, **_):
+        file = Path(os.environ["NOTES"])
+        with file.open("a") as opened:
+            opened.write(f"{os.environ['RANK']} {state.global_step}\\n")
+        if state.global_step == 7 and file.read_text().count("0 7") == 1 and os.environ["RANK"] == "0":
+            os.kill(os.getpid(), 9)
+
+def trainer(config):
+    torch.set_num_threads(1)
+    made = example(config)
+    if config["weight_decay"] == 0.0:  # of the first trial
+        os.environ["NOTES"] = config["notes"]
+        made.add_callback(Dies())
+    return made
+"""
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    folder = tmp_path_factory.mktemp("huggingface")
+    (folder / "users.py").write_text(USERS, encoding="utf-8")
+    return run(
+        folder,
+        "conf=huggingface_trainer",
+        "task._target_=users.trainer",
+        f"task.arguments={{lr: 1e-3, weight_decay: 0.0, batch_size: 4, max_steps: 10, notes: {folder / 'notes'}}}",
+        points({"task.arguments.lr": 1e-3, "task.arguments.weight_decay": 0.0, "task.arguments.batch_size": 4}),
+        "search.num_trials=1",
+        "search.default_first=false",
+        "cluster.num_cpus=2",
+    )
+
+
+@pytest.mark.slow
+def test_a_killed_trainer_goes_on_from_its_own_checkpoint(sweep: Done) -> None:
+    (trial,) = sweep.document["trials"]
+    assert (trial["state"], trial["steps"], trial["attempts"]) == ("finished", 10, 2)
+    steps = [line.split() for line in (sweep.folder / "notes").read_text().splitlines()]
+    assert [int(step) for rank, step in steps if rank == "0"] == [*range(1, 8), *range(6, 11)]
+    history = sweep.client.get_metric_history(trial["run_id"], "eval_loss")
+    assert sorted({each.step for each in history}) == [5, 10]
+    assert trial["value"] < 2.5
+
+
+@pytest.mark.slow
+def test_a_trainers_checkpoint_is_what_transformers_reads(sweep: Done) -> None:
+    from transformers import AutoModelForCausalLM
+
+    (kept,) = sweep.folder.glob("outputs/*/trials/*/step-00000010/files")
+    AutoModelForCausalLM.from_pretrained(kept)
+    assert {"optimizer.pt", "trainer_state.json", "rng_state_0.pth", "rng_state_1.pth"} <= {
+        file.name for file in kept.iterdir()
+    }
+
+
+def no_trainer(config: dict[str, Any]) -> Path:
+    return Path()
+
+
+def takes_none() -> None: ...
+
+
+def test_what_is_no_trainer_is_refused() -> None:
+    task = FunctionTask(kind="function", framework="huggingface", _target_=f"{__name__}.no_trainer")
+    with pytest.raises(
+        ValueError, match=r"returned a \w+Path; task.framework=huggingface wants a transformers.Trainer"
+    ):
+        _bind(task)()
+    task = FunctionTask(kind="function", framework="huggingface", _target_=f"{__name__}.takes_none")
+    with pytest.raises(ValueError, match="takes no arguments; give it one, `config`"):
+        _bind(task)()
