@@ -156,8 +156,7 @@ class _Deciding:
 
     def _decide(self, pending: list[_Pending]) -> list[Firing]:
         latest = max((each.due for each in pending if each.may_start(self._now)), default=math.inf)
-        jobs.expire(self._connection, self._now)
-        unfinished = jobs.listed(self._connection, states=[jobs.QUEUED, jobs.RUNNING], schedule=self._definition.name)
+        unfinished = self._unfinished()
         firings = []
         for each in pending:
             missed, blocked = self._missed(each, latest), self._blocked(unfinished)
@@ -175,6 +174,14 @@ class _Deciding:
                 unfinished.append(job)
                 firings.append(self._firing(each, QUEUED, job=job.id))
         return self._written(firings)
+
+    def _unfinished(self) -> list[Job]:
+        """The schedule's sweeps that wait or run, as far as they matter to a firing."""
+        if self._definition.schedule.overlap == "queue":
+            return []
+        jobs.expire(self._connection, self._now)
+        states = [jobs.QUEUED, jobs.RUNNING]
+        return jobs.listed(self._connection, states=states, schedule=self._definition.name)
 
     def _missed(self, each: _Pending, latest: float) -> str | None:
         schedule = self._definition.schedule
