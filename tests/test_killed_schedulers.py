@@ -44,8 +44,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def opened(url: str) -> Iterator[Engine]:
     """No connection is open while a child is made."""
     engine = open_database(url)
-    yield engine
-    engine.dispose()
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 def in_child(work: Callable[[], Any]) -> int:

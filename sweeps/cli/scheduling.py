@@ -154,5 +154,7 @@ def _database(config: Service) -> Iterator[Engine | None]:
         yield None
         return
     engine = open_database(config.database)
-    yield engine
-    engine.dispose()
+    try:
+        yield engine
+    finally:
+        engine.dispose()
