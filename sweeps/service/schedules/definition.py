@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import cached_property
 from itertools import islice
@@ -121,16 +121,25 @@ class Definition:
         except ValueError as error:
             key = "timezone" if "time zone" in str(error) else "cron"
             mistakes.append(f"{key}={getattr(self.schedule, key)!r}: {error}")
-        if self.schedule.enabled:
-            try:
-                plan = self.plan(now)
-                if self.schedule.nights is not None:
-                    check_nights(self.schedule.nights, plan)
-            except UserError as error:
-                command = " ".join(["run", f"conf={self.schedule.conf}", *self.overrides(now)])
-                mistakes += [f"its sweep ({command}) cannot run: {each}" for each in str(error).splitlines()]
+            at_any_time = replace(self, schedule=replace(self.schedule, cron="@daily", timezone="UTC"))
+            mistakes += at_any_time.mistakes_of_sweep(now)
+        else:
+            mistakes += self.mistakes_of_sweep(now)
         if mistakes:
             raise ConfigError("\n".join(mistakes))
+
+    def mistakes_of_sweep(self, due: float) -> list[str]:
+        """What keeps a firing's sweep from running, as far as it can be seen; a disabled schedule may be unfinished."""
+        if not self.schedule.enabled:
+            return []
+        try:
+            plan = self.plan(due)
+            if self.schedule.nights is not None:
+                check_nights(self.schedule.nights, plan)
+        except UserError as error:
+            command = " ".join(["run", f"conf={self.schedule.conf}", *self.overrides(due)])
+            return [f"its sweep ({command}) cannot run: {each}" for each in str(error).splitlines()]
+        return []
 
     def _is_outside(self, due: float) -> bool:
         try:
