@@ -18,6 +18,7 @@ from sweeps.service.page.paging import page_of
 from sweeps.service.page.rendering import moment
 from sweeps.service.page.rows import rows_of
 from sweeps.service.page.trials_table import TrialsTable, trials_table
+from sweeps.service.seen import SweepLine
 from sweeps.tracking.history import Point
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 
@@ -60,8 +61,8 @@ def job(number: int, sweep: str, state: str, **more: Any) -> Job:
     return Job(**{**known, **values, "id": number, "sweep": sweep, "state": state, "submitted": float(number), **more})
 
 
-def summary(sweep: str, status: str = "finished", started: float = 0.0) -> SweepSummary:
-    return SweepSummary(
+def line(sweep: str, status: str = "finished", started: float = 0.0, maker: Job | None = None) -> SweepLine:
+    summary = SweepSummary(
         sweep=sweep,
         conf="digits",
         experiment="digits",
@@ -76,6 +77,7 @@ def summary(sweep: str, status: str = "finished", started: float = 0.0) -> Sweep
         run_id="r",
         planned=10,
     )
+    return SweepLine(summary, maker)
 
 
 def night(number: int, best: float | None, **more: Any) -> Night:
@@ -136,22 +138,23 @@ def test_an_axis_of_one_value_has_room() -> None:
 
 
 def test_what_runs_comes_first_then_the_queue_in_its_order_then_the_newest() -> None:
-    sweeps = [summary("old", started=1), summary("new", started=5), summary("alive", "running", started=3)]
+    sweeps = [line("old", started=1), line("new", started=5), line("alive", "running", started=3)]
     jobs = [job(1, "low", "queued"), job(2, "high", "queued", priority=5), job(3, "low-too", "queued")]
     assert [row.sweep for row in rows_of(sweeps, jobs)] == ["alive", "high", "low", "low-too", "new", "old"]
 
 
 def test_a_sweep_belongs_to_who_submitted_it_and_not_to_who_extends_it() -> None:
-    jobs = [job(1, "s", "finished"), job(2, "s", "queued", verb="extend", user="root", request={})]
-    (row,) = rows_of([summary("s")], jobs)
+    made, further = job(1, "s", "finished"), job(2, "s", "queued", verb="extend", user="root", request={})
+    (row,) = rows_of([line("s", maker=made)], [further, made])
     assert row.user == "mira"
+    assert row.waits
     assert row.note == "extend waits in the queue"
-    (row,) = rows_of([summary("s")], jobs[1:])
+    (row,) = rows_of([line("s")], [further])
     assert row.owner is None
 
 
 def test_a_cancelled_job_owns_no_sweep_of_that_name() -> None:
-    (row,) = rows_of([summary("s")], [job(1, "s", "cancelled")])
+    (row,) = rows_of([line("s")], [job(1, "s", "cancelled")])
     assert row.owner is None
     (row,) = rows_of([], [job(1, "s", "cancelled")])
     assert (row.status, row.user) == ("cancelled", "mira")
@@ -163,13 +166,13 @@ def test_a_job_that_never_became_a_sweep_says_why() -> None:
 
 
 def test_progress_counts_trials_that_have_ended() -> None:
-    (row,) = rows_of([summary("s", "running")], [])
+    (row,) = rows_of([line("s", "running")], [])
     assert row.trials == "4 of 10"
     assert row.words == "3 finished, 1 pruned, 2 running"
 
 
 def test_search_words_must_all_occur() -> None:
-    (row,) = rows_of([summary("lora-1")], [job(1, "lora-1", "finished")])
+    (row,) = rows_of([line("lora-1", maker=job(1, "lora-1", "finished"))], [])
     assert row.holds(["lora", "mira"])
     assert not row.holds(["lora", "jonas"])
 

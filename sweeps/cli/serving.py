@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import click
@@ -24,6 +25,7 @@ def serve(tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> None:
     from sweeps.service.serve import serve as serve_until_told
 
     config = compose_service(tokens, config_dirs)
+    os.environ["MLFLOW_TRACKING_URI"] = config.tracking_uri  # sweeps are checked here as their drivers compose them
     listener = listen(config)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     service = ServiceProcess(config, config_dirs)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
+from sweeps.service.page import orders, router, schedules, signing_in, submitting
 from sweeps.service.page.pages import Pages
 from sweeps.service.page.rendering import STATIC
-from sweeps.service.page.router import router
-from sweeps.service.page.seen import Looking
 
 if TYPE_CHECKING:
     from sweeps.service.process import ServiceProcess
@@ -22,6 +21,7 @@ def add_pages(app: FastAPI, service: ServiceProcess) -> None:
         app: Which answers.
         service: What it answers for.
     """
-    app.state.pages = Pages(service.config, Looking(service.config.tracking_uri, service.database))
+    app.state.pages = Pages(service)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
-    app.include_router(router)
+    for part in (router, orders, submitting, schedules, signing_in):
+        app.include_router(part.router)

@@ -2,52 +2,58 @@
 
 from __future__ import annotations
 
+import difflib
 import threading
-from collections.abc import Callable
-from typing import Any
+import time
+from typing import Annotated, Any
 
-from fastapi import Request
+from fastapi import Depends, Request
 from fastapi.responses import Response
 
-from sweeps.config.service import Service
 from sweeps.credentials import shown
+from sweeps.service import jobs
 from sweeps.service.access.caller import Caller, visible
+from sweeps.service.access.guard import COOKIE, form_token
+from sweeps.service.page.charts import Charts
 from sweeps.service.page.rendering import answer
 from sweeps.service.page.rows import Row, rows_of
-from sweeps.service.page.seen import Seen
-from sweeps.service.page.sight import Sight
 from sweeps.service.page.sweep_view import Elsewhere
+from sweeps.service.process import ServiceProcess
+from sweeps.service.seen import SweepLine
+
+FRESH_S = 1.0
+"""How old the queue may be that is shown."""
+EVERYBODY = Caller("", "admin")
+"""Who sees all: the list is made once, and each caller gets their part of it."""
 
 
 class Pages:
     """One for a service."""
 
-    def __init__(self, settings: Service, look: Callable[[], Seen]) -> None:
-        """
-        Args:
-            settings: Of the service.
-            look: What was last seen; cheap.
-        """
-        self.settings = settings
-        self.sight = Sight(settings.tracking_uri)
-        uri = settings.tracking_uri if settings.tracking_uri.startswith(("http://", "https://")) else None
-        mlflow = settings.mlflow_url or (shown(uri) if uri else None)
-        self.elsewhere = Elsewhere(mlflow=mlflow and mlflow.rstrip("/"), ray=settings.ray_dashboard_url)
-        self._look = look
+    def __init__(self, service: ServiceProcess) -> None:
+        self.service = service
+        self.charts = Charts()
+        config = service.config
+        server = config.tracking_uri if config.tracking_uri.startswith(("http://", "https://")) else None
+        mlflow = config.mlflow_url or (server and shown(server))
+        self.elsewhere = Elsewhere(mlflow=mlflow and mlflow.rstrip("/"), ray=config.ray_dashboard_url)
         self._lock = threading.Lock()
-        self._of: Seen | None = None
+        self._lines: list[SweepLine] | None = None
         self._rows: list[Row] = []
-
-    @property
-    def seen(self) -> Seen:
-        return self._look()
+        self._made = 0.0
 
     def rows(self, caller: Caller) -> list[Row]:
-        """All sweeps that there are for a caller; made once of what was seen, for all who look."""
-        seen = self._look()
+        """All sweeps that there are for a caller, and what is to become one.
+
+        Raises:
+            TrackingUnreachable: The store is away, and nothing was seen before.
+        """
+        lines = self.service.seen.sweeps(EVERYBODY).content
         with self._lock:
-            if self._of is not seen:
-                self._of, self._rows = seen, rows_of(seen.sweeps, seen.jobs)
+            if self._lines is not lines or time.monotonic() - self._made >= FRESH_S:
+                with self.service.database.connect() as connection:
+                    self._rows = rows_of(lines, jobs.listed(connection))
+                self._lines, self._made = lines, time.monotonic()
             rows = self._rows
         return [row for row in rows if visible(caller, row.owner)]
 
@@ -55,13 +61,27 @@ class Pages:
         """A sweep; None if there is none of that name for the caller."""
         return next((row for row in self.rows(caller) if row.sweep == name), None)
 
-    def message(
-        self, request: Request, caller: Caller | None, status: int, title: str, text: str, **more: Any
-    ) -> Response:
-        """A page that says one thing."""
-        more = {"near": [], "back": "", **more}
-        return answer(request, "message.html", status=status, caller=caller, title=title, text=text, **more)
+    def changed(self) -> None:
+        """Somebody has changed something: who looks next sees that."""
+        with self._lock:
+            self._made = 0.0
 
     def answer(self, request: Request, template: str, caller: Caller, **context: Any) -> Response:
-        """A page for who is signed in."""
-        return answer(request, template, caller=caller, **context)
+        """A page for somebody."""
+        more: dict[str, Any] = {"signed_in": COOKIE in request.cookies, "form_token": form_token(request)}
+        return answer(request, template, caller=caller, **more, **context)
+
+    def unknown(self, request: Request, caller: Caller, name: str) -> Response:
+        """There is no such sweep, or not for this caller: which of both is not told."""
+        near = difflib.get_close_matches(name, [row.sweep for row in self.rows(caller)], n=3, cutoff=0.5)
+        text = f"There is no sweep {name!r}, or it is not one of yours."
+        return self.answer(request, "message.html", caller, status=404, title="No such sweep", text=text, near=near)
+
+
+def _pages(request: Request) -> Pages:
+    pages: Pages = request.app.state.pages
+    return pages
+
+
+Shared = Annotated[Pages, Depends(_pages)]
+"""What routes take."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import FileResponse, Response
+from fastapi.responses import Response
 
 from sweeps.errors import UnknownName
 from sweeps.report.folder import existing_report
 from sweeps.service.access.caller import Caller
 from sweeps.service.access.guard import Reader
-from sweeps.service.page.pages import Pages
+from sweeps.service.api import results
+from sweeps.service.page.pages import EVERYBODY, Pages, Shared
 from sweeps.service.page.paging import page_of
 from sweeps.service.page.rendering import addresses
 from sweeps.service.page.route import PageRoute
@@ -24,14 +24,19 @@ from sweeps.service.page.trials_table import RANK, trials_table
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-REPORT_POLICY = (
-    "sandbox allow-scripts allow-downloads allow-popups; default-src 'none'; img-src data: blob:; "
-    "style-src 'unsafe-inline'; script-src 'unsafe-inline' 'unsafe-eval' blob:; connect-src data: blob:"
-)
-"""A report holds its own scripts, and plotly makes functions of text: a sandbox keeps it from this service."""
-
 PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
 Words = Annotated[str, Query(max_length=200)]
+
+DONE = {
+    "submitted": "It is in the queue.",
+    "stop": "It was told to stop. Its trials save their state first.",
+    "cancel": "It is out of the queue.",
+    "priority": "Its place in the queue has changed.",
+    "resume": "It waits in the queue, and goes on when its turn comes.",
+    "extend": "It goes further.",
+    "report": "The report is made.",
+}
+"""What is told after something was done: the address has a word, and never a text."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +58,14 @@ class Asked:
 
 
 @router.get("/")
-def sweeps(request: Request, caller: Reader, state: Words = "", q: Words = "", page: PageNumber = 1) -> Response:
+def sweeps(
+    request: Request, pages: Shared, caller: Reader, state: Words = "", q: Words = "", page: PageNumber = 1
+) -> Response:
     """All sweeps: what runs, what waits, then the newest."""
-    pages: Pages = request.app.state.pages
     words = q.lower().split()
     found = [row for row in pages.rows(caller) if row.holds(words)]
     asked = Asked(state if state in TABS else "", q)
+    seen = pages.service.seen.sweeps(EVERYBODY)
     return pages.answer(
         request,
         "sweeps.html",
@@ -67,8 +74,8 @@ def sweeps(request: Request, caller: Reader, state: Words = "", q: Words = "", p
         tabs=_tabs(found, asked.state),
         asked=asked,
         shown=page_of([row for row in found if asked.state in ("", row.group)], page),
-        trouble=pages.seen.trouble,
-        taken=pages.seen.taken,
+        trouble=seen.trouble,
+        taken=seen.taken,
         address=addresses(request),
     )
 
@@ -76,45 +83,107 @@ def sweeps(request: Request, caller: Reader, state: Words = "", q: Words = "", p
 @router.get("/sweeps/{name}")
 def sweep(
     request: Request,
+    pages: Shared,
     caller: Reader,
     name: str,
     sort: Words = RANK,
     down: bool = False,
     page: PageNumber = 1,
+    done: Words = "",
 ) -> Response:
     """One sweep, live."""
-    pages: Pages = request.app.state.pages
+    return sweep_page(request, pages, caller, name, sort=sort, down=down, page=page, told=DONE.get(done, ""))
+
+
+def sweep_page(
+    request: Request,
+    pages: Pages,
+    caller: Caller,
+    name: str,
+    *,
+    sort: str = RANK,
+    down: bool = False,
+    page: int = 1,
+    told: str = "",
+    status: int = 200,
+) -> Response:
+    """
+    Args:
+        request: What is answered.
+        pages: What all share.
+        caller: Who asks.
+        name: Of the sweep.
+        sort: What its trials are sorted by.
+        down: The highest first.
+        page: Of its trials.
+        told: What to say first.
+        status: Of the answer; where it is no 200, what is told is a mistake.
+    """
     row = pages.row(caller, name)
     if row is None:
-        return unknown(request, caller, name)
+        return pages.unknown(request, caller, name)
     try:
-        seen = pages.sight.sweep(name) if row.recorded else None
+        seen = pages.service.seen.snapshot(caller, name) if row.recorded else None
     except UnknownName:  # removed since the list was read
-        return unknown(request, caller, name)
-    table = trials_table(seen.record, sort, down=down, page=page) if seen is not None else None
-    view = sweep_view(row, seen, table, caller, pages.elsewhere)
-    return pages.answer(request, "sweep.html", caller, here="Sweeps", view=view, address=addresses(request))
+        return pages.unknown(request, caller, name)
+    table = trials_table(seen.content, sort, down=down, page=page) if seen is not None else None
+    chart = pages.charts.of(seen.content) if seen is not None else None
+    view = sweep_view(row, seen, chart, table, caller, pages.elsewhere)
+    return pages.answer(
+        request,
+        "sweep.html",
+        caller,
+        status=status,
+        here="Sweeps",
+        view=view,
+        told=told,
+        address=addresses(request),
+    )
 
 
 @router.get("/sweeps/{name}/report")
-def report(request: Request, caller: Reader, name: str) -> Response:
+def report(request: Request, pages: Shared, caller: Reader, name: str) -> Response:
     """The report that was made of it. It is a page with scripts of its own, and gets no access to this service."""
-    pages: Pages = request.app.state.pages
     row = pages.row(caller, name)
     if row is None or not row.recorded:
-        return unknown(request, caller, name)
-    page = existing_report(pages.sight.sweep(name).record)
-    if page is None:
+        return pages.unknown(request, caller, name)
+    if existing_report(pages.service.seen.sweep(caller, name)) is None:
         return pages.answer(request, "no_report.html", caller, here="Sweeps", row=row)
-    return FileResponse(page, headers={"Content-Security-Policy": REPORT_POLICY, "Cache-Control": "no-store"})
+    return results.report(pages.service, caller, name)
 
 
-def unknown(request: Request, caller: Caller, name: str) -> Response:
-    """There is no such sweep, or not for this caller: which of both is not told."""
-    pages: Pages = request.app.state.pages
-    near = difflib.get_close_matches(name, [row.sweep for row in pages.rows(caller)], n=3, cutoff=0.5)
-    text = f"There is no sweep {name!r}, or it is not one of yours."
-    return pages.message(request, caller, 404, "No such sweep", text, near=near)
+@router.get("/queue")
+def queue(request: Request, pages: Shared, caller: Reader, done: Words = "") -> Response:
+    """What runs and what waits, in its order."""
+    return queue_page(request, pages, caller, told=DONE.get(done, ""))
+
+
+def queue_page(request: Request, pages: Pages, caller: Caller, *, told: str = "", status: int = 200) -> Response:
+    """
+    Args:
+        request: What is answered.
+        pages: What all share.
+        caller: Who asks.
+        told: What to say first.
+        status: Of the answer; where it is no 200, what is told is a mistake.
+    """
+    rows, limits = pages.rows(caller), pages.service.config.queue
+    said = [f"{limits.running} at once on each machine"]
+    said += [f"{limits.per_user} of a user"] if limits.per_user else []
+    said += [f"{limits.per_project} of a project"] if limits.per_project else []
+    return pages.answer(
+        request,
+        "queue.html",
+        caller,
+        status=status,
+        here="Queue",
+        told=told,
+        limits=", ".join(said),
+        running=[row for row in rows if row.group == "running"],
+        waiting=[row for row in rows if row.waits],
+        may_run=caller.may("run"),
+        server=str(request.base_url).rstrip("/"),
+    )
 
 
 def _tabs(rows: Sequence[Row], chosen: str) -> list[Tab]:

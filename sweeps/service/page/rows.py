@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from sweeps.service.jobs import Job
-from sweeps.tracking.record import SweepSummary
+from sweeps.service.seen import SweepLine
 
 TABS = {
     "": "All",
@@ -23,8 +23,6 @@ GROUPS = {"starting": "running", "interrupted": "failed", "cancelled": "stopped"
 """States that are listed with others."""
 ORDER = {"running": 0, "starting": 0, "queued": 1}
 """What lives comes first."""
-MAKING = ("run", "retrain", "reproduce")
-"""Verbs of jobs that make a sweep; the others go on with one."""
 LONGEST_NOTE = 160
 
 
@@ -45,7 +43,7 @@ class Row:
     metric: str = ""
     wall_s: float | None = None
     owner: Job | None = None
-    """The job that made it; None of a sweep that was not submitted here."""
+    """The job whose it is; None of a sweep that was not submitted here."""
     latest: Job | None = None
     """The job that was last submitted for it."""
     recorded: bool = False
@@ -74,6 +72,11 @@ class Row:
         return self.owner.project if self.owner is not None else ""
 
     @property
+    def waits(self) -> bool:
+        """Whether a job of it is in the queue."""
+        return self.latest is not None and self.latest.state == "queued"
+
+    @property
     def ended(self) -> int:
         """Trials that have."""
         return sum(count for state, count in self.counts.items() if state != "running")
@@ -94,7 +97,7 @@ class Row:
         return all(word in text for word in words)
 
 
-def rows_of(sweeps: Sequence[SweepSummary], jobs: Sequence[Job]) -> list[Row]:
+def rows_of(sweeps: Sequence[SweepLine], jobs: Sequence[Job]) -> list[Row]:
     """
     Args:
         sweeps: As the store lists them.
@@ -103,11 +106,9 @@ def rows_of(sweeps: Sequence[SweepSummary], jobs: Sequence[Job]) -> list[Row]:
     Returns:
         What runs, what waits in its order, and the others, the newest first.
     """
-    by_sweep: dict[str, list[Job]] = {}
-    for job in sorted(jobs, key=lambda job: job.id):
-        by_sweep.setdefault(job.sweep, []).append(job)
-    rows = [_of_sweep(sweep, by_sweep.pop(sweep.sweep, [])) for sweep in sweeps]
-    rows += [_of_jobs(theirs) for theirs in by_sweep.values()]
+    latest = {job.sweep: job for job in sorted(jobs, key=lambda job: job.id)}
+    rows = [_of_sweep(sweep, latest.pop(sweep.summary.sweep, None)) for sweep in sweeps]
+    rows += [_of_job(job) for job in latest.values()]
     return sorted(rows, key=_place)
 
 
@@ -117,8 +118,8 @@ def _place(row: Row) -> tuple[float, ...]:
     return ORDER.get(row.status, 2), -row.started
 
 
-def _of_sweep(sweep: SweepSummary, jobs: Sequence[Job]) -> Row:
-    latest = jobs[-1] if jobs else None
+def _of_sweep(line: SweepLine, latest: Job | None) -> Row:
+    sweep = line.summary
     waits = latest is not None and latest.state == "queued"
     return Row(
         sweep=sweep.sweep,
@@ -131,27 +132,21 @@ def _of_sweep(sweep: SweepSummary, jobs: Sequence[Job]) -> Row:
         best=sweep.best,
         metric=sweep.metrics[0],
         wall_s=sweep.wall_s,
-        owner=_maker(jobs),
+        owner=line.job,
         latest=latest,
         recorded=True,
     )
 
 
-def _of_jobs(jobs: Sequence[Job]) -> Row:
+def _of_job(job: Job) -> Row:
     """Submitted, and not in the store yet, or never."""
-    latest = jobs[-1]
-    error = (latest.error or "").strip().partition("\n")[0]
+    error = (job.error or "").strip().partition("\n")[0]
     return Row(
-        sweep=latest.sweep,
-        status="starting" if latest.state == "running" else latest.state,
-        conf=str(latest.request.get("conf") or latest.verb),
-        started=latest.started or latest.submitted,
+        sweep=job.sweep,
+        status="starting" if job.state == "running" else job.state,
+        conf=str(job.request.get("conf") or job.verb),
+        started=job.started or job.submitted,
         note=error if len(error) <= LONGEST_NOTE else f"{error[: LONGEST_NOTE - 1]}…",
-        owner=_maker(jobs) or latest,
-        latest=latest,
+        owner=job,
+        latest=job,
     )
-
-
-def _maker(jobs: Sequence[Job]) -> Job | None:
-    """Whose the sweep is. A job that was cancelled has made none, and its name is free for others."""
-    return next((job for job in jobs if job.verb in MAKING and job.state != "cancelled"), None)

@@ -15,8 +15,8 @@ from sweeps.service.access.caller import Caller
 from sweeps.service.jobs import Job
 from sweeps.service.page.curves import Chart
 from sweeps.service.page.rows import Row
-from sweeps.service.page.sight import Sighting
 from sweeps.service.page.trials_table import TrialsTable
+from sweeps.service.seen import Snapshot
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.summary import short_names
 
@@ -111,20 +111,27 @@ class Elsewhere:
 
 
 def sweep_view(
-    row: Row, seen: Sighting | None, table: TrialsTable | None, caller: Caller, elsewhere: Elsewhere
+    row: Row,
+    seen: Snapshot[SweepRecord] | None,
+    chart: Chart | None,
+    table: TrialsTable | None,
+    caller: Caller,
+    elsewhere: Elsewhere,
 ) -> SweepView:
     """
     Args:
         row: The sweep's line of the list.
         seen: As the store has it; None before it has begun.
+        chart: Its learning curves.
         table: Its trials.
         caller: Who looks.
         elsewhere: Where else to look.
     """
-    mlflow = elsewhere.mlflow
-    record = seen.record if seen is not None else None
-    status = row.status if record is None or row.group == "queued" else record.status
-    runs = None if record is None or mlflow is None else f"{mlflow}/#/experiments/{record.mlflow.experiment_id}/runs/"
+    record = seen.content if seen is not None else None
+    mlflow, runs = elsewhere.mlflow, None
+    if record is not None and mlflow is not None:
+        runs = f"{mlflow}/#/experiments/{record.mlflow.experiment_id}/runs/"
+    status = row.status if record is None else record.status
     return SweepView(
         name=row.sweep,
         status=status,
@@ -138,7 +145,7 @@ def sweep_view(
         tiles=_tiles(record) if record is not None else [],
         planned=record.planned if record is not None else None,
         record=record,
-        chart=seen.chart if seen is not None else None,
+        chart=chart,
         table=table,
         names=short_names(record.best.params) if record is not None and record.best is not None else {},
         run_address=(lambda run: f"{runs}{run}") if runs is not None else None,
@@ -173,8 +180,8 @@ def _actions(row: Row, status: str, record: SweepRecord | None) -> list[Action]:
         text = "Its trials save their state first, so that it can go on later."
         title = f"Stop {row.sweep}?"
         found.append(Action(verb="stop", button="Stop", title=title, text=text, href=f"{base}/stop", danger=True))
-    if status == "queued" and row.latest is not None:
-        title = f"Take {row.sweep} out of the queue?"
+    if row.waits and row.latest is not None:
+        title = f"Take {row.latest.verb} of {row.sweep} out of the queue?"
         text = "It has not started, so nothing is lost but its place."
         href = f"/jobs/{row.latest.id}/cancel"
         found.append(Action(verb="cancel", button="Cancel", title=title, text=text, href=href, danger=True))
@@ -183,7 +190,7 @@ def _actions(row: Row, status: str, record: SweepRecord | None) -> list[Action]:
         )
         title, href = f"Priority of {row.sweep}", f"/jobs/{row.latest.id}/priority"
         found.append(Action(verb="priority", button="Priority", title=title, text="", href=href, fields=[number]))
-    if record is not None and status != "queued":
+    if record is not None and not row.waits:
         if status in ("stopped", "interrupted", "failed"):
             text = "Trials that had not ended go on from their newest checkpoints."
             title = f"Go on with {row.sweep}?"

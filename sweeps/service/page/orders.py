@@ -1,0 +1,102 @@
+"""What a person does to sweeps on the pages. A mistake is told on the page that it was made on."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Form, Request
+from fastapi.responses import RedirectResponse, Response
+from pydantic import ValidationError
+
+from sweeps.errors import ConfigError, SweepsError, UnknownName
+from sweeps.service.access.caller import Caller
+from sweeps.service.access.guard import Runner, expensive
+from sweeps.service.api import queue, results
+from sweeps.service.page.pages import Pages, Shared
+from sweeps.service.page.route import PageRoute
+from sweeps.service.page.router import queue_page, sweep_page
+from sweeps.service.page.submitting import read_priority
+from sweeps.service.requests import Extend, Resume
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+Text = Annotated[str, Form(max_length=100_000)]
+
+
+@router.post("/sweeps/{name}/stop")
+def stop(request: Request, pages: Shared, caller: Runner, name: str) -> Response:
+    """End a sweep that runs."""
+    try:
+        pages.service.desk.stop(caller, name)
+    except SweepsError as error:
+        return _refused(request, pages, caller, name, error)
+    return _done(pages, name, "stop")
+
+
+@router.post("/sweeps/{name}/resume")
+def resume(request: Request, pages: Shared, caller: Runner, name: str) -> Response:
+    """Go on with one that was interrupted or stopped."""
+    try:
+        pages.service.desk.resume(caller, Resume(sweep=name))
+    except (SweepsError, ValidationError) as error:
+        return _refused(request, pages, caller, name, error)
+    return _done(pages, name, "resume")
+
+
+@router.post("/sweeps/{name}/extend")
+def extend(request: Request, pages: Shared, caller: Runner, name: str, changes: Text) -> Response:
+    """Let it go further."""
+    try:
+        if not changes.split():
+            raise ConfigError("say what is to change, as in search.num_trials=40")
+        pages.service.desk.extend(caller, Extend(sweep=name, changes=changes.split()))
+    except (SweepsError, ValidationError) as error:
+        return _refused(request, pages, caller, name, error)
+    return _done(pages, name, "extend")
+
+
+@router.post("/sweeps/{name}/report", dependencies=[Depends(expensive)])
+def report(request: Request, pages: Shared, caller: Runner, name: str) -> Response:
+    """Make its report."""
+    try:
+        results.make(pages.service, caller, name)
+    except SweepsError as error:
+        return _refused(request, pages, caller, name, error)
+    return RedirectResponse(f"/sweeps/{quote(name)}/report", 303)
+
+
+@router.post("/jobs/{number}/cancel")
+def cancel(request: Request, pages: Shared, caller: Runner, number: int) -> Response:
+    """Take a job out of the queue."""
+    try:
+        queue.cancel(pages.service, caller, number)
+    except SweepsError as error:
+        return queue_page(request, pages, caller, told=str(error), status=422)
+    pages.changed()
+    return RedirectResponse("/queue?done=cancel", 303)
+
+
+@router.post("/jobs/{number}/priority")
+def priority(
+    request: Request, pages: Shared, caller: Runner, number: int, priority: Annotated[str, Form(max_length=20)]
+) -> Response:
+    """Let it start earlier or later."""
+    try:
+        queue.reorder(pages.service, caller, number, queue.Order(priority=read_priority(priority)))
+    except SweepsError as error:
+        return queue_page(request, pages, caller, told=str(error), status=422)
+    pages.changed()
+    return RedirectResponse("/queue?done=priority", 303)
+
+
+def _done(pages: Pages, name: str, what: str) -> Response:
+    pages.changed()
+    return RedirectResponse(f"/sweeps/{quote(name)}?done={what}", 303)
+
+
+def _refused(request: Request, pages: Pages, caller: Caller, name: str, error: Exception) -> Response:
+    if isinstance(error, UnknownName) and pages.row(caller, name) is None:
+        return pages.unknown(request, caller, name)
+    text = "; ".join(each["msg"] for each in error.errors()) if isinstance(error, ValidationError) else str(error)
+    return sweep_page(request, pages, caller, name, told=text, status=422)

@@ -1,0 +1,57 @@
+"""A service's web application over a real connection, in this process, which starts none of the sweeps that wait."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from recording import free_port, wait_until
+
+from sweeps.config.service import Service
+from sweeps.service.api.app import make_app
+from sweeps.service.process import ServiceProcess
+
+
+def new_service(folder: Path, **more: Any) -> ServiceProcess:
+    """Of a folder with a store."""
+    settings = {
+        "database": f"sqlite:///{folder}/service.db",
+        "tracking_uri": f"sqlite:///{folder}/mlflow.db",
+        "output_dir": str(folder / "outputs"),
+    }
+    return ServiceProcess(Service(**{**settings, **more}))
+
+
+def close(service: ServiceProcess) -> None:
+    """Of one that was not started."""
+    service.seen.close()
+    service.database.dispose()
+
+
+class WebServer:
+    """Answers until it is stopped, and again on the same port."""
+
+    def __init__(self, service: ServiceProcess) -> None:
+        self.service = service
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.start()
+
+    def start(self) -> None:
+        config = uvicorn.Config(make_app(self.service), port=self.port, log_config=None, timeout_graceful_shutdown=1)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._thread.start()
+        wait_until(self._answers, 30)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+    def _answers(self) -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", self.port)) == 0
