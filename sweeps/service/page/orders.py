@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import RedirectResponse, Response
 from pydantic import ValidationError
 
-from sweeps.errors import ConfigError, SweepsError, UnknownName
+from sweeps.errors import ConfigError, SweepsError, UnknownName, UserError
 from sweeps.service.access.caller import Caller
 from sweeps.service.access.guard import Runner, expensive
 from sweeps.service.api import queue, results
@@ -71,7 +71,9 @@ def cancel(request: Request, pages: Shared, caller: Runner, number: int) -> Resp
     """Take a job out of the queue."""
     try:
         queue.cancel(pages.service, caller, number)
-    except SweepsError as error:
+    except UserError as error:
+        if isinstance(error, UnknownName):
+            raise
         return queue_page(request, pages, caller, told=str(error), status=422)
     pages.changed()
     return RedirectResponse("/queue?done=cancel", 303)
@@ -84,7 +86,9 @@ def priority(
     """Let it start earlier or later."""
     try:
         queue.reorder(pages.service, caller, number, queue.Order(priority=read_priority(priority)))
-    except SweepsError as error:
+    except UserError as error:
+        if isinstance(error, UnknownName):
+            raise
         return queue_page(request, pages, caller, told=str(error), status=422)
     pages.changed()
     return RedirectResponse("/queue?done=priority", 303)
