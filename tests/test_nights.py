@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 from recording import new_recorder
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
 from sweeps.compose.overrides import parse_values, written_override
 from sweeps.config.nights import Champion, Nights, Regression
@@ -57,8 +58,8 @@ def _store(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
 
 
-def new_judge(engine: Engine, uri: str) -> Judge:
-    heartbeat = Heartbeat(engine, WallClock(), 30)
+def new_judge(engine: Engine, uri: str, dead_after_s: float = 30) -> Judge:
+    heartbeat = Heartbeat(engine, WallClock(), dead_after_s)
     return Judge(engine, WallClock(), heartbeat, output_dir=Path("outputs"), tracking_uri=uri)
 
 
@@ -392,3 +393,59 @@ def repeat(engine: Engine, uri: str, sweep: str, values: dict[float, list[float]
     trained = [(point, left[point["train.lr"]].pop(0)) for point in plan.points.first() if left[point["train.lr"]]]
     record(uri, f"{sweep}-repeats", trained, [f"conf={asked.conf}", *asked.overrides])
     end_job(engine, f"{sweep}-repeats")
+
+
+class Died(BaseException):
+    """What a service does between two statements."""
+
+
+@pytest.mark.slow
+def test_a_service_that_dies_before_any_statement_loses_and_doubles_nothing(
+    engine: Engine, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Nights(champion=CHAMPION)
+    registered = list[str]()
+
+    def register(_: Commands, sweep: str, trial: str, *__: str) -> str:
+        registered.append(make_champion(uri, sweep, trial))
+        return registered[-1]
+
+    monkeypatch.setattr(Commands, "register", register)
+    monkeypatch.setattr(Commands, "report", lambda *_: None)
+    night_of(engine, uri, 1, settings, [(at(0.001), 0.9), (at(0.01), 0.95)])
+    new_judge(engine, uri).step()
+    repeat(engine, uri, "night-1", {0.01: [0.93, 0.95, 0.94]})
+    died = 0
+    for statement in itertools.count(1):
+        fresh, served = open_database(f"sqlite:///{statement}.db"), open_database(f"sqlite:///{statement}.db")
+        begin_night(fresh, 1, settings)
+        end_job(fresh, "night-1")
+        left = [statement]
+
+        def count(*_: Any, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                raise Died
+
+        event.listen(served, "before_cursor_execute", count)
+        for _ in range(4):  # whoever serves next goes on
+            try:
+                new_judge(served, uri, dead_after_s=0).step()
+            except Died:
+                died += 1
+            if night(fresh, "night-1").verdict == "repeating":
+                end_job(fresh, "night-1-repeats")
+        judged = night(fresh, "night-1")
+        assert (judged.verdict, judged.version, judged.reported is not None) == ("first", registered[-1], True), (
+            statement
+        )
+        with fresh.connect() as connection:
+            assert len(jobs.of_sweep(connection, "night-1-repeats")) == 1
+        assert len(registered) == 1, statement
+        if left[0] > 0:
+            break
+        client = MlflowClient(uri)
+        client.delete_registered_model("digits")
+        registered.clear()
+        served.dispose()
+    assert died > 20
