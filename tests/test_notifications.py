@@ -15,20 +15,27 @@ import pytest
 from mailboxes import Mailbox, mail_server, webhook
 from pydantic import TypeAdapter, ValidationError
 from recording import open_recorder, record_small_sweep
+from rich.console import Console
 from sqlalchemy import Engine, select
 
+import sweeps
 from sweeps.config.nights import Nights
 from sweeps.config.notifications import Channel
 from sweeps.config.service import Service
 from sweeps.constants import TAG_ENDED
 from sweeps.errors import ConfigError
+from sweeps.plan import make_plan
+from sweeps.report.live import PlainView
 from sweeps.service.database import deliveries, jobs, open_database, writing
 from sweeps.service.nights.night import Night, begin, change
 from sweeps.service.notifications import sending
 from sweeps.service.notifications.address import addresses
+from sweeps.service.notifications.by_hand import telling
 from sweeps.service.notifications.deliveries import MOST_ATTEMPTS
 from sweeps.service.notifications.notifier import Notifier
 from sweeps.service.process import ServiceProcess
+from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.record import SweepRecord
 
 
 class Clock:
@@ -263,3 +270,31 @@ def test_a_process_that_sends_shows_no_address(box: Mailbox) -> None:
         released.set()
     assert "notifications.sending" in listed
     assert "S3CRETTOKEN" not in listed
+
+
+def test_a_sweep_by_hand_tells_the_addresses_in_its_environment_and_does_not_wait(
+    uri: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWEEPS_NOTIFY", f"http://127.0.0.1:{box.port}/a json://127.0.0.1:{box.port}/b")
+    plan = make_plan(["conf=digits"], [], "digits-1", "")
+
+    def story(*_: Any) -> SweepRecord:
+        record_small_sweep(uri)
+        return load_sweep(uri, "digits-1")
+
+    with PlainView(Console(stderr=True)) as view:
+        assert telling(story, plan, view).sweep == "digits-1"
+        began = time.monotonic()
+        while len(box.received) < 2:
+            assert time.monotonic() - began < 30
+            time.sleep(0.1)
+    assert {each.get("title", "*digits-1 has ended*").strip("*") for each in box.received} == {"digits-1 has ended"}
+    assert (plan.folder / "notifications.log").read_text() == ""
+
+
+def test_a_wrong_address_is_known_before_a_sweep_by_hand_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWEEPS_NOTIFY", "slakc://S3CRETTOKEN")
+    with pytest.raises(ConfigError, match=r"SWEEPS_NOTIFY: apprise makes nothing of this slakc:// address") as mistake:
+        sweeps.run("digits", name="never")
+    assert "S3CRETTOKEN" not in str(mistake.value)
+    assert not Path("outputs", "never").exists()
