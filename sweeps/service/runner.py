@@ -100,6 +100,10 @@ class Runner:
         self._closed.set()
         self._wake.set()
         self._thread.join()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what it runs."""
         self._hands.shutdown(cancel_futures=True)
         self._ears.shutdown()
         self._heartbeat.leave()

@@ -1,0 +1,176 @@
+"""Command lines in the background, and what a runner makes of how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from recording import wait_until
+from sqlalchemy import Engine
+
+from sweeps.config.service import Queue
+from sweeps.errors import SweepsError
+from sweeps.service import background, jobs
+from sweeps.service.clock import WallClock
+from sweeps.service.database import open_database, writing
+from sweeps.service.heartbeat import Heartbeat
+from sweeps.service.jobs import Job
+from sweeps.service.requests import Run
+from sweeps.service.runner import Runner
+
+LASTING = ["serve", "port=0"]
+"""A command that does not end by itself, and starts within a second or two."""
+
+
+def test_a_command_in_the_background_leaves_its_document_its_status_and_its_log(tmp_path: Path) -> None:
+    sweep_folder = tmp_path / "sweep"
+    sweep_folder.mkdir()
+    process = background.start(tmp_path / "one", [["conf", "--json"], ["show", "none"], ["conf"]], sweep_folder)
+    assert process is not None
+    assert process.wait(60) == 2
+    ended = background.outcome(tmp_path / "one")
+    assert ended is not None
+    assert ended.status == 2
+    assert "there is no sweep 'none'" in str(ended.error)
+    assert "digits" in ended.document["conf"]  # of the last command that printed one
+    assert "there is no sweep 'none'" in background.last_words(tmp_path / "one")
+    assert "there is no sweep" in (sweep_folder / "driver.log").read_text()
+
+
+def test_it_outlives_who_starts_it_runs_once_and_is_known_to_be_dead(tmp_path: Path) -> None:
+    code = f"""
+from pathlib import Path
+from sweeps.service import background
+print(background.start(Path({str(tmp_path / "one")!r}), [{LASTING!r} + ["public_url=s3cret"]], Path("none")).pid)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    process = psutil.Process(int(done.stdout))
+    assert background.is_running(tmp_path / "one")
+    assert background.start(tmp_path / "one", [LASTING], Path("none")) is None
+    assert os.getsid(process.pid) == process.pid
+    wait_until(lambda: "serves on" in background.last_words(tmp_path / "one"))
+    assert "s3cret" not in " ".join(process.cmdline())
+    assert (tmp_path / "one" / "request.json").stat().st_mode & 0o077 == 0
+    background.send(tmp_path / "one", signal.SIGKILL)
+    wait_until(lambda: not background.is_running(tmp_path / "one"))
+    assert background.outcome(tmp_path / "one") is None
+
+
+class Running:
+    """A runner that is looked through by hand."""
+
+    def __init__(self, engine: Engine, folder: Path, uri: str, restarts: int = 3) -> None:
+        self.engine = engine
+        self.heartbeat = Heartbeat(engine, WallClock(), 30.0)
+        limits = Queue(running=2, restarts=restarts)
+        self.runner = Runner(engine, WallClock(), limits, self.heartbeat, output_dir=folder, tracking_uri=uri)
+
+    def until(self, number: int, *states: str) -> Job:
+        def reached() -> bool:
+            self.runner.look()
+            return self.find(number).state in states
+
+        wait_until(reached, 60)
+        return self.find(number)
+
+    def find(self, number: int) -> Job:
+        with self.engine.connect() as connection:
+            return jobs.find(connection, number)
+
+    def submit(self, sweep: str, *overrides: str) -> int:
+        with writing(self.engine) as connection:
+            asked = Run(conf="digits", overrides=[*overrides], name=sweep)
+            return jobs.submit(connection, asked, sweep, user="ada", project="ada", now=1.0).id
+
+
+@pytest.fixture
+def running(uri: str, tmp_path: Path) -> Iterator[Running]:
+    running = Running(open_database(f"sqlite:///{tmp_path}/service.db"), tmp_path / "outputs", uri)
+    yield running
+    running.runner.close()
+    running.engine.dispose()
+
+
+def test_a_mistake_that_only_the_driver_finds_is_the_jobs_error(running: Running) -> None:
+    heard: list[Job] = []
+    running.runner.listeners.ended.append(heard.append)
+    number = running.submit("mine", "search.num_trials=none")
+    job = running.until(number, "failed")
+    assert "search.num_trials='none': must be a valid integer" in str(job.error)
+    wait_until(lambda: heard)
+    assert heard[0].state == "failed"
+
+
+def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it(running: Running) -> None:
+    def prepare(job: Job) -> list[str]:
+        if job.sweep == "refused":
+            raise SweepsError("no champion")
+        if job.sweep == "broken":
+            raise ZeroDivisionError
+        return ["search.num_trials=none"]
+
+    running.runner.listeners.before_start.append(prepare)
+    numbers = [running.submit(name) for name in ("mine", "refused", "broken")]
+    mine, refused, broken = (running.until(number, "failed") for number in numbers)
+    assert mine.request["overrides"] == ["search.num_trials=none"]
+    assert (refused.error, refused.attempts) == ("no champion", 0)
+    assert broken.error == "what comes before its start failed: ZeroDivisionError()"
+
+
+def test_a_driver_that_dies_is_started_again_so_many_times(uri: str, tmp_path: Path) -> None:
+    running = Running(open_database(f"sqlite:///{tmp_path}/service.db"), tmp_path / "outputs", uri, restarts=2)
+    number = running.submit("mine", "search.num_trials=2")
+    killed = set[int]()
+
+    def kill() -> bool:
+        running.runner.look()
+        job = running.find(number)
+        if job.pid is not None and job.pid not in killed:
+            killed.add(job.pid)
+            os.kill(job.pid, signal.SIGKILL)
+        return job.state == "failed"
+
+    wait_until(kill, 60)
+    assert len(killed) == 3
+    assert "its process has died 3 times; `python -m sweeps resume mine`" in str(running.find(number).error)
+    running.runner.close()
+    running.engine.dispose()
+
+
+def test_a_job_that_was_claimed_and_not_started_is_started_by_the_next_service(uri: str, tmp_path: Path) -> None:
+    engine = open_database(f"sqlite:///{tmp_path}/service.db")
+    dead = Running(engine, tmp_path / "outputs", uri)
+    number = dead.submit("mine", "search.num_trials=none")
+    with writing(engine) as connection:
+        assert jobs.claim(connection, Queue(), dead.heartbeat.service, dead.heartbeat.host, 1.0) is not None
+    dead.heartbeat.leave()
+    new = Running(engine, tmp_path / "outputs", uri)
+    job = new.until(number, "failed")
+    assert (job.service, job.attempts) == (new.heartbeat.service, 1)
+    dead.runner.close()
+    new.runner.close()
+    engine.dispose()
+
+
+def test_run_detach_answers_a_mistake_at_once_and_prints_the_name(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sweeps", "run", "--detach", "conf=digits"]
+    done = subprocess.run([*command, "serach.x=1"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "did you mean search?" in done.stderr
+    assert not Path("outputs").exists()
+    uri = "tracking.uri=http://127.0.0.1:1"  # no server: the driver's mistake, soon
+    done = subprocess.run([*command, "--name=mine", "--json", uri], capture_output=True, text=True, check=True)
+    printed = json.loads(done.stdout)
+    assert printed["sweep"] == "mine"
+    control = Path(printed["log"]).parent
+    wait_until(lambda: background.outcome(control), 120)
+    ended = background.outcome(control)
+    assert ended is not None
+    assert ended.status == 2
