@@ -42,6 +42,13 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON d
 tracking_uri = click.option(
     "--tracking-uri", metavar="URI", help="MLflow store or server; default: MLFLOW_TRACKING_URI, else mlflow.db here."
 )
+server = click.option(
+    "--server",
+    metavar="URL",
+    envvar="SWEEPS_SERVER",
+    show_envvar=True,
+    help="Ask the service at this address; its token comes from SWEEPS_TOKEN, or the file SWEEPS_TOKEN_FILE names.",
+)
 trial = click.option("--trial", metavar="ID", help="This trial instead of the best.")
 
 

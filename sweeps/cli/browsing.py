@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
-from sweeps.cli.app import as_json, stderr, stdout, tracking_uri, verb
+from sweeps.cli.app import as_json, server, stderr, stdout, tracking_uri, verb
 from sweeps.cli.output import print_json
+from sweeps.cli.remote import client_of
 
 
 @verb("ui")
@@ -41,11 +42,13 @@ def ui(port: int, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> No
 @verb("conf")
 @click.argument("group", required=False)
 @as_json
-def conf(group: str | None, as_json: bool, config_dirs: tuple[Path, ...]) -> None:
+@server
+def conf(group: str | None, as_json: bool, server: str | None, config_dirs: tuple[Path, ...]) -> None:
     """List the sweeps and the options that can be chosen, with one line on each."""
     from sweeps.report.choices import choices_document, print_choices
 
-    document = choices_document(config_dirs, group)
+    client = client_of(server, config_dir=config_dirs)
+    document = choices_document(config_dirs, group) if client is None else client.confs(group)
     if as_json:
         print_json(document)
     else:

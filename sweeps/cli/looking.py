@@ -7,19 +7,22 @@ from pathlib import Path
 
 import click
 
-from sweeps.cli.app import EXIT_STATUS, as_json, stdout, tracking_uri, verb
+from sweeps.cli.app import EXIT_STATUS, as_json, server, stdout, tracking_uri, verb
 from sweeps.cli.output import load, print_json, say
+from sweeps.cli.remote import client_of, reader_of
 
 
 @verb("list")
 @as_json
+@server
 @tracking_uri
-def list_(as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
+def list_(as_json: bool, server: str | None, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
     """List the sweeps, newest first."""
     from sweeps.tracking import default_uri
     from sweeps.tracking.reader import list_sweeps
 
-    sweeps = list_sweeps(tracking_uri or default_uri())
+    client = client_of(server, tracking_uri=tracking_uri)
+    sweeps = list_sweeps(tracking_uri or default_uri()) if client is None else client.sweeps()
     if as_json:
         print_json([each.as_json() for each in sweeps])
     else:
@@ -32,19 +35,28 @@ def list_(as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]
 @click.argument("sweep")
 @click.option("--watch", is_flag=True, help="Live, until the sweep has ended; Ctrl-C leaves.")
 @as_json
+@server
 @tracking_uri
-def show(sweep: str, watch: bool, as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
+def show(
+    sweep: str,
+    watch: bool,
+    as_json: bool,
+    server: str | None,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
     """Show a sweep and its trials, the best first.
 
     --watch follows a sweep that runs elsewhere, also on another machine, and leaves with the status that `run` has.
     """
     if watch and as_json:
         raise click.UsageError("--watch is for people: leave --json out, or ask for it once the sweep has ended")
-    record = load(sweep, tracking_uri)
+    read = reader_of(server, tracking_uri)
+    record = read(sweep)
     if watch and record.status == "running":
         from sweeps.report.watch import watch as follow
 
-        record = follow(lambda: load(sweep, tracking_uri), stdout)
+        record = follow(lambda: read(sweep), stdout)
     if as_json:
         print_json(record.as_json())
     else:
@@ -58,9 +70,15 @@ def show(sweep: str, watch: bool, as_json: bool, tracking_uri: str | None, confi
 @click.argument("names", nargs=-1, metavar="SWEEP SWEEP ...", required=True)
 @click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Figure: .png, .svg, .pdf or .html.")
 @as_json
+@server
 @tracking_uri
 def compare(
-    names: tuple[str, ...], output: Path | None, as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]
+    names: tuple[str, ...],
+    output: Path | None,
+    as_json: bool,
+    server: str | None,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
 ) -> None:
     """Put sweeps of the same metric side by side: best value by trials, time and GPU-hours, and what differs."""
     from sweeps.report.comparison import compare_sweeps, print_comparison
@@ -69,7 +87,8 @@ def compare(
         from sweeps.report.comparison_figure import check_output
 
         check_output(output)
-    comparison = compare_sweeps([load(name, tracking_uri) for name in names])
+    client, read = client_of(server, tracking_uri=tracking_uri), reader_of(server, tracking_uri)
+    comparison = compare_sweeps([read(name) for name in names], None if client is None else client.config_text)
     if output is not None:
         from sweeps.report.comparison_figure import write_comparison
 
@@ -89,12 +108,21 @@ def compare(
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for the page and its pictures; default: report/ in the sweep's folder.",
 )
+@server
 @tracking_uri
-def report(sweep: str, output: Path | None, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
+def report(
+    sweep: str, output: Path | None, server: str | None, tracking_uri: str | None, config_dirs: tuple[Path, ...]
+) -> None:
     """Make a page with figures of a sweep, also while it runs; it is attached to its run in MLflow, too."""
-    record = load(sweep, tracking_uri)
-    from sweeps.report.folder import report_folder
-    from sweeps.report.page.report import make_report
+    client = client_of(server, tracking_uri=tracking_uri)
+    if client is not None:
+        from sweeps.cli.remote import report as fetch
 
-    page = make_report(record, output or report_folder(record))
+        page = fetch(client, sweep, output)
+    else:
+        record = load(sweep, tracking_uri)
+        from sweeps.report.folder import report_folder
+        from sweeps.report.page.report import make_report
+
+        page = make_report(record, output or report_folder(record))
     stdout.print(str(page), markup=False, highlight=False, soft_wrap=True)

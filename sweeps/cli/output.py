@@ -7,7 +7,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from sweeps.cli.app import EXIT_STATUS, NO_SUCCESS, stderr, stdout
 
@@ -33,6 +33,11 @@ def drive(story: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_json: bo
         from sweeps.report.tables import print_outcome
 
         print_outcome(record, stdout)
+    leave_with(record)
+
+
+def leave_with(record: SweepRecord) -> NoReturn:
+    """Leave with the status of how a sweep came out."""
     without_success = record.status == "stopped" and not record.counts["finished"]
     sys.exit(NO_SUCCESS if without_success else EXIT_STATUS.get(record.status, 0))
 

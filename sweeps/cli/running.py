@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweeps.cli.app import as_json, moved_to, stdout, tracking_uri, verb
+from sweeps.cli import remote
+from sweeps.cli.app import as_json, moved_to, server, stdout, tracking_uri, verb
 from sweeps.cli.output import drive, go_on, load, print_dry_run, print_json, say, typed
+from sweeps.cli.remote import client_of
 from sweeps.driver import LOG_FILE
 from sweeps.errors import UserError
 
@@ -23,12 +25,14 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
 @click.option("--detach", is_flag=True, help="Start it in the background, and print its name.")
 @as_json
+@server
 def run(
     tokens: tuple[str, ...],
     name: str | None,
     dry_run: bool,
     detach: bool,
     as_json: bool,
+    server: str | None,
     config_dirs: tuple[Path, ...],
 ) -> None:
     """Run a sweep: python -m sweeps run conf=llm_lora
@@ -36,6 +40,14 @@ def run(
     key=value overrides any value of the config; key=option chooses a group's option; a range, such as
     'train.lr=tag(log, interval(1e-5, 1e-2))' or 'model.lora.r=choice(4, 8, 16)', is searched.
     """
+    client = client_of(server, config_dir=config_dirs)
+    if client is not None:
+        body = remote.run_body(tokens, name)
+        if dry_run:
+            remote.plan(client.post("plans", body), as_json=as_json)
+        else:
+            remote.submitted(client, client.post("sweeps", body), detach=detach, as_json=as_json)
+        return
     from sweeps.plan import make_plan
 
     plan = make_plan(tokens, config_dirs, name, typed())
@@ -69,11 +81,21 @@ def _in_background(plan: Plan, tokens: Sequence[str], config_dirs: Sequence[Path
 @click.argument("sweep")
 @as_json
 @moved_to
+@server
 @tracking_uri
 def resume(
-    sweep: str, as_json: bool, folder: Path | None, tracking_uri: str | None, config_dirs: tuple[Path, ...]
+    sweep: str,
+    as_json: bool,
+    folder: Path | None,
+    server: str | None,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
 ) -> None:
     """Go on with a sweep that was interrupted, from where its trials were."""
+    client = client_of(server, tracking_uri=tracking_uri, folder=folder)
+    if client is not None:
+        remote.submitted(client, client.ask(sweep, "resume"), detach=False, as_json=as_json)
+        return
     from sweeps.reopening import reopened
 
     go_on(reopened(load(sweep, tracking_uri), {}, folder), as_json=as_json)
@@ -84,12 +106,14 @@ def resume(
 @click.argument("tokens", nargs=-1, metavar="key=value ...", required=True)
 @as_json
 @moved_to
+@server
 @tracking_uri
 def extend(
     sweep: str,
     tokens: tuple[str, ...],
     as_json: bool,
     folder: Path | None,
+    server: str | None,
     tracking_uri: str | None,
     config_dirs: tuple[Path, ...],
 ) -> None:
@@ -99,6 +123,14 @@ def extend(
     go on where it runs, and one that has ended goes on here. Of one that has ended, trials become longer with
     train.max_steps or train.epochs, and ranges wider with space.PATH.low, high or choices.
     """
+    client = client_of(server, tracking_uri=tracking_uri, folder=folder)
+    if client is not None:
+        further = client.ask(sweep, "extend", {"changes": tokens})
+        if further["job"] is None:
+            say(further["answer"])
+        else:
+            remote.submitted(client, further["job"], detach=False, as_json=as_json)
+        return
     from sweeps.extension import ask_driver, read_changes
     from sweeps.reopening import reopened
 
@@ -116,15 +148,24 @@ def extend(
 @click.argument("sweep")
 @click.option("--trial", metavar="ID", help="End only this trial; the sweep goes on without it.")
 @as_json
+@server
 @tracking_uri
-def stop(sweep: str, trial: str | None, as_json: bool, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
+def stop(
+    sweep: str,
+    trial: str | None,
+    as_json: bool,
+    server: str | None,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
     """End a sweep that runs elsewhere, or one of its trials: they save their state first.
 
     `resume` goes on with a sweep that was stopped; a trial that was stopped by itself is not taken up again.
     """
     from sweeps.stopping import stop as stop_sweep
 
-    record = stop_sweep(load(sweep, tracking_uri), trial)
+    client = client_of(server, tracking_uri=tracking_uri)
+    record = stop_sweep(load(sweep, tracking_uri), trial) if client is None else remote.stop(client, sweep, trial)
     if as_json:
         print_json(record.as_json())
     else:

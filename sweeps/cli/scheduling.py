@@ -7,12 +7,13 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweeps.cli.app import app, as_json, stdout, verb
+from sweeps.cli.app import app, as_json, server, stdout, verb
 from sweeps.cli.output import drive, print_json, say
+from sweeps.cli.remote import client_of, submitted
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -31,10 +32,21 @@ def schedule() -> None:
 @verb("list", schedule)
 @of_service
 @as_json
-def list_schedules(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path, ...]) -> None:
+@server
+def list_schedules(tokens: tuple[str, ...], as_json: bool, server: str | None, config_dirs: tuple[Path, ...]) -> None:
     """List schedules with their last and next firing."""
-    from sweeps.service.schedules.overview import states
     from sweeps.service.schedules.tables import print_schedules
+
+    client = client_of(server, config_dir=config_dirs)
+    documents = _states(tokens, config_dirs) if client is None else client.schedules()
+    if as_json:
+        print_json(documents)
+    else:
+        print_schedules(documents, stdout)
+
+
+def _states(tokens: Sequence[str], config_dirs: Sequence[Path]) -> list[dict[str, Any]]:
+    from sweeps.service.schedules.overview import states
 
     config, definitions = _defined(tokens, config_dirs)
     with _database(config) as engine:
@@ -43,42 +55,54 @@ def list_schedules(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Pa
         else:
             with engine.connect() as connection:
                 found = states(definitions, time.time(), connection)
-    documents = [each.as_json() for each in found]
-    if as_json:
-        print_json(documents)
-    else:
-        print_schedules(documents, stdout)
+    return [each.as_json() for each in found]
 
 
 @verb("next", schedule)
 @click.argument("words", nargs=-1, metavar="[NAME ...] [service=NAME] [database=URL]")
 @click.option("-n", "count", type=click.IntRange(1, 10_000), default=5, show_default=True, help="How many.")
 @as_json
-def next_firings(words: tuple[str, ...], count: int, as_json: bool, config_dirs: tuple[Path, ...]) -> None:
+@server
+def next_firings(
+    words: tuple[str, ...], count: int, as_json: bool, server: str | None, config_dirs: tuple[Path, ...]
+) -> None:
     """Show the firings to come, of all schedules or of some."""
-    from sweeps.service.schedules.definition import find_definition
-    from sweeps.service.schedules.overview import coming
     from sweeps.service.schedules.tables import print_coming
 
     tokens, names = [each for each in words if "=" in each], [each for each in words if "=" not in each]
-    _, definitions = _defined(tokens, config_dirs)
-    asked = [find_definition(definitions, name) for name in names or definitions]
-    documents = [each.as_json() for each in islice(coming(asked, time.time()), count)]
+    client = client_of(server, config_dir=config_dirs)
+    documents = _coming(tokens, names, count, config_dirs) if client is None else client.firings(names, count)
     if as_json:
         print_json(documents)
     else:
         print_coming(documents, stdout)
 
 
+def _coming(
+    tokens: Sequence[str], names: Sequence[str], count: int, config_dirs: Sequence[Path]
+) -> list[dict[str, Any]]:
+    from sweeps.service.schedules.definition import find_definition
+    from sweeps.service.schedules.overview import coming
+
+    _, definitions = _defined(tokens, config_dirs)
+    asked = [find_definition(definitions, name) for name in names or definitions]
+    return [each.as_json() for each in islice(coming(asked, time.time()), count)]
+
+
 @verb("run", schedule)
 @click.argument("name")
 @of_service
 @as_json
-def run(name: str, tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path, ...]) -> None:
+@server
+def run(name: str, tokens: tuple[str, ...], as_json: bool, server: str | None, config_dirs: tuple[Path, ...]) -> None:
     """Fire a schedule now, besides the firings of its cron line.
 
     Its sweep goes into the queue of the service, if one runs; else it runs here.
     """
+    client = client_of(server, config_dir=config_dirs)
+    if client is not None:
+        submitted(client, client.fire(name), detach=True, as_json=as_json)
+        return
     from sweeps.service.schedules.definition import find_definition
 
     config, definitions = _defined(tokens, config_dirs)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweeps.cli.app import EXIT_STATUS, NO_SUCCESS, as_json, registering, stdout, tracking_uri, trial, verb
+from sweeps.cli import remote
+from sweeps.cli.app import EXIT_STATUS, NO_SUCCESS, as_json, registering, server, stdout, tracking_uri, trial, verb
 from sweeps.cli.output import load, print_dry_run, print_json, register_model, say, typed, watched
+from sweeps.cli.remote import client_of
 
 if TYPE_CHECKING:
     from sweeps.registry.register import RegisteredModel
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 @trial
 @registering
 @as_json
+@server
 @tracking_uri
 def best(
     sweep: str,
@@ -33,6 +36,7 @@ def best(
     alias: str,
     merged: bool,
     as_json: bool,
+    server: str | None,
     tracking_uri: str | None,
     config_dirs: tuple[Path, ...],
 ) -> None:
@@ -42,16 +46,22 @@ def best(
     same again. With --register its checkpoint becomes a version in MLflow's model registry, as it is; `retrain` trains
     it with its full budget first.
     """
-    record = load(sweep, tracking_uri)
+    client = client_of(server, tracking_uri=tracking_uri)
+    record = load(sweep, tracking_uri) if client is None else client.record(sweep)
     model: RegisteredModel | None = None
     if trial is not None or export is not None or register is not None:
         from sweeps import one_trial
 
         chosen = one_trial.choose(record, trial)
         if export is not None:
-            one_trial.export(record, chosen, export)
+            if client is None:
+                one_trial.export(record, chosen, export)
+            else:
+                one_trial.write_export(client.exported(sweep, chosen.trial, export), export)
             say(f"{export}: trial {chosen.trial}, for python -m sweeps run conf={export}")
-        if register is not None:
+        if register is not None and client is not None:
+            model = remote.register(client, sweep, chosen.trial, register, alias, merged=merged)
+        elif register is not None:
             from sweeps.registry.names import check_registration
 
             check_registration(one_trial.config_of(record, chosen), register, alias, merged=merged)
@@ -76,6 +86,7 @@ def best(
 @click.option("--no-register", is_flag=True, help="Train only.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
 @as_json
+@server
 @tracking_uri
 def retrain(  # noqa: PLR0913, PLR0917 - each is an option
     sweep: str,
@@ -88,6 +99,7 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
     no_register: bool,
     dry_run: bool,
     as_json: bool,
+    server: str | None,
     tracking_uri: str | None,
     config_dirs: tuple[Path, ...],
 ) -> None:
@@ -96,6 +108,23 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
     key=value changes anything of it, such as train.max_steps=2000 or data.path=all.jsonl. The model becomes a version
     in MLflow's model registry, with the alias champion.
     """
+    client = client_of(server, tracking_uri=tracking_uri, config_dir=config_dirs)
+    if client is not None:
+        body = {
+            "trial": trial,
+            "overrides": tokens,
+            "name": name,
+            "model": register,
+            "alias": alias,
+            "merged": merged,
+            "no_register": no_register,
+        }
+        if dry_run:
+            remote.plan(client.ask(sweep, "retraining", body), as_json=as_json)
+        else:
+            job = client.ask(sweep, "retrain", body)
+            remote.submitted(client, job, detach=False, as_json=as_json)
+        return
     from sweeps.one_trial import choose
     from sweeps.registry.names import check_registration
     from sweeps.retraining import plan_retraining
@@ -129,6 +158,7 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
 @click.option("--name", metavar="S", help="Name of the new sweep; default: after the old one.")
 @click.option("--dry-run", is_flag=True, help="Say what differs now, and start nothing.")
 @as_json
+@server
 @tracking_uri
 def reproduce(
     run: str,
@@ -136,6 +166,7 @@ def reproduce(
     name: str | None,
     dry_run: bool,
     as_json: bool,
+    server: str | None,
     tracking_uri: str | None,
     config_dirs: tuple[Path, ...],
 ) -> None:
@@ -144,6 +175,11 @@ def reproduce(
     RUN is a sweep's name, or MLflow's id of its run or of a trial's. First it says in what code, packages, data and
     machine differ from what they were. Leaves with status 1 if an objective came out differently.
     """
+    client = client_of(server, tracking_uri=tracking_uri, config_dir=config_dirs, dry_run=dry_run)
+    if client is not None:
+        job = client.ask(run, "reproduce", {"trial": trial, "name": name})
+        remote.submitted(client, job, detach=False, as_json=as_json)
+        return
     from sweeps.report.repeated import print_repeated
     from sweeps.reproduction import came_out_equal, compare, document, plan_reproduction
     from sweeps.tracking import default_uri
@@ -183,6 +219,7 @@ def reproduce(
 @click.option("--unfinished", is_flag=True, help="Of interrupted and stopped sweeps, too: they cannot be resumed then.")
 @click.option("--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
 @as_json
+@server
 @tracking_uri
 def clean(  # noqa: PLR0913, PLR0917 - each is an option
     names: tuple[str, ...],
@@ -194,6 +231,7 @@ def clean(  # noqa: PLR0913, PLR0917 - each is an option
     unfinished: bool,
     dry_run: bool,
     as_json: bool,
+    server: str | None,
     tracking_uri: str | None,
     config_dirs: tuple[Path, ...],
 ) -> None:
@@ -202,6 +240,20 @@ def clean(  # noqa: PLR0913, PLR0917 - each is an option
     Say of which: names of sweeps, an age, a number of sweeps to leave alone, or a size. In any case the best trials of
     a sweep stay, what a registered model or another sweep comes from, and sweeps that run or can be resumed.
     """
+    client = client_of(server, tracking_uri=tracking_uri)
+    if client is not None:
+        body = {
+            "sweeps": names,
+            "older_than": older_than,
+            "keep_last": keep_last,
+            "max_size": max_size,
+            "keep_best": keep_best,
+            "runs": runs,
+            "unfinished": unfinished,
+            "dry_run": dry_run,
+        }
+        remote.cleaned(client.post("clean", body), dry_run=dry_run, as_json=as_json)
+        return
     import sweeps
     from sweeps.retention.cleaning import print_cleaning
 

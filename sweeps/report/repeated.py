@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,13 @@ class Repeated:
             "steps": self.steps,
             "first_difference": difference,
         }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Repeated:
+        """What ``as_json`` wrote; whether it counts is not in it."""
+        difference = document["first_difference"]
+        first = None if difference is None else (difference["step"], difference["then"], difference["now"])
+        return cls(document["trial"], document["metric"], document["steps"], first, counts=False)
 
     def describe(self) -> str:
         """In words."""

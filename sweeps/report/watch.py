@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -53,18 +53,23 @@ def _in_lines(record: SweepRecord, load: Load, console: Console) -> SweepRecord:
     said: dict[str, str] = {}
     try:
         while True:
-            for trial in record.trials:
-                if said.get(trial.trial) != trial.state:
-                    said[trial.trial] = trial.state
-                    value = "" if trial.value is None else f", {record.metric} {short(trial.value)}"
-                    line = f"trial {trial.trial} {trial.state} at step {trial.steps}{value}"
-                    console.print(f"{time.strftime('%H:%M:%S')} {line}", markup=False, highlight=False, soft_wrap=True)
+            for line in changes(record, said):
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
             if record.status != "running":
                 break
             record, _ = _next(record, load)
     except KeyboardInterrupt:
         pass
     return record
+
+
+def changes(record: SweepRecord, said: dict[str, str]) -> Iterator[str]:
+    """A line for each trial whose state is another one than was said, which is noted."""
+    for trial in record.trials:
+        if said.get(trial.trial) != trial.state:
+            said[trial.trial] = trial.state
+            value = "" if trial.value is None else f", {record.metric} {short(trial.value)}"
+            yield f"{time.strftime('%H:%M:%S')} trial {trial.trial} {trial.state} at step {trial.steps}{value}"
 
 
 def _next(record: SweepRecord, load: Load) -> tuple[SweepRecord, str]:

@@ -27,6 +27,9 @@ OUTCOME_FILE = "outcome.json"
 ENTRY = "sweeps.cli.driving"
 """The module that it runs."""
 
+OF_THE_TERMINAL = ("SWEEPS_SERVER", "SWEEPS_TOKEN", "SWEEPS_TOKEN_FILE")
+"""Environment variables by which a command line would ask a service, instead of doing it."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -77,7 +80,7 @@ def start(
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=None if environment is None else dict(environment),
+                env={name: value for name, value in (environment or os.environ).items() if name not in OF_THE_TERMINAL},
                 pass_fds=[lock.fileno()],
                 start_new_session=True,
             )

@@ -24,6 +24,7 @@ from sweeps.service.clock import Clock
 from sweeps.service.database import writing
 from sweeps.service.heartbeat import Heartbeat
 from sweeps.service.jobs import Job
+from sweeps.service.notifications.by_hand import VARIABLE
 from sweeps.service.requests import Extend, Request, Retrain, Run
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Runner:
         self._output_dir, self._uri, self._config_dirs = output_dir.absolute(), tracking_uri, config_dirs
         environment = os.environ if environment is None else environment
         self._environment = {**environment, "MLFLOW_TRACKING_URI": tracking_uri}
+        self._environment.pop(VARIABLE, None)  # the service tells of its sweeps itself
         self._wake, self._closed = threading.Event(), threading.Event()
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._busy: dict[int, Future[None]] = {}

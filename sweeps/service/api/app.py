@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName, UserError
 from sweeps.service.access.gate import Gate
 from sweeps.service.access.guard import reader
-from sweeps.service.api import health, operations, queue, results, sweeps
+from sweeps.service.api import health, operations, queue, results, schedules, sweeps
 from sweeps.service.api.depends import Problem
 from sweeps.service.page.app import add_pages
 
@@ -26,6 +26,7 @@ RESOURCES: tuple[APIRouter, ...] = (
     sweeps.router,
     results.router,
     queue.router,
+    schedules.router,
     operations.router,
 )
 PROBLEMS = (401, 403, 404, 409, 422, 503)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse
@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from sweeps.errors import UnknownName
 from sweeps.origin.secrets import redacted
-from sweeps.service import jobs
+from sweeps.service import background, jobs
 from sweeps.service.access.caller import Caller, visible
 from sweeps.service.access.guard import Reader, Runner
 from sweeps.service.api.depends import Limit, Number, Offset, Serving, Word
@@ -22,6 +22,12 @@ LOG_BYTES = 100_000
 """Of the end of a log."""
 
 router = APIRouter(tags=["queue"])
+
+
+class Outcome(BaseModel):
+    """How a job ended."""
+
+    document: Any
 
 
 class Order(BaseModel):
@@ -83,6 +89,15 @@ def cancel(service: Serving, caller: Runner, number: Number) -> JobDocument:
         job = jobs.ask_to_stop(connection, number, service.clock.now())
     service.runner.wake()
     return JobDocument.of(job)
+
+
+@router.get("/jobs/{number}/outcome")
+def outcome(service: Serving, caller: Reader, number: Number) -> Outcome:
+    """What a job's command line has printed with ``--json``; null if it has not ended by itself, or elsewhere."""
+    with service.database.connect() as connection:
+        job = _find(connection, caller, number)
+    found = background.outcome(service.runner.control_folder(job))
+    return Outcome(document=found.document if found is not None else None)
 
 
 @router.get("/jobs/{number}/log", response_class=PlainTextResponse)

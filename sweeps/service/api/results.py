@@ -71,7 +71,7 @@ def export(
     caller: Reader,
     name: Name,
     trial: Trial = None,
-    file: Annotated[str, Query(pattern=r"^[^\x00-\x1f]*\.yaml$", max_length=1000)] = "best.yaml",
+    file: Annotated[str, Query(pattern=r"^[^\x00-\x1f]+$", max_length=1000)] = "best.yaml",
 ) -> PlainTextResponse:
     """The best trial, or another, as a config that ``run conf=FILE`` takes as it is."""
     from sweeps import one_trial

@@ -1,0 +1,60 @@
+"""Schedules: what there is, what comes, and firing one now."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+
+from sweeps.service.access.caller import Caller, visible
+from sweeps.service.access.guard import Reader, Runner
+from sweeps.service.api.depends import Serving
+from sweeps.service.api.documents import JobDocument
+from sweeps.service.database import writing
+from sweeps.service.process import ServiceProcess
+from sweeps.service.schedules.definition import Definition, find_definition
+from sweeps.service.schedules.firing import fire_now
+from sweeps.service.schedules.overview import coming, states
+
+router = APIRouter(tags=["schedules"])
+
+Schedule = Annotated[str, Path(description="Name of a schedule.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Named = Annotated[str, Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+
+
+@router.get("/schedules")
+def schedules(service: Serving, caller: Reader) -> list[dict[str, Any]]:
+    """Schedules with their last and next firing: the document of ``schedule list --json``."""
+    with service.database.connect() as connection:
+        found = states(_of(service, caller), service.clock.now(), connection)
+    return [each.as_json() for each in found]
+
+
+@router.get("/firings")
+def firings(
+    service: Serving,
+    caller: Reader,
+    schedule: Annotated[list[Named] | None, Query(max_length=100)] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 5,
+) -> list[dict[str, Any]]:
+    """The firings to come: the document of ``schedule next --json``."""
+    definitions = _of(service, caller)
+    asked = [find_definition(definitions, name) for name in schedule or definitions]
+    return [each.as_json() for each in islice(coming(asked, service.clock.now()), limit)]
+
+
+@router.post("/schedules/{name}/run", status_code=202)
+def run(service: Serving, caller: Runner, name: Schedule) -> JobDocument:
+    """Fire a schedule now, besides the firings of its cron line."""
+    definition = find_definition(_of(service, caller), name)
+    with writing(service.database) as connection:
+        job = fire_now(connection, definition, service.clock.now(), caller.user)
+    service.runner.wake()
+    return JobDocument.of(job)
+
+
+def _of(service: ServiceProcess, caller: Caller) -> dict[str, Definition]:
+    """Those whose sweeps are the caller's to see."""
+    found = service.scheduler.definitions
+    return {name: each for name, each in found.items() if visible(caller, each.schedule)}

@@ -1,0 +1,203 @@
+"""What ``--server URL`` speaks: the REST API of a service elsewhere."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import requests
+
+from sweeps.credentials import shown
+from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName, UserError
+from sweeps.service.wire import read_record
+from sweeps.tracking.record import SweepRecord, SweepSummary
+
+TOKEN, TOKEN_FILE = "SWEEPS_TOKEN", "SWEEPS_TOKEN_FILE"
+"""Environment variables: the token, or a file that holds it. It is no option: everybody sees a process's arguments."""
+ANSWER_WITHIN_S = (10.0, 300.0)
+"""Seconds to connect, and to wait for an answer: a report of a large sweep takes long."""
+PAGE = 1000
+AGAIN_WITHIN_S = 60.0
+"""How long a client that asked too often waits before it says so."""
+
+
+class ServerUnreachable(TrackingUnreachable):
+    """The service does not answer."""
+
+
+class _Bearer(requests.auth.AuthBase):
+    """Also where a .netrc has another password for that host."""
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self._token:
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+class Client:
+    """A service at an address. What it refuses is raised with its words: as ``UserError``, for the most part."""
+
+    def __init__(self, server: str) -> None:
+        """
+        Args:
+            server: Such as ``http://127.0.0.1:8642``.
+
+        Raises:
+            UserError: It is no address, or the file with the token cannot be read.
+        """
+        if not server.startswith(("http://", "https://")):
+            raise UserError(f"--server={server}: must begin with http:// or https://, as in http://127.0.0.1:8642")
+        self.server = server.rstrip("/")
+        self._session = requests.Session()
+        self._session.auth = _Bearer(_token())
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    def sweeps(self) -> list[SweepSummary]:
+        """All sweeps, the newest first."""
+        return [_summary(line) for line in self._pages("sweeps", "sweeps")]
+
+    def record(self, sweep: str) -> SweepRecord:
+        """One sweep."""
+        return read_record(self._ask("GET", f"{_of(sweep)}/record").content)
+
+    def config_text(self, record: SweepRecord) -> str | None:
+        """Its config, as YAML."""
+        return self._ask("GET", f"{_of(record.sweep)}/config").text or None
+
+    def exported(self, sweep: str, trial: str | None, file: Path) -> str:
+        """The text of a config that trains one trial."""
+        query = {"file": file.name} | ({} if trial is None else {"trial": trial})
+        return self._ask("GET", f"{_of(sweep)}/best.yaml", params=query).text
+
+    def confs(self, group: str | None) -> dict[str, dict[str, str]]:
+        """What can be chosen."""
+        found: dict[str, dict[str, str]] = self._json("GET", "confs" if group is None else f"confs/{quote(group)}")
+        return found
+
+    def job(self, number: int) -> dict[str, Any]:
+        """A job's document."""
+        found: dict[str, Any] = self._json("GET", f"jobs/{number}")
+        return found
+
+    def outcome(self, number: int) -> Any:
+        """What a job's command line has printed with ``--json``; None if it is not known."""
+        return self._json("GET", f"jobs/{number}/outcome")["document"]
+
+    def schedules(self) -> list[dict[str, Any]]:
+        """All schedules, as ``schedule list --json`` prints them."""
+        found: list[dict[str, Any]] = self._json("GET", "schedules")
+        return found
+
+    def firings(self, names: Sequence[str], count: int) -> list[dict[str, Any]]:
+        """What comes, as ``schedule next --json`` prints it."""
+        found: list[dict[str, Any]] = self._json("GET", "firings", params={"schedule": [*names], "limit": count})
+        return found
+
+    # --- asking -------------------------------------------------------------------------------------------------
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Ask for something; the answer's document."""
+        return self._json("POST", path, json={} if body is None else body)
+
+    def ask(self, sweep: str, verb: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Ask for something of a sweep."""
+        return self.post(f"{_of(sweep)}/{verb}", body)
+
+    def fire(self, schedule: str) -> Any:
+        """Fire a schedule now; its job."""
+        return self.post(f"schedules/{quote(schedule, safe='')}/run")
+
+    def report(self, sweep: str) -> bytes:
+        """Make a report; its files, packed."""
+        archive = self.ask(sweep, "report")["archive"]
+        return self._ask("GET", archive).content
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _pages(self, path: str, what: str) -> Iterator[dict[str, Any]]:
+        offset, total = 0, 1
+        while offset < total:
+            page = self._json("GET", path, params={"limit": PAGE, "offset": offset})
+            yield from page[what]
+            offset, total = offset + PAGE, page["total"]
+
+    def _json(self, method: str, path: str, **more: Any) -> Any:
+        return self._ask(method, path, **more).json()
+
+    def _ask(self, method: str, path: str, **more: Any) -> requests.Response:
+        deadline = time.monotonic() + AGAIN_WITHIN_S
+        while True:
+            answer = self._answer(method, path, **more)
+            wait_s = float(answer.headers.get("Retry-After", 1)) if answer.status_code == 429 else 0.0
+            if answer.status_code != 429 or time.monotonic() + wait_s > deadline:
+                break
+            time.sleep(wait_s)
+        if answer.ok and not answer.is_redirect:
+            return answer
+        raise _error(self.server, answer)
+
+    def _answer(self, method: str, path: str, **more: Any) -> requests.Response:
+        address = f"{self.server}/api/v1/{path}"
+        try:
+            return self._session.request(method, address, timeout=ANSWER_WITHIN_S, allow_redirects=False, **more)
+        except requests.RequestException as error:
+            reason = shown(str(getattr(error.args[0], "reason", error) if error.args else error)).rpartition(": ")[2]
+            raise ServerUnreachable(
+                f"--server={shown(self.server)}: does not answer ({reason}); is `python -m sweeps serve` running there?"
+            ) from None
+
+
+def _of(sweep: str) -> str:
+    """Where a sweep is; whatever was typed, it is one name."""
+    return f"sweeps/{quote(sweep, safe='')}"
+
+
+def _error(server: str, answer: requests.Response) -> SweepsError:
+    try:
+        detail = str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        detail = f"--server={shown(server)}: answers with status {answer.status_code}; is it a service of Sweeps?"
+    match answer.status_code:
+        case 401:
+            return UserError(f"{detail}; the command line takes it from {TOKEN}, or from the file {TOKEN_FILE} names")
+        case 404:
+            return UnknownName(detail)
+        case 503:
+            return TrackingUnreachable(detail)
+        case 409 | 500:
+            return SweepsError(detail)
+        case _:
+            return UserError(detail)
+
+
+def _token() -> str | None:
+    if token := os.environ.get(TOKEN):
+        return token
+    file = os.environ.get(TOKEN_FILE)
+    if file is None:
+        return None
+    try:
+        return Path(file).expanduser().read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise UserError(f"{TOKEN_FILE}={file}: cannot be read ({error.strerror})") from None
+
+
+def _summary(line: Mapping[str, Any]) -> SweepSummary:
+    def several(names: str | list[str]) -> tuple[str, ...]:
+        return (names,) if isinstance(names, str) else tuple(names)
+
+    alike = ("sweep", "conf", "experiment", "experiment_id", "status", "best", "counts", "started", "wall_s", "run_id")
+    return SweepSummary(
+        metrics=several(line["metric"]),
+        modes=several(line["mode"]),
+        planned=line["planned"],
+        **{name: line[name] for name in alike},
+    )
