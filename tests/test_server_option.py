@@ -127,14 +127,15 @@ def test_a_submitted_sweep_waits_and_is_followed_until_it_is_cancelled(serving: 
     assert name == "mine\n"
     done: list[tuple[int, str | None]] = []
     arguments = ["run", "conf=digits", "--name=yours", "--server", serving.url]
-    thread = threading.Thread(target=lambda: done.append(answered(arguments)))
+    thread = threading.Thread(target=lambda: done.append(answered(arguments)), daemon=True)
     thread.start()
-    time.sleep(1)
-    with serving.service.database.connect() as connection:
-        job = jobs.maker(connection, "yours")
-    assert job is not None
-    with writing(serving.service.database) as connection:
-        jobs.cancel(connection, job.id, time.time())
+
+    def cancelled() -> bool:
+        with writing(serving.service.database) as connection:
+            job = jobs.maker(connection, "yours")
+            return job is not None and jobs.cancel(connection, job.id, time.time()).has_ended
+
+    wait_until(cancelled)
     thread.join(20)
     assert done == [(2, "yours: was taken out of the queue before it started")]
 
