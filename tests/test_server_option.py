@@ -14,10 +14,12 @@ from recording import record_small_sweep, wait_until
 
 from sweeps.cli import answered
 from sweeps.compose.service import compose_service
+from sweeps.config.nights import Nights
 from sweeps.service import jobs
 from sweeps.service.access import tokens
 from sweeps.service.api.app import make_app
 from sweeps.service.database import writing
+from sweeps.service.nights.night import Night, begin
 from sweeps.service.process import ServiceProcess
 from sweeps.service.serve import listen
 
@@ -62,6 +64,10 @@ def printed(capsys: Run, *arguments: str, status: int = 0) -> str:
 
 
 def test_a_verb_prints_the_same_through_a_server(serving: Serving, capsys: Run) -> None:
+    night = Night(
+        schedule="nightly", due=1e9, sweep="digits-1", settings=Nights(), metric="eval/loss", mode="min", best=0.2
+    )
+    begin(serving.service.database, night)
     for arguments in (
         ["list"],
         ["list", "--json"],
@@ -79,6 +85,8 @@ def test_a_verb_prints_the_same_through_a_server(serving: Serving, capsys: Run) 
         ["run", "conf=digits", "search.num_trials=3", "--name=mine", "--dry-run", "--json"],
         ["conf", "search"],
         ["schedule", "list", "--json"],
+        ["schedule", "nights", "nightly"],
+        ["schedule", "nights", "nightly", "--json"],
     ):
         here = printed(capsys, *arguments)
         assert here

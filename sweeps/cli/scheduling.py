@@ -125,21 +125,30 @@ def run(name: str, tokens: tuple[str, ...], as_json: bool, server: str | None, c
 @click.argument("name")
 @of_service
 @as_json
-def nights(name: str, tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path, ...]) -> None:
+@server
+def nights(
+    name: str, tokens: tuple[str, ...], as_json: bool, server: str | None, config_dirs: tuple[Path, ...]
+) -> None:
     """Show what the nights of a schedule have brought: values, champions, regressions."""
-    from sweeps.compose.service import compose_service
-    from sweeps.service.nights.night import of_schedule
     from sweeps.service.nights.table import print_nights
 
-    documents = []
-    with _database(compose_service(tokens, config_dirs)) as engine:
-        if engine is not None:
-            with engine.connect() as connection:
-                documents = [night.as_json() for night in of_schedule(connection, name)]
+    client = client_of(server, config_dir=config_dirs)
+    documents = _nights(name, tokens, config_dirs) if client is None else client.nights(name)
     if as_json:
         print_json(documents)
     else:
         print_nights(name, documents, stdout)
+
+
+def _nights(name: str, tokens: Sequence[str], config_dirs: Sequence[Path]) -> list[dict[str, Any]]:
+    from sweeps.compose.service import compose_service
+    from sweeps.service.nights.night import of_schedule
+
+    with _database(compose_service(tokens, config_dirs)) as engine:
+        if engine is None:
+            return []
+        with engine.connect() as connection:
+            return [night.as_json() for night in of_schedule(connection, name)]
 
 
 def _queued(engine: Engine, config: Service, definition: Definition, *, as_json: bool) -> bool:

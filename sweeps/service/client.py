@@ -96,6 +96,11 @@ class Client:
         found: list[dict[str, Any]] = self._json("GET", "schedules")
         return found
 
+    def nights(self, schedule: str) -> list[dict[str, Any]]:
+        """What the nights of a schedule have brought, as ``schedule nights --json`` prints it."""
+        found: list[dict[str, Any]] = self._json("GET", f"schedules/{quote(schedule, safe='')}/nights")
+        return found
+
     def firings(self, names: Sequence[str], count: int) -> list[dict[str, Any]]:
         """What comes, as ``schedule next --json`` prints it."""
         found: list[dict[str, Any]] = self._json("GET", "firings", params={"schedule": [*names], "limit": count})

@@ -12,6 +12,7 @@ from sweeps.service.access.guard import Reader, Runner
 from sweeps.service.api.depends import Serving
 from sweeps.service.api.documents import JobDocument
 from sweeps.service.database import writing
+from sweeps.service.nights.night import of_schedule
 from sweeps.service.process import ServiceProcess
 from sweeps.service.schedules.definition import Definition, find_definition
 from sweeps.service.schedules.firing import fire_now
@@ -42,6 +43,14 @@ def firings(
     definitions = _of(service, caller)
     asked = [find_definition(definitions, name) for name in schedule or definitions]
     return [each.as_json() for each in islice(coming(asked, service.clock.now()), limit)]
+
+
+@router.get("/schedules/{name}/nights")
+def nights(service: Serving, caller: Reader, name: Schedule) -> list[dict[str, Any]]:
+    """What its nights have brought, the oldest first: the document of ``schedule nights --json``."""
+    definition = find_definition(_of(service, caller), name)
+    with service.database.connect() as connection:
+        return [night.as_json() for night in of_schedule(connection, definition.name)]
 
 
 @router.post("/schedules/{name}/run", status_code=202)
