@@ -117,6 +117,18 @@ class Demo:
             sys.stdout.write(done.stdout)
 
 
+def take_picture(page: str, file: Path) -> None:
+    """Of a page, by the machine's Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 1200, "height": 900}, device_scale_factor=1.5)
+        tab.goto(page)
+        tab.screenshot(path=file, full_page=True)
+        browser.close()
+
+
 def say(text: str) -> None:
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
 
@@ -126,6 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--folder", type=Path, help="For all that it makes; default: a new one in outputs/.")
     parser.add_argument("--port", type=int, default=0, help="Of the page; default: any that is free.")
     parser.add_argument("--keep", action="store_true", help="Leave the page open, also where there is no terminal.")
+    parser.add_argument("--picture", type=Path, metavar="PNG", help="Take one of the schedule's page; needs Chromium.")
     asked = parser.parse_args(arguments)
     folder = asked.folder or Path("outputs", f"nightly-demo-{time.strftime('%Y%m%d-%H%M%S')}")
     demo = Demo(folder.absolute(), asked.port)
@@ -136,8 +149,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         nights = demo.nights()
         demo.sweeps("schedule", "nights", SCHEDULE)
         say(f"the figure: {demo.folder}/outputs/{nights[-1].sweep}/report/nights.png")
+        page = f"{address}/schedules/{SCHEDULE}"
+        if asked.picture is not None:
+            take_picture(page, asked.picture)
         if asked.keep or sys.stdin.isatty():
-            say(f"the page stays open until Ctrl-C: {address}/schedules")
+            say(f"the page stays open until Ctrl-C: {page}")
             service.wait()
     except KeyboardInterrupt:
         pass
