@@ -16,8 +16,8 @@ from recording import wait_until
 from sqlalchemy import Engine
 
 from sweeps.config.service import Queue
-from sweeps.errors import SweepsError
-from sweeps.service import background, jobs
+from sweeps.errors import SweepsError, TrackingUnreachable
+from sweeps.service import background, jobs, runner
 from sweeps.service.clock import WallClock
 from sweeps.service.database import open_database, writing
 from sweeps.service.heartbeat import Heartbeat
@@ -122,6 +122,21 @@ def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it(running
     assert mine.request["overrides"] == ["search.num_trials=none"]
     assert (refused.error, refused.attempts) == ("no champion", 0)
     assert broken.error == "what comes before its start failed: ZeroDivisionError()"
+
+
+def test_a_start_waits_for_a_store_that_is_away(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "STORE_AWAY_S", 0.5)
+    asked: list[str] = []
+
+    def prepare(job: Job) -> list[str]:
+        asked.append(job.sweep)
+        if len(asked) < 3:
+            raise TrackingUnreachable("MLflow does not answer")
+        return []
+
+    running.runner.listeners.before_start.append(prepare)
+    job = running.until(running.submit("mine", "search.num_trials=none"), "failed")
+    assert (asked, job.attempts) == (["mine"] * 3, 1)
 
 
 def test_a_driver_that_dies_is_started_again_so_many_times(uri: str, tmp_path: Path) -> None:

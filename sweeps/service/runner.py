@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 
 from sweeps.config.service import Queue
 from sweeps.driver import LOG_FILE
-from sweeps.errors import SweepsError, UnknownName
+from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName
 from sweeps.service import background, jobs
 from sweeps.service.clock import Clock
 from sweeps.service.database import writing
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 0.5
 TERMINATE_AFTER_S, KILL_AFTER_S = 90.0, 120.0
 """Seconds after which a sweep that is told to end, and has not, gets SIGTERM, and then SIGKILL."""
+STORE_AWAY_S = 10.0
+"""Seconds after which a store that was away is asked again."""
 INTERRUPTED = 130
 
 logger = logging.getLogger(__name__)
@@ -89,6 +91,8 @@ class Runner:
         """What is being done about a job, by its number."""
         self._told: dict[int, float] = {}
         """When a job was told to end."""
+        self._not_before: dict[int, float] = {}
+        """When a job is seen to again, for which MLflow was away."""
         self._hands = ThreadPoolExecutor(4, "runner")
         self._ears = ThreadPoolExecutor(1, "ended")
         self._thread = threading.Thread(target=self._follow, name="runner", daemon=True)
@@ -134,17 +138,15 @@ class Runner:
     def look(self) -> None:
         """Do what is to be done now."""
         self._heartbeat.beat()
+        self._busy = {number: done for number, done in self._busy.items() if not done.done()}
         with self._engine.connect() as connection:
             mine = jobs.running_of(connection, self._heartbeat.service)
             others = jobs.left_behind(connection, self._heartbeat.host, self._heartbeat.silent_since)
             waits = bool(jobs.listed(connection, states=[jobs.QUEUED], limit=1))
         if others:
             mine += self._take_over()
-        for number, done in list(self._busy.items()):
-            if done.done():
-                del self._busy[number]
         for job in mine:
-            if job.id not in self._busy:
+            if job.id not in self._busy and self._clock.now() >= self._not_before.get(job.id, 0.0):
                 self._see_to(job)
         while waits and not self._closed.is_set():
             with writing(self._engine) as connection:
@@ -189,6 +191,9 @@ class Runner:
         def doing() -> None:
             try:
                 what(job)
+            except TrackingUnreachable as error:
+                logger.warning("job %d (%s) waits: %s", job.id, job.sweep, error)
+                self._not_before[job.id] = self._clock.now() + STORE_AWAY_S
             except SweepsError as error:
                 self._end(job, "failed", str(error))
             except Exception:
@@ -275,6 +280,7 @@ class Runner:
             ended = jobs.end(connection, job, self._heartbeat.service, state, self._clock.now(), error)
         self._children.pop(job.id, None)
         self._told.pop(job.id, None)
+        self._not_before.pop(job.id, None)
         self.wake()
         if ended is None:
             return

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import signal
 import socket
+from collections.abc import Iterator
 
 import uvicorn
 
@@ -20,6 +23,18 @@ CONNECTIONS = 1000
 """At once; the next ones are answered 503."""
 
 
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Uvicorn's own raises the signal again once it has ended, and the other parts would not."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
 def serve(service: ServiceProcess, listener: socket.socket) -> None:
     """Serve until SIGTERM or SIGINT.
 
@@ -27,7 +42,7 @@ def serve(service: ServiceProcess, listener: socket.socket) -> None:
         service: What to serve.
         listener: See ``listen``.
     """
-    server = uvicorn.Server(
+    server = _Server(
         uvicorn.Config(
             make_app(service),
             http=ImpatientProtocol,

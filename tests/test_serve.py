@@ -1,0 +1,129 @@
+"""The whole service as people run it: killed at any moment, it loses no sweep and trains none twice."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from recording import wait_until
+from running import SHORT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+LONG = ("train.max_steps=400", "train.eval_every=20", "train.log_every=5", "tracking.report=false")
+
+
+class Service:
+    """``python -m sweeps serve`` in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = ""
+        self.process: subprocess.Popen[str] | None = None
+        self._log = (folder / "serve.log").open("a+")
+
+    def start(self) -> None:
+        self._log.seek(0, os.SEEK_END)
+        begins = self._log.tell()
+        command = [sys.executable, "-m", "sweeps", "serve", "port=0", "queue.dead_after_s=3", "schedules=[]"]
+        self.process = subprocess.Popen(command, cwd=self.folder, stderr=self._log, stdout=self._log, text=True)
+
+        def found() -> bool:
+            self._log.seek(begins)
+            match = re.search(r"serves on (\S+)", self._log.read())
+            self.url = match[1] if match else ""
+            return match is not None
+
+        wait_until(found, 60)
+
+    def end(self, number: signal.Signals) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(30)
+
+    def close(self) -> None:
+        self._log.close()
+
+    def get(self, path: str) -> Any:
+        return requests.get(f"{self.url}/api/v1/{path}", timeout=30).json()
+
+    def post(self, path: str, **body: Any) -> Any:
+        answer = requests.post(f"{self.url}/api/v1/{path}", json=body, timeout=60)
+        assert answer.ok, answer.text
+        return answer.json()
+
+    def job(self, number: int) -> Any:
+        return self.get(f"jobs/{number}")
+
+    def finished_trials(self, sweep: str) -> int:
+        counts: dict[str, int] = self.get(f"sweeps/{sweep}").get("counts", {})
+        return sum(counts.values()) - counts.get("running", 0)
+
+
+@pytest.fixture
+def service(working_folder: Path) -> Iterator[Service]:
+    service = Service(working_folder)
+    service.start()
+    yield service
+    assert service.process is not None
+    if service.process.poll() is None:
+        service.end(signal.SIGTERM)
+    service.close()
+
+
+def test_a_service_killed_and_started_again_goes_on_with_its_queue_and_its_sweeps(service: Service) -> None:
+    first = service.post("sweeps", conf="digits", name="first", overrides=["search.num_trials=200", *LONG])
+    second = service.post("sweeps", conf="digits", name="second", overrides=["search.num_trials=2", *SHORT])
+    waiting = service.post("sweeps", conf="digits", name="waiting", priority=-1)
+    wait_until(lambda: service.finished_trials("first"), 180)
+    service.end(signal.SIGKILL)
+    service.start()
+    # The first one runs on, in the same process; the second waits still.
+    job = service.job(first["id"])
+    assert (job["state"], job["attempts"]) == ("running", 1)
+    assert service.job(second["id"])["state"] == "queued"
+    ended = service.finished_trials("first")
+    wait_until(lambda: service.finished_trials("first") > ended, 120)
+
+    # Its driver is killed: it is resumed by itself.
+    (lock,) = (service.folder / "outputs" / ".background").glob(f"job-{first['id']}-*/lock")
+    os.killpg(int(lock.read_text()), signal.SIGKILL)
+    wait_until(lambda: service.job(first["id"])["attempts"] == 2, 60)
+    ended = service.finished_trials("first")
+    wait_until(lambda: service.finished_trials("first") > ended, 240)
+    assert (service.folder / "outputs" / "first" / "driver.log").is_file()
+
+    # It is stopped, and what waits is cancelled.
+    service.post("sweeps/first/stop")
+    service.post("sweeps/waiting/stop")
+    wait_until(lambda: service.job(first["id"])["state"] == "stopped", 120)
+    assert service.job(waiting["id"])["state"] == "cancelled"
+    assert service.get("sweeps/first")["status"] == "stopped"
+    trials = [trial["trial"] for trial in service.get("sweeps/first")["trials"]]
+    assert len(trials) == len(set(trials)) < 200
+
+    # Told to end, the service leaves its sweep alone; the next one sees it to its end.
+    wait_until(lambda: service.job(second["id"])["state"] == "running", 60)
+    assert service.end(signal.SIGTERM) == 0
+    service.start()
+    wait_until(lambda: service.job(second["id"])["state"] == "finished", 180)
+    assert service.job(second["id"])["attempts"] == 1
+
+
+def test_a_port_in_use_is_one_message_with_status_2() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        command = [sys.executable, "-m", "sweeps", "serve", f"port={port}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"sweeps: host=127.0.0.1 port={port}: cannot be listened on")
+    assert "Traceback" not in done.stderr
