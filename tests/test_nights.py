@@ -54,8 +54,9 @@ def judge(engine: Engine, uri: str, monkeypatch: pytest.MonkeyPatch) -> Judge:
 
 
 @pytest.fixture(autouse=True)
-def _store(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+def _store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service says where its sweeps are recorded, and not its environment."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///nowhere.db")
 
 
 def new_judge(engine: Engine, uri: str, dead_after_s: float = 30) -> Judge:
@@ -103,7 +104,7 @@ def begin_night(engine: Engine, number: int, settings: Nights, tokens: Sequence[
     with writing(engine) as connection:
         request = Run(conf="digits", overrides=list(tokens[1:]))
         job = jobs.submit(connection, request, name, user="me", project="p", now=1.0, schedule="nightly", due=number)
-    return prepare(engine, job, settings, [])
+    return prepare(engine, job, settings, f"sqlite:///{Path.cwd()}/mlflow.db", [])  # the fixture's ``uri``
 
 
 def end_job(engine: Engine, sweep: str) -> None:
@@ -172,7 +173,7 @@ def test_a_night_learns_from_the_newest_nights_before_and_tries_the_champion_aga
         "search.points": [at(0.002)],
     }
     assert (night(engine, "night-4").tried, night(engine, "night-4").point) == (version, at(0.002))
-    plan = make_plan([*TOKENS, *overrides], [], None, "")
+    plan = make_plan([*TOKENS, *overrides, f"tracking.uri={uri}"], [], None, "")
     assert plan.points.first()[-1] == at(0.002)
     assert [each.name for each in plan.warm_start] == ["night-3", "night-2"]
 
@@ -182,7 +183,7 @@ def test_a_night_that_is_prepared_again_begins_once(engine: Engine, uri: str) ->
     first = begin_night(engine, 1, settings)
     with engine.connect() as connection:
         job = jobs.of_sweep(connection, "night-1")[0]
-    assert prepare(engine, job, settings, []) == first
+    assert prepare(engine, job, settings, uri, []) == first
     with engine.connect() as connection:
         assert [each.sweep for each in of_schedule(connection, "nightly")] == ["night-1"]
 

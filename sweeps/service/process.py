@@ -113,7 +113,7 @@ class ServiceProcess:
         definition = self.scheduler.definitions.get(job.schedule or "")
         if definition is None or definition.schedule.nights is None:
             return []
-        return prepare(self.database, job, definition.schedule.nights, self.config_dirs)
+        return prepare(self.database, job, definition.schedule.nights, self.config.tracking_uri, self.config_dirs)
 
     def page_of(self, sweep: str) -> str | None:
         """The address of a sweep's page; None where only ``public_url`` could say it."""

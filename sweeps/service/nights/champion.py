@@ -53,7 +53,7 @@ def version_from(uri: str, model: str, run_id: str) -> str | None:
     return max((str(each.version) for each in found), key=int, default=None)
 
 
-def point_tonight(plan: Plan, champion: Version) -> Point:
+def point_tonight(plan: Plan, uri: str, champion: Version) -> Point:
     """The champion's values, as a point of tonight's space.
 
     Raises:
@@ -62,11 +62,11 @@ def point_tonight(plan: Plan, champion: Version) -> Point:
     who = f"champion, version {champion.version},"
     if not champion.sweep:
         raise UserError(f"the {who} was registered by something else than Sweeps, so that its values are not known")
-    record = load_sweep(plan.config.tracking.uri, champion.sweep)
+    record = load_sweep(uri, champion.sweep)
     trial = next((each for each in record.trials if each.trial == champion.trial), None)
     if trial is None:
         raise UserError(f"the {who} comes from trial {champion.trial} of {champion.sweep}, which MLflow has no longer")
-    settings = settings_of(plan.config.tracking.uri, record)
+    settings = settings_of(uri, record)
     point = as_point(plan.space, plan.points.lookup, settings, trial.params)
     if isinstance(point, str):
         value = trial.params.get(point, settings(point))

@@ -172,7 +172,7 @@ class Judge:
         night = night.with_(tried=current.version, version=current.version)
         try:
             plan = make_plan(tokens_of(job), self._config_dirs, None, f"schedule {night.schedule}")
-            return night.with_(point=point_tonight(plan, current), reason=None)
+            return night.with_(point=point_tonight(plan, self._uri, current), reason=None)
         except UserError as error:
             return night.with_(point=None, reason=str(error))
 

@@ -21,6 +21,9 @@ from sweeps.service.requests import Run
 
 logger = logging.getLogger(__name__)
 
+MOST_LOOKED_AT = 120
+"""Nights before, of which most may lie outside of tonight's space."""
+
 
 def tokens_of(job: Job) -> list[str]:
     """What a job that makes a sweep was asked for: ``conf=NAME`` and overrides."""
@@ -29,7 +32,7 @@ def tokens_of(job: Job) -> list[str]:
     return [f"conf={asked.conf}", *asked.overrides]
 
 
-def prepare(engine: Engine, job: Job, settings: Nights, config_dirs: Sequence[Path]) -> list[str]:
+def prepare(engine: Engine, job: Job, settings: Nights, tracking_uri: str, config_dirs: Sequence[Path]) -> list[str]:
     """Write down that a night begins; returns the overrides to add to its sweep. Asked again, it gives the same, unless
     the champion has changed meanwhile.
 
@@ -37,6 +40,7 @@ def prepare(engine: Engine, job: Job, settings: Nights, config_dirs: Sequence[Pa
         engine: The service's database.
         job: A firing of a schedule.
         settings: The schedule's ``nights``.
+        tracking_uri: Where the service's sweeps are recorded.
         config_dirs: Users' folders of configs.
 
     Raises:
@@ -57,12 +61,13 @@ def prepare(engine: Engine, job: Job, settings: Nights, config_dirs: Sequence[Pa
         mode=search.modes[0],
     )
     overrides = [f"seed={_seed(job.schedule, job.due)}"] if _has_no_seed(plan) else []
-    earlier = [each for each in _to_learn_from(plan, before, settings.warm_start) if each not in search.warm_start]
+    alike = [each for each in before if (each.metric, each.mode) == (night.metric, night.mode)]
+    earlier = _to_learn_from(plan, tracking_uri, alike[-MOST_LOOKED_AT:], settings.warm_start)
     if earlier:
-        overrides.append(written_override("search.warm_start", [*search.warm_start, *earlier]))
-    champion = None if settings.champion is None else champion_of(plan.config.tracking.uri, settings.champion)
+        overrides.append(written_override("search.warm_start", list(dict.fromkeys([*search.warm_start, *earlier]))))
+    champion = None if settings.champion is None else champion_of(tracking_uri, settings.champion)
     if champion is not None:
-        point, why_not = _point(plan, champion)
+        point, why_not = _point(plan, tracking_uri, champion)
         night = night.with_(tried=champion.version, version=champion.version, point=point, reason=why_not)
         if point is not None and point not in search.points:
             overrides.append(written_override("search.points", [point, *search.points]))
@@ -79,21 +84,14 @@ def _seed(schedule: str, due: float) -> int:
     return random.Random(f"seed of {schedule} {due}").randrange(1, 2**31)
 
 
-def _to_learn_from(plan: Plan, before: Sequence[Night], count: int) -> list[str]:
+def _to_learn_from(plan: Plan, uri: str, before: Sequence[Night], count: int) -> list[str]:
     """The newest nights that have something to tell of tonight's space, the newest first."""
-    search, found = plan.config.search, list[str]()
+    found = list[str]()
     for night in reversed(before):
         if len(found) == count:
             break
         try:
-            load_earlier(
-                plan.config.tracking.uri,
-                [night.sweep],
-                plan.space,
-                plan.points.lookup,
-                search.metrics[0],
-                search.modes[0],
-            )
+            load_earlier(uri, [night.sweep], plan.space, plan.points.lookup, night.metric, night.mode)
         except UserError as error:
             logger.info("the night %s is not learned from: %s", night.sweep, error)
         else:
@@ -101,9 +99,9 @@ def _to_learn_from(plan: Plan, before: Sequence[Night], count: int) -> list[str]
     return found
 
 
-def _point(plan: Plan, champion: Version) -> tuple[Point | None, str | None]:
+def _point(plan: Plan, uri: str, champion: Version) -> tuple[Point | None, str | None]:
     try:
-        return point_tonight(plan, champion), None
+        return point_tonight(plan, uri, champion), None
     except UserError as error:
         logger.warning("%s: it is not tried tonight, and stays", error)
         return None, str(error)
