@@ -4,17 +4,19 @@ The sweeps are simulated: some by our own recorder with all that a sweep writes 
 parent runs alone, which is what the list is made of. The pages come from a real service, over a real connection.
 
     python benchmarks/pages.py                                       # in a folder that is removed
-    python benchmarks/pages.py --sweeps 20 --trials 60 --keep /tmp/pages   # for docs/page_pictures.py
+    python benchmarks/pages.py --sweeps 20 --trials 300 --keep /tmp/pages --port 8643   # for docs/page_pictures.py
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import json
 import random
 import signal
 import socket
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -51,6 +53,7 @@ def fill(folder: Path, sweeps: int, trials: int, seed: int = 0) -> None:
     for index, name in enumerate(names[sweeps - detailed - 1 : -1]):
         simulate(folder, rng.randint(12, 40), 2 if index == 3 else 1, seed + index, sweep=name, conf=_conf(name))
     simulate(folder, trials, 1, seed, sweep=LARGEST, conf="llm_lora")
+    _take_time(folder)
     running = names[-1 - min(RUNNING, detailed) : -1] if detailed else []
     _let_run(folder, [*running, LARGEST] if sweeps < DETAILED else running)
     _submit(folder, [*names[:-1], LARGEST], rng)
@@ -93,6 +96,18 @@ def _parents_alone(folder: Path, names: list[str], rng: random.Random) -> None:
         client.set_terminated(run.info.run_id, "FINISHED", started + int(1000 * wall_s))
 
 
+def _take_time(folder: Path) -> None:
+    """Simulated trials take no time, but their spans say how long they would have."""
+    from sweeps.tracking.reader import list_sweeps, load_sweep
+
+    uri = f"sqlite:///{folder}/mlflow.db"
+    trials = [trial for each in list_sweeps(uri) for trial in load_sweep(uri, each.sweep).trials if trial.spans]
+    times = [(trial.spans[-1].held * 1000, (trial.spans[-1].ended or 0.0) * 1000, trial.run_id) for trial in trials]
+    with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as database:
+        database.executemany("UPDATE runs SET start_time = ?, end_time = ? WHERE run_uuid = ?", times)
+        database.commit()
+
+
 def _let_run(folder: Path, names: list[str]) -> None:
     """Make sweeps look as if their drivers were alive, for the next day."""
     from sweeps import constants
@@ -131,7 +146,7 @@ def _submit(folder: Path, names: list[str], rng: random.Random) -> None:
         for name in names:
             user, project = rng.choice(USERS)
             request = Run(conf=_conf(name), overrides=["search.num_trials=24"], name=name)
-            job = jobs.submit(connection, request, name, user=user, project=project, now=now - 600)
+            job = jobs.submit(connection, request, name, user=user, project=project, now=now - 7200)
             connection.execute(update(table).where(table.c.id == job.id).values(state="finished", started=now - 500))
         for index in range(WAITING if len(names) > 1 else 0):
             user, project = USERS[index]
@@ -196,18 +211,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("--sweeps", type=int, default=1000)
     parser.add_argument("--trials", type=int, default=2000, help="of the largest sweep")
-    parser.add_argument("--keep", type=Path, help="keep the store in this folder, and measure nothing")
-    parser.add_argument("--port", type=int, help="serve what was kept")
+    parser.add_argument("--keep", type=Path, help="keep the store in this folder, or measure with the one that it has")
+    parser.add_argument("--port", type=int, help="only answer, with what was kept, until Ctrl-C")
     arguments = parser.parse_args()
-    if arguments.port is not None:
-        answer(arguments.keep.absolute(), arguments.port)
-        return
-    if arguments.keep is not None:
-        fill(arguments.keep.absolute(), arguments.sweeps, arguments.trials)
-        return
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        fill(folder, arguments.sweeps, arguments.trials)
+        folder = (arguments.keep or Path(temporary)).absolute()
+        if not (folder / "mlflow.db").exists():
+            fill(folder, arguments.sweeps, arguments.trials)
+        if arguments.port is not None:
+            answer(folder, arguments.port)
+            return
         process, port = serve(folder)
         try:
             for path in ("/", "/?state=finished&page=10", "/?q=digits", "/?part=live", f"/sweeps/{LARGEST}", "/queue"):

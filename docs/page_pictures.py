@@ -1,8 +1,7 @@
 """Takes pictures of the service's pages: on a desk and on a phone, light and dark.
 
 Run:
-    python benchmarks/pages.py --sweeps 20 --trials 300 --keep /tmp/pages     # or the folder of any service
-    python benchmarks/pages.py --keep /tmp/pages --port 8643 &
+    python benchmarks/pages.py --sweeps 20 --trials 300 --keep /tmp/pages --port 8643 &   # or any service
     python -m pip install --constraint constraints.txt --editable '.[docs]'
     python docs/page_pictures.py http://127.0.0.1:8643 --output /tmp/pictures   # all pages, to look at
     python docs/page_pictures.py http://127.0.0.1:8643                          # those in docs/images/

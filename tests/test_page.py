@@ -237,6 +237,13 @@ def test_links_lead_to_the_right_run(folder: Path) -> None:
     close(service)
 
 
+def test_what_was_done_is_told_once(client: TestClient) -> None:
+    text = client.get("/sweeps/digits-1?done=extend&sort=steps").text
+    assert "It goes further." in text
+    assert "done=" not in text
+    assert "told" not in client.get("/sweeps/digits-1?done=%3Cb%3E").text
+
+
 def test_a_sweep_without_a_report_offers_to_make_it_and_then_shows_it_in_a_sandbox(
     client: TestClient, folder: Path
 ) -> None:

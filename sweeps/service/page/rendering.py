@@ -23,6 +23,8 @@ HERE = Path(__file__).parent
 STATIC = HERE / "static"
 LIVE = "live"
 """The block of a template that a page fetches anew while someone looks at it."""
+ONCE = ("part", "done")
+"""Parameters of an address that its links do not pass on."""
 
 
 def answer(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
@@ -51,7 +53,7 @@ def addresses(request: Request) -> Callable[..., str]:
     """Makes addresses of the page that is answered, with some of its parameters changed, or left out by None."""
 
     def address(**changed: Any) -> str:
-        asked = {key: value for key, value in request.query_params.items() if key != "part" and value}
+        asked = {key: value for key, value in request.query_params.items() if key not in ONCE and value}
         asked |= {key: str(value) for key, value in changed.items() if value not in (None, "")}
         for key, value in changed.items():
             if value in (None, ""):

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
+from sweeps.credentials import shown
 from sweeps.errors import UnknownName
 from sweeps.report.folder import existing_report
 from sweeps.service.access.caller import Caller
@@ -74,7 +75,7 @@ def sweeps(
         tabs=_tabs(found, asked.state),
         asked=asked,
         shown=page_of([row for row in found if asked.state in ("", row.group)], page),
-        trouble=seen.trouble,
+        trouble=shown(seen.trouble),
         taken=seen.taken,
         address=addresses(request),
     )
@@ -180,7 +181,7 @@ def queue_page(request: Request, pages: Pages, caller: Caller, *, told: str = ""
         told=told,
         limits=", ".join(said),
         running=[row for row in rows if row.group == "running"],
-        waiting=[row for row in rows if row.waits],
+        waiting=sorted((row for row in rows if row.waits), key=lambda row: row.place),
         may_run=caller.may("run"),
         server=str(request.base_url).rstrip("/"),
     )

@@ -77,6 +77,11 @@ class Row:
         return self.latest is not None and self.latest.state == "queued"
 
     @property
+    def place(self) -> tuple[int, int]:
+        """Of what waits: the lower starts first."""
+        return (-self.latest.priority, self.latest.id) if self.latest is not None else (0, 0)
+
+    @property
     def ended(self) -> int:
         """Trials that have."""
         return sum(count for state, count in self.counts.items() if state != "running")
@@ -109,13 +114,11 @@ def rows_of(sweeps: Sequence[SweepLine], jobs: Sequence[Job]) -> list[Row]:
     latest = {job.sweep: job for job in sorted(jobs, key=lambda job: job.id)}
     rows = [_of_sweep(sweep, latest.pop(sweep.summary.sweep, None)) for sweep in sweeps]
     rows += [_of_job(job) for job in latest.values()]
-    return sorted(rows, key=_place)
+    return sorted(rows, key=_rank)
 
 
-def _place(row: Row) -> tuple[float, ...]:
-    if row.status == "queued" and row.latest is not None:
-        return ORDER["queued"], -row.latest.priority, row.latest.id
-    return ORDER.get(row.status, 2), -row.started
+def _rank(row: Row) -> tuple[float, ...]:
+    return (ORDER["queued"], *row.place) if row.status == "queued" else (ORDER.get(row.status, 2), -row.started)
 
 
 def _of_sweep(line: SweepLine, latest: Job | None) -> Row:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from sweeps.constants import TAG_DASHBOARD
+from sweeps.credentials import shown
 from sweeps.report.live import duration
 from sweeps.report.page.material import Material
 from sweeps.report.page.tiles import tiles
@@ -136,7 +137,7 @@ def sweep_view(
         name=row.sweep,
         status=status,
         said=_said(row, record),
-        trouble=seen.trouble if seen is not None else "",
+        trouble=shown(seen.trouble) if seen is not None else "",
         taken=seen.taken if seen is not None else time.time(),
         errors=_errors(row, record),
         actions=_actions(row, status, record) if caller.may("run") else [],
@@ -218,8 +219,10 @@ def _links(row: Row, record: SweepRecord | None, runs: str | None, ray: str | No
         links.append(Link(word="Report", href=f"{row.href}/report"))
     if record is not None and runs is not None:
         links.append(Link(word="MLflow", href=f"{runs}{record.mlflow.run_id}", away=True))
-    if record is not None and record.status == "running" and (dashboard := ray or record.tags.get(TAG_DASHBOARD)):
-        links.append(Link(word="Ray dashboard", href=dashboard, away=True))
+    if record is not None and record.status == "running":
+        dashboard = ray or record.tags.get(TAG_DASHBOARD, "")
+        if dashboard.startswith(("http://", "https://")):  # whoever can write to the store can write a tag
+            links.append(Link(word="Ray dashboard", href=dashboard, away=True))
     return links
 
 

@@ -93,6 +93,3 @@ function say(text, forMs) {
 showTimes(document);
 const live = document.querySelector("[data-live]");
 if (live) follow(live);
-// A choice in a filter is taken at once; without this script its button does it.
-for (const form of document.querySelectorAll("form[data-at-once]"))
-  for (const select of form.querySelectorAll("select")) select.addEventListener("change", () => form.requestSubmit());
