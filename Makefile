@@ -22,7 +22,7 @@ env: $(READY) ## make the environment (.venv); the others do it when they need i
 demo: $(READY) ## search for the best LoRA settings of a tiny language model, on this machine's CPUs
 	@$(RUN) sweeps run conf=llm_lora
 
-nightly-demo: $(READY) ## three nights in five minutes: a schedule, a champion, a regression, and the service's page
+nightly-demo: $(READY) ## three nights in minutes: a schedule, a champion, a regression, and the service's page
 	@$(VENV)/bin/python demos/nightly/demo.py $(DEMO_ARGS)
 
 test: lint ## lint, types and the quick tests; more for pytest in PYTEST_ARGS="-k space -x"

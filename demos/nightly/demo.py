@@ -1,4 +1,4 @@
-"""Three nights in five minutes: a service whose schedule fires every minute, on digits that differ every night.
+"""Three nights in minutes: a service whose schedule fires every minute, on digits that differ every night.
 
 ``make nightly-demo`` runs it. A model that somebody trained by hand is champion at first; the first night finds a
 better one; on the third the labels are broken, which is told as a regression, and nobody is promoted. The service's
