@@ -12,3 +12,8 @@ def shown(uri: str) -> str:
 
 def holds_password(uri: str) -> bool:
     return shown(uri) != uri
+
+
+def without_credentials(address: str) -> str:
+    """An address that may stand in a link: with neither user nor password."""
+    return re.sub(r"://[^/@]*@", "://", address)

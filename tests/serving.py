@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fastapi.testclient import TestClient
 from recording import record_small_sweep
 
@@ -60,6 +61,8 @@ def serving(folder: Path, *tokens: str) -> Iterator[Api]:
     """A service with all that it has in one folder: Ada's sweep ``theirs`` (job 1), Bob's ``mine`` (job 2), and
     ``made-by-hand``, which nobody submitted."""
     uri = f"sqlite:///{folder / 'mlflow.db'}"
+    patch = pytest.MonkeyPatch()
+    patch.setenv("MLFLOW_TRACKING_URI", uri)  # as `serve` does
     api = Api(uri, f"database=sqlite:///{folder / 'service.db'}", f"output_dir={folder / 'outputs'}", *tokens)
     try:
         config = compose_sweep("digits", [f"tracking.uri={uri}"], ConfSearchPath()).as_yaml()
@@ -70,3 +73,4 @@ def serving(folder: Path, *tokens: str) -> Iterator[Api]:
         yield api
     finally:
         api.close()
+        patch.undo()

@@ -57,7 +57,7 @@ class Desk:
     def plan(self, caller: Caller, asked: Run) -> Plan:
         """What ``run`` would do; starts nothing."""
         with self._judging(caller, asked.conf, asked.overrides):
-            composition = compose_sweep(asked.conf, self._recorded(asked.overrides), ConfSearchPath(self._config_dirs))
+            composition = compose_sweep(asked.conf, self._here(asked.overrides), ConfSearchPath(self._config_dirs))
             return new_plan(composition, asked.name, f"python -m sweeps {' '.join(asked.arguments())}")
 
     def run(self, caller: Caller, asked: Run, *, project: str | None = None, priority: int = 0) -> Job:
@@ -173,14 +173,8 @@ class Desk:
         """With the service's folder as the sweep's, unless that is the default."""
         if self._output_dir == Path("outputs").absolute() or any(each.startswith("output_dir=") for each in overrides):
             return [*overrides]
-        return [*overrides, f"output_dir={_quoted(str(self._output_dir))}"]
-
-    def _recorded(self, overrides: Sequence[str]) -> list[str]:
-        """And recorded in the service's store, as a driver is told by its environment: the store's URI may have a
-        password, and is no part of a request."""
-        here = self._here(overrides)
-        given = any(each.lstrip("+").startswith("tracking.uri") for each in overrides)
-        return here if given else [*here, f"tracking.uri={_quoted(self._config.tracking_uri)}"]
+        quoted = str(self._output_dir).replace("\\", "\\\\").replace("'", "\\'")
+        return [*overrides, f"output_dir='{quoted}'"]
 
     def _record(self, caller: Caller, sweep: str) -> SweepRecord:
         """As it is now, and not as it was last seen."""
@@ -216,9 +210,3 @@ class Desk:
             )
         self._runner.wake()
         return job
-
-
-def _quoted(text: str) -> str:
-    """As Hydra reads it back."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
-from sweeps.credentials import shown
+from sweeps.credentials import shown, without_credentials
 from sweeps.report.page.drawing import Section
 from sweeps.report.page.material import Material, values_of
 from sweeps.report.page.tiles import tiles
@@ -109,7 +109,7 @@ def _table(material: Material) -> Mapping[str, Any]:
         params = [_cell(trial.params.get(path)) for path in material.paths]
         note = trial.error or trial.violation or ""
         rows.append([trial.trial, trial.state, *values, trial.steps, trial.attempts, took, *params, note])
-    uri = record.mlflow.tracking_uri
+    uri = without_credentials(record.mlflow.tracking_uri)
     runs = f"{uri.rstrip('/')}/#/experiments/{record.mlflow.experiment_id}/runs/" if uri.startswith("http") else ""
     return {
         "name": record.sweep,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 from fastapi.responses import Response
 
-from sweeps.credentials import shown
+from sweeps.credentials import without_credentials
 from sweeps.service import jobs
 from sweeps.service.access.caller import Caller, visible
 from sweeps.service.access.guard import COOKIE, form_token
@@ -35,7 +35,7 @@ class Pages:
         self.charts = Charts()
         config = service.config
         server = config.tracking_uri if config.tracking_uri.startswith(("http://", "https://")) else None
-        mlflow = config.mlflow_url or (server and shown(server))
+        mlflow = config.mlflow_url or (server and without_credentials(server))
         self.elsewhere = Elsewhere(mlflow=mlflow and mlflow.rstrip("/"), ray=config.ray_dashboard_url)
         self._lock = threading.Lock()
         self._lines: list[SweepLine] | None = None
