@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,6 +83,15 @@ def test_a_dry_run_starts_nothing(api: Api) -> None:
     assert plan["plan"]["config"]["search"]["num_trials"] == 3
     assert "Nothing was started." in plan["text"]
     assert get(api.client(), "/jobs")["jobs"] == []
+
+
+def test_sweeps_are_written_to_the_services_own_folder(uri: str, tmp_path: Path) -> None:
+    api = Api(uri, f"output_dir='{tmp_path}/the team'")
+    job = post(api.client(), "/sweeps", conf="digits", name="mine")
+    assert job["request"]["overrides"] == [f"output_dir='{tmp_path}/the team'"]
+    plan = post(api.client(), "/plans", 200, conf="digits")
+    assert plan["plan"]["config"]["output_dir"] == f"{tmp_path}/the team"
+    api.close()
 
 
 def test_the_queue_can_be_reordered_and_a_job_taken_out(api: Api) -> None:
