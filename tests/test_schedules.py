@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 from scheduled import Travelling, at, defined, outcomes, set_state, sweeps
+from sqlalchemy import insert
 
 from sweeps.errors import ConfigError, UnknownName
+from sweeps.service import database
 from sweeps.service.database import open_database, writing
 from sweeps.service.schedules.definition import find_definition, load_definitions
 from sweeps.service.schedules.firing import decide, fire_now
@@ -142,6 +144,20 @@ def test_a_scheduler_sleeps_until_the_next_firing_and_may_have_few_schedules(tmp
     assert sweeps(engine) == ["mine-20260101-030000"]
     with pytest.raises(UnknownName, match="nigthly"):
         Scheduler(engine, clock, [tmp_path], only=["nigthly"])
+
+
+def test_a_schedule_that_cannot_be_decided_keeps_no_other_from_firing(tmp_path: Path) -> None:
+    engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 12:00")
+    for name in ("early", "late"):
+        write(tmp_path, name, DIGITS)
+    scheduler = Scheduler(engine, clock, [tmp_path], only=["early", "late"])
+    scheduler.look()
+    with writing(engine) as connection:  # as no service would leave it
+        firing = {"schedule": "early", "due": at("2026-01-02 03:00"), "outcome": "queued", "decided": clock.now()}
+        connection.execute(insert(database.firings).values(firing))
+    clock.time = at("2026-01-02 03:00")
+    assert scheduler.look() == 0.0
+    assert sweeps(engine) == ["late-20260102-030000"]
 
 
 def test_people_see_what_came_of_the_last_firing_and_when_the_next_one_is(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
-from sweeps.config.execution import NonEmpty
 from sweeps.config.nights import Nights
 from sweeps.config.search import Cost
 from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat
@@ -64,7 +63,7 @@ class Schedule:
     """What it is known by: a schedule with another name is another schedule, and has not fired yet."""
     cron: Annotated[str, Field(min_length=1, max_length=200)]
     """Minute, hour, day of the month, month, day of the week, as in crontab(5); or @hourly, @daily, @weekly, ..."""
-    timezone: NonEmpty = "UTC"
+    timezone: Annotated[str, Field(min_length=1, max_length=100)] = "UTC"
     """Whose clocks the cron line and the window mean: a name such as Europe/Berlin."""
     conf: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")]
     """The sweep: what ``run conf=`` takes, but no file; those of people's own are in a folder of configs."""
@@ -89,9 +88,9 @@ class Schedule:
     """What each of its sweeps may use; default: what the sweep's own config says."""
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
     """Its place in the queue: the higher starts first."""
-    user: NonEmpty = "schedules"
+    user: Annotated[str, Field(min_length=1, max_length=100)] = "schedules"
     """Whose sweeps they are."""
-    project: NonEmpty = "default"
+    project: Annotated[str, Field(min_length=1, max_length=100)] = "default"
     """To which project's limits they count, and who may see them."""
     nights: Nights | None = None
     """How its sweeps build on each other; default: they do not."""

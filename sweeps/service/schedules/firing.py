@@ -179,6 +179,7 @@ class _Deciding:
         """The schedule's sweeps that wait or run, as far as they matter to a firing."""
         if self._definition.schedule.overlap == "queue":
             return []
+        database.lock(self._connection, database.CLAIMING)  # what waits now does not start before this is decided
         jobs.expire(self._connection, self._now)
         states = [jobs.QUEUED, jobs.RUNNING]
         return jobs.listed(self._connection, states=states, schedule=self._definition.name)

@@ -16,9 +16,12 @@ from sweeps.service import database
 from sweeps.service.clock import Clock
 from sweeps.service.schedules.definition import GROUP, Definition, load_definitions
 from sweeps.service.schedules.firing import decide, is_as_defined, next_decision, retire
+from sweeps.service.schedules.overview import coming
 
 LOOK_EVERY_S = 1.0
 """Seconds between two looks at the files and at the clock, which people may set."""
+AGAIN_AFTER_S = 5.0
+"""Seconds after which a database that was away is asked again."""
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +67,9 @@ class Scheduler:
 
     def start(self) -> None:
         """Begin."""
+        for name, definition in self.definitions.items():
+            soonest = next(coming([definition], self._clock.now()), None)
+            logger.info("%s fires next at %s", name, "no time" if soonest is None else definition.shown(soonest.starts))
         self._thread.start()
 
     def stop(self) -> None:
@@ -88,14 +94,20 @@ class Scheduler:
                 if wait > 0:
                     soonest = min(soonest, wait)
                     continue
-            soonest = 0.0
-            firings = decide(self._engine, definition, now, self._service)
-            for firing in firings:
-                what = f"job {firing.job}" if firing.reason is None else firing.reason
-                logger.info("%s, %s: %s: %s", name, definition.shown(firing.due), firing.outcome, what)
-            if any(firing.job is not None for firing in firings):
-                self._queued()
+            try:
+                self._decide(definition, now)
+                soonest = 0.0
+            except Exception:  # no schedule keeps others from firing
+                logger.exception("%s: what becomes of its firings cannot be decided; trying again", name)
         return soonest
+
+    def _decide(self, definition: Definition, now: float) -> None:
+        firings = decide(self._engine, definition, now, self._service)
+        for firing in firings:
+            what = f"job {firing.job}" if firing.reason is None else firing.reason
+            logger.info("%s, %s: %s: %s", definition.name, definition.shown(firing.due), firing.outcome, what)
+        if any(firing.job is not None for firing in firings):
+            self._queued()
 
     def _follow(self) -> None:
         while not self._closed.is_set():
@@ -103,7 +115,7 @@ class Scheduler:
                 seconds = self.look()
             except Exception:  # a database that is away is asked again
                 logger.exception("the schedules cannot be looked after; trying again")
-                seconds = LOOK_EVERY_S
+                seconds = AGAIN_AFTER_S
             self._clock.wait(self._wake, seconds)
 
     def _reload(self) -> None:
