@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from scheduled import at, defined, outcomes, set_state, sweeps
+from scheduled import Travelling, at, defined, outcomes, set_state, sweeps
 from sqlalchemy import Engine, select
 
-from sweeps.service import database
+from sweeps.config.service import Queue
+from sweeps.service import database, jobs
 from sweeps.service.database import open_database, writing
+from sweeps.service.heartbeat import Heartbeat
 from sweeps.service.schedules.firing import decide, fire_now, next_decision, retire
 
 BERLIN = "Europe/Berlin"
@@ -109,6 +111,37 @@ def test_a_sweep_whose_window_is_over_before_it_starts_skips_no_other(engine: En
         decide(engine, nightly, at(f"2026-01-0{day} 02:00"))
     assert outcomes(engine) == {"02 02:00": "queued", "03 02:00": "queued"}
     assert sweeps(engine, "queued") == ["nightly-20260103-020000"]
+
+
+def test_a_sweep_that_ended_while_no_service_was_up_blocks_no_firing(engine: Engine) -> None:
+    nightly, clock = defined(overlap="skip"), Travelling("2026-01-01 12:00")
+    decide(engine, nightly, clock.now())
+    decide(engine, nightly, at("2026-01-02 02:00"))
+    with writing(engine) as connection:
+        assert jobs.claim(connection, Queue(), "killed", "here", at("2026-01-02 02:00"))
+    clock.time = at("2026-01-04 09:00")
+    service = Heartbeat(engine, clock, 30.0).service
+    for _ in range(20):
+        decide(engine, nightly, clock.now(), service)
+        clock.time += 1
+    assert outcomes(engine) == {"02 02:00": "queued", "03 02:00": "missed"}
+    set_state(engine, "finished")  # its runner has found out
+    decide(engine, nightly, clock.now(), service)
+    assert outcomes(engine)["04 02:00"] == "queued"
+
+
+def test_a_sweep_of_an_earlier_service_that_runs_still_blocks_a_firing(engine: Engine) -> None:
+    nightly, clock = defined(overlap="skip"), Travelling("2026-01-01 12:00")
+    decide(engine, nightly, clock.now())
+    decide(engine, nightly, at("2026-01-02 02:00"))
+    with writing(engine) as connection:
+        assert jobs.claim(connection, Queue(), "killed", "here", at("2026-01-02 02:00"))
+    clock.time = at("2026-01-03 01:59:30")
+    service = Heartbeat(engine, clock, 30.0).service
+    decide(engine, nightly, at("2026-01-03 02:00:29"), service)
+    assert outcomes(engine) == {"02 02:00": "queued"}
+    decide(engine, nightly, at("2026-01-03 02:00:30"), service)
+    assert outcomes(engine)["03 02:00"] == "skipped"
 
 
 def test_a_firing_may_wait_for_the_last_sweep(engine: Engine) -> None:

@@ -128,7 +128,7 @@ def test_a_scheduler_follows_its_files_and_keeps_what_was_right(tmp_path: Path) 
     assert outcomes(engine, "mine")["04 05:00"] == "missed"
     write(tmp_path, "mine", DIGITS)
     clock.time = at("2026-01-06 03:00")
-    assert scheduler.look() == 0.0
+    scheduler.look()
     assert list(outcomes(engine, "mine")) == ["02 03:00", "02 05:00", "03 05:00", "04 05:00"]
 
 
@@ -136,7 +136,7 @@ def test_a_scheduler_sleeps_until_the_next_firing_and_may_have_few_schedules(tmp
     engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 02:59:58")
     write(tmp_path, "mine", DIGITS)
     scheduler = Scheduler(engine, clock, [tmp_path], only=["mine"], service="s")
-    assert [scheduler.look(), scheduler.look()] == [0.0, 1.0]
+    assert [scheduler.look(), scheduler.look()] == [1.0, 1.0]
     clock.time += 1.5
     assert scheduler.look() == 0.5
     clock.time += 0.5

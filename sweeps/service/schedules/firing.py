@@ -30,7 +30,10 @@ QUEUED, SKIPPED, MISSED = "queued", "skipped", "missed"
 AT_ONCE = 100
 """Firings of ``missed: all`` that become jobs in one transaction, during which nobody else can write."""
 
-_schedules, _firings = database.schedules, database.firings
+SETTLED_AFTER_S = 60.0
+"""Seconds after its start until when a service may not know yet that a sweep has ended while no service was up."""
+
+_schedules, _firings, _services = database.schedules, database.firings, database.services
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +86,8 @@ def decide(engine: Engine, definition: Definition, now: float, service: str | No
         service: Who decides.
 
     Returns:
-        The firings that were decided; with ``missed: all`` at most ``AT_ONCE``, and more the next time.
+        The firings that were decided; with ``missed: all`` at most ``AT_ONCE``, and more the next time. One that a
+        sweep of an earlier service may block waits until it is known whether that sweep runs still.
     """
     enabled = definition.schedule.enabled
     with writing(engine) as connection:
@@ -137,7 +141,8 @@ class _Deciding:
     def pending(self, decided: float) -> list[Firing]:
         """Decide all that are to be decided by now."""
         ready = takewhile(lambda each: each.ready <= self._now, _in_turn(self._definition, decided))
-        firings = self._decide(list(islice(ready, AT_ONCE if self._definition.schedule.missed == "all" else None)))
+        at_once = AT_ONCE if self._definition.schedule.missed == "all" else None
+        firings = self._decide(list(islice(ready, at_once)), may_wait=True)
         if firings:
             mine = update(_schedules).where(_schedules.c.name == self._definition.name)
             self._connection.execute(mine.values(decided=firings[-1].due))
@@ -151,10 +156,10 @@ class _Deciding:
         self._definition = replace(self._definition, schedule=was)
         due = list(takewhile(lambda each: each.due <= self._now, _in_turn(self._definition, row["decided"])))
         if why_missed is None:
-            return self._decide(due)
+            return self._decide(due, may_wait=False)
         return self._written([self._firing(each, MISSED, why_missed) for each in due])
 
-    def _decide(self, pending: list[_Pending]) -> list[Firing]:
+    def _decide(self, pending: list[_Pending], *, may_wait: bool) -> list[Firing]:
         latest = max((each.due for each in pending if each.may_start(self._now)), default=math.inf)
         unfinished = self._unfinished()
         firings = []
@@ -165,6 +170,8 @@ class _Deciding:
             elif missed is not None:
                 firings.append(self._firing(each, MISSED, missed))
             elif blocked is not None:
+                if may_wait and self._may_have_ended(unfinished[0]):
+                    break
                 firings.append(self._firing(each, SKIPPED, blocked))
             else:
                 if self._definition.schedule.overlap == "stop_old":
@@ -199,6 +206,14 @@ class _Deciding:
             return None
         job = unfinished[0]
         return f"{job.sweep} {'still runs' if job.state == jobs.RUNNING else 'still waits in the queue'}"
+
+    def _may_have_ended(self, job: Job) -> bool:
+        """Whether a sweep that is said to run was left behind by an earlier service, and nobody has looked yet."""
+        asked = select(_services.c.started).where(_services.c.id == self._service)
+        started = self._connection.execute(asked).scalar_one_or_none()
+        if started is None or job.started is None or job.state != jobs.RUNNING:
+            return False
+        return job.started < started and self._now < started + SETTLED_AFTER_S
 
     def _stop(self, unfinished: list[Job], by: _Pending) -> None:
         for job in unfinished:

@@ -95,19 +95,21 @@ class Scheduler:
                     soonest = min(soonest, wait)
                     continue
             try:
-                self._decide(definition, now)
-                soonest = 0.0
+                if self._decide(definition, now):
+                    soonest = 0.0  # there may be more
             except Exception:  # no schedule keeps others from firing
                 logger.exception("%s: what becomes of its firings cannot be decided; trying again", name)
         return soonest
 
-    def _decide(self, definition: Definition, now: float) -> None:
+    def _decide(self, definition: Definition, now: float) -> bool:
+        """Whether anything could be decided."""
         firings = decide(self._engine, definition, now, self._service)
         for firing in firings:
             what = f"job {firing.job}" if firing.reason is None else firing.reason
             logger.info("%s, %s: %s: %s", definition.name, definition.shown(firing.due), firing.outcome, what)
         if any(firing.job is not None for firing in firings):
             self._queued()
+        return bool(firings)
 
     def _follow(self) -> None:
         while not self._closed.is_set():
