@@ -210,7 +210,7 @@ class _Deciding:
     def _may_have_ended(self, job: Job) -> bool:
         """Whether a sweep that is said to run was left behind by an earlier service, and nobody has looked yet."""
         asked = select(_services.c.started).where(_services.c.id == self._service)
-        started = self._connection.execute(asked).scalar_one_or_none()
+        started: float | None = self._connection.execute(asked).scalar_one_or_none()
         if started is None or job.started is None or job.state != jobs.RUNNING:
             return False
         return job.started < started and self._now < started + SETTLED_AFTER_S
