@@ -40,6 +40,7 @@ from sweeps_train.checkpoint import (
 )
 from sweeps_train.config import FunctionConfig, FunctionTask
 from sweeps_train.frameworks import adapted
+from sweeps_train.frameworks.script import script_function
 from sweeps_train.progress import Progress
 from sweeps_train.random_state import seed_all
 from sweeps_train.reporter import Reporter, Stop
@@ -71,7 +72,7 @@ def run_function(
         ValueError: The function cannot be called, or does not report the metric.
         TypeError: What it reports as the metric is no number.
     """
-    function = _bind(config.task)
+    function = script_function(config.task, metric) if config.task.framework == "script" else _bind(config.task)
     reports = _Reports(config, reporter, Path(checkpoint_folder), metric, mode)
     seed_all(config.seed, reports.rank)
     of_ray = get_train_fn_utils()

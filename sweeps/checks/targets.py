@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from sweeps.config import SweepConfig
@@ -19,7 +20,9 @@ def check_targets(config: SweepConfig) -> None:
         ConfigError: An import path, or a path that can only be a local file, leads nowhere.
     """
     for key, section in (("task", config.task), ("model", config.model), ("data", config.data)):
-        if isinstance(section, FunctionTask | CustomModel | CustomData):
+        if isinstance(section, FunctionTask) and section.framework == "script":
+            _check_script(section.target)
+        elif isinstance(section, FunctionTask | CustomModel | CustomData):
             check_target(f"{key}._target_", section.target)
         elif isinstance(section, CausalLM):
             _check_path("model.path", section.path)
@@ -32,13 +35,7 @@ def check_target(key: str, target: str) -> None:
     module_name, _, name = target.rpartition(".")
     if not module_name:
         raise ConfigError(f"{key}={target}: must be an import path such as package.module.name")
-    working_folder = str(Path.cwd())
-    if working_folder not in sys.path:  # a module beside the config is importable on the workers, too
-        sys.path.insert(0, working_folder)
-    try:
-        spec = importlib.util.find_spec(module_name)
-    except (ImportError, ValueError):
-        spec = None
+    spec = _spec(module_name)
     if spec is None:
         raise ConfigError(f"{key}={target}: there is no module {module_name!r}; is it installed, or in this folder?")
     if spec.origin is None or not spec.origin.endswith(".py"):
@@ -54,6 +51,27 @@ def check_target(key: str, target: str) -> None:
     assigned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     if name not in names | imported | assigned and "*" not in imported:
         raise ConfigError(f"{key}={target}: the module {module_name} has no {name!r}{nearest(name, names | imported)}")
+
+
+def _spec(module: str) -> ModuleSpec | None:
+    working_folder = str(Path.cwd())
+    if working_folder not in sys.path:  # a module beside the config is importable on the workers, too
+        sys.path.insert(0, working_folder)
+    try:
+        return importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return None
+
+
+def _check_script(target: str) -> None:
+    """A file, or a module as after ``python -m``."""
+    if target.endswith(".py"):
+        if not Path(target).expanduser().is_file():
+            raise ConfigError(f"task._target_={target}: there is no such file; give a script that exists, or a module")
+    elif _spec(target) is None:
+        raise ConfigError(
+            f"task._target_={target}: there is no such module; give one as after `python -m`, or a .py file"
+        )
 
 
 def _check_path(key: str, path: str) -> None:

@@ -57,9 +57,10 @@ class FunctionTask:
     ``ray.train.report``, and goes on from ``ray.train.get_checkpoint``. Or what can be made one."""
 
     kind: Literal["function"]
-    framework: Literal["ray_train", "huggingface"] = "ray_train"
+    framework: Literal["ray_train", "huggingface", "script"] = "ray_train"
     """What ``_target_`` is: ``ray_train``, such a function; ``huggingface``, a function that returns a
-    ``transformers.Trainer``, which trains, reports its evaluations and goes on from its checkpoints."""
+    ``transformers.Trainer``, which trains, reports its evaluations and goes on from its checkpoints; ``script``, a file
+    or module that ``torchrun`` would start, with the arguments as ``--name=value``: it prints its reports as JSON."""
     target: str = Field(alias="_target_")
     """Import path of the function."""
     arguments: dict[str, Any] = Field(default_factory=dict)

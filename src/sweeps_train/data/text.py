@@ -135,7 +135,8 @@ def _streamed(config: TextData, encoder: Encoder, key: Any) -> Arrays:
         return most_train is not None and of_train >= most_train and of_eval >= fewest_held_out
 
     arrays = mapped_corpus(key, _pieces(config), make, enough)
-    check_splits(config, len(arrays["train.ends"]), len(arrays["eval.ends"]))
+    # There are none at all of files without a piece.
+    check_splits(config, len(arrays.get("train.ends", ())), len(arrays.get("eval.ends", ())))
     return _first(arrays, "train.", config.max_train_documents) | _first(arrays, "eval.", config.max_eval_documents)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -12,6 +13,8 @@ import ray.train
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from sweeps_train.workers import Workers
+
 
 def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Callable[[dict[str, Any]], None]:
     """
@@ -21,11 +24,20 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
     """
 
     def train(config: dict[str, Any]) -> None:
+        workers = Workers.current()
+        if workers.device.type == "cpu":
+            # Else, on CPUs, every worker would train by itself, and none would say so.
+            os.environ["ACCELERATE_USE_CPU"] = "true"
         trainer = make(config)
         if not isinstance(trainer, Trainer):
             raise ValueError(  # noqa: TRY004 - a mistake in the config
                 f"task._target_={target} returned a {type(trainer).__name__}; "
                 "task.framework=huggingface wants a transformers.Trainer, not yet trained"
+            )
+        if trainer.args.world_size != workers.size:
+            raise ValueError(
+                f"task._target_={target}: its Trainer sees {trainer.args.world_size} of {workers.size} workers; "
+                "make its TrainingArguments within the function, and leave devices and process groups to the Trainer"
             )
         if trainer.args.load_best_model_at_end:
             raise ValueError(
