@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +18,11 @@ from sweeps_train.checkpoint import (
     remove_unfinished,
     save_checkpoint,
 )
+from sweeps_train.communication import CommunicationMeter
 from sweeps_train.config import Train, TrainingConfig, check_batch_split
 from sweeps_train.data.feed import feed
 from sweeps_train.data.samples import Batch, SampleOrder
+from sweeps_train.flops import FlopMeter, peak_tflops
 from sweeps_train.micro_batch import cut, find_micro_batch_size, largest_divisor, recall, remember, rows
 from sweeps_train.optimizer import build_optimizer, learning_rate
 from sweeps_train.precision import Precision
@@ -30,14 +31,11 @@ from sweeps_train.random_state import seed_all
 from sweeps_train.reporter import Reporter, Stop
 from sweeps_train.strategies import build_strategy
 from sweeps_train.strategies.strategy import on_device
-from sweeps_train.system import system_metrics
-from sweeps_train.tasks import Task, build_task
+from sweeps_train.tasks import build_task
+from sweeps_train.window import HALVINGS, Window
 from sweeps_train.workers import Workers
 
 _log = logging.getLogger(__name__)
-
-HALVINGS = "train/out_of_memory"
-"""Metric of those records before which a worker's micro batches have been halved: how many times."""
 
 
 def train(
@@ -125,7 +123,9 @@ class _Training:
         self.micro_batch_size = self._micro_batch_size()
         self.feed = self._feed()
         self.lr = 0.0
-        self.window = _Window(self.workers)
+        self.communication = CommunicationMeter(self.workers, config.train.communication_every)
+        self.flops = FlopMeter(self.workers, config.train.peak_tflops or peak_tflops(self.workers.device))
+        self.window = Window(self.workers)
         self.reported_at = self.progress.step
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ class _Training:
         if done and metrics is None:  # it was stopped between two evaluations, and is now shortened to there
             metrics, _ = self._evaluate()
         stop = Stop.NO if metrics is None else self._report(metrics, str(self.started_from), done=done)
-        self.window = _Window(self.workers)
+        self.window = Window(self.workers)
         return stop
 
     def step(self) -> None:
@@ -154,10 +154,11 @@ class _Training:
             group["lr"] = self.lr
         indices = self.order.take(self.progress.samples, train.global_batch_size)
         size = samples.size(indices)
-        loss = self._backward(size, samples.units(indices))
+        with self.communication.watching(self.progress.step), self.flops.counting(self.strategy, size):
+            loss = self._backward(size, samples.units(indices))
+            self._update()
         if self.strategy.speaks:
             self.window.loss += loss
-        self._update()
         self.window.units += samples.units(indices)
         self.window.size += size
         consumed = self.progress.samples + len(indices)
@@ -270,7 +271,10 @@ class _Training:
 
     def settle(self, boundary: _Boundary) -> bool:
         """Records, evaluates, saves and reports what is due; returns whether to stop."""
-        metrics, seconds, stop = self.window.close(self.task, self.reporter)
+        metrics, seconds, votes = self.window.close(
+            self.task, _stop_vote(self.reporter), self.communication, self.flops, apart=boundary.evaluates
+        )
+        stop = Stop(int(votes))
         self.progress = replace(self.progress, seconds=self.progress.seconds + seconds)
         if stop is Stop.DISCARD:
             return True
@@ -296,7 +300,7 @@ class _Training:
                 self._save(metrics, done=boundary.done)
         elif self.reporter is not None:
             self.reporter.log(self.progress, metrics)
-        self.window = _Window(self.workers)
+        self.window = Window(self.workers)
         return stop is not Stop.NO
 
     def _report(self, metrics: dict[str, float], checkpoint: str | None, *, done: bool) -> Stop:
@@ -359,33 +363,6 @@ def _total_steps(config: Train, num_samples: int) -> int:
         return config.max_steps
     assert config.epochs is not None
     return math.ceil(config.epochs * num_samples / config.global_batch_size)
-
-
-class _Window:
-    """Training since the last record, without the time of evaluations and checkpoints."""
-
-    def __init__(self, workers: Workers):
-        self._workers = workers
-        self._began = time.perf_counter()
-        self.loss = torch.zeros((), dtype=torch.float64, device=workers.device)
-        """This worker's part of the summed loss; left on the device, which is not waited for."""
-        self.units = 0
-        """Of all workers."""
-        self.size = 0
-        """Of all workers."""
-        self.halvings = 0
-        """This worker's, of its micro batches."""
-
-    def close(self, task: Task, reporter: Reporter | None) -> tuple[dict[str, float], float, Stop]:
-        """Loss, speed and what all workers together take of their machines; its seconds; and whether to stop."""
-        system = system_metrics(self._workers.device)
-        own = [self.loss.item(), _stop_vote(reporter), self.halvings, *system.values()]
-        loss, stop, halvings, *totals = self._workers.sum(own)
-        seconds = time.perf_counter() - self._began
-        metrics = {"train/loss": loss / self.units, f"train/{task.unit}_per_second": self.size / seconds}
-        if halvings:
-            metrics[HALVINGS] = halvings
-        return metrics | dict(zip(system, totals, strict=True)), seconds, Stop(int(stop))
 
 
 def _stop_vote(reporter: Reporter | None) -> float:

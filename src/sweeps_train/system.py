@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import cache
 
 import psutil
@@ -18,7 +19,8 @@ def _process() -> psutil.Process:
 
 
 def system_metrics(device: torch.device) -> dict[str, float]:
-    """CPU use since the last call (percent of one core), resident memory and peak GPU memory (MiB) of this process."""
+    """CPU use since the last call (percent of one core), resident memory and peak GPU memory (MiB) of this process, and
+    how busy its GPU is (percent) where NVIDIA's library is installed (the extra ``gpu``)."""
     process = _process()
     metrics = {
         "system/cpu_percent": process.cpu_percent(),
@@ -26,4 +28,6 @@ def system_metrics(device: torch.device) -> dict[str, float]:
     }
     if device.type == "cuda":
         metrics["system/gpu_memory_mib"] = torch.cuda.max_memory_allocated(device) / MIB
+        with contextlib.suppress(ImportError):
+            metrics["system/gpu_percent"] = float(torch.cuda.utilization(device))
     return metrics

@@ -196,6 +196,12 @@ class Train:
     Every evaluation is a report, at which a scheduler may stop the trial."""
     log_every: PositiveInt = 5
     """Steps between records of the training loss, learning rate and speed."""
+    communication_every: PositiveInt | None = 200
+    """Steps from one to the next in which it is measured how long workers talk to each other or wait for it
+    (``train/communication_share``, from 0 to 1); such a step takes some tenths of a second more. Null: never."""
+    peak_tflops: PositiveFloat | None = None
+    """What one worker's device can do at most, in 10^12 operations a second: ``train/flop_utilization`` is the part
+    of it that the training makes use of. Default: the data sheet's for known GPUs; on others it is not reported."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Autocast type; auto: bf16 where the GPU has it, fp16 on older GPUs, fp32 on CPUs."""
 

@@ -38,6 +38,7 @@ class FullyShardedStrategy(ShardedStrategy):
             config.kind,
         )
         self._config = config
+        self.recomputes = config.activation_checkpointing
 
     def _wrap(self, model: nn.Module) -> nn.Module:
         if self._config.activation_checkpointing:

@@ -33,6 +33,7 @@ class PipelineStrategy(Strategy):
         refuse_fp16(precision, config.kind)
         replicas = config.replicas(workers.size)
         self._config = config
+        self.recomputes = config.activation_checkpointing
         self._number = workers.size // replicas
         grid = mesh(workers, {"data": replicas, "stage": self._number})
         column, self._row = grid["data"], grid["stage"].get_group()

@@ -33,6 +33,10 @@ class Strategy:
         """This worker among those that have samples of their own."""
         self.speaks = True
         """Whether what this worker counts of its samples is to be counted: one of all who have the same."""
+        self.recomputes = False
+        """Activations are computed again in the backward pass."""
+        self.counted_by = 1
+        """How many workers count the same arithmetic: of a layer that is cut, torch counts the whole on each."""
         self.task: Task
         self.model: nn.Module
         """What the forward pass of training goes through."""

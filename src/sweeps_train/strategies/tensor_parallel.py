@@ -32,6 +32,8 @@ class TensorParallelStrategy(ShardedStrategy):
         shape = {"data": replicas, "tensor": workers.size // replicas}
         super().__init__(workers, precision, shape, config.kind)
         self._config = config
+        self.recomputes = config.activation_checkpointing
+        self.counted_by = shape["tensor"]
         column = self.mesh["data"]
         self.data = replace(workers, rank=column.get_local_rank(), size=replicas, group=column.get_group())
         self.speaks = self.mesh["tensor"].get_local_rank() == 0
