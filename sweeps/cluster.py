@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,19 @@ from sweeps.errors import DoesNotFit, UserError
 
 MIB = 2**20
 Resources = Mapping[str, float]
+
+
+LABEL = "label:"
+
+
+def label(name: str, value: str) -> str:
+    """A node's label, among its resources."""
+    return f"{LABEL}{name}={value}"
+
+
+def accelerator(kind: str) -> str:
+    """Ray's name for the resource that nodes with such GPUs have."""
+    return f"accelerator_type:{kind}"
 
 
 @dataclass(frozen=True)
@@ -37,7 +51,9 @@ def local_resources(config: SweepConfig) -> dict[str, float]:
     """What a Ray cluster started here will have; known without asking Ray."""
     resources = {"CPU": float(config.cluster.num_cpus or os.cpu_count() or 1)}
     gpus = config.cluster.num_gpus if config.cluster.num_gpus is not None else _count_gpus()
-    return resources | ({"GPU": float(gpus)} if gpus else {})
+    wanted = config.scaling.accelerator_type  # of which kind they are is for Ray to find out
+    of_kind = {accelerator(wanted): float(gpus)} if wanted and gpus else {}
+    return resources | ({"GPU": float(gpus)} if gpus else {}) | of_kind
 
 
 def _count_gpus() -> int:
@@ -73,7 +89,9 @@ def _fit_one(scaling: Scaling, nodes: Sequence[Resources]) -> Fit:
             "scaling.resources_per_worker: a worker that reserves nothing would fit any number of times; "
             "give it something, such as scaling.resources_per_worker.CPU=1"
         )
-    placed = sum(_fits_on(per_worker, node) for node in nodes)
+    nodes = _labelled(scaling, nodes)
+    room = [_fits_on(per_worker, node) for node in nodes]
+    placed = sum(room)
     if placed < scaling.num_workers:
         total: dict[str, float] = {}
         for node in nodes:
@@ -87,12 +105,57 @@ def _fit_one(scaling: Scaling, nodes: Sequence[Resources]) -> Fit:
             f"scaling.num_workers={scaling.num_workers}: the cluster can place {placed} workers of {needs} "
             f"(it has {has}); {fix}, or raise cluster.num_cpus or join a larger cluster with cluster.address"
         )
-    return Fit(use_gpu, per_worker, scaling.num_workers, placed // scaling.num_workers)
+    return Fit(use_gpu, per_worker, scaling.num_workers, _concurrent(scaling, room))
+
+
+def _labelled(scaling: Scaling, nodes: Sequence[Resources]) -> Sequence[Resources]:
+    wanted = [label(name, value) for name, value in scaling.labels.items()]
+    suitable = [node for node in nodes if all(each in node for each in wanted)]
+    if not suitable:
+        known = sorted({each for node in nodes for each in node if each.startswith(LABEL)})
+        has = ", ".join(each.removeprefix(LABEL) for each in known) or "none"
+        raise DoesNotFit(
+            f"scaling.labels={scaling.labels}: no node of the cluster has these labels (there are: {has}); give nodes "
+            "labels with `ray start --labels`, or drop them"
+        )
+    return suitable
+
+
+def _concurrent(scaling: Scaling, room: Sequence[int]) -> int:
+    """Trials at once on nodes with room for so many workers each.
+
+    Raises:
+        DoesNotFit: Not one can be placed as it shall be.
+    """
+    number = scaling.num_workers
+    if scaling.placement == "STRICT_PACK":
+        at_once = sum(each // number for each in room)
+        if not at_once:
+            raise DoesNotFit(
+                f"scaling.placement=STRICT_PACK: no node has room for {number} workers, and the largest for "
+                f"{max(room)}; use PACK, or lower scaling.num_workers to {max(room)}"
+            )
+        return at_once
+    if scaling.placement == "STRICT_SPREAD":
+        at_once = max(
+            (each for each in range(1, sum(room) + 1) if sum(min(one, each) for one in room) >= each * number),
+            default=0,
+        )
+        if not at_once:
+            nodes = sum(1 for each in room if each)
+            raise DoesNotFit(
+                f"scaling.placement=STRICT_SPREAD: {number} workers need as many nodes, and {nodes} have room for one; "
+                f"use SPREAD, or lower scaling.num_workers to {nodes}"
+            )
+        return at_once
+    return sum(room) // number
 
 
 def worker_resources(scaling: Scaling, *, use_gpu: bool) -> dict[str, float]:
     """What Ray reserves for one worker."""
-    return {"CPU": 1.0, **({"GPU": 1.0} if use_gpu else {}), **scaling.resources_per_worker}
+    kind = scaling.accelerator_type
+    of_kind = {accelerator(kind): 0.001} if kind else {}  # as much as Ray Train asks for
+    return {"CPU": 1.0, **({"GPU": 1.0} if use_gpu else {}), **of_kind, **scaling.resources_per_worker}
 
 
 def trial_resources(scaling: Scaling, *, use_gpu: bool) -> dict[str, float]:
@@ -179,11 +242,16 @@ def connected(config: SweepConfig) -> Iterator[Connection]:
 
 
 def alive_nodes() -> list[dict[str, float]]:
-    """Resources of each node of the cluster that is connected."""
+    """Resources and labels of each node of the cluster that is connected."""
     import ray
 
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    return [{name: float(amount) for name, amount in node["Resources"].items()} for node in nodes if node["Alive"]]
+    return [
+        {name: float(amount) for name, amount in node["Resources"].items()}
+        | {label(name, value): math.inf for name, value in node.get("Labels", {}).items()}
+        for node in nodes
+        if node["Alive"]
+    ]
 
 
 @contextlib.contextmanager

@@ -34,6 +34,8 @@ TRAININGS: dict[str, TrainingConfig] = {
     ),
 }
 
+ON_GPUS = replace(TRAININGS["lora"].train, precision="fp32")
+
 STRATEGIES: dict[int, dict[str, dict[str, Any]]] = {
     2: {
         "fsdp": {"kind": "fsdp"},
@@ -172,3 +174,20 @@ def test_one_process_goes_on_from_a_checkpoint_of_a_pipeline(
     shutil.copytree("2 1f1b lora", "alone")
     resumed = run(TRAININGS["lora"], Path("alone"))
     assert resumed.final["eval/loss"] == pytest.approx(alone["lora"].final["eval/loss"], rel=1e-4)
+
+
+def on_gpus() -> dict[str, Recorder]:
+    """Runs on each of the two workers."""
+    return {name: run(replace(with_strategy("lora", 2, name), train=ON_GPUS)) for name in STRATEGIES[2]}
+
+
+@pytest.mark.gpu
+def test_two_gpus_have_the_losses_of_one_under_every_strategy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    if torch.cuda.device_count() < 2:
+        pytest.skip("workers of one training need a GPU each")
+    monkeypatch.chdir(folder)
+    expected = losses(run(replace(TRAININGS["lora"], train=ON_GPUS)))
+    for recorder in on_workers(2, on_gpus, folder, backend="nccl")[0].values():
+        assert losses(recorder) == pytest.approx(expected, rel=1e-3)

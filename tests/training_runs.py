@@ -128,12 +128,14 @@ def on_two_workers(scenario: Callable[[], Any], folder: Path) -> list[Any]:
     return on_workers(2, scenario, folder)
 
 
-def on_workers(number: int, scenario: Callable[[], Any], folder: Path) -> list[Any]:
-    """What a scenario (a function of a module) returns on every rank, all of them working in ``folder``."""
+def on_workers(number: int, scenario: Callable[[], Any], folder: Path, backend: str = "gloo") -> list[Any]:
+    """What a scenario (a function of a module) returns on every rank, all of them working in ``folder``; over NCCL,
+    each on a GPU of its own."""
     context = multiprocessing.get_context("spawn")
     meeting = Path(tempfile.mkdtemp(dir=folder))
     processes = [
-        context.Process(target=_worker, args=(scenario, folder, meeting, rank, number)) for rank in range(number)
+        context.Process(target=_worker, args=(scenario, folder, meeting, rank, number, backend))
+        for rank in range(number)
     ]
     for process in processes:
         process.start()
@@ -143,11 +145,14 @@ def on_workers(number: int, scenario: Callable[[], Any], folder: Path) -> list[A
     return [pickle.loads((meeting / str(rank)).read_bytes()) for rank in range(number)]
 
 
-def _worker(scenario: Callable[[], Any], folder: Path, meeting: Path, rank: int, number: int) -> None:
+def _worker(scenario: Callable[[], Any], folder: Path, meeting: Path, rank: int, number: int, backend: str) -> None:
+    import torch
     import torch.distributed as dist
 
     os.chdir(folder)
-    dist.init_process_group("gloo", init_method=f"file://{meeting}/rendezvous", rank=rank, world_size=number)
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(backend, init_method=f"file://{meeting}/rendezvous", rank=rank, world_size=number)
     try:
         (meeting / str(rank)).write_bytes(pickle.dumps(scenario()))
     finally:

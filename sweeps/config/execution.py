@@ -23,12 +23,32 @@ class Scaling:
     """One GPU for each worker; auto: if the cluster has any."""
     resources_per_worker: dict[str, NonNegativeFloat] = Field(default_factory=dict)
     """What Ray reserves for a worker besides its GPU; default: one CPU."""
+    placement: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
+    """How a trial's workers lie on the nodes: ``PACK`` on as few as possible, ``SPREAD`` on as many; ``STRICT_PACK``
+    all on one, ``STRICT_SPREAD`` each on another one, or the trial does not start."""
+    accelerator_type: NonEmpty | None = None
+    """Only GPUs of this kind, as Ray names them: ``A100``, ``H100``, ``L4``."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Only nodes with these labels, which ``ray start --labels`` gives them: ``{market-type: spot}``."""
     isolation: Literal["auto", "warm", "process"] = "auto"
     """``warm``: worker processes outlive a trial, and the next one starts in them within milliseconds;
     ``process``: every trial has fresh ones; auto: warm for our own tasks, process for a user's function."""
     hang_timeout_s: PositiveFloat = 1800.0
     """Seconds without a word from a trial's workers, once they train, after which they are taken to hang: the trial
     fails, and is retried in new ones."""
+
+    def __post_init__(self) -> None:
+        if self.accelerator_type is not None and self.use_gpu is False:
+            raise ValueError(
+                f"accelerator_type={self.accelerator_type} goes with use_gpu=true; set it, or drop the type"
+            )
+        gpus = self.resources_per_worker.get("GPU", 1.0)
+        if 0 < gpus < 1 and self.num_workers > 1 and self.placement != "STRICT_SPREAD":
+            raise ValueError(
+                f"resources_per_worker.GPU={gpus:g} with num_workers={self.num_workers}: workers of one trial would "
+                "share a GPU, which NCCL refuses; use num_workers=1 (trials then share GPUs), whole GPUs, or "
+                "placement=STRICT_SPREAD"
+            )
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -43,6 +43,11 @@ class Workers:
     num_workers: int
     use_gpu: bool
     resources_per_worker: dict[str, float]
+    placement: str
+    """Ray's ``placement_strategy``."""
+    accelerator_type: str | None
+    labels: dict[str, str]
+    """That a node must have."""
     storage_path: str
     """Absolute folder, or URI, for Ray Train's own files."""
 
@@ -66,6 +71,9 @@ class Slot:
                 num_workers=workers.num_workers,
                 use_gpu=workers.use_gpu,
                 resources_per_worker=workers.resources_per_worker,
+                placement_strategy=workers.placement,
+                accelerator_type=workers.accelerator_type,
+                label_selector=workers.labels or None,
             ),
             run_config=RunConfig(
                 name=name,

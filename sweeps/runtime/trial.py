@@ -77,6 +77,9 @@ class Trial(tune.Trainable):
             num_workers=sweep.scaling.num_workers,
             use_gpu=context.use_gpu,
             resources_per_worker=worker_resources(sweep.scaling.resources_per_worker),
+            placement=sweep.scaling.placement,
+            accelerator_type=sweep.scaling.accelerator_type,
+            labels=sweep.scaling.labels,
             storage_path=str(Path(context.folder) / "ray_train"),
         )
         if self._slot is not None and not (sweep.warm and self._slot.workers == workers and self._slot.release()):

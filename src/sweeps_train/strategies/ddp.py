@@ -36,7 +36,13 @@ class DistributedDataParallelStrategy(Strategy):
             model, self.task.frozen
         )
         device = self.workers.device
-        wrapped = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+        # torch's PowerSGD sends of several pieces at once what comes first, which may differ between workers.
+        in_one = sum(each.numel() * each.element_size() for each in model.parameters()) // 2**20 + 1
+        wrapped = DistributedDataParallel(
+            model,
+            device_ids=[device] if device.type == "cuda" else None,
+            bucket_cap_mb=in_one if self._config.compression == "powersgd" else None,
+        )
         compress(wrapped, self._config)
         return wrapped
 

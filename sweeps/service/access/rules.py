@@ -92,6 +92,8 @@ RULES: dict[str, Rule] = {
     "Pipeline.activation_checkpointing": Rule.PLAIN,
     "Scaling.use_gpu": Rule.PLAIN,
     "Scaling.resources_per_worker": Rule.PLAIN,
+    "Scaling.accelerator_type": Rule.PLAIN,
+    "Scaling.labels": Rule.PLAIN,
     "Tracking.uri": Rule.STORE,
     "Tracking.experiment": Rule.PLAIN,
     "Tracking.report": Rule.PLAIN,
