@@ -191,3 +191,11 @@ def test_two_gpus_have_the_losses_of_one_under_every_strategy(folder: Path, monk
     expected = losses(run(replace(TRAININGS["lora"], train=ON_GPUS)))
     for recorder in on_workers(2, on_gpus, folder, backend="nccl")[0].values():
         assert losses(recorder) == pytest.approx(expected, rel=1e-3)
+
+
+def test_one_worker_computes_activations_again_where_it_is_asked_to(working_folder: Path) -> None:
+    write_prompts(working_folder)
+    training = replace(TRAININGS["lora"], train=replace(TRAININGS["lora"].train, max_steps=2))
+    options = {"kind": "fsdp", "activation_checkpointing": True}
+    again = run(replace(training, strategy=STRATEGY.validate_python(options)))
+    assert losses(again) == pytest.approx(losses(run(training)), rel=1e-6)

@@ -73,7 +73,7 @@ class Slot:
                 resources_per_worker=workers.resources_per_worker,
                 placement_strategy=workers.placement,
                 accelerator_type=workers.accelerator_type,
-                label_selector=workers.labels or None,
+                label_selector=workers.labels or None,  # type: ignore[call-arg]  # typed as an older class
             ),
             run_config=RunConfig(
                 name=name,

@@ -23,7 +23,9 @@ def build_strategy(config: StrategyConfig, workers: Workers, precision: Precisio
     """
     config.replicas(workers.size)
     if workers.size == 1:
-        return Strategy(workers, precision)
+        alone = Strategy(workers, precision)
+        alone.recomputes = not isinstance(config, DDP) and config.activation_checkpointing
+        return alone
     if isinstance(config, DDP):
         from sweeps_train.strategies.ddp import DistributedDataParallelStrategy
 

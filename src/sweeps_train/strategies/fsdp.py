@@ -18,7 +18,7 @@ from torch.distributed.fsdp import (
 
 from sweeps_train.config.strategy import FSDP
 from sweeps_train.precision import Precision
-from sweeps_train.strategies.layers import checkpoint_activations, repeated_layers
+from sweeps_train.strategies.layers import repeated_layers
 from sweeps_train.strategies.sharded import ShardedStrategy
 from sweeps_train.workers import Workers
 
@@ -41,8 +41,6 @@ class FullyShardedStrategy(ShardedStrategy):
         self.recomputes = config.activation_checkpointing
 
     def _wrap(self, model: nn.Module) -> nn.Module:
-        if self._config.activation_checkpointing:
-            checkpoint_activations(model)
         return shard(model, self.mesh, self._config, self.precision)
 
     def _accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:

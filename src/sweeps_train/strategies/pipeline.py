@@ -52,16 +52,18 @@ class PipelineStrategy(Strategy):
             if first_names[name] != name:
                 tied.add(first_names[name])
         self._stage = Stage(model, self._index, self._number)
-        if self._config.activation_checkpointing:
+        if self.recomputes:
             checkpoint_activations(model)
         for module in model.modules():
             _own_to(module, self.workers.device)
         self.model = model
-        self.parameters = {
+        frozen = set(task.frozen)
+        self._learned = {
             first_names[name]: each
             for name, each in model.named_parameters(remove_duplicate=False)
-            if each.requires_grad and not each.is_meta
+            if not each.is_meta and name not in frozen
         }
+        self.parameters = {name: each for name, each in self._learned.items() if each.requires_grad}
         # Of a weight that embeds tokens and is the head, too, the first and the last stage have one each.
         self._tied = [each for name, each in self.parameters.items() if name in tied and self._number > 1]
         self._schedules: dict[tuple[int, int, bool], Any] = {}
@@ -152,7 +154,7 @@ class PipelineStrategy(Strategy):
 
     def weights(self) -> dict[str, torch.Tensor]:
         buffers = {name: each for name, each in saved_buffers(self.model).items() if not each.is_meta}
-        return self.whole({**self.parameters, **buffers})
+        return self.whole({**self._learned, **buffers})
 
     def whole(self, parts: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
         own = {key: each.detach() for key, each in parts.items()} if self.data.rank == 0 else {}

@@ -12,6 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from sweeps_train.precision import Precision
+from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.strategies.mesh import mesh
 from sweeps_train.strategies.strategy import Key, Strategy, trained
 from sweeps_train.tasks.task import Task
@@ -40,6 +41,8 @@ class ShardedStrategy(Strategy):
 
     def spread(self, task: Task) -> None:
         self.task = task
+        if self.recomputes:
+            checkpoint_activations(task.model)
         # Each layer goes to the device when it is cut: the whole model may not fit there.
         self.model = self._wrap(task.model.train())
         self.parameters = trained(task.model)
@@ -62,7 +65,9 @@ class ShardedStrategy(Strategy):
         )
 
     def weights(self) -> dict[str, torch.Tensor] | None:
-        return self.whole({**self.parameters, **saved_buffers(self.task.model)})
+        model, frozen = self.task.model, set(self.task.frozen)
+        learned = {name: each for name, each in model.named_parameters() if name not in frozen}
+        return self.whole({**learned, **saved_buffers(model)})
 
     def whole(self, parts: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
         wholes = {}

@@ -13,6 +13,7 @@ from torch import nn
 
 from sweeps_train.data.samples import Batch, Samples, in_batches
 from sweeps_train.precision import Precision
+from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.tasks.task import Task
 from sweeps_train.workers import Workers
 
@@ -51,6 +52,8 @@ class Strategy:
     def spread(self, task: Task) -> None:
         """Takes the task's model, which every worker has built alike, to its device, or this worker's part of it."""
         self.task = task
+        if self.recomputes:
+            checkpoint_activations(task.model)
         self.model = self._wrap(task.model.to(self.workers.device).train())
         self.parameters = trained(task.model)
 

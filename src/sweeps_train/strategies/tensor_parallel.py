@@ -16,7 +16,6 @@ from sweeps_train.config.strategy import FSDPTensorParallel, TensorParallel
 from sweeps_train.data.samples import Batch
 from sweeps_train.precision import Precision
 from sweeps_train.strategies.fsdp import shard
-from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.strategies.sharded import ShardedStrategy, average, local
 from sweeps_train.strategies.tensor_plan import REDUCED, styles, tensor_plan
 from sweeps_train.tasks.task import Task
@@ -45,8 +44,6 @@ class TensorParallelStrategy(ShardedStrategy):
 
     def _wrap(self, model: nn.Module) -> nn.Module:
         parallelize_module(model, self.mesh["tensor"], styles(tensor_plan(model)))
-        if self._config.activation_checkpointing:
-            checkpoint_activations(model)
         if isinstance(self._config, FSDPTensorParallel):
             return shard(model, self.mesh["data"], self._config, self.precision)
         return model.to(self.workers.device)
