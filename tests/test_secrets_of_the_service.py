@@ -3,6 +3,7 @@ to MLflow and given to processes is searched for them."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -53,7 +54,8 @@ class Planted:
         finally:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(60)
-            self.store.kill()
+            with contextlib.suppress(ProcessLookupError):  # it is dead already, where all went well
+                self.store.kill()
         self._read_files()
 
     def ask(self, path: str, body: object = None, token: str | None = None) -> str:
