@@ -6,12 +6,14 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from postgres import Postgres, program
 from recording import Server
+from sqlalchemy import Engine
 
 # Set as this file is read, before a test module imports any of them, and inherited by subprocesses and Ray workers.
 os.environ.update(
@@ -97,6 +99,25 @@ def postgres() -> Iterator[Postgres]:
     postgres = Postgres(Path(f"/tmp/sweeps-postgres-{os.getpid()}"))  # as `nobody` can't reach into pytest's own
     yield postgres
     postgres.stop()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def service_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Address of a new database for the service."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/service.db"
+    postgres: Postgres = request.getfixturevalue("postgres")
+    return postgres.database(f"service{time.time_ns()}")
+
+
+@pytest.fixture
+def engine(service_database: str) -> Iterator[Engine]:
+    """The same, open."""
+    from sweeps.service.database import open_database
+
+    engine = open_database(service_database)
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture

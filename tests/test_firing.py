@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from scheduled import Travelling, at, defined, outcomes, set_state, sweeps
 from sqlalchemy import Engine, select
 
 from sweeps.config.service import Queue
 from sweeps.service import database, jobs
-from sweeps.service.database import open_database, writing
+from sweeps.service.database import writing
 from sweeps.service.heartbeat import Heartbeat
 from sweeps.service.schedules.firing import decide, fire_now, next_decision, retire
 
 BERLIN = "Europe/Berlin"
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Engine:
-    return open_database(f"sqlite:///{tmp_path}/service.db")
 
 
 def reason(engine: Engine, due: str) -> str:
@@ -160,7 +153,9 @@ def test_a_firing_may_take_the_place_of_sweeps_that_run_and_wait(engine: Engine)
         fire_now(connection, nightly, at("2026-01-02 12:00"))
     decide(engine, nightly, at("2026-01-03 02:00"))
     with engine.connect() as connection:
-        rows = connection.execute(select(database.jobs.c.state, database.jobs.c.stop_asked)).all()
+        rows = connection.execute(
+            select(database.jobs.c.state, database.jobs.c.stop_asked).order_by(database.jobs.c.id)
+        ).all()
     assert rows == [("running", at("2026-01-03 02:00")), ("cancelled", None), ("queued", None)]
 
 

@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 
 import pytest
 from every_minute import every_firing
-from postgres import Postgres
 from recording import wait_until
 from scheduled import at, defined, set_state
 from sqlalchemy import Engine, delete, event, func, select
@@ -32,12 +31,9 @@ from sweeps.service.schedules.scheduler import Scheduler
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/service.db"
-    postgres: Postgres = request.getfixturevalue("postgres")
-    return postgres.database(f"killed{time.time_ns()}")
+@pytest.fixture
+def url(service_database: str) -> str:
+    return service_database
 
 
 @contextmanager

@@ -42,11 +42,6 @@ Trials = Sequence[tuple[dict[str, Any], float]]
 
 
 @pytest.fixture
-def engine() -> Engine:
-    return open_database("sqlite:///service.db")
-
-
-@pytest.fixture
 def judge(engine: Engine, uri: str, monkeypatch: pytest.MonkeyPatch) -> Judge:
     """Makes no reports, which take seconds."""
     monkeypatch.setattr(Commands, "report", lambda *_: None)

@@ -26,7 +26,7 @@ from sweeps.constants import TAG_ENDED
 from sweeps.errors import ConfigError
 from sweeps.plan import make_plan
 from sweeps.report.live import PlainView
-from sweeps.service.database import deliveries, jobs, open_database, writing
+from sweeps.service.database import deliveries, jobs, writing
 from sweeps.service.nights.night import Night, begin, change
 from sweeps.service.notifications import sending
 from sweeps.service.notifications.address import addresses
@@ -50,11 +50,6 @@ class Clock:
     def wait(self, wake: threading.Event, seconds: float) -> bool:
         self.time += seconds
         return wake.wait(0.01)
-
-
-@pytest.fixture
-def engine() -> Engine:
-    return open_database("sqlite:///service.db")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +14,6 @@ from sweeps.service import database, jobs
 from sweeps.service.database import open_database, writing
 from sweeps.service.jobs import Job
 from sweeps.service.requests import Extend, Resume, Retrain, Run, read_request
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Engine:
-    return open_database(f"sqlite:///{tmp_path}/service.db")
 
 
 def submit(engine: Engine, sweep: str, user: str = "ada", *, project: str = "", **options: Any) -> Job:
@@ -99,15 +93,16 @@ def test_what_must_have_ended_by_now_starts_no_more(engine: Engine) -> None:
         assert jobs.find(connection, early.id).state == "running"
 
 
-def test_many_who_claim_at_once_get_each_job_once(engine: Engine, tmp_path: Path) -> None:
+def test_many_who_claim_at_once_get_each_job_once(engine: Engine, service_database: str) -> None:
     for number in range(20):
         submit(engine, f"s{number}")
     claimed: list[str] = []
 
     def take() -> None:
-        own = open_database(f"sqlite:///{tmp_path}/service.db")
+        own = open_database(service_database)
         while (sweep := claim(own)) is not None:
             claimed.append(sweep)
+        own.dispose()
 
     threads = [threading.Thread(target=take) for _ in range(6)]
     for thread in threads:
