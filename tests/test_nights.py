@@ -316,6 +316,7 @@ def test_without_repeats_the_nights_own_trials_and_the_given_noise_decide(
     assert (night(engine, "night-2").verdict, night(engine, "night-2").version) == ("promoted", "2")
 
 
+@pytest.mark.slow
 def test_a_night_that_is_worse_is_told_promotes_nobody_and_is_in_its_report(engine: Engine, uri: str) -> None:
     judge = new_judge(engine, uri)
     settings = Nights(champion=ONE_LOOK, noise=0.01)

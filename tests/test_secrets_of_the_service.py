@@ -33,8 +33,6 @@ notifications:
   - {name: hook, url_env: PLANTED_HOOK}
 access: {requests_per_minute: 100000}
 """
-TUNERS_STATE = "outputs/planted/tune/tuner.pkl"
-"""Tune's own file, in the sweep's folder, has the trainable with its store's URI (SECURITY.md says so)."""
 SMALL = ["train.max_steps=4", "train.eval_every=2", "search.num_trials=1", "cluster.num_cpus=2", "tracking.report=true"]
 
 
@@ -159,7 +157,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
 @pytest.mark.parametrize("secret", ["token", "password", "notifier", "hub"])
 def test_a_secret_stands_in_no_page_log_record_or_process(planted: Planted, secret: str) -> None:
     found = {where for where, text in planted.seen.items() if planted.secrets[secret] in text}
-    assert found <= {TUNERS_STATE}
+    assert not found
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import logging
 import os
 import shutil
 import signal
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from sweeps.service.clock import Clock
 from sweeps.service.database import writing
 from sweeps.service.heartbeat import Heartbeat
 from sweeps.service.jobs import Job
+from sweeps.service.looking import Looking
 from sweeps.service.notifications.by_hand import VARIABLE
 from sweeps.service.requests import Extend, Request, Retrain, Run
 
@@ -85,7 +85,6 @@ class Runner:
         environment = os.environ if environment is None else environment
         self._environment = {**environment, "MLFLOW_TRACKING_URI": tracking_uri}
         self._environment.pop(VARIABLE, None)  # the service tells of its sweeps itself
-        self._wake, self._closed = threading.Event(), threading.Event()
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._busy: dict[int, Future[None]] = {}
         """What is being done about a job, by its number."""
@@ -95,17 +94,15 @@ class Runner:
         """When a job is seen to again, for which MLflow was away."""
         self._hands = ThreadPoolExecutor(4, "runner")
         self._ears = ThreadPoolExecutor(1, "ended")
-        self._thread = threading.Thread(target=self._follow, name="runner", daemon=True)
+        self._looking = Looking("runner", clock, self.look, LOOK_EVERY_S)
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        self._looking.start()
 
     def stop(self) -> None:
         """End; the sweeps that run do not."""
-        self._closed.set()
-        self._wake.set()
-        self._thread.join()
+        self._looking.stop()
         self.close()
 
     def close(self) -> None:
@@ -116,7 +113,7 @@ class Runner:
 
     def wake(self) -> None:
         """Look at the queue now."""
-        self._wake.set()
+        self._looking.wake()
 
     def control_folder(self, job: Job) -> Path:
         """Where a job's process has its log. A database that is begun anew counts from 1 again: hence the time."""
@@ -125,15 +122,6 @@ class Runner:
     def log(self, job: Job) -> Path:
         """What a job's process prints."""
         return self.control_folder(job) / LOG_FILE
-
-    def _follow(self) -> None:
-        while not self._closed.is_set():
-            try:
-                self.look()
-            except Exception:  # a database that is away is asked again
-                logger.exception("the queue cannot be looked after; trying again")
-            self._clock.wait(self._wake, LOOK_EVERY_S)
-            self._wake.clear()
 
     def look(self) -> None:
         """Do what is to be done now."""
@@ -148,7 +136,7 @@ class Runner:
         for job in mine:
             if job.id not in self._busy and self._clock.now() >= self._not_before.get(job.id, 0.0):
                 self._see_to(job)
-        while waits and not self._closed.is_set():
+        while waits and not self._looking.ends:
             with writing(self._engine) as connection:
                 now = self._clock.now()
                 claimed = jobs.claim(connection, self._limits, self._heartbeat.service, self._heartbeat.host, now)

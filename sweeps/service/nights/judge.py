@@ -9,7 +9,6 @@ done again, and what was interrupted is.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -26,6 +25,7 @@ from sweeps.service.clock import Clock
 from sweeps.service.database import writing
 from sweeps.service.heartbeat import Heartbeat
 from sweeps.service.jobs import Job
+from sweeps.service.looking import Looking
 from sweeps.service.nights.champion import champion_of, point_tonight, version_from
 from sweeps.service.nights.commands import Commands
 from sweeps.service.nights.night import OPEN, Night, change, hold, let_go, nights_of, of_schedule, to_do
@@ -70,30 +70,18 @@ class Judge:
         self._engine, self._clock, self._heartbeat = engine, clock, heartbeat
         self._uri, self._config_dirs, self._decided = tracking_uri, config_dirs, decided
         self._commands = Commands(tracking_uri, output_dir)
-        self._wake, self._stopped = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
+        self._looking = Looking("judge", clock, self.step, LOOKS_EVERY_S)
 
     def start(self) -> None:
-        self._thread.start()
+        self._looking.start()
 
     def stop(self) -> None:
         """Soon: what it is about then is gone on with by whoever serves next."""
-        self._stopped.set()
-        self._wake.set()
-        self._thread.join(STOPS_WITHIN_S)
+        self._looking.stop(STOPS_WITHIN_S)
 
     def wake(self, *_: object) -> None:
         """A sweep has ended."""
-        self._wake.set()
-
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            self._wake.clear()
-            try:
-                self.step()
-            except Exception:
-                logger.exception("the nights cannot be judged; the next look is in %.0f s", LOOKS_EVERY_S)
-            self._clock.wait(self._wake, LOOKS_EVERY_S)
+        self._looking.wake()
 
     def step(self) -> None:
         """Take every night that waits as far as it goes now; of a schedule one after the other."""

@@ -4,7 +4,6 @@ wrong here or there touches a sweep, and nothing is forgotten when a service die
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from sweeps.credentials import shown
 from sweeps.errors import TrackingUnreachable, UnknownName
 from sweeps.service.clock import Clock
 from sweeps.service.database import jobs, writing
+from sweeps.service.looking import Looking
 from sweeps.service.nights.night import OPEN, Night, find
 from sweeps.service.notifications import deliveries
 from sweeps.service.notifications.message import Message, of_failure, of_sweep
@@ -54,30 +54,18 @@ class Notifier:
         """
         self._engine, self._clock, self._uri = engine, clock, tracking_uri
         self._channels, self._addresses, self._page_of = channels, addresses, page_of
-        self._wake, self._stopped = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="notifier", daemon=True)
+        self._looking = Looking("notifier", clock, self.step, LOOKS_EVERY_S)
 
     def start(self) -> None:
-        self._thread.start()
+        self._looking.start()
 
     def stop(self) -> None:
         """Soon: a message that is being sent then is sent again by whoever serves next."""
-        self._stopped.set()
-        self._wake.set()
-        self._thread.join(STOPS_WITHIN_S)
+        self._looking.stop(STOPS_WITHIN_S)
 
     def wake(self, *_: object) -> None:
         """A sweep has ended, or a night has its verdict."""
-        self._wake.set()
-
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            self._wake.clear()
-            try:
-                self.step()
-            except Exception:
-                logger.exception("notifications are late; the next look is in %.0f s", LOOKS_EVERY_S)
-            self._clock.wait(self._wake, LOOKS_EVERY_S)
+        self._looking.wake()
 
     def step(self) -> None:
         """Write what there is to tell, and send what is due."""
@@ -87,7 +75,7 @@ class Notifier:
         for job in ended:
             self._tell(job)
         waiting = [channel.name for channel in self._channels]
-        while waiting and not self._stopped.is_set():
+        while waiting and not self._looking.ends:
             waiting = [name for name in waiting if self._send_next(name)]
 
     # --- writing ------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import SweepsError
 from sweeps.service import database
 from sweeps.service.clock import Clock
+from sweeps.service.looking import Looking
 from sweeps.service.schedules.definition import GROUP, Definition, load_definitions
 from sweeps.service.schedules.firing import decide, is_as_defined, next_decision, retire
 from sweeps.service.schedules.overview import coming
@@ -56,27 +56,24 @@ class Scheduler:
         """
         self._engine, self._clock, self._config_dirs = engine, clock, config_dirs
         self._only, self._service, self._queued = only, service, queued
-        self._wake, self._closed = threading.Event(), threading.Event()
         self._files = self._look_at_files()
         self.definitions = self._load()
         """By name, as they were when all of them were last right."""
         self.trouble: str | None = None
         """What is wrong with the files as they are now."""
         self._gone: list[Definition] = []
-        self._thread = threading.Thread(target=self._follow, name="scheduler", daemon=True)
+        self._looking = Looking("scheduler", clock, self.look, AGAIN_AFTER_S)
 
     def start(self) -> None:
         """Begin."""
         for name, definition in self.definitions.items():
             soonest = next(coming([definition], self._clock.now()), None)
             logger.info("%s fires next at %s", name, "no time" if soonest is None else definition.shown(soonest.starts))
-        self._thread.start()
+        self._looking.start()
 
     def stop(self) -> None:
         """End."""
-        self._closed.set()
-        self._wake.set()
-        self._thread.join()
+        self._looking.stop()
 
     def look(self) -> float:
         """Do what is to be done now; returns the seconds until there is more to do, as far as one can see."""
@@ -110,15 +107,6 @@ class Scheduler:
         if any(firing.job is not None for firing in firings):
             self._queued()
         return bool(firings)
-
-    def _follow(self) -> None:
-        while not self._closed.is_set():
-            try:
-                seconds = self.look()
-            except Exception:  # a database that is away is asked again
-                logger.exception("the schedules cannot be looked after; trying again")
-                seconds = AGAIN_AFTER_S
-            self._clock.wait(self._wake, seconds)
 
     def _reload(self) -> None:
         """Follow the files, if all of them are right."""
