@@ -278,7 +278,7 @@ def _search(plan: Plan, monitor: Monitor, recorder: Recorder) -> str:
     from sweeps.tuning import build_searcher, build_tuner, catch_up
 
     prepare_slots()
-    # Tune keeps it in a file, and trials have nothing to do with the store.
+    # Its actors have nothing to do with the store, whose address may have a password.
     composition = plan.composition.recorded_at(shown(plan.config.tracking.uri))
     context = TrialContext(composition, str(plan.folder), monitor.use_gpu, monitor.mailbox)
     ending = Ending(monitor)

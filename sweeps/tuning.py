@@ -195,6 +195,10 @@ class SweepSearcher(OptunaSearcher):
         self.tune_trials: dict[str, TuneTrial] = {}
         """Tune's own trials that were started, by Tune's id: they know why they failed."""
 
+    def __reduce__(self) -> tuple[type[object], tuple[()]]:
+        # Tune writes it into a file for a restore that we do not use; it knows the store, whose address has a password.
+        return object, ()
+
     def why_failed(self, trial_id: str) -> str:
         trial = self.tune_trials.get(trial_id)
         return "it could not be started" if trial is None else _reason(trial)

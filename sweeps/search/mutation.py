@@ -48,6 +48,10 @@ class Mutation:
         self._resample_probability = resample_probability
         self._seed = seed
 
+    def __reduce__(self) -> tuple[type[object], tuple[()]]:
+        # Tune writes its scheduler into a file for a restore that we do not use; this knows all of the config.
+        return object, ()
+
     def near(self, point: Mapping[str, Any], occasion: str) -> dict[str, Any]:
         """A valid point near ``point``, the same on the same occasion; that itself, if chance finds none."""
         chance = random.Random(f"{self._seed}/{occasion}/near")
