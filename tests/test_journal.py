@@ -236,6 +236,7 @@ def test_after_a_trial_went_back_a_resumed_driver_knows_which_steps_are_new(uri:
     assert loss == [(1, 1.0), (2, 1.0), (3, 1.0), (3, 2.0), (4, 1.0), (4, 3.0), (5, 1.0)]
 
 
+@pytest.mark.slow
 def test_drivers_killed_while_they_write_leave_no_gap_and_no_double(uri: str) -> None:
     chance = random.Random(0)
     steps = 0

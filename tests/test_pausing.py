@@ -67,6 +67,7 @@ def undisturbed(hyperband: Done, tmp_path_factory: pytest.TempPathFactory) -> Do
     return run(folder, "conf=digits", *SMALL, *alone, *points, "--name=undisturbed")
 
 
+@pytest.mark.slow
 def test_every_trial_of_hyperband_ends_and_only_the_best_of_a_rung_goes_on(hyperband: Done) -> None:
     assert hyperband.status == 0
     assert hyperband.document["counts"] == {"finished": 1, "pruned": 2, "failed": 0, "running": 0, "stopped": 0}
@@ -80,6 +81,7 @@ def test_every_trial_of_hyperband_ends_and_only_the_best_of_a_rung_goes_on(hyper
     assert hyperband.err.count(" started") == 3
 
 
+@pytest.mark.slow
 def test_a_trial_that_was_paused_is_the_same_to_the_last_bit_as_one_that_was_not(
     hyperband: Done, undisturbed: Done
 ) -> None:
@@ -90,6 +92,7 @@ def test_a_trial_that_was_paused_is_the_same_to_the_last_bit_as_one_that_was_not
         assert paused == history(undisturbed, 0, metric)
 
 
+@pytest.mark.slow
 def test_train_time_leaves_out_what_a_trial_waited(hyperband: Done) -> None:
     time = hyperband.document["time"]
     assert 0 < time["train_s"] < time["wall_s"]
