@@ -70,7 +70,7 @@ def make_app(engine: Engine, clock: Stopped, *, loopback: bool = True, **access:
 
     @app.get("/api/fails")
     def fails(caller: Reader) -> None:
-        raise RuntimeError("inside /root/secret: token=hunter2")
+        raise RuntimeError("inside /srv/secret: token=hunter2")
 
     @app.get("/api/long", dependencies=[Depends(expensive)])
     def long(caller: Reader) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from postgres import Postgres
+
+from sweeps.service.database import open_database
 
 OPEN = """
 import sys
@@ -35,6 +39,20 @@ def open_at_once(url: str, count: int) -> list[str]:
 
 def test_services_that_start_at_once_on_an_empty_file_all_start(tmp_path: Path) -> None:
     assert open_at_once(f"sqlite:///{tmp_path}/new/service.db", 4) == [""] * 4
+
+
+def test_a_service_that_starts_while_another_writes_to_a_new_file_waits_for_it(tmp_path: Path) -> None:
+    file = tmp_path / "service.db"
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("CREATE TABLE anything (number)")
+    other.execute("BEGIN IMMEDIATE")
+    with ThreadPoolExecutor(1) as pool:
+        opened = pool.submit(open_database, f"sqlite:///{file}")
+        with pytest.raises(TimeoutError):
+            opened.result(timeout=0.5)
+        other.execute("COMMIT")
+        opened.result(timeout=20).dispose()
+    other.close()
 
 
 @pytest.mark.slow

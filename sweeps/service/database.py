@@ -7,6 +7,8 @@ transaction, and what must not happen twice is a unique key.
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -233,8 +235,24 @@ def lock(connection: Connection, key: int) -> None:
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # `_begin_sqlite` begins; the module's own way begins too late to be safe
-    for line in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    _keep_journal_ahead(connection)
+    for line in ("synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {line}")
+
+
+def _keep_journal_ahead(connection: Any) -> None:
+    # A new file's journal changes once and for good; where another is at work in it then, SQLite fails at once
+    # instead of waiting as it does for everything else.
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+        else:
+            return
 
 
 def _begin_sqlite(connection: Connection) -> None:
