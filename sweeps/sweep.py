@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 from sweeps.cluster import Fit, alive_nodes, connected, fit, worker_room
-from sweeps.constants import TAG_DASHBOARD, TAG_ENDED, TAG_FOLDER, TAG_SWEEP
+from sweeps.constants import TAG_DASHBOARD, TAG_ENDED, TAG_SWEEP
 from sweeps.credentials import shown
 from sweeps.driver import DRIVER_LOCK, LOG_FILE, the_only_driver
 from sweeps.ending import Ending
@@ -91,10 +91,8 @@ def _go_on(plan: Plan, view: View) -> None:
     config = plan.config
     tracking = _connecting(config.tracking.uri)
     with connected(config) as cluster:
-        client = tracking.result()
-        before = load_sweep(config.tracking.uri, plan.name)
-        forget_requests(before)
-        client.set_tag(before.mlflow.run_id, TAG_FOLDER, str(plan.folder))  # it may have been moved
+        tracking.result()
+        forget_requests(load_sweep(config.tracking.uri, plan.name))
         places = fit(config, plan.scalings, cluster.nodes)
         _adapt_study(plan)
         save(plan)

@@ -28,7 +28,7 @@ POINT = {"train.lr": 0.0021, "model.lora.r": 16, "train.optimizer": "adamw"}
 
 
 def new_recorder(uri: str, sweep: str = "digits-1", objectives: Objectives = LOSS, **more: Any) -> Recorder:
-    folder = Path("outputs", sweep).absolute()
+    folder = more.pop("folder", Path("outputs", sweep).absolute())
     folder.mkdir(parents=True, exist_ok=True)
     experiment = more.pop("experiment", "digits")
     return Recorder(uri, experiment, sweep=sweep, conf="digits", objectives=objectives, folder=folder, **more)
@@ -96,6 +96,13 @@ def history(uri: str, run_id: str, name: str) -> list[tuple[int, float]]:
     from mlflow import MlflowClient
 
     return sorted((point.step, point.value) for point in MlflowClient(uri).get_metric_history(run_id, name))
+
+
+def artifact_files(uri: str, run_id: str, path: str, folder: Path) -> dict[str, str]:
+    from mlflow.artifacts import download_artifacts
+
+    root = Path(download_artifacts(run_id=run_id, artifact_path=path, tracking_uri=uri, dst_path=str(folder)))
+    return {file.relative_to(root).as_posix(): file.read_text() for file in root.rglob("*") if file.is_file()}
 
 
 class Server:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording import CONFIG, POINT, history, open_recorder
+from recording import COMMAND, CONFIG, POINT, artifact_files, history, new_recorder, open_recorder
 
 from sweeps import constants
 from sweeps.errors import StorageFull, UserError
@@ -274,3 +274,46 @@ def test_without_its_journal_a_sweep_does_not_go_on(uri: str) -> None:
     Path("outputs/digits-1", JOURNAL_FILE).unlink()
     with pytest.raises(UserError, match=r"digits-1.*tracking\.jsonl is missing"):
         open_recorder(uri, resume=True)
+
+
+def test_named_checkpoints_move_with_the_sweeps_folder(uri: str, working_folder: Path) -> None:
+    recorder = open_recorder(uri, checkpoints="reference")
+    folder = Path("outputs", "digits-1").absolute()
+    for trial, place in (("0", folder / "trials" / "0" / "step-00000010"), ("1", Path("/far/away"))):
+        recorder.start_trial(trial, POINT, CONFIG, 1)
+        recorder.checkpoint(trial, str(place), "best")
+        recorder.end_trial(trial, "finished", 10, 1)
+    recorder.close("interrupted")
+    moved = working_folder / "elsewhere" / "digits-1"
+    moved.parent.mkdir()
+    folder.rename(moved)
+    recorder = new_recorder(uri, folder=moved, checkpoints="reference")
+    recorder.open(CONFIG, COMMAND, "Digits.", resume=True)
+    recorder.close("finished")
+    sweep = load_sweep(uri, "digits-1")
+    assert sweep.tags["sweeps.folder"] == str(moved)
+    assert [trial.checkpoint for trial in sweep.trials] == [
+        (moved / "trials" / "0" / "step-00000010").as_uri(),
+        "file:///far/away",
+    ]
+
+
+def test_a_checkpoint_that_was_not_copied_when_the_folder_moved_is_copied_from_there(
+    uri: str, working_folder: Path
+) -> None:
+    recorder = open_recorder(uri)
+    recorder.start_trial("0", POINT, CONFIG, 1)
+    assert not recorder.close("interrupted")
+    folder, moved = Path("outputs", "digits-1").absolute(), working_folder / "moved"
+    checkpoint = folder / "trials" / "0" / "step-00000010"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "model.bin").write_bytes(b"model")
+    journal = Journal(folder)
+    journal.append(Artifact("0", "checkpoints/best", folder=str(checkpoint)))  # and the driver was killed
+    journal.close()
+    folder.rename(moved)
+    recorder = new_recorder(uri, folder=moved)
+    recorder.open(CONFIG, COMMAND, "Digits.", resume=True)
+    assert not recorder.close("finished")
+    trial = load_sweep(uri, "digits-1").trials[0]
+    assert artifact_files(uri, trial.run_id, "checkpoints/best", working_folder) == {"model.bin": "model"}

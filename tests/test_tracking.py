@@ -22,6 +22,7 @@ from recording import (
     CONFIG,
     POINT,
     Server,
+    artifact_files,
     history,
     open_recorder,
     record_small_sweep,
@@ -299,13 +300,6 @@ def make_checkpoint(folder: Path, *names: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{folder.name}/{name}")
     return folder
-
-
-def artifact_files(uri: str, run_id: str, path: str, folder: Path) -> dict[str, str]:
-    from mlflow.artifacts import download_artifacts
-
-    root = Path(download_artifacts(run_id=run_id, artifact_path=path, tracking_uri=uri, dst_path=str(folder)))
-    return {file.relative_to(root).as_posix(): file.read_text() for file in root.rglob("*") if file.is_file()}
 
 
 def check_replacement(uri: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -445,8 +445,17 @@ class Recorder:
         for trial in sweep.trials:
             self._trials[trial.trial] = _Run(_values(trial), trial.steps, trial.error is not None)
         self._standing.adopt(sweep)
-        self._read_journal()
-        self._outbox.put(Tags(PARENT, {constants.TAG_STATE: "running", constants.TAG_HEARTBEAT: _now()}))
+        was = Path(sweep.tags.get(constants.TAG_FOLDER, self._folder))
+        for artifact in self._read_journal():
+            self._store(replace(artifact, folder=_moved(artifact.folder, str(was), str(self._folder))))
+        if was != self._folder:
+            self._follow(was)
+        now: dict[str, str | None] = {
+            constants.TAG_STATE: "running",
+            constants.TAG_HEARTBEAT: _now(),
+            constants.TAG_FOLDER: str(self._folder),
+        }
+        self._outbox.put(Tags(PARENT, now))
         self._outbox.put(Status(PARENT, "RUNNING"))
         return sweep.mlflow
 
@@ -458,8 +467,16 @@ class Recorder:
                 left = self._journal.end - self._journal.position
                 logger.warning("what an earlier session left goes to MLflow: %.1f MB to go", left / 1e6)
 
-    def _read_journal(self) -> None:
-        """Which steps are recorded already, and which artifacts never came to be stored."""
+    def _follow(self, was: Path) -> None:
+        """The sweep's folder was moved: checkpoints that are only named move with it."""
+        for run in fetch_runs(self._uri, {constants.TAG_SWEEP: self._sweep, constants.TAG_KIND: "trial"}):
+            named: dict[str, str | None] = {tag: run.tags[tag] for tag in TAGS.values() if tag in run.tags}
+            places = {tag: _moved(uri, as_uri(str(was)), as_uri(str(self._folder))) for tag, uri in named.items()}
+            if places != named:
+                self._outbox.put(Tags(run.tags[constants.TAG_TRIAL], places))
+
+    def _read_journal(self) -> list[Artifact]:
+        """Find out which steps are recorded already; returns the artifacts that never came to be stored."""
         waiting: dict[tuple[str, str], Artifact] = {}
         for entry in self._journal.entries():
             trial = self._trials.get(entry.key)
@@ -474,8 +491,7 @@ class Recorder:
                     waiting[key, name] = entry
                 case Stored(key, name, folder) if (key, name) in waiting and waiting[key, name].folder == folder:
                     del waiting[key, name]
-        for artifact in waiting.values():
-            self._copier.submit(artifact)
+        return list(waiting.values())
 
     def _store(self, artifact: Artifact) -> None:
         self._outbox.put(artifact)
@@ -512,6 +528,11 @@ class Recorder:
             self._link.call(partial(self._client.set_tag, run_id, "mlflow.note.content", text))
         except Exception as error:  # noqa: BLE001 - MLflow's and the database's own errors too
             logger.warning("the summary of sweep %s could not be written to MLflow: %s", self._sweep, error)
+
+
+def _moved(place: str | None, was: str, now: str) -> str | None:
+    """Where a path or URI is that was in a folder, or is elsewhere."""
+    return place if place is None or not place.startswith(f"{was}/") else now + place.removeprefix(was)
 
 
 def _one_or_list(names: Sequence[str]) -> str:
