@@ -48,7 +48,7 @@ def test_every_shipped_option_composes_and_passes_the_schema(path: Path) -> None
     group, option = path.parent.as_posix(), path.stem
     text = (conf_folder() / path).read_text(encoding="utf-8")
     of_images = {"image_classification", "conv_net", "vision_transformer", "classifier", "digits", "custom"}
-    functions = {"function", "huggingface_trainer", "torchrun_script"}
+    functions = {"function", "huggingface_trainer", "lightning_module", "torchrun_script"}
     conf = "ray_train_function" if option in functions else "digits" if option in of_images else "llm_lora"
     given = [f"{key}={value}" for key, value in MUST_BE_GIVEN.items() if key.startswith(f"{group.replace('/', '.')}.")]
     names = {line.split(":")[0] for line in text.splitlines() if "???" in line}

@@ -23,6 +23,8 @@ def check_targets(config: SweepConfig) -> None:
         if isinstance(section, FunctionTask) and section.framework == "script":
             _check_script(section.target)
         elif isinstance(section, FunctionTask | CustomModel | CustomData):
+            if isinstance(section, FunctionTask) and section.framework == "lightning":
+                _check_lightning()
             check_target(f"{key}._target_", section.target)
         elif isinstance(section, CausalLM):
             _check_path("model.path", section.path)
@@ -71,6 +73,14 @@ def _check_script(target: str) -> None:
     elif _spec(target) is None:
         raise ConfigError(
             f"task._target_={target}: there is no such module; give one as after `python -m`, or a .py file"
+        )
+
+
+def _check_lightning() -> None:
+    if importlib.util.find_spec("lightning") is None:
+        raise ConfigError(
+            "task.framework=lightning: Lightning is not installed; pip install 'ray-sweeps[lightning]', here and on "
+            "every machine that trains"
         )
 
 

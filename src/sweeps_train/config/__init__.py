@@ -57,10 +57,12 @@ class FunctionTask:
     ``ray.train.report``, and goes on from ``ray.train.get_checkpoint``. Or what can be made one."""
 
     kind: Literal["function"]
-    framework: Literal["ray_train", "huggingface", "script"] = "ray_train"
+    framework: Literal["ray_train", "huggingface", "lightning", "script"] = "ray_train"
     """What ``_target_`` is: ``ray_train``, such a function; ``huggingface``, a function that returns a
-    ``transformers.Trainer``, which trains, reports its evaluations and goes on from its checkpoints; ``script``, a file
-    or module that ``torchrun`` would start, with the arguments as ``--name=value``: it prints its reports as JSON."""
+    ``transformers.Trainer``, which trains, reports its evaluations and goes on from its checkpoints; ``lightning``, one
+    that returns a ``lightning.pytorch`` Trainer, a LightningModule and, if they are apart, its data, of which the same
+    is true; ``script``, a file or module that ``torchrun`` would start, with the arguments as ``--name=value``: it
+    prints its reports as JSON."""
     target: str = Field(alias="_target_")
     """Import path of the function."""
     arguments: dict[str, Any] = Field(default_factory=dict)

@@ -11,7 +11,11 @@ from sweeps_train.config import FunctionTask
 def adapted(task: FunctionTask, function: Callable[..., Any]) -> Callable[..., None]:
     """A Ray Train function out of what ``task._target_`` leads to."""
     if task.framework == "huggingface":
-        from sweeps_train.frameworks.huggingface import train_function
+        from sweeps_train.frameworks import huggingface
 
-        return train_function(task.target, function)
+        return huggingface.train_function(task.target, function)
+    if task.framework == "lightning":
+        from sweeps_train.frameworks import lightning
+
+        return lightning.train_function(task.target, function)
     return function
