@@ -206,13 +206,17 @@ def test_of_several_objectives_the_front_is_recorded_and_marked(uri: str) -> Non
 
 
 def test_values_that_are_no_numbers_stay_visible(uri: str) -> None:
-    recorder = open_recorder(uri)
+    check_values_that_are_no_numbers(uri)
+
+
+def check_values_that_are_no_numbers(uri: str) -> None:
+    recorder = open_recorder(uri, "odd")
     recorder.start_trial("0", POINT, CONFIG, 1)
     for step, value in enumerate([math.nan, math.inf, -math.inf]):
         recorder.log("0", step, {"loss": value, "eval/loss": math.nan})
     recorder.end_trial("0", "finished", 3, 1)
     recorder.close("finished")
-    sweep = load_sweep(uri, "digits-1")
+    sweep = load_sweep(uri, "odd")
     values = [value for _, value in history(uri, sweep.trials[0].run_id, "loss")]
     assert math.isnan(values[0])
     assert values[1:] == [sys.float_info.max, -sys.float_info.max]
@@ -390,6 +394,7 @@ def test_a_server_shows_the_same_as_its_database(server: Server, tmp_path: Path)
     assert by_server.trials == by_sql.trials
     assert by_server.tags == by_sql.tags
     assert by_server.as_json() | {"mlflow": None} == by_sql.as_json() | {"mlflow": None}
+    check_values_that_are_no_numbers(server.uri)
 
 
 def test_deleted_runs_are_left_out(uri: str) -> None:

@@ -17,13 +17,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sweeps.errors import StorageFull
+from sweeps.tracking.batch import Point, log_batch
 from sweeps.tracking.journal import Entry, Journal, NewRun, Points, Status, Tags
 from sweeps.tracking.link import GaveUp, Link, Refused
 from sweeps.tracking.store import tag_filter
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class _Batch:
     """What the entries of one batch come to for one run."""
 
     new: NewRun | None = None
-    metrics: list[Metric] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
     tags: dict[str, str | None] = field(default_factory=dict)
     status: Status | None = None
 
@@ -174,7 +174,7 @@ class Outbox:
         self._each(partial(self._create, may_exist=start < self._of_earlier_drivers), new.items())
         batches = {key: batch for key, batch in batches.items() if key in self._run_ids}  # others were refused
         # The last of a run's points go with its tags: a trial that is said to have ended has all of them.
-        chunks = {key: _chunks(batch.metrics, POINTS_PER_CALL) for key, batch in batches.items()}
+        chunks = {key: _chunks(batch.points, POINTS_PER_CALL) for key, batch in batches.items()}
         self._each(self._log_chunk, [(key, chunk) for key, several in chunks.items() for chunk in several[:-1]])
         self._each(self._finish, [(key, (batch, chunks[key][-1])) for key, batch in batches.items()])
         self._journal.advance(end)
@@ -207,25 +207,23 @@ class Outbox:
             self._run_ids[key] = str(run.info.run_id)
             self._condition.notify_all()
 
-    def _log_chunk(self, key: str, metrics: list[Metric]) -> None:
-        self._log(key, metrics=metrics)
+    def _log_chunk(self, key: str, points: list[Point]) -> None:
+        self._log(key, points=points)
 
-    def _finish(self, key: str, last: tuple[_Batch, list[Metric]]) -> None:
+    def _finish(self, key: str, last: tuple[_Batch, list[Point]]) -> None:
         """The last points of a batch, and all else."""
-        from mlflow.entities import Param, RunTag
-
-        batch, metrics = last
-        params = [Param(name, text) for name, text in batch.new.params.items()] if batch.new is not None else []
-        tags = [RunTag(name, text) for name, text in batch.tags.items() if text is not None]
-        if max(len(params), len(tags)) <= PAIRS_PER_CALL and len(metrics) + len(params) + len(tags) <= POINTS_PER_CALL:
-            if params or tags or metrics:
-                self._log(key, params=params, metrics=metrics, tags=tags)
+        batch, points = last
+        params = dict(batch.new.params) if batch.new is not None else {}
+        tags = {name: text for name, text in batch.tags.items() if text is not None}
+        if max(len(params), len(tags)) <= PAIRS_PER_CALL and len(points) + len(params) + len(tags) <= POINTS_PER_CALL:
+            if params or tags or points:
+                self._log(key, params=params, points=points, tags=tags)
         else:
-            for params_chunk in _chunks(params, PAIRS_PER_CALL):
-                self._log(key, params=params_chunk)
-            self._log_chunk(key, metrics)
-            for tags_chunk in _chunks(tags, PAIRS_PER_CALL):
-                self._log(key, tags=tags_chunk)
+            for params_chunk in _chunks(list(params.items()), PAIRS_PER_CALL):
+                self._log(key, params=dict(params_chunk))
+            self._log_chunk(key, points)
+            for tags_chunk in _chunks(list(tags.items()), PAIRS_PER_CALL):
+                self._log(key, tags=dict(tags_chunk))
         run_id = self._run_ids[key]
         for name in [name for name, text in batch.tags.items() if text is None]:
             with suppress(Refused):  # it is not there, which is what was wanted
@@ -236,10 +234,12 @@ class Outbox:
             except Refused as error:
                 self._say_refused(key, error)
 
-    def _log(self, key: str, **kinds: list[Any]) -> None:
-        """One call for metrics, params and tags; if it is refused, one for each kind: the others get through."""
+    def _log(self, key: str, **kinds: Any) -> None:
+        """One call for points, params and tags; if it is refused, one for each kind: the others get through."""
+        if not any(kinds.values()):
+            return
         try:
-            self._link.call(lambda: self._client.log_batch(self._run_ids[key], **kinds))  # type: ignore[arg-type]
+            self._link.call(lambda: log_batch(self._client, self._run_ids[key], **kinds))
         except Refused as error:
             filled = {kind: items for kind, items in kinds.items() if items}
             if len(filled) < 2:
@@ -266,8 +266,6 @@ class Outbox:
 
 def _by_run(entries: Iterable[Entry]) -> tuple[Mapping[str, _Batch], int]:
     """What entries come to for each run, and the number of points in them."""
-    from mlflow.entities import Metric
-
     batches: dict[str, _Batch] = {}
     points = 0
     for entry in entries:
@@ -275,7 +273,7 @@ def _by_run(entries: Iterable[Entry]) -> tuple[Mapping[str, _Batch], int]:
             case Points(key, step, timestamp_ms, metrics):
                 points += len(metrics)
                 batch = batches.setdefault(key, _Batch())
-                batch.metrics += [Metric(name, value, timestamp_ms, step) for name, value in metrics.items()]
+                batch.points += [Point(name, value, timestamp_ms, step) for name, value in metrics.items()]
             case NewRun(key):
                 batches.setdefault(key, _Batch()).new = entry
             case Tags(key, tags):

@@ -1,0 +1,75 @@
+"""One call that writes many points, parameters and tags of a run.
+
+To a server it is made as JSON straight away: MLflow's own client first makes an object of each point, then a message
+in Protocol Buffers, then text of that and JSON again, which takes it longer than the server needs to answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+ENDPOINT = "/api/2.0/mlflow/runs/log-batch"
+
+
+class Point(NamedTuple):
+    """A metric's value at a step."""
+
+    name: str
+    value: float
+    timestamp_ms: int
+    step: int
+
+
+def log_batch(
+    client: MlflowClient,
+    run_id: str,
+    points: Sequence[Point] = (),
+    params: Mapping[str, str] | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> None:
+    """Write them in one call.
+
+    Raises:
+        Exception: As ``MlflowClient.log_batch`` does.
+    """
+    if client.tracking_uri.startswith("http"):
+        _post(client.tracking_uri, run_id, points, params or {}, tags or {})
+        return
+    from mlflow.entities import Metric, Param, RunTag
+
+    client.log_batch(
+        run_id,
+        metrics=[Metric(*point) for point in points],
+        params=[Param(name, text) for name, text in (params or {}).items()],
+        tags=[RunTag(name, text) for name, text in (tags or {}).items()],
+    )
+
+
+def _post(uri: str, run_id: str, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+    from mlflow.utils.credentials import get_default_host_creds
+    from mlflow.utils.rest_utils import http_request_safe
+
+    body: dict[str, Any] = {
+        "run_id": run_id,
+        "metrics": [
+            {"key": name, "value": _number(value), "timestamp": timestamp_ms, "step": step}
+            for name, value, timestamp_ms, step in points
+        ],
+        "params": [{"key": name, "value": text} for name, text in params.items()],
+        "tags": [{"key": name, "value": text} for name, text in tags.items()],
+    }
+    # With the credentials, certificates and limits that MLflow's own calls have.
+    filled = {name: content for name, content in body.items() if content}
+    http_request_safe(get_default_host_creds(uri), ENDPOINT, "POST", json=filled)  # type: ignore[no-untyped-call]
+
+
+def _number(value: float) -> float | str:
+    """As Protocol Buffers write it in JSON, which has no word for these."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
