@@ -25,6 +25,8 @@ CONNECT_WITHIN_S = 5
 """How long a tracking server may take to accept a connection before it counts as unreachable."""
 REACH_WITHIN_S = 10
 """How long it may take to answer: a busy one that has just been started needs some seconds for its first answer."""
+CALLS_AT_ONCE = 32
+"""To a server, which answers several and may take its time for each. A database is written by one thread."""
 
 _DEFAULT_PORTS = {"postgresql": 5432, "postgres": 5432, "mysql": 3306, "mssql": 1433}
 _limits = threading.local()
@@ -39,7 +41,7 @@ def connect(uri: str) -> MlflowClient:
     Raises:
         TrackingUnreachable: No connection within five seconds, no answer within ten, or the store can't be used.
     """
-    _quieten()
+    _prepare()
     from mlflow import MlflowClient
 
     _limits_by_thread()
@@ -145,11 +147,13 @@ def _knock(uri: str) -> None:
 
 
 @cache
-def _quieten() -> None:
+def _prepare() -> None:
     # Before the import: telemetry starts with it. The address lines go to stdout, where only results belong.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    # Else ten connections are kept, and others made anew for each call.
+    os.environ.setdefault("MLFLOW_HTTP_POOL_MAXSIZE", str(CALLS_AT_ONCE))
     import mlflow  # noqa: F401 - its import configures logging, which would undo what follows
 
     # The migrations of a new SQLite store; and MLflow logs each failed write with a traceback, then raises it.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sweeps.errors import StorageFull
 from sweeps.tracking.batch import Point, log_batch
+from sweeps.tracking.client import CALLS_AT_ONCE
 from sweeps.tracking.journal import Entry, Journal, NewRun, Points, Status, Tags
 from sweeps.tracking.link import GaveUp, Link, Refused
 from sweeps.tracking.store import tag_filter
@@ -37,8 +38,6 @@ BATCH_BYTES = 4 << 20
 POINTS_PER_CALL = 1000
 PAIRS_PER_CALL = 100
 """MLflow's limits for one ``log_batch``."""
-CALLS_AT_ONCE = 10
-"""To a server, which answers several and may take its time for each. A database is written by one thread."""
 
 
 @dataclass
@@ -49,6 +48,11 @@ class _Batch:
     points: list[Point] = field(default_factory=list)
     tags: dict[str, str | None] = field(default_factory=dict)
     status: Status | None = None
+
+    @property
+    def has_more(self) -> bool:
+        """Than points."""
+        return self.new is not None or bool(self.tags) or self.status is not None
 
 
 class Outbox:
@@ -173,10 +177,12 @@ class Outbox:
         new = {key: batch.new for key, batch in batches.items() if batch.new is not None and key not in self._run_ids}
         self._each(partial(self._create, may_exist=start < self._of_earlier_drivers), new.items())
         batches = {key: batch for key, batch in batches.items() if key in self._run_ids}  # others were refused
-        # The last of a run's points go with its tags: a trial that is said to have ended has all of them.
+        # The last of a run's points go with its tags: a trial that is said to have ended has all of them. Where there
+        # is nothing else, no call waits for another.
         chunks = {key: _chunks(batch.points, POINTS_PER_CALL) for key, batch in batches.items()}
-        self._each(self._log_chunk, [(key, chunk) for key, several in chunks.items() for chunk in several[:-1]])
-        self._each(self._finish, [(key, (batch, chunks[key][-1])) for key, batch in batches.items()])
+        last = {key: several.pop() for key, several in chunks.items() if batches[key].has_more}
+        self._each(self._log_chunk, [(key, chunk) for key, several in chunks.items() for chunk in several])
+        self._each(self._finish, [(key, (batches[key], points)) for key, points in last.items()])
         self._journal.advance(end)
         with self._condition:
             self._waiting -= points
