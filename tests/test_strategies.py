@@ -16,6 +16,10 @@ from sweeps_train.config import Strategy, TrainingConfig
 
 STRATEGY: TypeAdapter[Strategy] = TypeAdapter(Strategy)
 
+PACKED = "packed"
+"""Several documents in each sequence, that do not see each other, and whose length two does not divide; learned by sgd,
+to which the size of a gradient matters."""
+
 QWEN = "tiny_qwen3"
 """A folder with a model whose head is not tied, and that normalises queries and keys of each head."""
 
@@ -32,6 +36,19 @@ TRAININGS: dict[str, TrainingConfig] = {
         model={"lora": None, "path": QWEN, "tokenizer": "builtin:tiny_llama"},
         train={"micro_batch_size": 2, "lr": 1e-3},
     ),
+    PACKED: configured(
+        TEXT,
+        model={"lora": {"r": 4, "target_modules": "all-linear"}},
+        data={
+            "packing": True,
+            "isolate_documents": True,
+            "sequence_length": 33,
+            "prompt_field": None,
+            "completion_field": None,
+            "text_field": "completion",
+        },
+        train={"micro_batch_size": 2, "optimizer": "sgd", "lr": 0.5},
+    ),
 }
 
 ON_GPUS = replace(TRAININGS["lora"].train, precision="fp32")
@@ -46,6 +63,12 @@ STRATEGIES: dict[int, dict[str, dict[str, Any]]] = {
             "reshard_after_forward": False,
         },
         "tensor_parallel": {"kind": "tensor_parallel", "activation_checkpointing": True},
+        "context_parallel": {"kind": "context_parallel"},
+        "context_parallel with whole models": {
+            "kind": "context_parallel",
+            "shard_size": 1,
+            "activation_checkpointing": True,
+        },
         "1f1b": {"kind": "pipeline"},
         "gpipe": {"kind": "pipeline", "schedule": "gpipe", "activation_checkpointing": True},
     },
@@ -53,9 +76,12 @@ STRATEGIES: dict[int, dict[str, dict[str, Any]]] = {
         "fsdp in two groups": {"kind": "fsdp", "shard_size": 2},
         "tensor_parallel in two groups": {"kind": "tensor_parallel", "size": 2},
         "fsdp_tensor_parallel": {"kind": "fsdp_tensor_parallel", "tensor_size": 2},
+        "context_parallel in two groups": {"kind": "context_parallel", "size": 2},
         "two pipelines": {"kind": "pipeline", "stages": 2},
     },
 }
+
+OF_IMAGES = "conv_net", "vision_transformer"
 
 Case = tuple[int, str, str]
 ALL: list[Case] = [
@@ -64,12 +90,14 @@ ALL: list[Case] = [
     for strategy, options in strategies.items()
     for training in TRAININGS
     if not (training == "conv_net" and "tensor" in options["kind"])  # it has no plan
+    and not (training in OF_IMAGES and "context" in options["kind"])  # which are no sequences
 ]
 QUICK = [
     (2, strategy, training)
     for strategy in ("fsdp", "tensor_parallel", "1f1b")
     for training in ("vision_transformer", "lora")
 ]
+QUICK.append((2, "context_parallel", PACKED))
 GROUPS = {"quick": QUICK, "two": [case for case in ALL if case[0] == 2 and case not in QUICK]}
 GROUPS["four"] = [case for case in ALL if case[0] == 4]
 CASES = [
@@ -199,3 +227,23 @@ def test_one_worker_computes_activations_again_where_it_is_asked_to(working_fold
     options = {"kind": "fsdp", "activation_checkpointing": True}
     again = run(replace(training, strategy=STRATEGY.validate_python(options)))
     assert losses(again) == pytest.approx(losses(run(training)), rel=1e-6)
+
+
+def test_attention_that_workers_cannot_share_is_refused() -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+    from sweeps_train.strategies.ulysses import attention_to_share
+
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 32}
+    llama = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2))
+    assert attention_to_share(llama, 2) == "sdpa"
+    with pytest.raises(
+        ValueError, match=r"4 workers cannot share the 2 heads \(num_key_value_heads\) equally; set it to"
+    ):
+        attention_to_share(llama, 4)
+    llama.set_attn_implementation("eager")
+    with pytest.raises(ValueError, match=r"use model\.attention=sdpa"):
+        attention_to_share(llama, 2)
+    unknown = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=32, n_head=4, vocab_size=32))
+    with pytest.raises(ValueError, match=r"GPT2LMHeadModel is not known to be .*; use strategy\.kind=fsdp"):
+        attention_to_share(unknown, 2)

@@ -32,6 +32,18 @@ from sweeps.errors import ConfigError
             ["strategy=pipeline", "scaling.num_workers=4", "+train.micro_batch_size=1"],
             "has 3 parts that can be stages, and not 4",
         ),
+        (
+            "llm_lora",
+            ["strategy=context_parallel", "scaling.num_workers=8"],
+            r"strategy\.size: 8 workers cannot share the 4 heads .* one of \[1, 2, 4\]",
+        ),
+        (
+            "llm_lora",
+            ["strategy=context_parallel", "scaling.num_workers=4", "+strategy.shard_size=3"],
+            r"strategy\.shard_size=3 does not divide .* one of \[1, 2, 4\]",
+        ),
+        ("llm_lora", ["strategy=context_parallel", "+model.attention=eager"], "use sdpa, flash_attention_2 or flex"),
+        ("digits", ["strategy=context_parallel"], "only a model.kind=causal_lm has sequences that can be cut"),
         ("llm_lora", ["strategy=fsdp_tensor_parallel", "scaling.num_workers=3"], "tensor_size=2 does not divide"),
         ("digits", ["scaling.num_workers=5", "strategy=fsdp"], "cannot be split over 5 workers"),
     ],
@@ -42,7 +54,9 @@ def test_what_cannot_be_cut_is_refused_with_what_would_fit(conf: str, overrides:
         check_sweep(compose_sweep(conf, [*model, *overrides], ConfSearchPath([])))
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "tensor_parallel", "fsdp_tensor_parallel", "pipeline"])
+@pytest.mark.parametrize(
+    "strategy", ["ddp", "fsdp", "tensor_parallel", "fsdp_tensor_parallel", "context_parallel", "pipeline"]
+)
 def test_every_strategy_that_ships_fits_a_language_model_on_two_workers(strategy: str) -> None:
     check_sweep(compose_sweep("llm_lora", [f"strategy={strategy}", "+train.micro_batch_size=2"], ConfSearchPath([])))
 

@@ -62,7 +62,7 @@ def save_checkpoint(
         The checkpoint's folder, complete on rank 0.
     """
     workers = strategy.workers
-    random_states = dict(workers.gather((strategy.data.rank, random_state(workers.device))))
+    random_states = dict(workers.gather((strategy.stream, random_state(workers.device))))
     weights, moments = strategy.weights(), optimizer_state(optimizer, strategy)
     path = root / f"step-{progress.step:08d}"
     if workers.rank == 0:
@@ -106,8 +106,8 @@ def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, strategy: Stra
     load_optimizer_state(optimizer, state["optimizer"], strategy)
     if state["scaler"]:  # empty where no scaling was needed
         strategy.precision.scaler.load_state_dict(state["scaler"])
-    if strategy.data.rank < len(state["random"]):
-        set_random_state(state["random"][strategy.data.rank], strategy.workers.device)
+    if strategy.stream < len(state["random"]):
+        set_random_state(state["random"][strategy.stream], strategy.workers.device)
     # An older checkpoint has fewer of them.
     return Progress(**{field.name: state[field.name] for field in fields(Progress) if field.name in state})
 

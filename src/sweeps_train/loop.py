@@ -113,7 +113,7 @@ class _Training:
         self.strategy.spread(self.task)
         self.optimizer = build_optimizer(self.strategy.parameters.values(), config.train)
 
-        seed_all(config.seed, self.strategy.data.rank)  # apart, since dropout must differ where the samples do
+        seed_all(config.seed, self.strategy.stream)
         self.progress = Progress()
         if self.started_from is not None:
             reached = load_checkpoint(self.started_from, self.optimizer, self.strategy)

@@ -27,7 +27,8 @@ def build_optimizer(parameters: Iterable[nn.Parameter], config: Train) -> torch.
     ]
     # fused: one kernel for all parameters, on CPUs too.
     if config.optimizer == "sgd":
-        return torch.optim.SGD(settings, lr=config.lr, momentum=config.momentum, fused=True)
+        is_cut = any(mesh is not None for _, mesh in groups)  # which torch's kernel of sgd cannot take
+        return torch.optim.SGD(settings, lr=config.lr, momentum=config.momentum, fused=None if is_cut else True)
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     return kind(settings, lr=config.lr, betas=(config.momentum, 0.999), fused=True)
 

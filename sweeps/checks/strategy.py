@@ -10,7 +10,7 @@ from typing import Any
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError
 from sweeps_train.config import CausalLM, ConvNet, VisionTransformer, check_batch_split
-from sweeps_train.config.strategy import FSDPTensorParallel, Pipeline, TensorParallel
+from sweeps_train.config.strategy import ContextParallel, FSDPTensorParallel, Pipeline, TensorParallel
 
 
 def check_strategy(config: SweepConfig) -> None:
@@ -33,6 +33,8 @@ def check_strategy(config: SweepConfig) -> None:
         )
     if isinstance(strategy, TensorParallel | FSDPTensorParallel):
         _check_tensor(config, strategy.kind, num_workers // replicas)
+    if isinstance(strategy, ContextParallel):
+        _check_context(config, num_workers // replicas)
     if isinstance(strategy, Pipeline):
         _check_pipeline(config, num_workers // replicas, num_micro_batches, train.global_batch_size // replicas)
 
@@ -44,12 +46,47 @@ def _check_tensor(config: SweepConfig, kind: str, size: int) -> None:
             f"strategy.kind={kind}: a model.kind=conv_net cannot be cut within its layers; use strategy=ddp, fsdp or "
             "pipeline, or model=vision_transformer"
         )
-    heads = {"model.heads": model.heads} if isinstance(model, VisionTransformer) else {}
+    key = "strategy.tensor_size" if kind == "fsdp_tensor_parallel" else "strategy.size"
+    _check_heads(key, _heads(model), size)
+
+
+def _check_context(config: SweepConfig, size: int) -> None:
+    model = config.model
+    if not isinstance(model, CausalLM):
+        raise ConfigError(
+            "strategy.kind=context_parallel: only a model.kind=causal_lm has sequences that can be cut; use "
+            "strategy=ddp, fsdp or pipeline"
+        )
+    if model.attention == "eager":
+        raise ConfigError(
+            "strategy.kind=context_parallel: model.attention=eager is not for long sequences; use sdpa, "
+            "flash_attention_2 or flex_attention"
+        )
+    other = sorted(set(_facts(model.path).get("layer_types") or ()) - _ATTENTIONS)
+    if other:
+        raise ConfigError(
+            f"strategy.kind=context_parallel: model.path={model.path} has layers ({', '.join(other)}) whose sequences "
+            "cannot be cut; use strategy=fsdp"
+        )
+    _check_heads("strategy.size", _heads(model), size)
+
+
+_ATTENTIONS = {"full_attention", "sliding_attention", "chunked_attention"}
+"""transformers' kinds of layers that see other tokens by attention alone."""
+
+
+def _heads(model: object) -> dict[str, int]:
+    """Numbers of heads, by what they are called."""
+    if isinstance(model, VisionTransformer):
+        return {"model.heads": model.heads}
     if isinstance(model, CausalLM):
         facts = _facts(model.path)
         names = ("num_attention_heads", "num_key_value_heads")
-        heads = {f"{name} of model.path={model.path}": facts[name] for name in names if facts.get(name)}
-    key = "strategy.tensor_size" if kind == "fsdp_tensor_parallel" else "strategy.size"
+        return {f"{name} of model.path={model.path}": facts[name] for name in names if facts.get(name)}
+    return {}
+
+
+def _check_heads(key: str, heads: dict[str, int], size: int) -> None:
     for name, number in heads.items():
         if number % size:
             fits = [each for each in range(1, number + 1) if number % each == 0]

@@ -91,6 +91,29 @@ class FSDPTensorParallel:
 
 
 @dataclass(config=STRICT, kw_only=True)
+class ContextParallel:
+    """Context parallel: every worker has a part of each sequence, and for attention exchanges it for all of the
+    sequence with a part of the heads (DeepSpeed's Ulysses, Jacobs et al., 2023, https://arxiv.org/abs/2309.14509).
+    Weights are fully sharded. For sequences whose activations no device holds."""
+
+    kind: Literal["context_parallel"]
+    size: PositiveInt | None = None
+    """Workers that share a sequence, such as those of a node; what remains is data parallel. Default: all workers."""
+    shard_size: PositiveInt | None = None
+    """As in ``fsdp``; 1 lets every worker hold the whole model. Default: all workers."""
+    reshard_after_forward: bool = True
+    """As in ``fsdp``."""
+    activation_checkpointing: bool = False
+    """As in ``fsdp``."""
+    cpu_offload: bool = False
+    """As in ``fsdp``."""
+
+    def replicas(self, num_workers: int) -> int:
+        _check_divides("strategy.shard_size", self.shard_size or num_workers, num_workers)
+        return _groups("strategy.size", self.size or num_workers, num_workers)
+
+
+@dataclass(config=STRICT, kw_only=True)
 class Pipeline:
     """Pipeline parallel: every worker holds some of the layers, and micro batches go from one to the next. Each worker
     has something to do only if there are more micro batches than stages: ``train.micro_batch_size`` says how many."""
@@ -109,7 +132,9 @@ class Pipeline:
         return _groups("strategy.stages", self.stages or num_workers, num_workers)
 
 
-Strategy = Annotated[DDP | FSDP | TensorParallel | FSDPTensorParallel | Pipeline, Field(discriminator="kind")]
+Strategy = Annotated[
+    DDP | FSDP | TensorParallel | FSDPTensorParallel | ContextParallel | Pipeline, Field(discriminator="kind")
+]
 
 
 def _groups(key: str, size: int, num_workers: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sweeps_train.config import Strategy as StrategyConfig
-from sweeps_train.config.strategy import DDP, FSDP, FSDPTensorParallel, TensorParallel
+from sweeps_train.config.strategy import DDP, FSDP, ContextParallel, FSDPTensorParallel, TensorParallel
 from sweeps_train.precision import Precision
 from sweeps_train.strategies.strategy import Strategy
 from sweeps_train.workers import Workers
@@ -38,6 +38,10 @@ def build_strategy(config: StrategyConfig, workers: Workers, precision: Precisio
         from sweeps_train.strategies.tensor_parallel import TensorParallelStrategy
 
         return TensorParallelStrategy(config, workers, precision)
+    if isinstance(config, ContextParallel):
+        from sweeps_train.strategies.context_parallel import ContextParallelStrategy
+
+        return ContextParallelStrategy(config, workers, precision)
     from sweeps_train.strategies.pipeline import PipelineStrategy
 
     return PipelineStrategy(config, workers, precision)

@@ -16,7 +16,7 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 
-from sweeps_train.config.strategy import FSDP
+from sweeps_train.config.strategy import FSDP, ContextParallel
 from sweeps_train.precision import Precision
 from sweeps_train.strategies.layers import repeated_layers
 from sweeps_train.strategies.sharded import ShardedStrategy
@@ -24,11 +24,11 @@ from sweeps_train.workers import Workers
 
 
 class FullyShardedStrategy(ShardedStrategy):
-    """Every worker has samples of its own, and a part of every tensor."""
+    """Every worker has samples of its own, or a part of them, and a part of every tensor."""
 
     model: FSDPModule  # type: ignore[assignment] # and an nn.Module, which typing cannot say of both
 
-    def __init__(self, config: FSDP, workers: Workers, precision: Precision):
+    def __init__(self, config: FSDP | ContextParallel, workers: Workers, precision: Precision):
         shard_size = config.shard_size or workers.size
         groups = workers.size // shard_size
         super().__init__(

@@ -8,6 +8,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 
+def bare_model(model: nn.Module) -> Any:
+    """Without adapters around it."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator] # peft's
+
+
 def repeated_layers(model: nn.Module) -> list[nn.Module]:
     """The outermost layers that a model has in lists: decoder layers, transformer blocks. May be none."""
     layers: list[nn.Module] = []

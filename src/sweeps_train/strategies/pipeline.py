@@ -39,6 +39,7 @@ class PipelineStrategy(Strategy):
         column, self._row = grid["data"], grid["stage"].get_group()
         self._index = grid["stage"].get_local_rank()
         self.data = replace(workers, rank=column.get_local_rank(), size=replicas, group=column.get_group())
+        self.stream = self.data.rank
         self.speaks = self._index == self._number - 1  # it alone has the losses
 
     def spread(self, task: Task) -> None:

@@ -66,8 +66,9 @@ class ShardedStrategy(Strategy):
 
     def weights(self) -> dict[str, torch.Tensor] | None:
         model, frozen = self.task.model, set(self.task.frozen)
+        buffers = saved_buffers(model)  # first: where an evaluation has put weights together, this cuts them again
         learned = {name: each for name, each in model.named_parameters() if name not in frozen}
-        return self.whole({**learned, **saved_buffers(model)})
+        return self.whole({**learned, **buffers})
 
     def whole(self, parts: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
         wholes = {}

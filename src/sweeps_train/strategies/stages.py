@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from sweeps_train.strategies.layers import bare_model
+
 
 class Stage:
     """Some consecutive parts of a model.
@@ -81,7 +83,7 @@ def _units(model: nn.Module) -> list[list[nn.Module]]:
     """
     if (decoder := _decoder(model)) is not None:
         before, layers, after = _decoder_parts(decoder)
-        head = _bare(model).get_output_embeddings()
+        head = bare_model(model).get_output_embeddings()
         layers[0] = [*before, *layers[0]]
         layers[-1] += [*after, head]
         return layers
@@ -103,18 +105,13 @@ def _units(model: nn.Module) -> list[list[nn.Module]]:
     return units
 
 
-def _bare(model: nn.Module) -> Any:
-    """Without adapters around it."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator] # peft's
-
-
 def _decoder(model: nn.Module) -> nn.Module | None:
     """transformers' model without its head.
 
     Raises:
         ValueError: Its forward pass cannot be cut.
     """
-    bare = _bare(model)
+    bare = bare_model(model)
     if not hasattr(bare, "base_model_prefix"):
         return None
     if not getattr(bare.config, "base_model_pp_plan", None) or hasattr(bare.config, "embedding_multiplier"):

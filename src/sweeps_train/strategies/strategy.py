@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -32,6 +32,8 @@ class Strategy:
         self.precision = precision
         self.data = workers
         """This worker among those that have samples of their own."""
+        self.stream = workers.rank
+        """Of random numbers: the same for those who see the same, since dropout must differ where tokens do."""
         self.speaks = True
         """Whether what this worker counts of its samples is to be counted: one of all who have the same."""
         self.recomputes = False
@@ -77,13 +79,17 @@ class Strategy:
             is_last = place == count
             with self._accumulating(is_last=is_last):
                 with self.precision.autocast():
-                    loss = self.task.loss(self.task.logits(self.model, batch), batch)
+                    loss = self.task.loss(*self._logits(self.model, batch))
                 if is_last:
                     self._before_last_backward()
                 torch.autograd.backward(self.precision.scaler.scale(loss * scale))
             total += loss.detach()
         self._after_last_backward()
         return total
+
+    def _logits(self, model: Callable[..., Any], batch: Batch) -> tuple[torch.Tensor, Batch]:
+        """What the model makes of a batch, and the part of the batch that it is of."""
+        return self.task.logits(model, batch), batch
 
     def _before_last_backward(self) -> None:
         """From here on workers may meet."""
@@ -126,7 +132,7 @@ class Strategy:
             is_own = place < len(batches)
             batch = on_device(samples.batch(batches[place] if is_own else [0]), device)
             with self.precision.autocast():
-                scores = self.task.score(self.task.logits(model, batch), batch)
+                scores = self.task.score(*self._logits(model, batch))
             if is_own and self.speaks:
                 total += scores
         model.train()

@@ -35,6 +35,7 @@ class TensorParallelStrategy(ShardedStrategy):
         self.counted_by = shape["tensor"]
         column = self.mesh["data"]
         self.data = replace(workers, rank=column.get_local_rank(), size=replicas, group=column.get_group())
+        self.stream = self.data.rank
         self.speaks = self.mesh["tensor"].get_local_rank() == 0
 
     def spread(self, task: Task) -> None:

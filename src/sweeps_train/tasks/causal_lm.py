@@ -55,8 +55,11 @@ class CausalLMTraining:
         self._tokenizer = tokenizer
         self._sequence_length = data.sequence_length
 
-    def padded(self, batch: Batch) -> Batch:
-        missing = self._sequence_length - batch["input_ids"].shape[1]
+    def padded(self, batch: Batch, multiple: int | None = None) -> Batch:
+        length = batch["input_ids"].shape[1]
+        missing = self._sequence_length - length if multiple is None else -length % multiple
+        if multiple is not None and missing == 0:
+            return batch  # attention is faster without a mask
         if "position_ids" not in batch:  # which would begin a document at every token that is added
             batch = {"attention_mask": torch.ones_like(batch["input_ids"]), **batch}
         return {

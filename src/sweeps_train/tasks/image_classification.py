@@ -33,7 +33,7 @@ class ImageClassification:
             build_image_model(config.model, self._shape) if weights is None else load_image_model(config.model, weights)
         )
 
-    def padded(self, batch: Batch) -> Batch:
+    def padded(self, batch: Batch, multiple: int | None = None) -> Batch:
         return batch
 
     def logits(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:

@@ -39,8 +39,9 @@ class Task(Protocol):
     def num_scores(self) -> int:
         """Length of what ``score`` returns."""
 
-    def padded(self, batch: Batch) -> Batch:
-        """The batch in a shape that all batches of as many samples have; what is added counts for nothing."""
+    def padded(self, batch: Batch, multiple: int | None = None) -> Batch:
+        """The batch in a shape that all batches of as many samples have, or with sequences that ``multiple`` divides;
+        what is added counts for nothing."""
 
     def logits(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:
         """What the model makes of a batch; ``model`` may be wrapped, or a part of it."""
