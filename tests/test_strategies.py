@@ -247,3 +247,32 @@ def test_attention_that_workers_cannot_share_is_refused() -> None:
     unknown = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=32, n_head=4, vocab_size=32))
     with pytest.raises(ValueError, match=r"GPT2LMHeadModel is not known to be .*; use strategy\.kind=fsdp"):
         attention_to_share(unknown, 2)
+
+
+def test_stages_that_share_what_they_cannot_are_refused() -> None:
+    from torch import nn
+
+    from sweeps_train.strategies.stages import Stage
+
+    def layers() -> list[nn.Linear]:
+        return [nn.Linear(2, 2) for _ in range(3)]
+
+    first, middle, last = layers()
+    last.weight = first.weight
+    assert Stage(nn.Sequential(first, middle, last), 1, 3).shared == {"0.weight"}
+
+    first, middle, last = layers()
+    middle.weight = first.weight
+    assert Stage(nn.Sequential(first, middle, last), 0, 2).shared == set()  # they are in one stage
+
+    first, middle, last = layers()
+    middle.weight = first.weight
+    with pytest.raises(
+        ValueError, match=r"0\.weight of a Sequential is used in stages 1, 2; .*use strategy\.kind=fsdp"
+    ):
+        Stage(nn.Sequential(first, middle, last), 2, 3)
+
+    first, middle, last = layers()
+    activation = nn.Tanh()
+    with pytest.raises(ValueError, match=r"1 of a Sequential is used in stages 1, 2; .* nor modules"):
+        Stage(nn.Sequential(first, activation, middle, activation, last), 0, 3)

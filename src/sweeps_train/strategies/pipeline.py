@@ -46,12 +46,10 @@ class PipelineStrategy(Strategy):
         self.task = task
         model = task.model.train()
         names: dict[nn.Parameter, str] = {}
-        tied: set[str] = set()
-        first_names = {}
-        for name, parameter in model.named_parameters(remove_duplicate=False):
-            first_names[name] = names.setdefault(parameter, name)
-            if first_names[name] != name:
-                tied.add(first_names[name])
+        first_names = {
+            name: names.setdefault(parameter, name)
+            for name, parameter in model.named_parameters(remove_duplicate=False)
+        }
         self._stage = Stage(model, self._index, self._number)
         if self.recomputes:
             checkpoint_activations(model)
@@ -66,7 +64,7 @@ class PipelineStrategy(Strategy):
         }
         self.parameters = {name: each for name, each in self._learned.items() if each.requires_grad}
         # Of a weight that embeds tokens and is the head, too, the first and the last stage have one each.
-        self._tied = [each for name, each in self.parameters.items() if name in tied and self._number > 1]
+        self._tied = [self.parameters[name] for name in sorted(self._stage.shared & self.parameters.keys())]
         self._schedules: dict[tuple[int, int, bool], Any] = {}
         self._batch: Batch = {}
 

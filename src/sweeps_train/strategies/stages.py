@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +29,7 @@ class Stage:
             number: Of all stages.
 
         Raises:
-            ValueError: The model cannot be cut, or has fewer parts than that.
+            ValueError: The model cannot be cut, has fewer parts than that, or stages would share what they cannot.
         """
         units = _units(model)
         if len(units) < number:
@@ -37,8 +38,11 @@ class Stage:
                 f"use at most {len(units)}"
             )
         self.is_first, self.is_last = index == 0, index == number - 1
-        places = [round(each * len(units) / number) for each in (index, index + 1)]
-        own = {part for unit in units[slice(*places)] for part in unit}
+        bounds = [round(each * len(units) / number) for each in range(number + 1)]
+        stages = [[part for unit in units[slice(*each)] for part in unit] for each in pairwise(bounds)]
+        self.shared = _shared(model, stages)
+        """Names of weights that the first and the last stage both have."""
+        own = set(stages[index])
         received, *others = [part for unit in units for part in unit]
         if received not in own:
             _replace(received, self._received)
@@ -64,6 +68,34 @@ class Stage:
     def _received(self, *_: Any, **__: Any) -> torch.Tensor:
         assert self._input is not None
         return self._input
+
+
+def _shared(model: nn.Module, stages: list[list[nn.Module]]) -> set[str]:
+    """Names of the weights that the first and the last stage have both, as tied embeddings: each by its first name.
+
+    Raises:
+        ValueError: Other stages share one, and would train it apart; or stages share a module, which is to be left out
+            of one of them.
+    """
+    places: dict[nn.Module | nn.Parameter, set[int]] = {}
+    for place, parts in enumerate(stages):
+        for part in parts:
+            with_weights = [each for each in part.modules() if any(True for _ in each.parameters(recurse=False))]
+            for each in (part, *with_weights, *part.parameters()):
+                places.setdefault(each, set()).add(place)
+    several = {each: sorted(where) for each, where in places.items() if len(where) > 1}
+    shared: set[str] = set()
+    for name, each in [*model.named_modules(), *model.named_parameters()]:
+        if each not in several:
+            continue
+        if isinstance(each, nn.Module) or several[each] != [0, len(stages) - 1]:
+            where = ", ".join(str(place + 1) for place in several[each])
+            raise ValueError(
+                f"strategy.stages={len(stages)}: {name} of a {type(model).__name__} is used in stages {where}; the "
+                "first and the last one can share a weight, and no others, nor modules; use strategy.kind=fsdp"
+            )
+        shared.add(name)
+    return shared
 
 
 def _as_given(given: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
