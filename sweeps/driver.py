@@ -61,6 +61,13 @@ def the_only_driver(folder: Path, sweep: str, *, machine: str | None = None) -> 
         lock.release()
 
 
+def last_sign(folder: Path) -> str | None:
+    """The last sign of life of the driver in this folder, from whichever machine: another one than before says that it
+    lives. None if it has ended by itself, or its folder is not to be seen from here."""
+    last = _read(folder)
+    return None if last is None else f"{last['id']} {last['beat']}"
+
+
 def has_died(folder: Path) -> bool:
     """Whether the driver that was last in this folder was on this machine, and was killed."""
     last = _read(folder)

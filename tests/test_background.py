@@ -63,14 +63,25 @@ print(background.start(Path({str(tmp_path / "one")!r}), [{LASTING!r} + ["public_
     assert background.outcome(tmp_path / "one") is None
 
 
+class Ahead(WallClock):
+    """A clock that can be put forward."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead_s
+
+
 class Running:
     """A runner that is looked through by hand."""
 
-    def __init__(self, engine: Engine, folder: Path, uri: str, restarts: int = 3) -> None:
+    def __init__(self, engine: Engine, folder: Path, uri: str, restarts: int = 3, host: str | None = None) -> None:
         self.engine = engine
-        self.heartbeat = Heartbeat(engine, WallClock(), 30.0)
+        self.clock = Ahead()
+        self.heartbeat = Heartbeat(engine, self.clock, 30.0, host=host)
         limits = Queue(running=2, restarts=restarts)
-        self.runner = Runner(engine, WallClock(), limits, self.heartbeat, output_dir=folder, tracking_uri=uri)
+        self.runner = Runner(engine, self.clock, limits, self.heartbeat, output_dir=folder, tracking_uri=uri)
 
     def until(self, number: int, *states: str) -> Job:
         def reached() -> bool:
@@ -124,6 +135,24 @@ def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it(running
     assert broken.error == "what comes before its start failed: ZeroDivisionError()"
 
 
+def test_what_is_not_allowed_any_more_does_not_start_and_does_not_go_on(running: Running) -> None:
+    def judge(job: Job) -> None:
+        if forbidden:
+            raise SweepsError("model._target_=mine.build: is not among the import paths that the service allows")
+
+    forbidden = True
+    running.runner.listeners.judges.append(judge)
+    job = running.until(running.submit("mine", "search.num_trials=none"), "failed")
+    assert ("is not among the import paths" in str(job.error), job.attempts) == (True, 0)
+    forbidden = False
+    number = running.submit("again", "search.num_trials=2")
+    wait_until(lambda: (running.runner.look(), running.find(number).pid)[1] is not None)
+    forbidden = True
+    os.kill(running.find(number).pid or 0, signal.SIGKILL)
+    job = running.until(number, "failed")
+    assert ("is not among the import paths" in str(job.error), job.attempts) == (True, 1)
+
+
 def test_a_start_waits_for_a_store_that_is_away(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "STORE_AWAY_S", 0.5)
     asked: list[str] = []
@@ -172,6 +201,90 @@ def test_a_job_that_was_claimed_and_not_started_is_started_by_the_next_service(u
     dead.runner.close()
     new.runner.close()
     engine.dispose()
+
+
+class Elsewhere:
+    """A service on a machine that is lost, with what it left: a sweep that it had claimed, and whose driver had begun
+    to give signs of life; and one on another machine."""
+
+    def __init__(self, folder: Path, uri: str, *, shared: bool) -> None:
+        self.engine = open_database(f"sqlite:///{folder}/service.db")
+        self.theirs = folder / ("outputs" if shared else "theirs")
+        self.lost = Running(self.engine, self.theirs, uri, host="lost")
+        self.here = Running(self.engine, folder / "outputs", uri, host="here")
+        self.job = self.lost.submit("mine", "search.num_trials=none")
+        with writing(self.engine) as connection:
+            claimed = jobs.claim(connection, Queue(), self.lost.heartbeat.service, "lost", 1.0)
+            assert claimed is not None
+            jobs.attempt(connection, claimed, self.lost.heartbeat.service, claimed.asked)
+        self.control = self.lost.runner.control_folder(claimed)
+        self.control.mkdir(parents=True)
+        (self.control / "lock").write_text(f"{os.getpid()}")  # a number that is somebody else's here
+        (self.theirs / "mine").mkdir()
+        self.give_sign(1)
+
+    def give_sign(self, beat: int) -> None:
+        (self.theirs / "mine" / "driver.json").write_text(json.dumps({"id": "a", "machine": "lost/1", "beat": beat}))
+
+    def look_later(self, seconds: float) -> Job:
+        self.here.clock.ahead_s += seconds
+        self.here.runner.look()
+        wait_until(lambda: all(done.done() for done in self.here.runner._busy.values()))
+        return self.here.find(self.job)
+
+    def close(self) -> None:
+        self.lost.runner.close()
+        self.here.runner.close()
+        self.engine.dispose()
+
+
+def test_what_a_lost_machine_ran_goes_on_where_its_storage_is_shared(uri: str, tmp_path: Path) -> None:
+    both = Elsewhere(tmp_path, uri, shared=True)
+    both.look_later(40)  # the service is silent, and its sweep is seen for the first time
+    assert both.look_later(500).host == "lost"
+    both.give_sign(2)  # its driver lives
+    assert both.look_later(500).host == "lost"
+    assert both.look_later(500).host == "lost"
+    assert both.look_later(150).host == "here"
+    job = both.here.until(both.job, "failed")  # by its own mistake
+    assert "search.num_trials='none': must be a valid integer" in str(job.error)
+    assert (job.attempts, job.service) == (2, both.here.heartbeat.service)
+    both.close()
+
+
+def test_what_a_lost_machine_ran_ends_where_nobody_else_sees_its_storage(uri: str, tmp_path: Path) -> None:
+    both = Elsewhere(tmp_path, uri, shared=False)
+    both.look_later(40)
+    job = both.look_later(601)
+    assert job.state == "failed"
+    assert "its machine lost has given no sign of life for 600 s (queue.lost_after_s)" in str(job.error)
+    both.close()
+
+
+def test_who_asks_for_the_end_of_what_a_lost_machine_ran_gets_it(uri: str, tmp_path: Path) -> None:
+    both = Elsewhere(tmp_path, uri, shared=True)
+    with writing(both.engine) as connection:
+        jobs.ask_to_stop(connection, both.job, 2.0)
+    both.look_later(40)
+    both.look_later(601)
+    assert both.here.until(both.job, "cancelled", "stopped").attempts == 1
+    both.close()
+
+
+def test_while_the_store_is_away_no_machine_is_taken_for_lost(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise TrackingUnreachable("MLflow does not answer")
+
+    both = Elsewhere(tmp_path, uri, shared=True)
+    both.look_later(40)
+    with monkeypatch.context() as patch:
+        patch.setattr("sweeps.tracking.reader.load_sweep", away)
+        both.look_later(601)
+    assert both.look_later(60).host == "lost"  # it is counted from now on
+    assert both.look_later(601).host == "here"
+    both.close()
 
 
 def test_run_detach_answers_a_mistake_at_once_and_prints_the_name(tmp_path: Path) -> None:

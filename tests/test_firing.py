@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from scheduled import Travelling, at, defined, outcomes, set_state, sweeps
 from sqlalchemy import Engine, select
@@ -11,6 +13,9 @@ from sweeps.service import database, jobs
 from sweeps.service.database import writing
 from sweeps.service.heartbeat import Heartbeat
 from sweeps.service.schedules.firing import decide, fire_now, next_decision, retire
+from sweeps.service.schedules.history import forget
+from sweeps.service.schedules.overview import states
+from sweeps.service.schedules.scheduler import Scheduler
 
 BERLIN = "Europe/Berlin"
 
@@ -300,3 +305,36 @@ def test_a_clock_that_is_set_back_fires_nothing_twice(engine: Engine) -> None:
     for time in ("2026-01-01 12:00", "2026-01-02 02:00", "2026-01-02 01:30", "2026-01-02 02:00", "2026-01-03 02:00"):
         decide(engine, nightly, at(time))
     assert outcomes(engine) == {"02 02:00": "queued", "03 02:00": "queued"}
+
+
+def test_what_is_long_ago_is_forgotten_and_not_decided_again(engine: Engine) -> None:
+    nightly = defined()
+    decide(engine, nightly, at("2026-03-01 12:00"))
+    for day in range(2, 12):
+        decide(engine, nightly, at(f"2026-03-{day:02} 12:00"))
+        set_state(engine, "finished")
+    assert forget(engine, at("2026-03-11 13:00"), 4) == 5
+    assert list(outcomes(engine)) == [f"{day:02} 02:00" for day in range(7, 12)]
+    assert len(sweeps(engine)) == 10
+    assert decide(engine, nightly, at("2026-03-11 13:00")) == []
+    assert forget(engine, at("2026-03-11 13:00"), 4) == 0
+    # What is long ago is said by what has been decided: a clock that is wrong forgets nothing, and the newest stays.
+    assert forget(engine, at("2030-01-01 00:00"), 4) == 0
+    assert forget(engine, at("2026-03-11 13:00"), 0.1) == 4
+    assert list(outcomes(engine)) == ["11 02:00"]
+    with engine.connect() as connection:
+        (state,) = states({"nightly": nightly}, at("2026-03-11 13:00"), connection)
+    assert state.last is not None
+    assert (state.last.outcome, state.last.due) == ("queued", at("2026-03-11 02:00"))
+
+
+def test_the_scheduler_forgets_once_a_day(engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "schedule").mkdir()
+    (tmp_path / "schedule" / "mine.yaml").write_text("name: mine\ncron: '0 2 * * *'\nconf: digits\n", encoding="utf-8")
+    clock = Travelling("2026-03-01 12:00")
+    scheduler = Scheduler(engine, clock, [tmp_path], only=["mine"], keep_days=2)
+    for _ in range(6):
+        scheduler.look()
+        set_state(engine, "finished")
+        clock.time += 86400
+    assert list(outcomes(engine, "mine")) == ["04 02:00", "05 02:00", "06 02:00"]

@@ -32,6 +32,9 @@ class Queue:
     dead_after_s: PositiveFloat = 30.0
     """Seconds without a sign of life after which a service is taken for dead, and another one on its machine takes over
     its sweeps. They run on meanwhile."""
+    lost_after_s: Annotated[float, Field(ge=60)] = 600.0
+    """Seconds without a sign of life, neither of a machine's services nor of a sweep's own process there, after which
+    that machine is taken for lost, and a service on another one goes on with the sweep or ends it."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -58,6 +61,8 @@ class Service:
     """Where people reach the dashboard of the Ray cluster."""
     schedules: list[NonEmpty] | None = None
     """Names of the schedules that it fires; default: all in ``conf/schedule/`` and in the folders of configs."""
+    keep_firings_days: PositiveInt = 400
+    """Days for which it remembers what became of a schedule's firings; sweeps and their jobs are kept all the same."""
     queue: Queue = Field(default_factory=Queue)
     access: Access = Field(default_factory=Access)
     notifications: list[Channel] = Field(default_factory=list)

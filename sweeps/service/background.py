@@ -102,6 +102,12 @@ def send(folder: Path, number: signal.Signals) -> None:
             os.killpg(pid, number) if number == signal.SIGKILL else os.kill(pid, number)
 
 
+def forget_lost(folder: Path) -> None:
+    """The machine on which the process was started is lost: its number means another process here, and the lock is one
+    that storage may never be told to let go."""
+    (folder / LOCK_FILE).unlink(missing_ok=True)
+
+
 def outcome(folder: Path) -> Outcome | None:
     """How the process ended; None if it runs, or died before it could say so."""
     try:

@@ -143,6 +143,42 @@ class Desk:
         self._check_model(caller, model)
         return register(record, chosen, model, alias, merged=merged)
 
+    # --- before it starts ---------------------------------------------------------------------------------------
+
+    def judge_again(self, job: Job) -> None:
+        """What was allowed when it was asked for may not be any more: the operator may allow less, and a config's file
+        say something else. Which sweeps it may learn from depends on who asked, and has been judged.
+
+        Raises:
+            UserError: It is not allowed, or cannot be run.
+        """
+        asked, begun = job.asked, self._begun(job)
+        changes = asked.changes if isinstance(asked, Extend) else ()
+        if isinstance(asked, Run) and begun is None:
+            placed = set(self._here(()))  # by the service itself
+            overrides = [each for each in asked.overrides if each not in placed]
+            self._allowed.check_request(asked.conf, overrides)
+            composition = compose_sweep(asked.conf, asked.overrides, ConfSearchPath(self._config_dirs))
+            self._allowed.check(composition, lambda _: True)
+            return
+        with approved_by(lambda composition: self._allowed.check(composition, lambda _: True)):
+            if begun is not None:
+                reopened(begun, read_changes(changes))
+            elif isinstance(asked, Retrain):
+                record = load_sweep(self._config.tracking_uri, asked.sweep)
+                trial = choose(record, asked.trial)
+                plan_retraining(record, trial, asked.overrides, self._config_dirs, asked.name, "")
+            elif isinstance(asked, Reproduce):
+                uri = self._config.tracking_uri
+                plan_reproduction(uri, asked.sweep, asked.trial, asked.name, "", self._config_dirs)
+
+    def _begun(self, job: Job) -> SweepRecord | None:
+        """The job's sweep, if it has begun: it is as it was then."""
+        try:
+            return load_sweep(self._config.tracking_uri, job.sweep)
+        except UnknownName:
+            return None
+
     # --- inside -------------------------------------------------------------------------------------------------
 
     @contextmanager

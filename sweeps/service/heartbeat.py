@@ -6,7 +6,7 @@ import os
 import socket
 import uuid
 
-from sqlalchemy import Connection, Engine, insert, select, update
+from sqlalchemy import Connection, Engine, func, insert, select, update
 
 from sweeps.service import database
 from sweeps.service.clock import Clock
@@ -22,19 +22,29 @@ def is_served(connection: Connection, silent_since: float) -> bool:
     return connection.execute(select(services.c.id).where(services.c.beat >= silent_since).limit(1)).first() is not None
 
 
+def last_beat(connection: Connection, host: str) -> float | None:
+    """Of all services that were ever on a host, by its own clock."""
+    services = database.services
+    beat: float | None = connection.execute(
+        select(func.max(services.c.beat)).where(services.c.host == host)
+    ).scalar_one()
+    return beat
+
+
 class Heartbeat:
     """Whoever acts by the database calls ``beat`` now and then."""
 
-    def __init__(self, engine: Engine, clock: Clock, dead_after_s: float) -> None:
+    def __init__(self, engine: Engine, clock: Clock, dead_after_s: float, *, host: str | None = None) -> None:
         """
         Args:
             engine: The service's database.
             clock: What time it is.
             dead_after_s: Seconds of silence after which a service is taken for dead.
+            host: Name of the machine; default: this one's.
         """
         self.service = uuid.uuid4().hex
         """Number of this service: another one after every start."""
-        self.host = socket.gethostname()
+        self.host = host or socket.gethostname()
         self._engine, self._clock, self._dead_after_s = engine, clock, dead_after_s
         self._last = clock.now()
         with writing(engine) as connection:

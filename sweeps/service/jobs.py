@@ -279,15 +279,27 @@ def claim(connection: Connection, limits: Queue, service: str, host: str, now: f
 
 def left_behind(connection: Connection, host: str, silent_since: float) -> list[Job]:
     """Jobs on this host whose service has died."""
-    alive = select(database.services.c.id).where(database.services.c.beat >= silent_since)
-    asked = select(_jobs).where(_jobs.c.state == RUNNING, _jobs.c.host == host, _jobs.c.service.not_in(alive))
-    return _all(connection, asked)
+    return _all(connection, _unserved(silent_since).where(_jobs.c.host == host))
 
 
 def take_over(connection: Connection, service: str, host: str, silent_since: float) -> list[Job]:
     """Make them this service's own."""
     database.lock(connection, database.CLAIMING)
     return [_set(connection, job.id, service=service) for job in left_behind(connection, host, silent_since)]
+
+
+def elsewhere(connection: Connection, host: str, silent_since: float) -> list[Job]:
+    """Jobs on other hosts, whose service has died there."""
+    return _all(connection, _unserved(silent_since).where(_jobs.c.host != host))
+
+
+def inherit(connection: Connection, job: Job, service: str, host: str) -> Job | None:
+    """Make a job of a lost machine this service's own, on this host; None if another service has just done so."""
+    database.lock(connection, database.CLAIMING)
+    now = find(connection, job.id)
+    if now.state != RUNNING or (now.service, now.host, now.attempts) != (job.service, job.host, job.attempts):
+        return None
+    return _set(connection, job.id, service=service, host=host, pid=None)
 
 
 def running_of(connection: Connection, service: str) -> list[Job]:
@@ -313,6 +325,11 @@ def end(connection: Connection, job: Job, service: str, state: str, now: float, 
     if not _is_held(find(connection, job.id), service):
         return None
     return _set(connection, job.id, state=state, ended=now, error=error)
+
+
+def _unserved(silent_since: float) -> Select[Any]:
+    alive = select(database.services.c.id).where(database.services.c.beat >= silent_since)
+    return select(_jobs).where(_jobs.c.state == RUNNING, _jobs.c.service.not_in(alive))
 
 
 def _is_held(job: Job, service: str) -> bool:

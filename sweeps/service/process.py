@@ -19,11 +19,13 @@ from sweeps.service.database import open_database
 from sweeps.service.desk import Desk
 from sweeps.service.heartbeat import Heartbeat
 from sweeps.service.jobs import Job
+from sweeps.service.nights import night as nights
 from sweeps.service.nights.judge import Judge
 from sweeps.service.nights.preparation import prepare
 from sweeps.service.notifications.address import addresses
 from sweeps.service.notifications.by_hand import VARIABLE
 from sweeps.service.notifications.notifier import Notifier
+from sweeps.service.requests import Run
 from sweeps.service.runner import Runner
 from sweeps.service.schedules.scheduler import Scheduler
 from sweeps.service.seen import Seen
@@ -84,6 +86,7 @@ class ServiceProcess:
             self.config_dirs,
             only=config.schedules,
             service=self.heartbeat.service,
+            keep_days=config.keep_firings_days,
             queued=self.runner.wake,
         )
         self.notifier = Notifier(
@@ -104,6 +107,7 @@ class ServiceProcess:
             decided=[self.notifier.wake],
         )
         self.runner.listeners.before_start.append(self._tonight)
+        self.runner.listeners.judges.append(self._judge_again)
         self.runner.listeners.ended += [self.judge.wake, self.notifier.wake]
         self.parts: list[Part] = [self.runner, self.scheduler, self.judge, self.notifier]
         """In the order in which they start; they stop in the other."""
@@ -114,6 +118,15 @@ class ServiceProcess:
         if definition is None or definition.schedule.nights is None:
             return []
         return prepare(self.database, job, definition.schedule.nights, self.config.tracking_uri, self.config_dirs)
+
+    def _judge_again(self, job: Job) -> None:
+        """Of what people have asked for; schedules and their nights are the operator's own."""
+        if job.schedule is not None:
+            return
+        with self.database.connect() as connection:
+            repeats = isinstance(job.asked, Run) and nights.find(connection, job.sweep) is not None
+        if not repeats:
+            self.desk.judge_again(job)
 
     def page_of(self, sweep: str) -> str | None:
         """The address of a sweep's page; None where only ``public_url`` could say it."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import Engine
 
@@ -24,6 +24,7 @@ from sweeps.service.database import writing
 from sweeps.service.heartbeat import Heartbeat
 from sweeps.service.jobs import Job
 from sweeps.service.looking import Looking
+from sweeps.service.lost import Watch
 from sweeps.service.notifications.by_hand import VARIABLE
 from sweeps.service.requests import Extend, Request, Retrain, Run
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     import subprocess
 
     from sweeps.tracking.record import SweepRecord
+
+T = TypeVar("T")
 
 LOOK_EVERY_S = 0.5
 TERMINATE_AFTER_S, KILL_AFTER_S = 90.0, 120.0
@@ -49,6 +52,8 @@ class Listeners:
     before_start: list[Callable[[Job], Sequence[str]]] = field(default_factory=list)
     """Overrides that a ``run`` gets just before it starts for the first time, besides its own. An error is the job's,
     and it does not start."""
+    judges: list[Callable[[Job], None]] = field(default_factory=list)
+    """Asked before every start, also after its process has died. An error is the job's, and it does not start."""
     ended: list[Callable[[Job], None]] = field(default_factory=list)
     """Hear of a job that has ended, one at a time on a thread of their own; at least once, unless the service dies."""
 
@@ -94,6 +99,7 @@ class Runner:
         """When a job is seen to again, for which MLflow was away."""
         self._hands = ThreadPoolExecutor(4, "runner")
         self._ears = ThreadPoolExecutor(1, "ended")
+        self._watch = Watch(engine, clock, self._record, output_dir=self._output_dir, lost_after_s=limits.lost_after_s)
         self._looking = Looking("runner", clock, self.look, LOOK_EVERY_S)
 
     def start(self) -> None:
@@ -130,12 +136,14 @@ class Runner:
         with self._engine.connect() as connection:
             mine = jobs.running_of(connection, self._heartbeat.service)
             others = jobs.left_behind(connection, self._heartbeat.host, self._heartbeat.silent_since)
+            strays = jobs.elsewhere(connection, self._heartbeat.host, self._heartbeat.silent_since)
             waits = bool(jobs.listed(connection, states=[jobs.QUEUED], limit=1))
         if others:
             mine += self._take_over()
-        for job in mine:
-            if job.id not in self._busy and self._clock.now() >= self._not_before.get(job.id, 0.0):
-                self._see_to(job)
+        for job in filter(self._is_to_be_seen_to, mine):
+            self._see_to(job)
+        for job in filter(self._is_to_be_seen_to, strays):
+            self._see_to_stray(job)
         while waits and not self._looking.ends:
             with writing(self._engine) as connection:
                 now = self._clock.now()
@@ -143,6 +151,9 @@ class Runner:
             if claimed is None:
                 break
             self._do(claimed, self._begin)
+
+    def _is_to_be_seen_to(self, job: Job) -> bool:
+        return job.id not in self._busy and self._clock.now() >= self._not_before.get(job.id, 0.0)
 
     def _take_over(self) -> list[Job]:
         beat = self._heartbeat
@@ -174,6 +185,11 @@ class Runner:
             background.send(folder, signal.SIGKILL)
         elif now - self._told[job.id] > TERMINATE_AFTER_S:
             background.send(folder, signal.SIGTERM)
+
+    def _see_to_stray(self, job: Job) -> None:
+        """One on another machine, where no service is any more."""
+        self._not_before[job.id] = self._clock.now() + self._watch.every_s
+        self._do(job, self._inherit_if_lost)
 
     def _do(self, job: Job, what: Callable[[Job], None]) -> None:
         def doing() -> None:
@@ -223,6 +239,29 @@ class Runner:
                 f"if it has begun. It last said: {words}",
             )
 
+    def _inherit_if_lost(self, job: Job) -> None:
+        if not self._watch.is_lost(job):
+            return
+        with writing(self._engine) as connection:
+            mine = jobs.inherit(connection, job, self._heartbeat.service, self._heartbeat.host)
+        if mine is None:
+            return
+        self._not_before.pop(job.id, None)
+        folder = self.control_folder(job)
+        if folder.is_dir() or job.attempts == 0:
+            logger.warning("job %d (%s): its machine %s is lost; it goes on here", job.id, job.sweep, job.host)
+            background.forget_lost(folder)
+            return
+        record = self._record(job)
+        ended = record is not None and record.status in jobs.ENDED
+        state = record.status if record is not None and ended else "failed" if job.stop_asked is None else "stopped"
+        why = (
+            f"its machine {job.host} has given no sign of life for {self._limits.lost_after_s:g} s "
+            "(queue.lost_after_s), and what it wrote is not to be seen from another one; if the machine comes back, "
+            f"`python -m sweeps resume {job.sweep}` there goes on with it"
+        )
+        self._end(mine, state, None if ended else why)
+
     def _again(self, job: Job) -> list[list[str]]:
         """Commands for a job whose process has died."""
         asked = job.asked
@@ -240,6 +279,8 @@ class Runner:
         return commands
 
     def _start(self, job: Job, asked: Request, commands: Sequence[Sequence[str]]) -> None:
+        for judge in self.listeners.judges:
+            _heard(judge, job)
         with writing(self._engine) as connection:
             held = jobs.attempt(connection, job, self._heartbeat.service, asked)
         if held is None:
@@ -290,7 +331,7 @@ class Runner:
             return None
 
 
-def _heard(listener: Callable[[Job], Sequence[str]], job: Job) -> Sequence[str]:
+def _heard(listener: Callable[[Job], T], job: Job) -> T:
     try:
         return listener(job)
     except SweepsError:

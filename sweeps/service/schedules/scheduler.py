@@ -16,6 +16,7 @@ from sweeps.service.clock import Clock
 from sweeps.service.looking import Looking
 from sweeps.service.schedules.definition import GROUP, Definition, load_definitions
 from sweeps.service.schedules.firing import decide, is_as_defined, next_decision, retire
+from sweeps.service.schedules.history import DAY_S, forget
 from sweeps.service.schedules.overview import coming
 
 LOOK_EVERY_S = 1.0
@@ -39,6 +40,7 @@ class Scheduler:
         *,
         only: Sequence[str] | None = None,
         service: str | None = None,
+        keep_days: float = 400.0,
         queued: Callable[[], None] = lambda: None,
     ) -> None:
         """
@@ -48,6 +50,7 @@ class Scheduler:
             config_dirs: Users' folders of configs, before our own.
             only: Names of the schedules that it fires; default: all.
             service: Number of this service.
+            keep_days: How long it is remembered what became of firings.
             queued: Called when sweeps were put into the queue.
 
         Raises:
@@ -62,6 +65,7 @@ class Scheduler:
         self.trouble: str | None = None
         """What is wrong with the files as they are now."""
         self._gone: list[Definition] = []
+        self._keep_days, self._forget_at = keep_days, -math.inf
         self._looking = Looking("scheduler", clock, self.look, AGAIN_AFTER_S)
 
     def start(self) -> None:
@@ -96,6 +100,10 @@ class Scheduler:
                     soonest = 0.0  # there may be more
             except Exception:  # no schedule keeps others from firing
                 logger.exception("%s: what becomes of its firings cannot be decided; trying again", name)
+        if now >= self._forget_at:
+            self._forget_at = now + DAY_S
+            if forgotten := forget(self._engine, now, self._keep_days):
+                logger.info("%d firings of more than %g days ago are forgotten", forgotten, self._keep_days)
         return soonest
 
     def _decide(self, definition: Definition, now: float) -> bool:
