@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, Engine, Row, or_, select, update
@@ -22,7 +22,6 @@ Verdict = Literal["running", "repeating", "first", "promoted", "kept", "measured
 first champion; ``promoted``: it made a new one; ``kept``: the champion stays; ``measured``: there is none, by its
 schedule; ``regression``: its best is worse than the nights before; ``failed``: it has no value."""
 OPEN: tuple[Verdict, ...] = ("running", "repeating")
-VERDICTS: tuple[Verdict, ...] = tuple(each for each in get_args(Verdict) if each not in OPEN)
 
 SETTINGS: TypeAdapter[Nights] = TypeAdapter(Nights)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, func, select, update
+from sqlalchemy import Connection, Engine, select, update
 from sqlalchemy.exc import IntegrityError
 
 from sweeps.service.database import deliveries, writing
@@ -68,12 +68,6 @@ def failed(engine: Engine, delivery: Delivery, error: str, now: float) -> bool:
         connection.execute(waiting.where(deliveries.c.next < until).values(next=until))
         connection.execute(update(deliveries).where(deliveries.c.id == delivery.id).values(next=until, error=error))
     return False
-
-
-def next_due(connection: Connection, channels: Sequence[str]) -> float | None:
-    """When the next attempt is to be made."""
-    waiting = (deliveries.c.state == "waiting", deliveries.c.channel.in_(channels))
-    return connection.execute(select(func.min(deliveries.c.next)).where(*waiting)).scalar()
 
 
 def _set(engine: Engine, delivery: Delivery, **values: Any) -> None:

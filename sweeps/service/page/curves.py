@@ -17,8 +17,6 @@ WIDTH, HEIGHT = 760, 360
 LEFT, RIGHT, TOP, BOTTOM = 62, 14, 10, 34
 MOST_CURVES = 60
 POINTS_PER_CURVE = 60
-FEW = 20
-"""Curves that are told apart without being faint."""
 LONGEST_WORDS = 140
 
 Mark = Literal["cross", "square", "dot", ""]
