@@ -13,7 +13,9 @@ import uvicorn
 from recording import record_small_sweep, wait_until
 
 from sweeps.cli import answered
+from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.service import compose_service
+from sweeps.compose.sweep import compose_sweep
 from sweeps.config.nights import Nights
 from sweeps.service import jobs
 from sweeps.service.access import tokens
@@ -51,7 +53,7 @@ class Serving:
 def serving(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     for name in ("digits-1", "digits-2"):
-        record_small_sweep(uri, name)
+        record_small_sweep(uri, name, compose_sweep("digits", [], ConfSearchPath()).as_yaml())
     serving = Serving(uri)
     yield serving
     serving.stop()
@@ -83,6 +85,9 @@ def test_a_verb_prints_the_same_through_a_server(serving: Serving, capsys: Run) 
         ["clean", "digits-1", "--dry-run", "--json"],
         ["run", "conf=digits", "search.num_trials=3", "--name=mine", "--dry-run"],
         ["run", "conf=digits", "search.num_trials=3", "--name=mine", "--dry-run", "--json"],
+        ["retrain", "digits-1", "--name=again", "--dry-run"],
+        ["retrain", "digits-1", "--name=again", "--dry-run", "--json"],
+        ["reproduce", "digits-1", "--trial", "0", "--dry-run", "--json"],
         ["conf", "search"],
         ["schedule", "list", "--json"],
         ["schedule", "nights", "nightly"],

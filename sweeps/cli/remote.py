@@ -63,6 +63,14 @@ def plan(found: Mapping[str, Any], *, as_json: bool) -> None:
         sys.stdout.write(found["text"])
 
 
+def differences(found: Mapping[str, Any], *, as_json: bool) -> None:
+    """Say what is another now than it was in the run that would be repeated."""
+    for line in found["text"].splitlines():
+        say(line)
+    if as_json:
+        print_json(found["plan"])
+
+
 def submitted(client: Client, job: Mapping[str, Any], *, detach: bool, as_json: bool) -> None:
     """Show what becomes of a job, and leave with the status that it would have had here."""
     if detach:

@@ -175,10 +175,13 @@ def reproduce(
     RUN is a sweep's name, or MLflow's id of its run or of a trial's. First it says in what code, packages, data and
     machine differ from what they were. Leaves with status 1 if an objective came out differently.
     """
-    client = client_of(server, tracking_uri=tracking_uri, config_dir=config_dirs, dry_run=dry_run)
+    client = client_of(server, tracking_uri=tracking_uri, config_dir=config_dirs)
     if client is not None:
-        job = client.ask(run, "reproduce", {"trial": trial, "name": name})
-        remote.submitted(client, job, detach=False, as_json=as_json)
+        body = {"trial": trial, "name": name}
+        if dry_run:
+            remote.differences(client.ask(run, "reproduction", body), as_json=as_json)
+        else:
+            remote.submitted(client, client.ask(run, "reproduce", body), detach=False, as_json=as_json)
         return
     from sweeps.report.repeated import print_repeated
     from sweeps.reproduction import came_out_equal, compare, document, plan_reproduction

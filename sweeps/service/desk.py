@@ -21,7 +21,7 @@ from sweeps.one_trial import choose, config_of
 from sweeps.plan import Plan, new_plan
 from sweeps.registry.names import check_registration
 from sweeps.reopening import reopened
-from sweeps.reproduction import plan_reproduction
+from sweeps.reproduction import Reproduction, plan_reproduction
 from sweeps.retraining import plan_retraining
 from sweeps.service import jobs
 from sweeps.service.access.allowed import Allowed
@@ -86,13 +86,17 @@ class Desk:
         placed = asked.model_copy(update={"overrides": self._here(asked.overrides)})
         return self._submit(caller, placed, plan.name, project, priority)
 
-    def reproduce(self, caller: Caller, asked: Reproduce, *, project: str | None = None, priority: int = 0) -> Job:
-        """Run a sweep, or one of its trials, once more."""
+    def plan_reproduction(self, caller: Caller, asked: Reproduce) -> Reproduction:
+        """What ``reproduce`` would do; starts nothing."""
         self._seen.sweep(caller, asked.sweep)
         command = f"python -m sweeps {' '.join(asked.arguments())}"
         with self._judging(caller, None, ()):
             uri = self._config.tracking_uri
-            found = plan_reproduction(uri, asked.sweep, asked.trial, asked.name, command, self._config_dirs)
+            return plan_reproduction(uri, asked.sweep, asked.trial, asked.name, command, self._config_dirs)
+
+    def reproduce(self, caller: Caller, asked: Reproduce, *, project: str | None = None, priority: int = 0) -> Job:
+        """Run a sweep, or one of its trials, once more."""
+        found = self.plan_reproduction(caller, asked)
         return self._submit(caller, asked, found.plan.name, project, priority)
 
     # --- one that there is --------------------------------------------------------------------------------------

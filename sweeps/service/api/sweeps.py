@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sweeps.credentials import shown
 from sweeps.report.plan import plan_document, plan_text
+from sweeps.reproduction import document
 from sweeps.service import jobs, wire
 from sweeps.service.access.guard import Reader, Runner
 from sweeps.service.api.depends import Limit, Name, Offset, Serving, Word
@@ -94,6 +95,10 @@ class ReproduceBody(_Body):
     trial: Id | None = None
     name: SweepName | None = None
     project: Project | None = None
+
+    def asked(self, sweep: str) -> Reproduce:
+        """The request."""
+        return Reproduce(sweep=sweep, trial=self.trial, name=self.name)
 
 
 class PlanDocument(BaseModel):
@@ -227,5 +232,12 @@ def plan_retraining(service: Serving, caller: Runner, name: Name, body: RetrainB
 @router.post("/sweeps/{name}/reproduce", status_code=202)
 def reproduce(service: Serving, caller: Runner, name: Name, body: ReproduceBody) -> JobDocument:
     """Run a sweep, or one of its trials, once more."""
-    asked = Reproduce(sweep=name, trial=body.trial, name=body.name)
-    return JobDocument.of(service.desk.reproduce(caller, asked, project=body.project, priority=body.priority))
+    job = service.desk.reproduce(caller, body.asked(name), project=body.project, priority=body.priority)
+    return JobDocument.of(job)
+
+
+@router.post("/sweeps/{name}/reproduction")
+def plan_reproduction(service: Serving, caller: Runner, name: Name, body: ReproduceBody) -> PlanDocument:
+    """What reproducing would do, and what is another now than it was then; starts nothing."""
+    found = service.desk.plan_reproduction(caller, body.asked(name))
+    return PlanDocument(plan=document(found, None, ()), text="\n".join(found.describe()))
