@@ -110,7 +110,8 @@ firings = Table(
     Column("job", Integer, ForeignKey("jobs.id")),
     Column("reason", Text),
 )
-"""What became of every firing, for ``keep_firings_days``. Its row and its job's are written in one transaction: it runs exactly once."""
+"""What became of every firing, for ``keep_firings_days``. Its row and its job's are written in one
+transaction: it runs exactly once."""
 
 tokens = Table(
     "tokens",

@@ -81,7 +81,8 @@ def _shared(model: nn.Module, stages: list[list[nn.Module]]) -> set[str]:
     for place, parts in enumerate(stages):
         for part in parts:
             with_weights = [each for each in part.modules() if any(True for _ in each.parameters(recurse=False))]
-            for each in (part, *with_weights, *part.parameters()):
+            used: list[nn.Module | nn.Parameter] = [part, *with_weights, *part.parameters()]
+            for each in used:
                 places.setdefault(each, set()).add(place)
     several = {each: sorted(where) for each, where in places.items() if len(where) > 1}
     shared: set[str] = set()
