@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from training_runs import TEXT, Recorder, configured, on_two_workers, run, write_prompts
 
-from sweeps_train.communication import covered
+from sweeps_train.communication import CommunicationMeter, covered
+from sweeps_train.workers import Workers
 
 PEAK = 0.05
 STRATEGIES: dict[str, dict[str, Any]] = {
@@ -82,6 +86,24 @@ def test_compressed_gradients_train_nearly_as_well(compression: str, runs: dict[
 def test_spans_that_go_on_at_once_are_counted_once() -> None:
     assert covered([(5, 9), (0, 3), (2, 4), (6, 7)]) == 8
     assert covered([]) == 0
+
+
+def test_watching_takes_a_hundredth_of_the_time_at_most() -> None:
+    meter = CommunicationMeter(Workers(rank=0, size=2, device=torch.device("cpu")), "auto")
+
+    def steps_until_watched(cost: float) -> int:
+        for step in itertools.count():
+            with meter.watching(step):
+                time.sleep(1e-5)
+            if watched := meter.take():
+                assert watched[1] > 0
+                meter.space(cost)
+                return step + 1
+        raise AssertionError
+
+    assert steps_until_watched(7.5) == 200
+    assert steps_until_watched(1.0) == 750
+    assert steps_until_watched(1.0) == 200
 
 
 def test_one_worker_has_no_communication(working_folder: Path) -> None:

@@ -249,7 +249,8 @@ class _Training:
             self.strategy.clip(max_grad_norm)
         scaler.step(self.optimizer)
         scaler.update()
-        self.optimizer.zero_grad()
+        for parameter in self.strategy.parameters.values():  # zero_grad, without what it does for profilers
+            parameter.grad = None
 
     def boundary(self) -> _Boundary | None:
         """What is due after the steps done; None if nothing is."""

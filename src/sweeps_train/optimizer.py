@@ -17,14 +17,12 @@ if TYPE_CHECKING:
 
 def build_optimizer(parameters: Iterable[nn.Parameter], config: Train) -> torch.optim.Optimizer:
     """The configured optimizer of torch; matrices decay, biases and norms do not."""
-    groups: dict[tuple[bool, Any], list[nn.Parameter]] = {}
+    groups: dict[tuple[float, Any], list[nn.Parameter]] = {}
     for each in parameters:
+        decay = config.weight_decay if each.ndim >= 2 else 0.0
         # One kernel takes only what is cut over the same workers.
-        groups.setdefault((each.ndim >= 2, getattr(each, "device_mesh", None)), []).append(each)
-    settings = [
-        {"params": members, "weight_decay": config.weight_decay if decays else 0.0}
-        for (decays, _), members in groups.items()
-    ]
+        groups.setdefault((decay, getattr(each, "device_mesh", None)), []).append(each)
+    settings = [{"params": members, "weight_decay": decay} for (decay, _), members in groups.items()]
     # fused: one kernel for all parameters, on CPUs too.
     if config.optimizer == "sgd":
         is_cut = any(mesh is not None for _, mesh in groups)  # which torch's kernel of sgd cannot take

@@ -62,6 +62,7 @@ class Window:
             metrics[HALVINGS] = halvings
         if shares:
             metrics["train/communication_share"] = others.pop(0) / number
+            communication.space(others.pop(0) / number)
         apart_names = [name.replace("/", f"/worker_{place}/") for place in range(places) for name in system]
         metrics |= dict(zip([*system, *apart_names], others, strict=True))
         return metrics, seconds, votes

@@ -198,9 +198,10 @@ class Train:
     Every evaluation is a report, at which a scheduler may stop the trial."""
     log_every: PositiveInt = 5
     """Steps between records of the training loss, learning rate and speed."""
-    communication_every: PositiveInt | None = 200
+    communication_every: PositiveInt | Literal["auto"] | None = "auto"
     """Steps from one to the next in which it is measured how long workers talk to each other or wait for it
-    (``train/communication_share``, from 0 to 1); such a step takes some tenths of a second more. Null: never."""
+    (``train/communication_share``, from 0 to 1); such a step takes some tenths of a second more. Auto: the 200th, and
+    then as often as it takes a hundredth of the time. Null: never."""
     peak_tflops: PositiveFloat | None = None
     """What one worker's device can do at most, in 10^12 operations a second: ``train/flop_utilization`` is the part
     of it that the training makes use of. Default: the data sheet's for known GPUs; on others it is not reported."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from sweeps_train.config import CustomData, DigitsData
 from sweeps_train.data.samples import Batch
@@ -30,7 +30,10 @@ class ImageSamples:
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """``inputs`` of the data set's shape after the batch dimension, ``labels`` of shape (batch,)."""
-        inputs, labels = default_collate([self._pairs[index] for index in indices])
+        if type(self._pairs) is TensorDataset:  # all at once: one by one takes as long as a small model's forward pass
+            inputs, labels = (tensor[list(indices)] for tensor in self._pairs.tensors)
+        else:
+            inputs, labels = default_collate([self._pairs[index] for index in indices])
         return {"inputs": inputs, "labels": labels}
 
     def units(self, indices: Sequence[int]) -> int:
@@ -90,17 +93,6 @@ def build_image_samples(config: DigitsData | CustomData) -> tuple[ImageSamples, 
     return ImageSamples(pair[0]), ImageSamples(pair[1])
 
 
-class _Tensors(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    def __init__(self, inputs: torch.Tensor, labels: torch.Tensor):
-        self._inputs, self._labels = inputs, labels
-
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._inputs[index], self._labels[index]
-
-
 def _digits(eval_fraction: float) -> tuple[ImageSamples, ImageSamples]:
     """1,797 images of shape (1, 8, 8) with values from -1 to 1, split alike in every class and for every seed."""
     from sklearn.datasets import load_digits
@@ -110,6 +102,6 @@ def _digits(eval_fraction: float) -> tuple[ImageSamples, ImageSamples]:
     images = torch.from_numpy(pixels).float().view(-1, 1, 8, 8) / 8 - 1
     train, held_out = train_test_split(range(len(labels)), test_size=eval_fraction, random_state=0, stratify=labels)
     classes = torch.from_numpy(labels).long()
-    return ImageSamples(_Tensors(images[train], classes[train])), ImageSamples(
-        _Tensors(images[held_out], classes[held_out])
+    return ImageSamples(TensorDataset(images[train], classes[train])), ImageSamples(
+        TensorDataset(images[held_out], classes[held_out])
     )

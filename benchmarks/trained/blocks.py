@@ -1,0 +1,195 @@
+"""Trainings in turns: all are started, each waits at its gate, and one after another goes through a block of steps.
+
+So a machine that is slower for a minute is slower for all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from trained import gate
+from trained.workloads import Workload
+
+SETTLES = 3
+"""Blocks at first that do not count."""
+
+
+@dataclass
+class Arm:
+    """What was measured of one."""
+
+    starts: list[float] = field(default_factory=list)
+    """Seconds from the start of its processes to the end of the first step."""
+    blocks: list[float] = field(default_factory=list)
+    """Seconds of each block that counts."""
+    cpu: list[float] = field(default_factory=list)
+    """Seconds that all workers together have spent on processors in each of them: what a busy machine leaves alone."""
+    peak_mib: float = 0.0
+    """Of the largest worker."""
+    peak_gpu_mib: float = 0.0
+    """Of the largest worker."""
+    loss: float | None = None
+    """The last one recorded, at the same step in every arm."""
+
+
+def measure(workload: Workload, workers: int, names: Sequence[str], *, blocks: int, starts: int) -> dict[str, Arm]:
+    """
+    Args:
+        workload: What is trained.
+        workers: How many processes each arm has.
+        names: The arms.
+        blocks: That each goes through, and that count.
+        starts: How often each is started.
+    """
+    measured = {name: Arm() for name in names}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        workload.make(folder)
+        config = workload.training_config(folder, workers)
+        (folder / "training.json").write_text(json.dumps(config))
+        for _ in range(starts - 1):
+            for name in names:
+                with _Running(name, folder, workers, workload.block) as once:
+                    measured[name].starts.append(once.start())
+        running = {name: _Running(name, folder, workers, workload.block) for name in names}
+        try:
+            for name, each in running.items():
+                measured[name].starts.append(each.start())
+            _take_turns(running, measured, blocks)
+        finally:
+            for each in running.values():
+                each.end()
+    return measured
+
+
+def _take_turns(running: dict[str, _Running], measured: dict[str, Arm], blocks: int) -> None:
+    order = list(running)
+    for turn in range(SETTLES + blocks):
+        for name in order:
+            took, cpu = running[name].block()
+            if turn >= SETTLES:
+                measured[name].blocks.append(took)
+                measured[name].cpu.append(cpu)
+        order.reverse()  # ABBA: what drifts does so for all
+    for name, each in running.items():
+        measured[name].peak_mib, measured[name].peak_gpu_mib = each.peak_mib, each.peak_gpu_mib
+        measured[name].loss = each.loss()
+
+
+def compare(one: Arm, other: Arm) -> tuple[float, float, float]:
+    """How many times as fast one is as the other: the median of blocks that were neighbours, and its quartiles."""
+    ratios = [theirs / own for own, theirs in zip(one.blocks, other.blocks, strict=True)]
+    low, median, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+    return median, low, high
+
+
+class _Running:
+    """The processes of one arm."""
+
+    def __init__(self, name: str, folder: Path, workers: int, block: int):
+        self._name = name
+        self._folder = folder
+        self._workers = workers
+        self._block = block
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._gates: list[Connection[str, Any]] = []
+        self.peak_mib = self.peak_gpu_mib = self._cpu = 0.0
+        self._said = folder / f"{name}.out"
+
+    def __enter__(self) -> _Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def start(self) -> float:
+        """Returns the seconds to the end of the first step."""
+        benchmarks = Path(__file__).resolve().parent.parent
+        port = _free_port()
+        began = time.perf_counter()
+        for rank in range(self._workers):
+            own, theirs = Pipe()
+            environment = os.environ | {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(self._workers),
+                "LOCAL_WORLD_SIZE": str(self._workers),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "OMP_NUM_THREADS": "1",  # one that waits for a neighbour would measure the neighbour
+                "PYTHONPATH": os.pathsep.join([str(benchmarks), *sys.path]),
+                gate.PIPE: str(theirs.fileno()),
+                gate.BLOCK: str(self._block),
+            }
+            said = self._said if rank == 0 else self._folder / f"{self._name}.{rank}.out"
+            with theirs, said.open("wb") as stdout, said.with_suffix(".err").open("wb") as stderr:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "trained.arms", self._name, str(self._folder)],
+                    env=environment,
+                    stdout=stdout,
+                    stderr=stderr,
+                    pass_fds=[theirs.fileno()],
+                )
+            self._processes.append(process)
+            self._gates.append(own)
+        reached, self._cpu = self._reached()
+        return reached - began
+
+    def block(self) -> tuple[float, float]:
+        """Seconds that one takes, and those that its workers spend on processors."""
+        began, cpu_before = time.perf_counter(), self._cpu
+        for each in self._gates:
+            each.send("go on")
+        reached, self._cpu = self._reached()
+        return reached - began, self._cpu - cpu_before
+
+    def _reached(self) -> tuple[float, float]:
+        """When the last worker has reached its gate, and seconds on processors so far."""
+        reached = cpu = 0.0
+        for each in self._gates:
+            try:
+                at, spent, peak, gpu = each.recv()
+            except EOFError:
+                errors = "\n".join(file.read_text()[-3000:] for file in self._folder.glob(f"{self._name}*.err"))
+                raise RuntimeError(f"{self._name} has ended:\n{errors}") from None
+            reached, cpu = max(reached, at), cpu + spent
+            self.peak_mib, self.peak_gpu_mib = max(self.peak_mib, peak), max(self.peak_gpu_mib, gpu)
+        return reached, cpu
+
+    def loss(self) -> float | None:
+        """The last one that rank 0 has recorded."""
+        lines = [line for line in self._said.read_text().splitlines() if "train/loss" in line]
+        return float(json.loads(lines[-1])["train/loss"]) if lines else None
+
+    def end(self) -> None:
+        for each in self._gates:
+            with contextlib.suppress(OSError):  # it has ended by itself
+                each.send("end")
+        for process in self._processes:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._gates, self._processes = [], []
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port

@@ -1,0 +1,51 @@
+"""Where a training waits for its turn: every so many optimizer steps, until whoever measures lets it go on."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+PIPE, BLOCK = "BENCHMARK_PIPE", "BENCHMARK_BLOCK"
+"""Environment variables: the pipe to whoever measures (a file descriptor), and the steps from one gate to the next."""
+
+
+class Gate:
+    """Counts the steps of the one optimizer of this process, whoever's loop makes them."""
+
+    def __init__(self, connection: Connection[Any, str], block: int):
+        self._connection = connection
+        self._block = block
+        self._steps = 0
+
+    def __call__(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self._steps += 1
+        if (self._steps - 1) % self._block:
+            return
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self._connection.send((time.perf_counter(), time.process_time(), *_peaks()))
+        if self._connection.recv() == "end":
+            os._exit(0)
+
+
+def install() -> None:
+    """After the first step, and then after every block, this process waits."""
+    connection: Connection[Any, str] = Connection(int(os.environ[PIPE]))
+    register_optimizer_step_post_hook(Gate(connection, int(os.environ[BLOCK])))
+
+
+def _peaks() -> tuple[float, float]:
+    """MiB of this process so far, and of its GPU."""
+    # Not getrusage, which begins with the memory of the process that this one was forked from.
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    kib = re.search(r"VmHWM:\s+(\d+)", status)
+    assert kib is not None
+    gpu = torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else 0.0
+    return int(kib[1]) / 1024, gpu

@@ -1,0 +1,119 @@
+"""What is trained: a model and its data, as a ``TrainingConfig`` that every arm follows."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sweeps_train.models.causal_lm import BUILTIN_MODELS
+
+LOG_EVERY = 10
+"""Steps between two records of the loss, in every arm."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One row of the tables."""
+
+    what: str
+    """For a reader."""
+    config: Mapping[str, Any]
+    """Of our loop."""
+    per_worker: int
+    """Samples of a worker in a step."""
+    block: int
+    """Steps between two gates: a second or two."""
+    sequence_length: int = 1
+    """Tokens in a sample, of a language model."""
+    shape: Mapping[str, Any] | None = None
+    """Of a language model with random weights, which is made before anything is measured: the arguments of its
+    transformers config, and ``model_type``."""
+
+    @property
+    def units(self) -> int:
+        """Tokens, or samples, of a worker in a step."""
+        return self.per_worker * self.sequence_length
+
+    def training_config(self, folder: Path, workers: int) -> dict[str, Any]:
+        """Of our loop.
+
+        Args:
+            folder: Which has the model, if it was made.
+            workers: How many there are.
+        """
+        model = self.config["model"] | ({"path": str(folder / "model")} if self.shape is not None else {})
+        train = {
+            "max_steps": 1_000_000,  # whoever measures ends it
+            "eval_every": 1_000_000,
+            "log_every": LOG_EVERY,
+            "global_batch_size": self.per_worker * workers,
+            **self.config["train"],
+        }
+        return {"strategy": {"kind": "ddp"}, "checkpoint": {}, **self.config, "model": model, "train": train}
+
+    def make(self, folder: Path) -> None:
+        """Writes the model with random weights, if it is one, with the tokenizer of ``tiny_llama``."""
+        if self.shape is None:
+            return
+        import torch
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        arguments = dict(self.shape)
+        config = AutoConfig.for_model(arguments.pop("model_type"), **arguments)
+        torch.manual_seed(0)
+        model: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+        model.save_pretrained(folder / "model")
+        for file in BUILTIN_MODELS["builtin:tiny_llama"].glob("tokenizer*"):
+            shutil.copy(file, folder / "model")
+
+
+def text(sequence_length: int, model: dict[str, Any], **train: Any) -> dict[str, Any]:
+    """Of a language model on the standard library's docstrings, packed."""
+    return {
+        "task": {"kind": "causal_lm"},
+        "model": {"kind": "causal_lm", "path": "builtin:tiny_llama", **model},
+        "data": {"kind": "text", "path": "builtin:stdlib_docstrings", "sequence_length": sequence_length},
+        "train": {"lr": 1e-3, **train},
+    }
+
+
+def images(model: dict[str, Any]) -> dict[str, Any]:
+    """Of a classifier of digits."""
+    return {
+        "task": {"kind": "image_classification"},
+        "model": model,
+        "data": {"kind": "digits"},
+        "train": {"lr": 1e-3},
+    }
+
+
+BYTES_AND_SPECIAL = {"vocab_size": 384, "bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
+"""The tokenizer's."""
+CPU = {
+    "llama 0.7M": Workload("`conf=llm_lora`'s base, all weights, 128 bytes", text(128, {}), 8, 30, 128),
+    "llama 14M": Workload(
+        "8 layers of width 384, 256 bytes",
+        text(256, {}),
+        2,
+        3,
+        256,
+        {
+            "model_type": "llama",
+            "hidden_size": 384,
+            "intermediate_size": 1024,
+            "num_hidden_layers": 8,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 6,
+            "max_position_embeddings": 1024,
+            "tie_word_embeddings": True,
+            **BYTES_AND_SPECIAL,
+        },
+    ),
+    "conv net": Workload("`conf=digits`'s", images({"kind": "conv_net"}), 32, 300),
+    "vision transformer": Workload(
+        "4 layers of width 64, on digits", images({"kind": "vision_transformer", "width": 64, "depth": 4}), 32, 60
+    ),
+}

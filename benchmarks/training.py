@@ -1,0 +1,59 @@
+"""Our loop against one written by hand and Hugging Face's ``Trainer``, on CPUs: speed, memory, start-up.
+
+    python benchmarks/training.py --write docs/training.md
+
+takes about a quarter of an hour on two idle cores. All three train the same model on the same data with the same split,
+without Ray; each is started, and then they go on in turns, a second or two at a time, in the order ABCCBA. ``--quick``
+shows in some minutes that everything runs.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from trained.blocks import measure
+from trained.tables import HEADERS, machine, markdown, numbers, rows, write_between_marks
+from trained.workloads import CPU
+
+ARMS = ("ours", "plain", "huggingface")
+
+
+@click.command()
+@click.option("--workloads", default=",".join(CPU), show_default=True)
+@click.option("--workers", default="1,2", show_default=True, help="How many in each training.")
+@click.option("--blocks", default=20, show_default=True, type=click.IntRange(2), help="Of each arm, that count.")
+@click.option("--starts", default=3, show_default=True, type=click.IntRange(1), help="Of each arm.")
+@click.option("--quick", is_flag=True, help="Few blocks, one start: does it run?")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Keep the numbers there.")
+@click.option("--write", type=click.Path(path_type=Path, exists=True), metavar="FILE.md", help="Renew its numbers.")
+def main(
+    workloads: str, workers: str, blocks: int, starts: int, quick: bool, json_file: Path | None, write: Path | None
+) -> None:
+    """Measure the training loop."""
+    here = machine()
+    if quick:
+        blocks, starts = 2, 1
+    found: dict[str, dict[str, Any]] = {}
+    lines = []
+    for name in workloads.split(","):
+        if name not in CPU:
+            raise click.UsageError(f"--workloads: there is no {name!r}; there are {', '.join(CPU)}")
+        for number in map(int, workers.split(",")):
+            workload = CPU[name]
+            arms = measure(workload, number, ARMS, blocks=blocks, starts=starts)
+            title = f"{name}, {number} worker{'s' if number > 1 else ''}"
+            found[title] = numbers(arms, workload.block * workload.units * number)
+            new = rows(title, found[title])
+            print(markdown(HEADERS, new), flush=True)
+            lines += new
+            if json_file is not None:
+                json_file.write_text(json.dumps({"machine": here, "numbers": found}, indent=1) + "\n", encoding="utf-8")
+    if write is not None:
+        write_between_marks(write, {"machine": here, "training": markdown(HEADERS, lines)})
+
+
+if __name__ == "__main__":
+    main()
