@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -42,7 +41,11 @@ class DistributedDataParallelStrategy(Strategy):
             model,
             device_ids=[device] if device.type == "cuda" else None,
             bucket_cap_mb=in_one if self._config.compression == "powersgd" else None,
+            gradient_as_bucket_view=True,  # what is received is used where it lies
         )
+        # As within no_sync, and for the last forward pass, too: DistributedDataParallel would take it for the promise
+        # of a backward pass, which a worker that runs out of memory cannot keep.
+        wrapped.require_backward_grad_sync = False
         compress(wrapped, self._config)
         return wrapped
 
@@ -51,12 +54,6 @@ class DistributedDataParallelStrategy(Strategy):
         total = super().backward(batches, count, scale)
         self.model.require_forward_param_sync = True  # buffers, in the first forward pass of the next step
         return total
-
-    def _accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
-        """Also for the last forward pass: DistributedDataParallel would take it for the promise of a backward pass,
-        which a worker that runs out of memory cannot keep."""
-        context: AbstractContextManager[None] = self.model.no_sync()
-        return context
 
     @property
     def _averages_itself(self) -> bool:
