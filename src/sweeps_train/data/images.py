@@ -17,7 +17,7 @@ from sweeps_train.targets import call_target
 class ImageSamples:
     """(input, label) pairs; every sample is one unit of the loss."""
 
-    def __init__(self, pairs: Dataset[tuple[Any, Any]]):
+    def __init__(self, pairs: Dataset[Any]):
         self._pairs = pairs
 
     def __len__(self) -> int:
