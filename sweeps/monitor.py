@@ -344,6 +344,8 @@ class Monitor:
     def _take_end(self, status: TrialStatus, event: Ended) -> None:
         status.holds = {}
         self._close_span(status, event)
+        if event.halved_to is not None:
+            self.view.event(self, f"trial {event.trial}: {event.error}")
         if event.error is not None:
             status.failure = f"trial {event.trial}: attempt {status.attempt} failed: {event.error}"
             if tells_full(event.error):

@@ -25,6 +25,7 @@ from sweeps_train.data.samples import Batch, SampleOrder
 from sweeps_train.flops import FlopMeter, peak_tflops
 from sweeps_train.micro_batch import cut, find_micro_batch_size, largest_divisor, recall, remember, rows
 from sweeps_train.optimizer import build_optimizer, learning_rate
+from sweeps_train.out_of_memory import MicroBatchHalved
 from sweeps_train.precision import Precision
 from sweeps_train.progress import Progress
 from sweeps_train.random_state import seed_all
@@ -46,6 +47,7 @@ def train(
     resume: bool = True,
     metric: str = "eval/loss",
     mode: str = "min",
+    largest_micro_batch: int | None = None,
 ) -> None:
     """Trains to the end of the config, or until the reporter asks to stop. Every worker calls it.
 
@@ -57,11 +59,13 @@ def train(
             last bit on CPUs with one or two workers; more than two may add their gradients in another order.
         metric: What decides which checkpoint is the best.
         mode: Whether ``min`` or ``max`` of it is best.
+        largest_micro_batch: What fits, if an earlier attempt has found that out.
 
     Raises:
         ValueError: Something in the config cannot work; the message names the key and the fix.
+        MicroBatchHalved: A device has run out of memory, and the workers cannot go on together.
     """
-    training = _Training(config, reporter, checkpoint_folder, metric, mode, resume=resume)
+    training = _Training(config, reporter, checkpoint_folder, metric, mode, largest_micro_batch, resume=resume)
     try:
         if training.repeat_report() is not Stop.NO:
             return
@@ -93,6 +97,7 @@ class _Training:
         checkpoint_folder: str | None,
         metric: str,
         mode: str,
+        largest_micro_batch: int | None,
         *,
         resume: bool,
     ):
@@ -121,6 +126,8 @@ class _Training:
         self.first_step = self.progress.step
         self.order = SampleOrder(len(self.task.train_samples), config.seed)
         self.micro_batch_size = self._micro_batch_size()
+        if largest_micro_batch is not None:
+            self.micro_batch_size = largest_divisor(self.micro_batch_size, largest_micro_batch)
         self.feed = self._feed()
         self.lr = 0.0
         self.communication = CommunicationMeter(self.workers, config.train.communication_every)
@@ -233,7 +240,7 @@ class _Training:
                 "model.gradient_checkpointing=true or strategy=fsdp"
             ) from error
         if not self.strategy.may_repeat:
-            raise error
+            raise MicroBatchHalved(size, half) from error
         self.micro_batch_size = half
         self.window.halvings += 1
         text = f"out of memory: micro batches have {half} samples from now on, instead of {size}"

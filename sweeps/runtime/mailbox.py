@@ -50,6 +50,8 @@ class Ended:
     attempt: int
     error: str | None = None
     """Why, if they failed."""
+    halved_to: int | None = None
+    """If a device ran out of memory where workers wait for each other: the micro batch to go on with."""
     memory_mib: tuple[float, ...] = ()
     """Memory of every worker and on its GPU, by rank, as they were left."""
     timestamp_ms: int = 0

@@ -55,6 +55,7 @@ class Trial(tune.Trainable):
     def _begin_or_fail(self, config: dict[str, Any]) -> None:
         """Tune retries a trial that fails in ``step()``, and none that fails before: so the failure waits."""
         self._failure: str | None = None
+        self._largest_micro_batch: int | None = None
         try:
             self._begin(config)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this trial's failure
@@ -63,6 +64,7 @@ class Trial(tune.Trainable):
     def _begin(self, config: dict[str, Any]) -> None:
         """Give the trial to the slot at hand, if it is warm and fits, or to a new one."""
         context = self._context
+        self._config = config
         self._trial: str = config[TRIAL]
         sweep = context.composition.trial(config[PARAMETERS])
         self._metric = sweep.search.metrics[0]
@@ -96,6 +98,7 @@ class Trial(tune.Trainable):
                 mode=sweep.search.modes[0],
                 checkpoint_folder=str(checkpoint_folder(context.trials, self._trial, self._lineage)),
                 origin=origin,
+                largest_micro_batch=self._largest_micro_batch,
                 waits=sweep.search.pauses_trials,
                 mailbox=context.mailbox,
             )
@@ -105,8 +108,8 @@ class Trial(tune.Trainable):
         if self._failure is not None:
             raise TrialFailed(self._failure)
         event = self._next_report()
-        while isinstance(event, Report) and event.step <= self._known_step and not event.done:
-            event = self._next_report()  # it was paused at this one, which Tune has heard of
+        while self._is_known(event) or self._goes_on_with_half(event):
+            event = self._next_report()
         if isinstance(event, Ended):
             if event.error is not None:
                 raise TrialFailed(event.error)
@@ -124,6 +127,23 @@ class Trial(tune.Trainable):
             "done": event.done,
         }
         return dict(self._last)
+
+    def _is_known(self, event: Report | Ended) -> bool:
+        """It was paused at this report, or has gone on from before it: Tune has heard of it."""
+        return isinstance(event, Report) and event.step <= self._known_step and not event.done
+
+    def _goes_on_with_half(self, event: Report | Ended) -> bool:
+        """A device ran out of memory where workers wait for each other. They begin again from the last checkpoint with
+        half the micro batch, which changes nothing else: so it is no failure of the trial."""
+        half = event.halved_to if isinstance(event, Ended) else None
+        if half is None or (self._largest_micro_batch is not None and half >= self._largest_micro_batch):
+            return False
+        self._largest_micro_batch = half
+        last, known_step = self._last, max(self._known_step, self._last.get(STEP, 0))
+        self.cleanup()
+        self._begin(self._config)
+        self._last, self._known_step = last, known_step
+        return True
 
     def _next_report(self) -> Report | Ended:
         event: Report | Ended = ray.get(self._context.mailbox.next_report.remote(self._trial, self._hang_timeout_s))

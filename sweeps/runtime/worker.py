@@ -11,9 +11,10 @@ import ray
 
 from sweeps.runtime.leftovers import Leftovers
 from sweeps.runtime.lineage import Origin
-from sweeps.runtime.mailbox import Log, Note, Report, Started
+from sweeps.runtime.mailbox import Ended, Log, Note, Report, Started
 from sweeps.runtime.spool import Spool
 from sweeps_train.config import FunctionConfig, TrainingConfig
+from sweeps_train.out_of_memory import MicroBatchHalved
 from sweeps_train.progress import Progress
 from sweeps_train.reporter import Stop
 
@@ -34,6 +35,8 @@ class Assignment:
     checkpoint_folder: str
     origin: Origin | None
     """Where it goes on from, if it has taken over another trial's state."""
+    largest_micro_batch: int | None
+    """What fits, if the attempt before has found that out."""
     waits: bool
     """After each report, for what the scheduler decides: so that it is paused or copied in the state that was judged,
     and nothing is trained that would be thrown away."""
@@ -55,7 +58,12 @@ def serve(config: dict[str, Any]) -> None:
         assignment: Assignment | None = ray.get(mailbox.next_assignment.remote(slot, index))
         if assignment is None:
             return
-        _train(assignment, is_main=rank == 0)
+        try:
+            _train(assignment, is_main=rank == 0)
+        except MicroBatchHalved as halved:  # said at once, since all others wait for this worker
+            ended = Ended(assignment.trial, assignment.attempt, str(halved), halved_to=halved.half)
+            ray.get(mailbox.ended.remote(ended))
+            raise
         memory_mib = leftovers.clear()
         ray.get(mailbox.left.remote(assignment.trial, assignment.attempt, rank, num_workers, memory_mib))
 
@@ -72,7 +80,14 @@ def _train(assignment: Assignment, *, is_main: bool) -> None:
     else:
         from sweeps_train.loop import train
 
-        train(training, reporter=reporter, checkpoint_folder=folder, metric=metric, mode=mode)
+        train(
+            training,
+            reporter=reporter,
+            checkpoint_folder=folder,
+            metric=metric,
+            mode=mode,
+            largest_micro_batch=assignment.largest_micro_batch,
+        )
     if reporter is not None:
         reporter.flush()
 

@@ -91,7 +91,12 @@ class PipelineStrategy(Strategy):
         if training:
             arguments |= {"target": rows, "losses": training["losses"], "loss_kwargs": {"scale": training["scale"]}}
         inputs = (torch.zeros(num_rows, device=self.workers.device),) if self._stage.is_first else ()
-        logits: torch.Tensor | None = self._schedules[key].step(*inputs, return_outputs=not training, **arguments)
+        try:
+            logits: torch.Tensor | None = self._schedules[key].step(*inputs, return_outputs=not training, **arguments)
+        except RuntimeError as error:  # torch's stages put what has happened into words of their own
+            if isinstance(error.__cause__, torch.OutOfMemoryError):
+                raise error.__cause__ from None
+            raise
         return logits
 
     def _schedule(self, count: int, *, trains: bool) -> Any:
