@@ -17,11 +17,12 @@ from sweeps.service.page.pages import Pages, Shared
 from sweeps.service.page.route import PageRoute
 from sweeps.service.page.router import queue_page, sweep_page
 from sweeps.service.page.submitting import read_priority
-from sweeps.service.requests import Extend, Resume
+from sweeps.service.requests import Extend, Resume, Retrain
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 Text = Annotated[str, Form(max_length=100_000)]
+Line = Annotated[str, Form(max_length=500)]
 
 
 @router.post("/sweeps/{name}/stop")
@@ -54,6 +55,57 @@ def extend(request: Request, pages: Shared, caller: Runner, name: str, changes: 
     except (SweepsError, ValidationError) as error:
         return _refused(request, pages, caller, name, error)
     return _done(pages, name, "extend")
+
+
+@router.post("/sweeps/{name}/trials/stop")
+def stop_trial(request: Request, pages: Shared, caller: Runner, name: str, trial: Line) -> Response:
+    """End one of its trials."""
+    try:
+        if not trial.strip():
+            raise ConfigError("say which trial is to stop, by its number")
+        pages.service.desk.stop(caller, name, trial.strip())
+    except SweepsError as error:
+        return _refused(request, pages, caller, name, error)
+    return _done(pages, name, "stop-trial")
+
+
+@router.post("/sweeps/{name}/retrain")
+def retrain(
+    request: Request,
+    pages: Shared,
+    caller: Runner,
+    name: str,
+    trial: Line = "",
+    changes: Text = "",
+    model: Line = "",
+) -> Response:
+    """Train one of its trials with its full budget."""
+    registering = {"register": model.strip()} if model.strip() else {"no_register": True}
+    try:
+        asked = {"sweep": name, "trial": trial.strip() or None, "overrides": changes.split(), **registering}
+        job = pages.service.desk.retrain(caller, Retrain.model_validate(asked))
+    except (SweepsError, ValidationError) as error:
+        return _refused(request, pages, caller, name, error)
+    return _done(pages, job.sweep, "submitted")
+
+
+@router.post("/sweeps/{name}/register", dependencies=[Depends(expensive)])
+def register(
+    request: Request,
+    pages: Shared,
+    caller: Runner,
+    name: str,
+    model: Line,
+    trial: Line = "",
+    alias: Line = "champion",
+) -> Response:
+    """Make a trial's checkpoint a version of a model."""
+    try:
+        body = results.RegisterBody(model=model.strip(), trial=trial.strip() or None, alias=alias.strip())
+        results.register(pages.service, caller, name, body)
+    except (SweepsError, ValidationError) as error:
+        return _refused(request, pages, caller, name, error)
+    return _done(pages, name, "register")
 
 
 @router.post("/sweeps/{name}/report", dependencies=[Depends(expensive)])
@@ -102,5 +154,9 @@ def _done(pages: Pages, name: str, what: str) -> Response:
 def _refused(request: Request, pages: Pages, caller: Caller, name: str, error: Exception) -> Response:
     if isinstance(error, UnknownName) and pages.row(caller, name) is None:
         return pages.unknown(request, caller, name)
-    text = "; ".join(each["msg"] for each in error.errors()) if isinstance(error, ValidationError) else str(error)
+    text = _mistakes(error) if isinstance(error, ValidationError) else str(error)
     return sweep_page(request, pages, caller, name, told=text, status=422)
+
+
+def _mistakes(error: ValidationError) -> str:
+    return "; ".join(f"{each['loc'][0]}={each['input']}: {each['msg']}" for each in error.errors())

@@ -31,6 +31,8 @@ Words = Annotated[str, Query(max_length=200)]
 DONE = {
     "submitted": "It is in the queue.",
     "stop": "It was told to stop. Its trials save their state first.",
+    "stop-trial": "The trial was told to stop. It saves its state first.",
+    "register": "It is the newest version of the model in MLflow's registry.",
     "cancel": "It is out of the queue.",
     "priority": "Its place in the queue has changed.",
     "resume": "It waits in the queue, and goes on when its turn comes.",

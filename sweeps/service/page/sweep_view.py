@@ -14,6 +14,7 @@ from sweeps.report.page.material import Material
 from sweeps.report.page.tiles import tiles
 from sweeps.service.access.caller import Caller
 from sweeps.service.jobs import Job
+from sweeps.service.page.actions import Action, actions_of
 from sweeps.service.page.curves import Chart
 from sweeps.service.page.rows import Row
 from sweeps.service.page.trials_table import TrialsTable
@@ -22,30 +23,6 @@ from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.summary import short_names
 
 MOST_ERRORS = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class Field:
-    """What a person types for an action."""
-
-    name: str
-    label: str
-    value: str = ""
-    hint: str = ""
-    required: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Action:
-    """A button, and what it asks before it acts."""
-
-    verb: str
-    button: str
-    title: str
-    text: str
-    href: str
-    fields: Sequence[Field] = ()
-    danger: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +117,7 @@ def sweep_view(
         trouble=shown(seen.trouble) if seen is not None else "",
         taken=seen.taken if seen is not None else time.time(),
         errors=_errors(row, record),
-        actions=_actions(row, status, record) if caller.may("run") else [],
+        actions=actions_of(row, status, record) if caller.may("run") else [],
         links=_links(row, record, runs, elsewhere.ray),
         facts=_facts(row, record, mlflow),
         tiles=_tiles(record) if record is not None else [],
@@ -175,48 +152,11 @@ def _errors(row: Row, record: SweepRecord | None) -> list[str]:
     return found
 
 
-def _actions(row: Row, status: str, record: SweepRecord | None) -> list[Action]:
-    base, found = row.href, []
-    if status in ("running", "starting"):
-        text = "Its trials save their state first, so that it can go on later."
-        title = f"Stop {row.sweep}?"
-        found.append(Action(verb="stop", button="Stop", title=title, text=text, href=f"{base}/stop", danger=True))
-    if row.waits and row.latest is not None:
-        title = f"Take {row.latest.verb} of {row.sweep} out of the queue?"
-        text = "It has not started, so nothing is lost but its place."
-        href = f"/jobs/{row.latest.id}/cancel"
-        found.append(Action(verb="cancel", button="Cancel", title=title, text=text, href=href, danger=True))
-        number = Field(
-            name="priority", label="Priority", value=str(row.latest.priority), hint="The higher starts first."
-        )
-        title, href = f"Priority of {row.sweep}", f"/jobs/{row.latest.id}/priority"
-        found.append(Action(verb="priority", button="Priority", title=title, text="", href=href, fields=[number]))
-    if record is not None and not row.waits:
-        if status in ("stopped", "interrupted", "failed"):
-            text = "Trials that had not ended go on from their newest checkpoints."
-            title = f"Go on with {row.sweep}?"
-            found.append(Action(verb="resume", button="Resume", title=title, text=text, href=f"{base}/resume"))
-        found.append(_extension(row, record))
-    return found
-
-
-def _extension(row: Row, record: SweepRecord) -> Action:
-    field = Field(
-        name="changes",
-        label="Changes",
-        value=f"search.num_trials={2 * (record.planned or len(record.trials) or 1)}",
-        hint="As key=value, several apart by spaces: search.num_trials, search.stop.*, train.max_steps …",
-        required=True,
-    )
-    text = "What it has learned is kept, and it goes on from there."
-    title = f"Let {row.sweep} go further"
-    return Action(verb="extend", button="Extend", title=title, text=text, href=f"{row.href}/extend", fields=[field])
-
-
 def _links(row: Row, record: SweepRecord | None, runs: str | None, ray: str | None) -> list[Link]:
     links = [Link(word="Run again", href=f"/submit?like={quote(row.sweep)}")]
     if record is not None:
         links.append(Link(word="Report", href=f"{row.href}/report"))
+        links.append(Link(word="Compare", href=f"/compare?sweep={quote(row.sweep)}"))
     if record is not None and runs is not None:
         links.append(Link(word="MLflow", href=f"{runs}{record.mlflow.run_id}", away=True))
     if record is not None and record.status == "running":
