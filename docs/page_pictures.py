@@ -61,6 +61,8 @@ def find_pages(browser: Browser, address: str, token: Path | None) -> dict[str, 
     if names:
         found["running"] = names[0]
         found["sweep"] = next((name for name in names if "large" in name), names[-1])
+    if len(names) > 1:
+        found["compare"] = "/compare?" + "&".join(f"sweep={name.removeprefix('/sweeps/')}" for name in names[-2:])
     page.goto(urljoin(address, "/schedules"))
     schedules = page.locator("td .name").evaluate_all("all => all.map(each => each.getAttribute('href'))")
     if schedules:

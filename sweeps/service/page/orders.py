@@ -58,7 +58,7 @@ def extend(request: Request, pages: Shared, caller: Runner, name: str, changes: 
 
 
 @router.post("/sweeps/{name}/trials/stop")
-def stop_trial(request: Request, pages: Shared, caller: Runner, name: str, trial: Line) -> Response:
+def stop_trial(request: Request, pages: Shared, caller: Runner, name: str, trial: Line = "") -> Response:
     """End one of its trials."""
     try:
         if not trial.strip():
@@ -95,7 +95,7 @@ def register(
     pages: Shared,
     caller: Runner,
     name: str,
-    model: Line,
+    model: Line = "",
     trial: Line = "",
     alias: Line = "champion",
 ) -> Response:
