@@ -16,6 +16,11 @@ from sweeps.errors import ConfigError
         ("digits", ["scaling.num_workers=4", "strategy=fsdp", "+strategy.shard_size=3"], r"use one of \[1, 2, 4\]"),
         ("digits", ["strategy=tensor_parallel"], "cannot be cut within its layers; use strategy=ddp, fsdp or pipeline"),
         ("digits", ["strategy=fsdp", "train.precision=fp16"], "use bf16, fp32, or strategy=ddp"),
+        (
+            "digits",
+            ["strategy=fsdp", "+train.max_communication_share=0.1", "+train.max_global_batch_size=128"],
+            "is for strategy=ddp",
+        ),
         ("digits", ["strategy=pipeline"], r"train\.micro_batch_size to one of \[1, 2, 4, 8, 16, 32\]"),
         (
             "digits",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from sweeps_train.accumulation import choose_batch_factor
 from sweeps_train.checkpoint import (
     load_checkpoint,
     newest_intact,
@@ -20,8 +21,9 @@ from sweeps_train.checkpoint import (
 )
 from sweeps_train.communication import CommunicationMeter
 from sweeps_train.config import Train, TrainingConfig, check_batch_split
+from sweeps_train.config.strategy import DDP
 from sweeps_train.data.feed import feed
-from sweeps_train.data.samples import Batch, SampleOrder
+from sweeps_train.data.samples import Batch, SampleOrder, in_batches
 from sweeps_train.flops import FlopMeter, peak_tflops
 from sweeps_train.micro_batch import cut, find_micro_batch_size, largest_divisor, recall, remember, rows
 from sweeps_train.optimizer import build_optimizer, learning_rate
@@ -114,7 +116,7 @@ class _Training:
 
         seed_all(config.seed)  # alike on all workers, which build the same weights
         self.task = build_task(config, self.started_from)
-        self.total_steps = _total_steps(config.train, len(self.task.train_samples))
+        _check_enough(config.train, len(self.task.train_samples))
         self.strategy.spread(self.task)
         self.optimizer = build_optimizer(self.strategy.parameters.values(), config.train)
 
@@ -128,6 +130,8 @@ class _Training:
         self.micro_batch_size = self._micro_batch_size()
         if largest_micro_batch is not None:
             self.micro_batch_size = largest_divisor(self.micro_batch_size, largest_micro_batch)
+        self.progress = replace(self.progress, batch_factor=self._batch_factor())
+        self.total_steps = _total_steps(config.train, len(self.task.train_samples), self.global_batch_size)
         self.feed = self._feed()
         self.lr = 0.0
         self.communication = CommunicationMeter(self.workers, config.train.communication_every)
@@ -159,7 +163,7 @@ class _Training:
         self.lr = learning_rate(train, self.progress.step, self.total_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr
-        indices = self.order.take(self.progress.samples, train.global_batch_size)
+        indices = self.order.take(self.progress.samples, self.global_batch_size)
         size = samples.size(indices)
         with self.communication.watching(self.progress.step), self.flops.counting(self.strategy, size):
             loss = self._backward(size, samples.units(indices))
@@ -179,7 +183,7 @@ class _Training:
 
     def _feed(self) -> Iterator[list[Batch]]:
         """Micro batches of the steps to come."""
-        size = self.config.train.global_batch_size
+        size = self.global_batch_size
         first, steps = self.progress.samples, self.total_steps - self.progress.step
         return feed(
             self.task.train_samples,
@@ -191,6 +195,27 @@ class _Training:
             self.workers.device,
             self.config.seed,
         )
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of a step."""
+        return self.config.train.global_batch_size * self.progress.batch_factor
+
+    def _batch_factor(self) -> int:
+        """How many times the configured global batch a step takes: as before, or as the communication asks for."""
+        train, samples = self.config.train, self.task.train_samples
+        if train.max_global_batch_size is None:
+            return 1
+        most = min(train.max_global_batch_size, len(samples)) // train.global_batch_size
+        if self.started_from is not None:
+            return min(self.progress.batch_factor, most)
+        assert isinstance(self.config.strategy, DDP)
+        share = self.strategy.data.share(self.order.take(0, train.global_batch_size))
+        micro_batches = [samples.batch(each) for each in in_batches(share, self.micro_batch_size)]
+        factor, text = choose_batch_factor(train, self.config.strategy, self.strategy, micro_batches, most)
+        if self.reporter is not None:
+            self.reporter.note(text)
+        return factor
 
     def _micro_batch_size(self) -> int:
         """As configured, or what is known to fit."""
@@ -290,6 +315,8 @@ class _Training:
             self.micro_batch_size = self.workers.from_first(min(self.workers.gather(self.micro_batch_size), default=0))
         metrics["train/lr"] = self.lr
         metrics["train/epoch"] = self.progress.epochs
+        if self.config.train.max_communication_share is not None:
+            metrics["train/global_batch_size"] = float(self.global_batch_size)
         metrics["train/num_workers"] = float(self.workers.size)
         if boundary.evaluates:
             evaluation, stop_now = self._evaluate()
@@ -361,16 +388,19 @@ def _starting_point(root: Path | None, workers: Workers, reporter: Reporter | No
     return newest
 
 
-def _total_steps(config: Train, num_samples: int) -> int:
+def _check_enough(config: Train, num_samples: int) -> None:
     if config.global_batch_size > num_samples:
         raise ValueError(
             f"train.global_batch_size={config.global_batch_size} is more than the {num_samples} training samples; "
             f"use at most {num_samples}, or more data"
         )
+
+
+def _total_steps(config: Train, num_samples: int, global_batch_size: int) -> int:
     if config.max_steps is not None:
         return config.max_steps
     assert config.epochs is not None
-    return math.ceil(config.epochs * num_samples / config.global_batch_size)
+    return math.ceil(config.epochs * num_samples / global_batch_size)
 
 
 def _stop_vote(reporter: Reporter | None) -> float:

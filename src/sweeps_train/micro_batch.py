@@ -18,7 +18,7 @@ from filelock import FileLock
 from sweeps_train.config import CausalLM, TextData, TrainingConfig
 from sweeps_train.data.array_cache import cache_folder
 from sweeps_train.data.samples import Batch
-from sweeps_train.random_state import random_state, set_random_state
+from sweeps_train.rehearsal import without_trace
 from sweeps_train.strategies import Strategy
 from sweeps_train.strategies.strategy import on_device
 
@@ -77,33 +77,26 @@ def _memory(strategy: Strategy, batch: Batch) -> int:
     """Bytes of the device at the height of a step with one micro batch; leaves no trace."""
     device = strategy.workers.device
     batch = on_device(batch, device)
-    before = random_state(device)
     model = strategy.task.model
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers() if not buffer.is_meta}
     trained = list(strategy.parameters.values())
     moments = 2 * sum(_bytes(each) for each in trained)  # of Adam; allocated at the end of the first step
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        strategy.backward([batch], 1, 1.0)
-        needed = torch.cuda.max_memory_allocated(device)
-    else:
-        held: dict[int, int] = {}
-
-        def hold(tensor: torch.Tensor) -> torch.Tensor:
-            held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor
-
-        own = {_local(each).untyped_storage().data_ptr() for each in model.parameters()}
-        with torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
+    with without_trace(strategy):
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
             strategy.backward([batch], 1, 1.0)
-        weights = sum(_bytes(each) for each in model.parameters()) + sum(_bytes(each) for each in trained)
-        needed = weights + sum(size for place, size in held.items() if place not in own)
-    strategy.forget()
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            if name in buffers:
-                buffer.copy_(buffers[name])
-    set_random_state(before, device)
+            needed = torch.cuda.max_memory_allocated(device)
+        else:
+            held: dict[int, int] = {}
+
+            def hold(tensor: torch.Tensor) -> torch.Tensor:
+                held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+                return tensor
+
+            own = {_local(each).untyped_storage().data_ptr() for each in model.parameters()}
+            with torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
+                strategy.backward([batch], 1, 1.0)
+            weights = sum(_bytes(each) for each in model.parameters()) + sum(_bytes(each) for each in trained)
+            needed = weights + sum(size for place, size in held.items() if place not in own)
     return needed + moments
 
 

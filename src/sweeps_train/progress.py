@@ -20,7 +20,11 @@ class Progress:
     seconds: float = 0.0
     """Time spent on optimizer steps, without evaluations, checkpoints and starts."""
 
+    batch_factor: int = 1
+    """How many times ``train.global_batch_size`` a step takes; chosen when the training begins, and kept."""
+
     def resources(self) -> dict[str, float]:
         """``steps, epochs, samples, tokens, seconds``, as far as the task has them."""
         named = {"steps" if name == "step" else name: value for name, value in asdict(self).items()}
+        del named["batch_factor"]
         return {name: value for name, value in named.items() if value is not None}

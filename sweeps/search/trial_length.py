@@ -23,7 +23,8 @@ def trial_length(config: SweepConfig, resource: Resource) -> float | None:
     if steps is not None:
         known["steps"] = steps
         known["evaluations"] = math.ceil(steps / train.eval_every)
-        known["samples"] = steps * train.global_batch_size
+        if train.max_communication_share is None:  # else that is for the workers to find out
+            known["samples"] = steps * train.global_batch_size
     return known.get(resource)
 
 

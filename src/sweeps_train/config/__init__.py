@@ -176,6 +176,13 @@ class Train:
     """Samples per forward pass of one worker; auto: the largest that fits into its memory, found once for a kind of
     model and device; default: a worker's whole share, without accumulation. Where a GPU runs out of memory, it is
     halved, which changes nothing but speed."""
+    max_communication_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Make the global batch larger, by the smallest whole factor for which workers spend at most this part of a step on
+    exchanging gradients; wants ``max_global_batch_size``. What both take is measured when a training begins, and the
+    factor kept for all of it. Steps, ``lr`` and the schedule stay, and another batch is other mathematics: by default
+    it never changes."""
+    max_global_batch_size: PositiveInt | None = None
+    """Up to which ``max_communication_share`` may make it larger."""
     memory_limit_gib: PositiveFloat | None = None
     """Memory of its device that a worker may use, as far as ``micro_batch_size=auto`` plans it; default: what a GPU has
     free, or an equal part of a machine's."""
@@ -214,6 +221,16 @@ class Train:
                 f"give exactly one of max_steps and epochs (max_steps={self.max_steps}, epochs={self.epochs}); "
                 "set the other to null"
             )
+        if (self.max_communication_share is None) != (self.max_global_batch_size is None):
+            raise ValueError(
+                f"max_communication_share={self.max_communication_share} and max_global_batch_size="
+                f"{self.max_global_batch_size} belong together; set both or neither"
+            )
+        if self.max_global_batch_size is not None and self.max_global_batch_size < self.global_batch_size:
+            raise ValueError(
+                f"max_global_batch_size={self.max_global_batch_size} is less than global_batch_size="
+                f"{self.global_batch_size}, which it begins with; raise it, or lower global_batch_size"
+            )
 
 
 Kept = Literal["best", "last"]
@@ -246,6 +263,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         check_fit(self.task, self.model, self.data)
+        check_exchange(self.train, self.strategy)
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -309,6 +327,25 @@ def check_batch_split(train: Train, replicas: int) -> tuple[int, int]:
             f"has of train.global_batch_size={train.global_batch_size}; use one of {fits}"
         )
     return micro, share // micro
+
+
+def check_exchange(train: Train, strategy: Strategy) -> None:
+    """
+    Raises:
+        ValueError: A larger global batch would not make the strategy's communication less.
+    """
+    if train.max_communication_share is None:
+        return
+    if strategy.kind != "ddp":
+        raise ValueError(
+            f"train.max_communication_share={train.max_communication_share} is for strategy=ddp, which sends gradients "
+            f"alone, once a step; with strategy.kind={strategy.kind} set it and train.max_global_batch_size to null"
+        )
+    if strategy.compression == "powersgd":
+        raise ValueError(
+            f"train.max_communication_share={train.max_communication_share}: what strategy.compression=powersgd sends "
+            "is no matter of the batch; use none, fp16 or bf16, or set it and train.max_global_batch_size to null"
+        )
 
 
 TRAINING_CONFIG: TypeAdapter[TrainingConfig] = TypeAdapter(TrainingConfig)
