@@ -63,6 +63,7 @@ STRATEGIES: dict[int, dict[str, dict[str, Any]]] = {
             "reshard_after_forward": False,
         },
         "tensor_parallel": {"kind": "tensor_parallel", "activation_checkpointing": True},
+        "sequence_parallel": {"kind": "tensor_parallel", "sequence_parallel": True},
         "context_parallel": {"kind": "context_parallel"},
         "context_parallel with whole models": {
             "kind": "context_parallel",
@@ -76,6 +77,11 @@ STRATEGIES: dict[int, dict[str, dict[str, Any]]] = {
         "fsdp in two groups": {"kind": "fsdp", "shard_size": 2},
         "tensor_parallel in two groups": {"kind": "tensor_parallel", "size": 2},
         "fsdp_tensor_parallel": {"kind": "fsdp_tensor_parallel", "tensor_size": 2},
+        "fsdp_tensor_parallel with sequence_parallel": {
+            "kind": "fsdp_tensor_parallel",
+            "sequence_parallel": True,
+            "activation_checkpointing": True,
+        },
         "context_parallel in two groups": {"kind": "context_parallel", "size": 2},
         "two pipelines": {"kind": "pipeline", "stages": 2},
     },

@@ -65,6 +65,9 @@ class TensorParallel:
     kind: Literal["tensor_parallel"]
     size: PositiveInt | None = None
     """Workers that cut a layer among them; what remains is data parallel. Default: all workers."""
+    sequence_parallel: bool = False
+    """Between attention and perceptrons each worker has a part of the tokens: less memory, a little more to send
+    (Korthikanti et al., 2022, https://arxiv.org/abs/2205.05198)."""
     activation_checkpointing: bool = False
     """Keep only the inputs of a layer, and compute the rest again in the backward pass."""
 
@@ -79,6 +82,8 @@ class FSDPTensorParallel:
     kind: Literal["fsdp_tensor_parallel"]
     tensor_size: PositiveInt = 2
     """Workers that cut a layer among them, such as those of a node; they see the same samples."""
+    sequence_parallel: bool = False
+    """As in ``tensor_parallel``."""
     reshard_after_forward: bool = True
     """As in ``fsdp``."""
     activation_checkpointing: bool = False

@@ -21,6 +21,11 @@ def repeated_layers(model: nn.Module) -> list[nn.Module]:
     return layers
 
 
+def mixes_tokens(module: nn.Module) -> bool:
+    """Whether more than attention goes from token to token: recurrent layers and linear attention have convolutions."""
+    return any(isinstance(each, nn.Conv1d) for each in module.modules())
+
+
 def checkpoint_activations(model: nn.Module) -> None:
     """Layers keep their inputs alone, and compute the rest again in the backward pass."""
     for layer in repeated_layers(model):

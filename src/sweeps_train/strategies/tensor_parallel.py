@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,6 +17,7 @@ from sweeps_train.config.strategy import FSDPTensorParallel, TensorParallel
 from sweeps_train.data.samples import Batch
 from sweeps_train.precision import Precision
 from sweeps_train.strategies.fsdp import shard
+from sweeps_train.strategies.sequence_parallel import share_tokens
 from sweeps_train.strategies.sharded import ShardedStrategy, average, local
 from sweeps_train.strategies.tensor_plan import REDUCED, styles, tensor_plan
 from sweeps_train.tasks.task import Task
@@ -41,13 +43,21 @@ class TensorParallelStrategy(ShardedStrategy):
     def spread(self, task: Task) -> None:
         super().spread(task)
         reduced = [f"{name}." for name, style in tensor_plan(task.model).items() if style == REDUCED]
-        self._reduced = [each for name, each in self.parameters.items() if name.startswith(tuple(reduced))]
+        self._reduced = [each for name, each in self.parameters.items() if name.startswith((*reduced, *self._of_parts))]
 
     def _wrap(self, model: nn.Module) -> nn.Module:
-        parallelize_module(model, self.mesh["tensor"], styles(tensor_plan(model)))
+        plan, workers = tensor_plan(model), self.mesh["tensor"]
+        shares = self._config.sequence_parallel
+        self._of_parts = share_tokens(model, plan, workers) if shares else []
+        parallelize_module(model, workers, styles(plan, of_parts=shares))
         if isinstance(self._config, FSDPTensorParallel):
             return shard(model, self.mesh["data"], self._config, self.precision)
         return model.to(self.workers.device)
+
+    def _logits(self, model: Callable[..., Any], batch: Batch) -> tuple[torch.Tensor, Batch]:
+        if self._config.sequence_parallel:
+            batch = self.task.padded(batch, multiple=self.counted_by)
+        return super()._logits(model, batch)
 
     def backward(self, batches: Iterable[Batch], count: int, scale: float) -> torch.Tensor:
         total = super().backward(batches, count, scale)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
-from torch.distributed.tensor import Replicate
+from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 
 REDUCED = "replicated_with_grad_allreduce"
@@ -44,9 +44,16 @@ def tensor_plan(model: nn.Module) -> dict[str, str]:
     return cut
 
 
-def styles(plan: Mapping[str, str]) -> dict[str, ParallelStyle]:
-    """As ``parallelize_module`` takes it."""
-    return {name: _STYLES[style]() for name, style in plan.items() if style in _STYLES}
+def styles(plan: Mapping[str, str], *, of_parts: bool) -> dict[str, ParallelStyle]:
+    """As ``parallelize_module`` takes it.
+
+    Args:
+        plan: Which layers are cut, and how.
+        of_parts: Layers that are cut into rows give each worker a part of the tokens, and not all of them.
+    """
+    rows = {"rowwise": lambda: RowwiseParallel(output_layouts=Shard(1))} if of_parts else {}
+    known = {**_STYLES, **rows}
+    return {name: known[style]() for name, style in plan.items() if style in known}
 
 
 _STYLES: dict[str, Any] = {

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from sweeps_train.strategies.layers import bare_model, repeated_layers
+from sweeps_train.strategies.layers import bare_model, mixes_tokens, repeated_layers
 
 OF_EACH_HEAD = "s_aux", "position_bias"
 """What attention may be given that has a value for each head."""
@@ -65,8 +65,7 @@ def attention_to_share(model: Any, size: int) -> str:
         ValueError: Workers cannot share it.
     """
     kind = type(model).__name__
-    mixes = any(isinstance(each, nn.Conv1d) for each in model.modules())  # as recurrent and linear attention have them
-    if mixes or not getattr(getattr(model, "config", None), "base_model_pp_plan", None):
+    if mixes_tokens(model) or not getattr(getattr(model, "config", None), "base_model_pp_plan", None):
         raise ValueError(
             f"strategy.kind=context_parallel: a {kind} is not known to be layers of attention alone, whose sequences "
             "can be cut; use strategy.kind=fsdp"
