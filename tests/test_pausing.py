@@ -105,6 +105,7 @@ def pbt(tmp_path_factory: pytest.TempPathFactory) -> Done:
     return run(folder, "conf=digits", *SMALL, *changes, UNLIKE, "search.default_first=false", "--name=pbt")
 
 
+@pytest.mark.slow
 def test_in_a_population_the_worse_goes_on_from_the_better_ones_checkpoint_with_other_values(pbt: Done) -> None:
     assert pbt.status == 0
     assert pbt.document["counts"]["finished"] == 2
@@ -124,6 +125,7 @@ def test_in_a_population_the_worse_goes_on_from_the_better_ones_checkpoint_with_
             assert float(pbt.trials()[trial].data.params[path]) == pbt.document["trials"][trial]["params"][path]
 
 
+@pytest.mark.slow
 def test_a_trial_that_took_over_anothers_state_trains_with_its_new_values(pbt: Done) -> None:
     trial, _, step = exploits(pbt)[-1]
     rates = history(pbt, trial, "train/lr")
@@ -133,6 +135,7 @@ def test_a_trial_that_took_over_anothers_state_trains_with_its_new_values(pbt: D
     assert read_training_config(last).train.lr == rates[9]
 
 
+@pytest.mark.slow
 def test_a_population_loses_no_report_and_records_none_twice(pbt: Done) -> None:
     for number in range(2):
         assert set(history(pbt, number, "eval/loss")) == {3, 6, 9}
@@ -140,6 +143,7 @@ def test_a_population_loses_no_report_and_records_none_twice(pbt: Done) -> None:
         assert pbt.document["trials"][number]["attempts"] == 1
 
 
+@pytest.mark.slow
 def test_nothing_stays_pinned_after_the_end(pbt: Done) -> None:
     assert not list((pbt.folder / "outputs" / "pbt" / "trials").glob("*/pinned"))
 

@@ -199,6 +199,7 @@ def test_a_retrained_best_trial_is_a_champion_that_loads_and_predicts_elsewhere(
     assert answer == [pytest.approx(row, abs=1e-5) for row in expected]
 
 
+@pytest.mark.slow
 def test_a_trial_is_registered_as_it_is_and_mistakes_are_named_before_training(searched: Done) -> None:
     out, _ = call(searched.folder, "best", "searched", "--register=reader", "--alias=first", "--json")
     assert json.loads(out)["model"]["uri"] == "models:/reader@first"

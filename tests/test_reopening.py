@@ -102,6 +102,7 @@ def test_what_extend_cannot_change_is_refused_before_anything_starts(
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_an_extended_sweep_goes_on_to_the_exact_trial_and_touches_no_earlier_one(short: Done) -> None:
     before = histories(short)
     status, err, document = verb(
