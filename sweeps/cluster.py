@@ -9,6 +9,7 @@ import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ Resources = Mapping[str, float]
 
 
 LABEL = "label:"
+DASHBOARD_WITHIN_S = 3.0
+"""For the first answer of Ray's dashboard."""
 
 
 def label(name: str, value: str) -> str:
@@ -235,10 +238,30 @@ def connected(config: SweepConfig) -> Iterator[Connection]:
             "start one with `ray start --head`, or use cluster.address=local"
         ) from None
     try:
-        dashboard = getattr(context, "dashboard_url", None)  # `host:port`; a client's connection has none
-        yield Connection(alive_nodes(), f"http://{dashboard}" if dashboard else None)
+        yield Connection(alive_nodes(), answering_dashboard(getattr(context, "dashboard_url", None)))
     finally:
         ray.shutdown()
+
+
+def answering_dashboard(address: str | None) -> str | None:
+    """The dashboard's URL, if one is there: a cluster may name an address and, of a Ray without ``ray[default]``, or
+    when the dashboard has died, have nothing behind it.
+
+    Args:
+        address: ``host:port``, as Ray names it; a client's connection names none.
+    """
+    if not address:
+        return None
+    host, _, port = address.rpartition(":")
+    connection = HTTPConnection(host, int(port), timeout=DASHBOARD_WITHIN_S)
+    try:
+        connection.request("GET", "/")
+        connection.getresponse()  # also one that asks for a token is there
+    except (OSError, HTTPException):
+        return None
+    finally:
+        connection.close()
+    return f"http://{address}"
 
 
 def alive_nodes() -> list[dict[str, float]]:

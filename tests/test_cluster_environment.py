@@ -1,12 +1,18 @@
-"""What Ray's processes inherit is ours only while Ray starts."""
+"""What Ray's processes inherit is ours only while Ray starts; its dashboard is one that answers."""
 
 from __future__ import annotations
 
 import os
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from recording import free_port
 
-from sweeps.cluster import _environment
+from sweeps import cluster
+from sweeps.cluster import _environment, answering_dashboard
 
 
 def test_variables_for_ray_are_taken_back_and_those_that_are_set_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,3 +23,32 @@ def test_variables_for_ray_are_taken_back_and_those_that_are_set_stay(monkeypatc
         assert os.environ["RAY_CHDIR_TO_TRIAL_DIR"] == "0"
     assert os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] == "1"
     assert "RAY_CHDIR_TO_TRIAL_DIR" not in os.environ
+
+
+class WantsAToken(BaseHTTPRequestHandler):
+    """As Ray's dashboard answers by default."""
+
+    def do_GET(self) -> None:
+        self.send_error(401)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def dashboard() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), WantsAToken) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_dashboard_is_there_if_it_answers(dashboard: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert answering_dashboard(dashboard) == f"http://{dashboard}"
+    assert answering_dashboard(f"127.0.0.1:{free_port()}") is None
+    assert answering_dashboard("") is None
+    assert answering_dashboard(None) is None
+    monkeypatch.setattr(cluster, "DASHBOARD_WITHIN_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert answering_dashboard(f"127.0.0.1:{silent.getsockname()[1]}") is None

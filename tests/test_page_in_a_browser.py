@@ -18,6 +18,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright  # noqa: E402 - after the line that may skip it
 
+from sweeps.constants import TAG_DASHBOARD  # noqa: E402
 from sweeps.service import jobs  # noqa: E402
 from sweeps.service.access import tokens  # noqa: E402
 from sweeps.service.database import jobs as jobs_table  # noqa: E402
@@ -193,6 +194,38 @@ def test_a_sweep_is_submitted_and_taken_out_of_the_queue_again(page: Page) -> No
     expect(row).to_have_count(0)
 
 
+def test_the_link_to_rays_dashboard_leads_to_it(page: Page, running: Recorder, server: WebServer) -> None:
+    page.goto("/sweeps/digits-alive")
+    link = page.get_by_role("link", name="Ray dashboard")
+    expect(link).to_have_count(0)
+    running.attach({}, {TAG_DASHBOARD: f"{server.url}/api/v1/health"})  # a server that answers, in place of Ray's
+    expect(link).to_be_visible(timeout=WITHIN_MS)
+    with page.expect_popup() as opened:
+        link.click()
+    expect(opened.value.get_by_text("ok")).to_be_visible()
+    assert opened.value.url == f"{server.url}/api/v1/health"
+
+
+def test_a_trial_is_to_be_retrained_and_a_mistake_is_told(page: Page) -> None:
+    page.goto("/sweeps/digits-done")
+    page.get_by_role("button", name="Retrain").click()
+    dialog = page.get_by_role("dialog", name="Retrain a trial of digits-done")
+    expect(dialog.get_by_label("Trial")).to_have_value("0")
+    expect(dialog.get_by_label("Model")).to_have_value("digits")
+    dialog.get_by_label("Trial").fill("77")
+    dialog.get_by_role("button", name="Retrain").click()
+    expect(page.get_by_role("alert")).to_contain_text("digits-done has no such trial")
+
+
+def test_sweeps_are_put_side_by_side(page: Page) -> None:
+    page.goto("/sweeps/digits-done")
+    page.get_by_role("link", name="Compare").click()
+    page.get_by_label("Another sweep").fill("digits-alive")
+    page.get_by_role("button", name="Compare").click()
+    expect(page.locator(".trials .name")).to_have_text(["digits-done", "digits-alive"])
+    expect(page.locator("tr.best")).to_have_count(1)
+
+
 def test_the_same_sweep_again_comes_with_what_was_asked_then(page: Page) -> None:
     page.goto("/sweeps/digits-alive")
     page.get_by_role("link", name="Run again").click()
@@ -229,7 +262,10 @@ def test_a_page_says_that_the_service_is_away_and_that_it_is_back(page: Page, se
     expect(page.get_by_role("status")).to_have_text("Connected again.", timeout=WITHIN_MS)
 
 
-@pytest.mark.parametrize("path", ["/", "/sweeps/digits-done", "/queue", "/schedules", "/submit", "/sweeps/none-such"])
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/sweeps/digits-done", "/queue", "/schedules", "/submit", "/compare?sweep=digits-done", "/sweeps/none-such"],
+)
 def test_a_phone_shows_it_without_scrolling_sideways_and_with_room_for_a_finger(
     browser: Browser, server: WebServer, path: str
 ) -> None:

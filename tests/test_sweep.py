@@ -139,6 +139,7 @@ def test_mlflow_has_a_parent_with_one_nested_run_for_each_trial(digits: Done) ->
     assert parent.info.status == "FINISHED"
     tags = parent.data.tags
     assert (tags["sweeps.kind"], tags["sweeps.conf"], tags["sweeps.state"]) == ("sweep", "digits", "finished")
+    assert tags.get("sweeps.dashboard", "") == ""  # a cluster started for a sweep has none
     assert tags["sweeps.best.trial"] == digits.document["best"]["trial"]
     assert f"best.{next(iter(digits.document['best']['params']))}" in tags
     assert "Best: trial" in tags["mlflow.note.content"]
