@@ -19,10 +19,16 @@ Sign = tuple[float | None, str | None, str | None]
 """Of the machine's services in the database, of the driver in its folder, and of the driver in MLflow."""
 
 
-@dataclass(frozen=True)
+LEAST_LOOKS = 3
+"""That have all seen the same: a clock that is put forward makes no machine lost, since a driver that lives changes its
+sign in less time than lies between two looks."""
+
+
+@dataclass
 class _Seen:
     sign: Sign
     since: float
+    looks: int = 1
 
 
 class Watch:
@@ -69,7 +75,8 @@ class Watch:
         if seen is None or seen.sign != sign:
             self._seen[job.id] = _Seen(sign, now)
             return False
-        return now - seen.since >= self._lost_after_s
+        seen.looks += 1
+        return seen.looks >= LEAST_LOOKS and now - seen.since >= self._lost_after_s
 
     def _sign(self, job: Job) -> Sign:
         with self._engine.connect() as connection:
