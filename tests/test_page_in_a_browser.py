@@ -281,6 +281,19 @@ def test_a_phone_shows_it_without_scrolling_sideways_and_with_room_for_a_finger(
     context.close()
 
 
+def test_what_a_button_asks_fits_on_a_phone(browser: Browser, server: WebServer) -> None:
+    context = browser.new_context(base_url=server.url, viewport=PHONE, has_touch=True, is_mobile=True)
+    page = context.new_page()
+    page.goto("/sweeps/digits-done")
+    page.get_by_role("button", name="Retrain").tap()
+    controls = page.get_by_role("dialog").locator("input:not([type=hidden]), button").all()
+    boxes = [box for control in controls if (box := control.bounding_box()) is not None]
+    assert len(boxes) == 5
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= PHONE["width"] for box in boxes)
+    assert all(box["width"] > PHONE["width"] / 2 for box in boxes[:3]), "what is typed has room"
+    context.close()
+
+
 def test_without_scripts_everything_can_be_read(browser: Browser, server: WebServer) -> None:
     context = browser.new_context(base_url=server.url, java_script_enabled=False)
     page = context.new_page()
