@@ -119,7 +119,21 @@ def huggingface(folder: Path) -> None:
     trainer.train()
 
 
-ARMS: dict[str, Callable[[Path], None]] = {"ours": ours, "plain": plain, "huggingface": huggingface}
+def compiled(folder: Path) -> None:
+    """Our loop with ``train.compile``."""
+    config = json.loads((folder / "training.json").read_text())
+    file = folder / "compiled.json"
+    file.write_text(json.dumps({**config, "train": {**config["train"], "compile": True}}))
+    sys.argv = ["sweeps_train", str(file)]
+    runpy.run_module("sweeps_train", run_name="__main__")
+
+
+ARMS: dict[str, Callable[[Path], None]] = {
+    "ours": ours,
+    "compiled": compiled,
+    "plain": plain,
+    "huggingface": huggingface,
+}
 
 
 class _WithLoss(nn.Module):

@@ -42,8 +42,8 @@ class Arm:
     """Of the largest worker."""
     peak_gpu_mib: float = 0.0
     """Of the largest worker."""
-    loss: float | None = None
-    """The last one recorded, at the same step in every arm."""
+    last: dict[str, float] = field(default_factory=dict)
+    """What was recorded last, at the same step in every arm: ``train/loss``, and what else our loop records."""
 
 
 def measure(workload: Workload, workers: int, names: Sequence[str], *, blocks: int, starts: int) -> dict[str, Arm]:
@@ -87,7 +87,7 @@ def _take_turns(running: dict[str, _Running], measured: dict[str, Arm], blocks: 
         order.reverse()  # ABBA: what drifts does so for all
     for name, each in running.items():
         measured[name].peak_mib, measured[name].peak_gpu_mib = each.peak_mib, each.peak_gpu_mib
-        measured[name].loss = each.loss()
+        measured[name].last = each.last()
 
 
 def compare(one: Arm, other: Arm) -> tuple[float, float, float]:
@@ -170,10 +170,11 @@ class _Running:
             self.peak_mib, self.peak_gpu_mib = max(self.peak_mib, peak), max(self.peak_gpu_mib, gpu)
         return reached, cpu
 
-    def loss(self) -> float | None:
-        """The last one that rank 0 has recorded."""
+    def last(self) -> dict[str, float]:
+        """What rank 0 has recorded last."""
         lines = [line for line in self._said.read_text().splitlines() if "train/loss" in line]
-        return float(json.loads(lines[-1])["train/loss"]) if lines else None
+        last: dict[str, float] = json.loads(lines[-1]) if lines else {}
+        return last
 
     def end(self) -> None:
         for each in self._gates:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import statistics
@@ -16,7 +17,12 @@ import torch
 
 from trained.blocks import Arm, compare
 
-NAMES = {"ours": "`sweeps_train`", "plain": "written by hand", "huggingface": "Hugging Face `Trainer`"}
+NAMES = {
+    "ours": "`sweeps_train`",
+    "compiled": "the same with `train.compile=true`",
+    "plain": "written by hand",
+    "huggingface": "Hugging Face `Trainer`",
+}
 
 
 def machine(libraries: Sequence[str] = ("torch", "transformers", "accelerate")) -> str:
@@ -65,7 +71,7 @@ def rows(workload: str, measured: dict[str, Any]) -> list[list[str]]:
                 f"{arm['per_cpu_second']:,.0f}",
                 memory,
                 f"{statistics.median(arm['starts']):.1f} s",
-                f"{arm['loss']:.3f}" if arm["loss"] is not None else "",
+                f"{arm['last'].get('train/loss', math.nan):.3f}",
             ]
         )
     return lines

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from sweeps_train.models.causal_lm import BUILTIN_MODELS
 
 LOG_EVERY = 10
 """Steps between two records of the loss, in every arm."""
@@ -44,7 +41,8 @@ class Workload:
             folder: Which has the model, if it was made.
             workers: How many there are.
         """
-        model = self.config["model"] | ({"path": str(folder / "model")} if self.shape is not None else {})
+        made = {"path": str(folder / "model"), "tokenizer": "builtin:tiny_llama"}
+        model = self.config["model"] | (made if self.shape is not None else {})
         train = {
             "max_steps": 1_000_000,  # whoever measures ends it
             "eval_every": 1_000_000,
@@ -55,7 +53,7 @@ class Workload:
         return {"strategy": {"kind": "ddp"}, "checkpoint": {}, **self.config, "model": model, "train": train}
 
     def make(self, folder: Path) -> None:
-        """Writes the model with random weights, if it is one, with the tokenizer of ``tiny_llama``."""
+        """Writes the model with random weights, if it is one; it goes with ``tiny_llama``'s tokenizer."""
         if self.shape is None:
             return
         import torch
@@ -66,8 +64,6 @@ class Workload:
         torch.manual_seed(0)
         model: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
         model.save_pretrained(folder / "model")
-        for file in BUILTIN_MODELS["builtin:tiny_llama"].glob("tokenizer*"):
-            shutil.copy(file, folder / "model")
 
 
 def text(sequence_length: int, model: dict[str, Any], **train: Any) -> dict[str, Any]:
@@ -90,7 +86,7 @@ def images(model: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-BYTES_AND_SPECIAL = {"vocab_size": 384, "bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
+BYTES_AND_SPECIAL: dict[str, Any] = {"vocab_size": 384, "bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
 """The tokenizer's."""
 CPU = {
     "llama 0.7M": Workload("`conf=llm_lora`'s base, all weights, 128 bytes", text(128, {}), 8, 30, 128),
@@ -117,3 +113,70 @@ CPU = {
         "4 layers of width 64, on digits", images({"kind": "vision_transformer", "width": 64, "depth": 4}), 32, 60
     ),
 }
+
+
+def _lora(what: str, per_worker: int, length: int, block: int, **shape: Any) -> Workload:
+    """LoRA of every linear layer, in bf16."""
+    lora = {"r": 16, "alpha": 32, "target_modules": "all-linear"}
+    config = text(length, {"lora": lora}, precision="bf16")
+    common = {"dtype": "bfloat16", "tie_word_embeddings": True, "max_position_embeddings": 32768}
+    return Workload(what, config, per_worker, block, length, common | shape)
+
+
+GPU = {
+    "Qwen2.5 0.5B": _lora(
+        "24 layers of width 896, a vocabulary of 151,936",
+        8,
+        2048,
+        10,
+        model_type="qwen2",
+        vocab_size=151936,
+        hidden_size=896,
+        intermediate_size=4864,
+        num_hidden_layers=24,
+        num_attention_heads=14,
+        num_key_value_heads=2,
+    ),
+    "Llama 3.2 1B": _lora(
+        "16 layers of width 2048, a vocabulary of 128,256",
+        8,
+        2048,
+        8,
+        model_type="llama",
+        vocab_size=128256,
+        hidden_size=2048,
+        intermediate_size=8192,
+        num_hidden_layers=16,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+    ),
+    "Qwen2.5 1.5B": _lora(
+        "28 layers of width 1536, a vocabulary of 151,936",
+        8,
+        2048,
+        8,
+        model_type="qwen2",
+        vocab_size=151936,
+        hidden_size=1536,
+        intermediate_size=8960,
+        num_hidden_layers=28,
+        num_attention_heads=12,
+        num_key_value_heads=2,
+    ),
+}
+TINY = {
+    "tiny": _lora(
+        "does it run?",
+        2,
+        32,
+        4,
+        model_type="qwen2",
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        **BYTES_AND_SPECIAL,
+    )
+}
+"""For a machine without a GPU."""

@@ -117,6 +117,8 @@ class _Training:
         seed_all(config.seed)  # alike on all workers, which build the same weights
         self.task = build_task(config, self.started_from)
         _check_enough(config.train, len(self.task.train_samples))
+        if config.train.compile:
+            self.task.model.compile()
         self.strategy.spread(self.task)
         self.optimizer = build_optimizer(self.strategy.parameters.values(), config.train)
 
@@ -143,6 +145,8 @@ class _Training:
         """Ends processes that read ahead, and puts back what the next training shares."""
         self.feed = iter(())
         self.task.close()
+        if self.config.train.compile:
+            torch.compiler.reset()
 
     def repeat_report(self) -> Stop:
         """Reports the checkpoint that it starts from: the process may have died between saving and reporting. Returns

@@ -9,7 +9,7 @@ from typing import Any
 
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError
-from sweeps_train.config import CausalLM, ConvNet, VisionTransformer, check_batch_split, check_exchange
+from sweeps_train.config import CausalLM, ConvNet, VisionTransformer, check_batch_split, check_compile, check_exchange
 from sweeps_train.config.strategy import ContextParallel, FSDPTensorParallel, Pipeline, TensorParallel
 
 
@@ -24,6 +24,7 @@ def check_strategy(config: SweepConfig) -> None:
         replicas = strategy.replicas(num_workers)
         _, num_micro_batches = check_batch_split(train, replicas)
         check_exchange(train, strategy)
+        check_compile(train, strategy)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if num_workers == 1:

@@ -1,0 +1,103 @@
+"""LoRA of models of 0.5 to 1.5 billion parameters in bf16 on one GPU: our loop against Hugging Face's ``Trainer``.
+
+    python benchmarks/gpu_lora.py --json lora.json
+
+takes about a quarter of an hour and 80 GB of the GPU. Weights are random and made here, the text is the docstrings of
+Python's standard library: no network, no Ray and no MLflow, only this checkout (``PYTHONPATH=src``) with torch,
+transformers, peft, accelerate, pydantic, psutil and filelock. Both train the same adapters (peft's) on as many packed
+tokens in a step, with the same optimizer, and take turns, as in ``training.py``. ``--tiny`` shows on CPUs that it runs.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from trained.blocks import measure
+from trained.tables import NAMES, machine, markdown, numbers, write_between_marks
+from trained.workloads import GPU, TINY, Workload
+
+HEADERS = ["", "loop", "tokens a second", "ours is faster, times", "FLOP utilisation", "GPU memory", "start", "loss"]
+UTILIZATION, SPEED = "train/flop_utilization", "train/tokens_per_second"
+
+
+@click.command()
+@click.option("--workloads", default=",".join(GPU), show_default=True)
+@click.option("--arms", default="ours,compiled,huggingface", show_default=True, help="Ours first.")
+@click.option("--blocks", default=12, show_default=True, type=click.IntRange(2), help="Of each arm, that count.")
+@click.option("--starts", default=1, show_default=True, type=click.IntRange(1), help="Of each arm.")
+@click.option("--batch", type=click.IntRange(1), help="Sequences in a step; default: 8.")
+@click.option("--tiny", is_flag=True, help="On CPUs, a model of some thousand parameters: does it run?")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Keep the numbers there.")
+@click.option("--write", type=click.Path(path_type=Path, exists=True), metavar="FILE.md", help="Renew its numbers.")
+def main(
+    workloads: str,
+    arms: str,
+    blocks: int,
+    starts: int,
+    batch: int | None,
+    tiny: bool,
+    json_file: Path | None,
+    write: Path | None,
+) -> None:
+    """Measure LoRA on a GPU."""
+    if not tiny and not torch.cuda.is_available():
+        raise click.UsageError("there is no GPU here; --tiny shows on CPUs that it runs")
+    known = TINY if tiny else GPU
+    here = machine(("torch", "transformers", "peft", "accelerate"))
+    found: dict[str, dict[str, Any]] = {}
+    lines = []
+    for name in known if tiny else workloads.split(","):
+        if name not in known:
+            raise click.UsageError(f"--workloads: there is no {name!r}; there are {', '.join(known)}")
+        workload = replace(known[name], per_worker=batch or known[name].per_worker)
+        found[name] = _measured(workload, arms.split(","), 2 if tiny else blocks, starts, tiny=tiny)
+        new = _rows(name, found[name])
+        print(markdown(HEADERS, new), flush=True)
+        lines += new
+        if json_file is not None:
+            json_file.write_text(json.dumps({"machine": here, "numbers": found}, indent=1) + "\n", encoding="utf-8")
+    if write is not None:
+        write_between_marks(write, {"GPU": here, "LoRA": markdown(HEADERS, lines)})
+
+
+def _measured(workload: Workload, arms: list[str], blocks: int, starts: int, *, tiny: bool) -> dict[str, Any]:
+    if tiny:  # CPUs have no data sheet
+        train = workload.config["train"] | {"peak_tflops": 0.1}
+        workload = replace(workload, config={**workload.config, "train": train})
+    measured = measure(workload, 1, arms, blocks=blocks, starts=starts)
+    found = numbers(measured, workload.block * workload.units)
+    # All have the same arithmetic to do, which our loop counts, and record the speed that it goes with.
+    last = measured["ours"].last
+    per_speed = last[UTILIZATION] / last[SPEED] if UTILIZATION in last else None
+    for arm in found.values():
+        arm["flop_utilization"] = None if per_speed is None else per_speed * arm["per_second"]
+    return found
+
+
+def _rows(workload: str, measured: dict[str, Any]) -> list[list[str]]:
+    lines = []
+    for name, arm in measured.items():
+        ours, utilization = arm.get("ours is faster"), arm["flop_utilization"]
+        lines.append(
+            [
+                workload if name == "ours" else "",
+                NAMES[name],
+                f"{arm['per_second']:,.0f}",
+                "**{:.3f}** ({:.3f} to {:.3f})".format(*ours.values()) if ours else "",
+                f"{utilization:.1%}" if utilization is not None else "unknown",
+                f"{arm['peak_gpu_mib'] / 1024:.1f} GiB",
+                f"{statistics.median(arm['starts']):.1f} s",
+                f"{arm['last'].get('train/loss', float('nan')):.3f}",
+            ]
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Benchmarks of the training loop run, small, where there is no GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def measured(checkout: Path, folder: Path, *arguments: str) -> dict[str, Any]:
+    file = folder / "numbers.json"
+    environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
+    command = [sys.executable, *arguments, "--json", str(file)]
+    subprocess.run(command, cwd=checkout / "benchmarks", env=environment, check=True)
+    numbers: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["numbers"]
+    return numbers
+
+
+def test_lora_is_measured_beside_hugging_face_without_a_gpu(checkout: Path, tmp_path: Path) -> None:
+    numbers = measured(checkout, tmp_path, "gpu_lora.py", "--tiny", "--arms", "ours,huggingface")["tiny"]
+    assert set(numbers) == {"ours", "huggingface"}
+    for arm in numbers.values():
+        assert arm["per_second"] > 0
+        assert 0 < arm["flop_utilization"] < 1
+        assert arm["last"]["train/loss"] == pytest.approx(numbers["ours"]["last"]["train/loss"], abs=0.1)
+
+
+def test_two_workers_are_measured_beside_a_loop_written_by_hand(checkout: Path, tmp_path: Path) -> None:
+    arguments = ("training.py", "--quick", "--workloads", "conv net", "--workers", "2")
+    (numbers,) = measured(checkout, tmp_path, *arguments).values()
+    assert set(numbers) == {"ours", "plain", "huggingface"}
+    for arm in numbers.values():
+        assert len(arm["blocks"]) == 2
+        assert arm["peak_mib"] > 100
+        assert arm["last"]["train/loss"] == pytest.approx(numbers["ours"]["last"]["train/loss"], abs=0.05)
