@@ -25,5 +25,5 @@ def test_two_workers_train_a_compiled_model_as_one_that_is_not(tmp_path: Path) -
 
 
 def test_a_strategy_that_cuts_the_model_refuses_to_compile_it() -> None:
-    with pytest.raises(ValidationError, match="set train.compile to false"):
+    with pytest.raises(ValidationError, match=r"set train\.compile to false"):
         configured(IMAGES, train={"compile": True}, strategy={"kind": "fsdp"})

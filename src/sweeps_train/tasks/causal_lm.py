@@ -23,6 +23,7 @@ from sweeps_train.models.causal_lm import (
     save_causal_lm,
 )
 from sweeps_train.shared import keep
+from sweeps_train.tasks.cross_entropy import summed_cross_entropy, whole_cross_entropy
 
 _LARGEST_EXPONENT = math.log(torch.finfo(torch.float64).max)
 
@@ -54,6 +55,7 @@ class CausalLMTraining:
         )
         self._tokenizer = tokenizer
         self._sequence_length = data.sequence_length
+        self._cross_entropy = torch.compile(whole_cross_entropy) if config.train.compile else summed_cross_entropy
 
     def padded(self, batch: Batch, multiple: int | None = None) -> Batch:
         length = batch["input_ids"].shape[1]
@@ -73,10 +75,7 @@ class CausalLMTraining:
         return logits
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        # In float32: a sum over thousands of tokens and a vocabulary of 100,000 loses too much in half precision.
-        return functional.cross_entropy(
-            logits.flatten(0, 1).float(), batch["targets"].flatten(), ignore_index=IGNORED, reduction="sum"
-        )
+        return self._cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
 
     def score(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         return self.loss(logits, batch).unsqueeze(0)
