@@ -20,7 +20,7 @@ from sweeps_train.checkpoint import (
     save_checkpoint,
 )
 from sweeps_train.communication import CommunicationMeter
-from sweeps_train.config import Train, TrainingConfig, check_batch_split
+from sweeps_train.config import TrainingConfig, check_batch_split
 from sweeps_train.config.strategy import DDP
 from sweeps_train.data.feed import feed
 from sweeps_train.data.samples import Batch, SampleOrder, in_batches
@@ -29,7 +29,7 @@ from sweeps_train.micro_batch import cut, find_micro_batch_size, largest_divisor
 from sweeps_train.optimizer import build_optimizer, learning_rate
 from sweeps_train.out_of_memory import MicroBatchHalved
 from sweeps_train.precision import Precision
-from sweeps_train.progress import Progress
+from sweeps_train.progress import Progress, check_enough, count_steps
 from sweeps_train.random_state import seed_all
 from sweeps_train.reporter import Reporter, Stop
 from sweeps_train.strategies import build_strategy
@@ -116,7 +116,7 @@ class _Training:
 
         seed_all(config.seed)  # alike on all workers, which build the same weights
         self.task = build_task(config, self.started_from)
-        _check_enough(config.train, len(self.task.train_samples))
+        check_enough(config.train, len(self.task.train_samples))
         if config.train.compile:
             self.task.model.compile()
         self.strategy.spread(self.task)
@@ -133,7 +133,7 @@ class _Training:
         if largest_micro_batch is not None:
             self.micro_batch_size = largest_divisor(self.micro_batch_size, largest_micro_batch)
         self.progress = replace(self.progress, batch_factor=self._batch_factor())
-        self.total_steps = _total_steps(config.train, len(self.task.train_samples), self.global_batch_size)
+        self.total_steps = count_steps(config.train, len(self.task.train_samples), self.global_batch_size)
         self.feed = self._feed()
         self.lr = 0.0
         self.communication = CommunicationMeter(self.workers, config.train.communication_every)
@@ -168,13 +168,13 @@ class _Training:
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr
         indices = self.order.take(self.progress.samples, self.global_batch_size)
-        size = samples.size(indices)
+        size, units = samples.size(indices), samples.units(indices)
         with self.communication.watching(self.progress.step), self.flops.counting(self.strategy, size):
-            loss = self._backward(size, samples.units(indices))
+            loss = self._backward(size, units)
             self._update()
         if self.strategy.speaks:
             self.window.loss += loss
-        self.window.units += samples.units(indices)
+        self.window.units += units
         self.window.size += size
         consumed = self.progress.samples + len(indices)
         self.progress = replace(
@@ -390,21 +390,6 @@ def _starting_point(root: Path | None, workers: Workers, reporter: Reporter | No
             "go on from them with resume=True, or give an empty folder"
         )
     return newest
-
-
-def _check_enough(config: Train, num_samples: int) -> None:
-    if config.global_batch_size > num_samples:
-        raise ValueError(
-            f"train.global_batch_size={config.global_batch_size} is more than the {num_samples} training samples; "
-            f"use at most {num_samples}, or more data"
-        )
-
-
-def _total_steps(config: Train, num_samples: int, global_batch_size: int) -> int:
-    if config.max_steps is not None:
-        return config.max_steps
-    assert config.epochs is not None
-    return math.ceil(config.epochs * num_samples / global_batch_size)
 
 
 def _stop_vote(reporter: Reporter | None) -> float:

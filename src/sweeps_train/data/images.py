@@ -31,7 +31,8 @@ class ImageSamples:
     def batch(self, indices: Sequence[int]) -> Batch:
         """``inputs`` of the data set's shape after the batch dimension, ``labels`` of shape (batch,)."""
         if type(self._pairs) is TensorDataset:  # all at once: one by one takes as long as a small model's forward pass
-            inputs, labels = (tensor[list(indices)] for tensor in self._pairs.tensors)
+            index = torch.tensor(indices)
+            inputs, labels = (tensor.index_select(0, index) for tensor in self._pairs.tensors)
         else:
             inputs, labels = default_collate([self._pairs[index] for index in indices])
         return {"inputs": inputs, "labels": labels}
