@@ -13,6 +13,7 @@ import pytest
 import yaml
 from mlflow import artifacts
 from running import SHORT, Done, run, start
+from serving import Api
 
 from sweeps_train import load_model
 
@@ -210,6 +211,20 @@ def test_a_trial_is_registered_as_it_is_and_mistakes_are_named_before_training(s
     assert "train.max_step" in call(searched.folder, "retrain", "searched", "train.max_step=1", status=2)[1]
     refused = call(searched.folder, "retrain", "searched", "train.lr=choice(0.1,0.2)", status=2)[1]
     assert "use `run` to search" in refused
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # MLflow's and torch's own, in this process
+def test_a_trial_is_registered_from_its_page(searched: Done, tmp_path: Path) -> None:
+    api = Api(searched.store, f"database=sqlite:///{tmp_path}/service.db", f"output_dir={searched.folder}/outputs")
+    client = api.client(follow_redirects=False)
+    assert 'action="/sweeps/searched/register"' in client.get("/sweeps/searched").text
+    answer = client.post("/sweeps/searched/register", data={"model": "from_page", "trial": "", "alias": "first"})
+    assert answer.headers["location"] == "/sweeps/searched?done=register"
+    assert "the newest version of the model" in client.get(answer.headers["location"]).text
+    version = searched.client.get_model_version_by_alias("from_page", "first")
+    assert version.tags["sweeps.trial"] == searched.document["best"]["trial"]
+    api.close()
 
 
 def test_a_retrained_trial_takes_another_option_of_a_group(searched: Done) -> None:
