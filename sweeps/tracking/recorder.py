@@ -40,6 +40,7 @@ from sweeps.tracking.journal import (
     Tags,
 )
 from sweeps.tracking.link import GaveUp, Link, Refused
+from sweeps.tracking.moving import Move
 from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.points import LoggedPoints
 from sweeps.tracking.reader import load_sweep
@@ -445,11 +446,7 @@ class Recorder:
         for trial in sweep.trials:
             self._trials[trial.trial] = _Run(_values(trial), trial.steps, trial.error is not None)
         self._standing.adopt(sweep)
-        was = Path(sweep.tags.get(constants.TAG_FOLDER, self._folder))
-        for artifact in self._read_journal():
-            self._store(replace(artifact, folder=_moved(artifact.folder, str(was), str(self._folder))))
-        if was != self._folder:
-            self._follow(was)
+        self._go_on_storing(Move(Path(sweep.tags.get(constants.TAG_FOLDER, self._folder)), self._folder))
         now: dict[str, str | None] = {
             constants.TAG_STATE: "running",
             constants.TAG_HEARTBEAT: _now(),
@@ -467,13 +464,16 @@ class Recorder:
                 left = self._journal.end - self._journal.position
                 logger.warning("what an earlier session left goes to MLflow: %.1f MB to go", left / 1e6)
 
-    def _follow(self, was: Path) -> None:
-        """The sweep's folder was moved: checkpoints that are only named move with it."""
-        for run in fetch_runs(self._uri, {constants.TAG_SWEEP: self._sweep, constants.TAG_KIND: "trial"}):
-            named: dict[str, str | None] = {tag: run.tags[tag] for tag in TAGS.values() if tag in run.tags}
-            places = {tag: _moved(uri, as_uri(str(was)), as_uri(str(self._folder))) for tag, uri in named.items()}
-            if places != named:
-                self._outbox.put(Tags(run.tags[constants.TAG_TRIAL], places))
+    def _go_on_storing(self, move: Move) -> None:
+        for artifact in self._read_journal():
+            if artifact.folder is not None and move:
+                self._store(replace(artifact, folder=move.path(artifact.folder)))
+            else:
+                self._copier.submit(artifact)
+        if move:
+            for run in fetch_runs(self._uri, {constants.TAG_SWEEP: self._sweep, constants.TAG_KIND: "trial"}):
+                if places := move.named_by(run):
+                    self._outbox.put(Tags(run.tags[constants.TAG_TRIAL], places))
 
     def _read_journal(self) -> list[Artifact]:
         """Find out which steps are recorded already; returns the artifacts that never came to be stored."""
@@ -528,11 +528,6 @@ class Recorder:
             self._link.call(partial(self._client.set_tag, run_id, "mlflow.note.content", text))
         except Exception as error:  # noqa: BLE001 - MLflow's and the database's own errors too
             logger.warning("the summary of sweep %s could not be written to MLflow: %s", self._sweep, error)
-
-
-def _moved(place: str | None, was: str, now: str) -> str | None:
-    """Where a path or URI is that was in a folder, or is elsewhere."""
-    return place if place is None or not place.startswith(f"{was}/") else now + place.removeprefix(was)
 
 
 def _one_or_list(names: Sequence[str]) -> str:
