@@ -171,6 +171,33 @@ def test_the_largest_micro_batch_that_fits_is_found_once_and_remembered(
     assert learned(first) == learned(run(configured(IMAGES, model={"dropout": 0.0}, train={"max_steps": 2})))
 
 
+CUT = {"fsdp": {}, "tensor_parallel": {"sequence_parallel": True}, "context_parallel": {}}
+"""Strategies that cut what a worker keeps, and their options."""
+
+
+def found_and_given() -> list[tuple[list[Any], list[Any]]]:
+    """On each of two workers, by strategy: what was learned with a size that was found, and with a given one."""
+    results = []
+    for kind, options in CUT.items():
+        found, given = (
+            configured(
+                TEXT, model={"lora": {"r": 4}}, strategy={"kind": kind, **options}, train={"max_steps": 2, **size}
+            )
+            for size in ({"micro_batch_size": "auto", "memory_limit_gib": 0.01}, {"micro_batch_size": 1})
+        )
+        results.append((learned(run(found)), learned(run(given))))
+    return results
+
+
+@pytest.mark.slow
+def test_the_largest_micro_batch_is_found_where_workers_keep_a_part(tmp_path: Path) -> None:
+    write_prompts(tmp_path)
+    for found, given in on_workers(2, found_and_given, tmp_path)[0]:
+        assert len(found) == len(given) > 0
+        for one, other in zip(found, given, strict=True):
+            assert one == pytest.approx(other, rel=1e-4)
+
+
 @pytest.mark.parametrize(("share", "most", "size"), [(12, 7, 6), (12, 12.9, 12), (7, 6, 1), (8, 0, 1)])
 def test_a_micro_batch_divides_a_workers_share(share: int, most: float, size: int) -> None:
     assert largest_divisor(share, most) == size

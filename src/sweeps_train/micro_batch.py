@@ -89,7 +89,8 @@ def _memory(strategy: Strategy, batch: Batch) -> int:
             held: dict[int, int] = {}
 
             def hold(tensor: torch.Tensor) -> torch.Tensor:
-                held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+                storage = _local(tensor).untyped_storage()
+                held[storage.data_ptr()] = storage.nbytes()
                 return tensor
 
             own = {_local(each).untyped_storage().data_ptr() for each in model.parameters()}
@@ -101,8 +102,9 @@ def _memory(strategy: Strategy, batch: Batch) -> int:
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
-    local: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # a part of a sharded one
-    return local
+    local: Any = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # a part of a sharded one
+    arrived: torch.Tensor = local.wait() if hasattr(local, "wait") else local  # it may still be on its way
+    return arrived
 
 
 def _bytes(tensor: torch.Tensor) -> int:
