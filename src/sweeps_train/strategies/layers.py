@@ -26,19 +26,25 @@ def mixes_tokens(module: nn.Module) -> bool:
     return any(isinstance(each, nn.Conv1d) for each in module.modules())
 
 
-def checkpoint_activations(model: nn.Module) -> None:
-    """Layers keep their inputs alone, and compute the rest again in the backward pass."""
+def checkpoint_activations(model: nn.Module, *, to_the_end: bool = False) -> None:
+    """Layers keep their inputs alone, and compute the rest again in the backward pass.
+
+    Args:
+        model: Whose layers do so.
+        to_the_end: Also what the backward pass has no use for: where layers talk to other workers, torch would keep
+            for ever what was asked for and not waited for.
+    """
     for layer in repeated_layers(model):
-        _checkpoint(layer)
+        _checkpoint(layer, to_the_end=to_the_end)
 
 
-def _checkpoint(layer: nn.Module) -> None:
+def _checkpoint(layer: nn.Module, *, to_the_end: bool) -> None:
     """Around ``forward`` and not around the call, whose hooks (those of ``fully_shard``) must run once."""
     forward = layer.forward
 
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         if not layer.training:
             return forward(*args, **kwargs)
-        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+        return checkpoint(forward, *args, use_reentrant=False, early_stop=not to_the_end, **kwargs)
 
     layer.forward = checkpointed

@@ -23,6 +23,8 @@ class ShardedStrategy(Strategy):
     """Parameters are ``DTensor`` on ``mesh`` or a part of it, or plain tensors that all workers have alike."""
 
     mesh: DeviceMesh
+    cuts_layers = False
+    """Workers talk to each other within a layer, through ``DTensor``."""
 
     def __init__(self, workers: Workers, precision: Precision, shape: dict[str, int], key: str):
         """
@@ -42,7 +44,7 @@ class ShardedStrategy(Strategy):
     def spread(self, task: Task) -> None:
         self.task = task
         if self.recomputes:
-            checkpoint_activations(task.model)
+            checkpoint_activations(task.model, to_the_end=self.cuts_layers)
         # Each layer goes to the device when it is cut: the whole model may not fit there.
         self.model = self._wrap(task.model.train())
         self.parameters = trained(task.model)

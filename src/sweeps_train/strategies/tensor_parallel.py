@@ -28,6 +28,8 @@ class TensorParallelStrategy(ShardedStrategy):
     """Workers are rows of those who see the same samples; a column has the same part of the layers, and is fully
     sharded or averages its gradients."""
 
+    cuts_layers = True
+
     def __init__(self, config: TensorParallel | FSDPTensorParallel, workers: Workers, precision: Precision):
         replicas = config.replicas(workers.size)
         shape = {"data": replicas, "tensor": workers.size // replicas}
