@@ -12,6 +12,7 @@ from sweeps.config.service import Queue
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.service import database, jobs
 from sweeps.service.database import open_database, writing
+from sweeps.service.heartbeat import last_beat
 from sweeps.service.jobs import Job
 from sweeps.service.requests import Extend, Resume, Retrain, Run, read_request
 
@@ -128,6 +129,24 @@ def test_what_a_dead_service_ran_is_taken_over_on_its_machine_and_it_cannot_end_
         assert jobs.end(connection, job, "dead", "finished", 60.0) is None
         assert jobs.attempt(connection, job, "dead", job.asked) is None
         assert jobs.find(connection, job.id).state == "running"
+
+
+def test_what_a_lost_machine_ran_is_inherited_once(engine: Engine) -> None:
+    submit(engine, "a")
+    with writing(engine) as connection:
+        for service, beat in (("dead", 5.0), ("older", 1.0)):
+            connection.execute(insert(database.services).values(id=service, host="gone", pid=1, started=1, beat=beat))
+        assert jobs.claim(connection, Queue(), "dead", "gone", 10.0) is not None
+    with writing(engine) as connection:
+        assert last_beat(connection, "gone") == 5.0
+        assert last_beat(connection, "never") is None
+        assert jobs.elsewhere(connection, "gone", 50.0) == jobs.elsewhere(connection, "here", 2.0) == []
+        (job,) = jobs.elsewhere(connection, "here", 50.0)
+        inherited = jobs.inherit(connection, job, "new", "here")
+        assert inherited is not None
+        assert (inherited.service, inherited.host, inherited.state) == ("new", "here", "running")
+        assert jobs.inherit(connection, job, "third", "there") is None
+        assert jobs.end(connection, job, "dead", "finished", 60.0) is None
 
 
 def test_a_name_that_is_taken_gets_a_number_unless_it_was_asked_for(engine: Engine) -> None:

@@ -82,6 +82,7 @@ RULES: dict[str, Rule] = {
     "CustomData.target": Rule.TARGET,
     "CustomData.arguments": Rule.ARGUMENTS,
     "Loader.pin_memory": Rule.PLAIN,
+    "Train.compile": Rule.PLAIN,
     "FSDP.activation_checkpointing": Rule.PLAIN,
     "FSDP.cpu_offload": Rule.PLAIN,
     "FSDP.reshard_after_forward": Rule.PLAIN,
