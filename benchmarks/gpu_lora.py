@@ -4,8 +4,9 @@
 
 takes about a quarter of an hour and 80 GB of the GPU. Weights are random and made here, the text is the docstrings of
 Python's standard library: no network, no Ray and no MLflow, only this checkout (``PYTHONPATH=src``) with torch,
-transformers, peft, accelerate, pydantic, psutil and filelock. Both train the same adapters (peft's) on as many packed
-tokens in a step, with the same optimizer, and take turns, as in ``training.py``. ``--tiny`` shows on CPUs that it runs.
+transformers, datasets, peft, accelerate, pydantic, psutil, filelock and click. Both train the same adapters (peft's)
+on as many packed tokens in a step, with the same optimizer, and take turns, as in ``training.py``. ``--tiny`` shows on
+CPUs that it runs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 import click
 import torch
 from trained.blocks import measure
-from trained.tables import NAMES, machine, markdown, numbers, write_between_marks
+from trained.tables import NAMES, described, machine, markdown, numbers, write_between_marks
 from trained.workloads import GPU, TINY, Workload
 
 HEADERS = ["", "loop", "tokens a second", "ours is faster, times", "FLOP utilisation", "GPU memory", "start", "loss"]
@@ -63,7 +64,7 @@ def main(
         if json_file is not None:
             json_file.write_text(json.dumps({"machine": here, "numbers": found}, indent=1) + "\n", encoding="utf-8")
     if write is not None:
-        write_between_marks(write, {"GPU": here, "LoRA": markdown(HEADERS, lines)})
+        write_between_marks(write, {"GPU": here, "LoRA": f"{markdown(HEADERS, lines)}\n\n{described(known, found)}"})
 
 
 def _measured(workload: Workload, arms: list[str], blocks: int, starts: int, *, tiny: bool) -> dict[str, Any]:

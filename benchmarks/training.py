@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 from trained.blocks import measure
-from trained.tables import HEADERS, machine, markdown, numbers, rows, write_between_marks
+from trained.tables import HEADERS, described, machine, markdown, numbers, rows, write_between_marks
 from trained.workloads import CPU
 
 ARMS = ("ours", "plain", "huggingface")
@@ -52,7 +52,9 @@ def main(
             if json_file is not None:
                 json_file.write_text(json.dumps({"machine": here, "numbers": found}, indent=1) + "\n", encoding="utf-8")
     if write is not None:
-        write_between_marks(write, {"machine": here, "training": markdown(HEADERS, lines)})
+        write_between_marks(
+            write, {"machine": here, "training": f"{markdown(HEADERS, lines)}\n\n{described(CPU, found)}"}
+        )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from trained.blocks import Arm, compare
+from trained.workloads import Workload
 
 NAMES = {
     "ours": "`sweeps_train`",
@@ -84,6 +85,18 @@ def markdown(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """A table."""
     rules = ["---", "---", *["---:"] * (len(headers) - 2)]
     return "\n".join("| " + " | ".join(line) + " |" for line in [headers, rules, *lines])
+
+
+def described(workloads: Mapping[str, Workload], measured: Iterable[str]) -> str:
+    """A list of what was measured.
+
+    Args:
+        workloads: By their names.
+        measured: Titles, which begin with them.
+    """
+    titles = list(measured)
+    some = [name for name in workloads if any(title.startswith(name) for title in titles)]
+    return "\n".join(f"- {name}: {workloads[name].what}" for name in some)
 
 
 def write_between_marks(file: Path, contents: dict[str, str]) -> None:
