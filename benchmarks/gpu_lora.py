@@ -94,7 +94,7 @@ def _rows(workload: str, measured: dict[str, Any]) -> list[list[str]]:
                 f"{utilization:.1%}" if utilization is not None else "unknown",
                 f"{arm['peak_gpu_mib'] / 1024:.1f} GiB",
                 f"{statistics.median(arm['starts']):.1f} s",
-                f"{arm['last'].get('train/loss', float('nan')):.3f}",
+                f"{arm['last'].get('train/loss', float('nan')):.4g}",
             ]
         )
     return lines

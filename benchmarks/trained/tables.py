@@ -72,7 +72,7 @@ def rows(workload: str, measured: dict[str, Any]) -> list[list[str]]:
                 f"{arm['per_cpu_second']:,.0f}",
                 memory,
                 f"{statistics.median(arm['starts']):.1f} s",
-                f"{arm['last'].get('train/loss', math.nan):.3f}",
+                f"{arm['last'].get('train/loss', math.nan):.4g}",
             ]
         )
     return lines
