@@ -58,6 +58,15 @@ def rows(samples: TextSamples, tokenizer: Any = BYTES) -> list[tuple[str, str]]:
     return found
 
 
+def test_a_tokenizer_that_reads_no_text_is_refused(tmp_path: Path) -> None:
+    deaf = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.BPE(vocab={"<end>": 0}, merges=[])), eos_token="<end>"
+    )
+    path = write(tmp_path / "a.jsonl", {"text": "abc"})
+    with pytest.raises(ValueError, match=r"makes no tokens of a letter.*model\.tokenizer"):
+        samples_of(path, deaf)
+
+
 # --- sequences -----------------------------------------------------------------------------------------------
 
 

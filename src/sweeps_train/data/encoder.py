@@ -30,7 +30,7 @@ class Encoder:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, config: TextData):
         """
         Raises:
-            ValueError: The tokenizer has no token for the end of a text.
+            ValueError: The tokenizer has no token for the end of a text, or none for a letter.
         """
         if not isinstance(tokenizer.eos_token_id, int):
             raise ValueError(  # noqa: TRY004 - a mistake in the config
@@ -43,6 +43,11 @@ class Encoder:
         # Some tokenizers begin every text with a token and some end it with one: asked for plain tokens, both can be
         # put where they belong, which is not between prompt and completion.
         ids = tokenizer("a").input_ids
+        if not ids:
+            raise ValueError(
+                "the tokenizer makes no tokens of a letter: its files may be another kind's than model.path says; give "
+                "model.tokenizer one that reads text"
+            )
         self._begin = [ids[0]] if ids[0] == tokenizer.bos_token_id else []
 
     def encode(self, documents: Iterable[Document]) -> Iterator[Tokens]:
