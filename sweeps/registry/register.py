@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +27,8 @@ INHERITED = (
     *(constants.TAG_OF, constants.TAG_OF_SWEEP, constants.TAG_OF_TRIAL, constants.TAG_OF_RUN),
 )
 """Tags of a sweep that its models have, too."""
+
+_registering = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -123,18 +127,21 @@ def _description(record: SweepRecord, trial: TrialRecord) -> str:
 
 @contextmanager
 def _quiet(client: MlflowClient) -> Iterator[None]:
-    """``Model.log`` writes to MLflow's global store, which is the client's meanwhile, and says much."""
-    import mlflow
+    """``Model.log`` writes to MLflow's global store, which is the client's meanwhile, and says much. One at a time:
+    what is global is every thread's."""
+    from mlflow.tracking._tracking_service.utils import _use_tracking_uri
 
-    before = mlflow.get_tracking_uri()
     loggers = [logging.getLogger(name) for name in ("mlflow", "mlflow.transformers", "mlflow.pytorch", "mlflow.pyfunc")]
-    levels = [each.level for each in loggers]
-    mlflow.set_tracking_uri(client.tracking_uri)
-    for each in loggers:
-        each.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        mlflow.set_tracking_uri(before)
-        for each, level in zip(loggers, levels, strict=True):
-            each.setLevel(level)
+    with _registering:
+        levels = [each.level for each in loggers]
+        variable = os.environ.get("MLFLOW_TRACKING_URI")
+        for each in loggers:
+            each.setLevel(logging.ERROR)
+        try:
+            with _use_tracking_uri(client.tracking_uri):
+                yield
+        finally:
+            if variable is not None:  # which MLflow sets and removes with its store
+                os.environ["MLFLOW_TRACKING_URI"] = variable
+            for each, level in zip(loggers, levels, strict=True):
+                each.setLevel(level)
