@@ -38,6 +38,7 @@ class SlowProxy:
         self._to, self.seconds = port, seconds
         self.port = free_port()
         self.uri = f"http://127.0.0.1:{self.port}"
+        self._open: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -48,12 +49,15 @@ class SlowProxy:
         server.close()
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
+        for writer in self._open:  # also those whose end is still to be passed on
+            writer.transport.abort()
         self._loop.run_until_complete(asyncio.sleep(0.1))
         self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.CancelledError):
             from_server, to_server = await asyncio.open_connection("127.0.0.1", self._to)
+            self._open |= {writer, to_server}
             await asyncio.gather(self._pass(reader, to_server, 0.0), self._pass(from_server, writer, self.seconds))
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float) -> None:
