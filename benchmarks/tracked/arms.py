@@ -79,6 +79,7 @@ def ours(uri: str, folder: Path) -> dict[str, float]:
         origin=None,
         waits=False,
         mailbox=mailbox,
+        largest_micro_batch=None,
     )
 
     def work(assignment: Assignment) -> dict[str, float]:
