@@ -182,6 +182,7 @@ def use(folder: Path, barrier: Any, results: Any) -> None:
     barrier.wait()  # nobody goes while another still measures
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say which pages are shared")
 def test_processes_that_ask_at_once_make_it_once_and_share_its_memory(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")

@@ -78,15 +78,9 @@ def fuzz(address: str, token: str, examples: int) -> Counter[int]:
     return answers
 
 
-def test_no_request_that_the_document_allows_breaks_the_api(api: Api, address: str) -> None:
-    answers = fuzz(address, api.token("bob", "run"), examples=2)
-    assert answers.total() > 100
-    assert {200, 404, 422} <= answers.keys()
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_thousands_of_requests_do_not_break_the_api(api: Api, address: str) -> None:
+def test_no_request_that_the_document_allows_breaks_the_api(api: Api, address: str) -> None:
     answers = {role: fuzz(address, api.token("bob", role), examples=20) for role in ("run", "admin")}
     for role, each in answers.items():
         print(role, each.total(), dict(sorted(each.items())))

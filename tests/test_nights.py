@@ -339,6 +339,7 @@ def test_a_night_that_is_worse_is_told_promotes_nobody_and_is_in_its_report(engi
     assert "report/nights.png" in [each.path for each in MlflowClient(uri).list_artifacts(run, "report")]
 
 
+@pytest.mark.slow
 def test_nights_are_judged_in_their_order_against_the_champion_of_now(engine: Engine, uri: str, judge: Judge) -> None:
     """The second night began while the first one's repeats ran: it knew no champion then."""
     settings = Nights(champion=CHAMPION)

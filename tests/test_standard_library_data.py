@@ -90,6 +90,7 @@ def test_changing_the_returned_list_does_not_change_the_next_one() -> None:
     assert docstrings("eval")
 
 
+@pytest.mark.slow
 def test_the_pretraining_code_contains_no_docstring() -> None:
     code = [*code_without_docstrings("train"), *code_without_docstrings("eval")]
     everything = "\n".join(map(_normalized, code))
