@@ -2,7 +2,7 @@
 
     python benchmarks/tracking.py --write docs/tracking.md
 
-takes about six minutes on two idle cores. Each arm has a process of its own, and each store is new.
+takes about nine minutes on two idle cores. Each arm has a process of its own, and each store is new.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ STEPS = 500
 AT_MOST_S = 20.0
 """Of training, in the arms that wait for each answer."""
 METRICS = 10
-POINTS = 400_000
+POINTS = 1_000_000
 """Of the measurement of what is sustained, in calls of twenty metrics for ten trials in turn."""
 CONFIG = "train:\n  lr: 0.01\n"
 
