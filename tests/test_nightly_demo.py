@@ -33,7 +33,7 @@ def test_three_nights_promote_a_champion_and_tell_a_regression(checkout: Path, t
     assert nights[1].verdict in ("promoted", "kept")
     assert all(night.champion is not None for night in nights)
     champion = MlflowClient(f"sqlite:///{folder}/mlflow.db").get_model_version_by_alias("digits", "champion")
-    assert champion.version == nights[-1].version
+    assert str(champion.version) == nights[-1].version
     report = folder / "outputs" / nights[-1].sweep / "report"
     assert (report / "nights.png").stat().st_size > 10_000
     assert "digits_nightly have brought" in (report / "report.html").read_text()
