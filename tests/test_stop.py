@@ -45,6 +45,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Done:
     return Done(folder, process.returncode, err, json.loads(out))
 
 
+@pytest.mark.slow
 def test_a_stopped_sweep_and_its_trials_say_so(stopped: Done) -> None:
     assert stopped.document["status"] == "stopped"
     assert stopped.status == 1  # no trial came to its end
@@ -55,6 +56,7 @@ def test_a_stopped_sweep_and_its_trials_say_so(stopped: Done) -> None:
         assert int(checkpoints[-1].name.removeprefix("step-")) >= max(step for step, _ in history)
 
 
+@pytest.mark.slow
 def test_what_does_not_run_cannot_be_stopped(stopped: Done) -> None:
     status, err, _ = verb(stopped.folder, "stop", "long")
     assert status == 2

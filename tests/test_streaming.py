@@ -265,6 +265,7 @@ def test_memory_does_not_grow_with_the_data(tmp_path: Path, monkeypatch: pytest.
     assert mib < 16
 
 
+@pytest.mark.slow
 def test_all_processes_of_a_cluster_tokenize_though_none_of_its_cpus_is_free(folder: Path) -> None:
     import ray
 
