@@ -60,7 +60,9 @@ def kill(process: subprocess.Popen[str], chance: random.Random, number: int) -> 
 @pytest.mark.timeout(1200)
 def test_a_driver_killed_at_random_moments_leaves_the_record_of_an_undisturbed_sweep(tmp_path: Path) -> None:
     chance = random.Random(int(os.environ.get("SWEEPS_TEST_SEED", "0")))
-    arguments = (*SEARCH, *ONE_AT_ONCE, "train.max_steps=400", "search.num_trials=8", "--name", "often")
+    # By itself a training decides by the time that it takes after which steps it watches communication.
+    steps = ("train.max_steps=400", "train.communication_every=200")
+    arguments = (*SEARCH, *ONE_AT_ONCE, *steps, "search.num_trials=8", "--name", "often")
     disturbed, undisturbed = tmp_path / "disturbed", tmp_path / "undisturbed"
     for folder in (disturbed, undisturbed):
         folder.mkdir()
