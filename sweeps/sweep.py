@@ -184,7 +184,7 @@ def _record(
         StorageFull: The disk of the sweep's folder is.
         Undelivered: The tracking server has not taken all of the record.
     """
-    status = "failed"
+    status, is_out_of_room = "failed", False
     try:
         monitor = Monitor(
             plan.name,
@@ -208,14 +208,16 @@ def _record(
     except Exception as error:
         if not is_full(error):
             raise
-        status = "interrupted"
+        status, is_out_of_room = "interrupted", True
         if isinstance(error, StorageFull):
             raise
         raise StorageFull(plan.folder, reason(error)) from error
     finally:
         if origin is not None:
             origin.join(ORIGIN_WITHIN_S)
-        _close(plan, recorder, status)
+        # What a full disk has kept from MLflow is delivered by the same `resume` that its own message names.
+        with contextlib.suppress(Undelivered) if is_out_of_room else contextlib.nullcontext():
+            _close(plan, recorder, status)
 
 
 def _close(plan: Plan, recorder: Recorder, status: str) -> None:
