@@ -19,7 +19,7 @@ from test_reopening import ONE_AT_ONCE, SEARCH, journal, verb
 from sweeps.constants import NUMBER
 
 KILLS = 20
-MEASURED = ("per_second", "system/")
+MEASURED = ("per_second", "system/", "communication_share")
 """In the names of metrics that are another number each time."""
 
 
