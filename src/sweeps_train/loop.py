@@ -285,8 +285,7 @@ class _Training:
             self.strategy.clip(max_grad_norm)
         scaler.step(self.optimizer)
         scaler.update()
-        for parameter in self.strategy.parameters.values():  # zero_grad, without what it does for profilers
-            parameter.grad = None
+        self.strategy.zero_grad()
 
     def boundary(self) -> _Boundary | None:
         """What is due after the steps done; None if nothing is."""

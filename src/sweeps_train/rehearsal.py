@@ -17,10 +17,12 @@ def without_trace(strategy: Strategy) -> Iterator[None]:
     device, model = strategy.workers.device, strategy.task.model
     before = random_state(device)
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers() if not buffer.is_meta}
-    yield
-    strategy.forget()
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            if name in buffers:
-                buffer.copy_(buffers[name])
-    set_random_state(before, device)
+    try:
+        yield
+    finally:
+        strategy.forget()
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                if name in buffers:
+                    buffer.copy_(buffers[name])
+        set_random_state(before, device)

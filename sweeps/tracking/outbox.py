@@ -222,8 +222,7 @@ class Outbox:
         params = dict(batch.new.params) if batch.new is not None else {}
         tags = {name: text for name, text in batch.tags.items() if text is not None}
         if max(len(params), len(tags)) <= PAIRS_PER_CALL and len(points) + len(params) + len(tags) <= POINTS_PER_CALL:
-            if params or tags or points:
-                self._log(key, params=params, points=points, tags=tags)
+            self._log(key, params=params, points=points, tags=tags)
         else:
             for params_chunk in _chunks(list(params.items()), PAIRS_PER_CALL):
                 self._log(key, params=dict(params_chunk))

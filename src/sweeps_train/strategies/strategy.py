@@ -99,6 +99,10 @@ class Strategy:
 
     def forget(self) -> None:
         """Drops the gradients of a step that is made again."""
+        self.zero_grad()
+
+    def zero_grad(self) -> None:
+        """As the optimizer's does, without what that does for profilers."""
         for parameter in self.parameters.values():
             parameter.grad = None
 

@@ -159,4 +159,4 @@ def _refused(request: Request, pages: Pages, caller: Caller, name: str, error: E
 
 
 def _mistakes(error: ValidationError) -> str:
-    return "; ".join(f"{each['loc'][0]}={each['input']}: {each['msg']}" for each in error.errors())
+    return "; ".join(f"{'.'.join(map(str, each['loc']))}={each['input']}: {each['msg']}" for each in error.errors())
