@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from sweeps_train.accumulation import choose_batch_factor
+from sweeps_train.allocator import freed_memory_kept
 from sweeps_train.checkpoint import (
     load_checkpoint,
     newest_intact,
@@ -67,17 +68,18 @@ def train(
         ValueError: Something in the config cannot work; the message names the key and the fix.
         MicroBatchHalved: A device has run out of memory, and the workers cannot go on together.
     """
-    training = _Training(config, reporter, checkpoint_folder, metric, mode, largest_micro_batch, resume=resume)
-    try:
-        if training.repeat_report() is not Stop.NO:
-            return
-        while training.progress.step < training.total_steps:
-            training.step()
-            boundary = training.boundary() or training.stopped_between()
-            if boundary is not None and training.settle(boundary):
+    with freed_memory_kept():
+        training = _Training(config, reporter, checkpoint_folder, metric, mode, largest_micro_batch, resume=resume)
+        try:
+            if training.repeat_report() is not Stop.NO:
                 return
-    finally:
-        training.close()
+            while training.progress.step < training.total_steps:
+                training.step()
+                boundary = training.boundary() or training.stopped_between()
+                if boundary is not None and training.settle(boundary):
+                    return
+        finally:
+            training.close()
 
 
 @dataclass(frozen=True)

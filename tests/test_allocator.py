@@ -1,0 +1,47 @@
+"""What a step frees is there for the next one, without the system's help."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+
+import pytest
+
+STEPS = """
+import json, resource, sys, threading
+import psutil, torch
+from sweeps_train.allocator import freed_memory_kept
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        activations = [torch.ones(size * 2**18) for size in (1, 3, 9, 20)]  # MiB
+        del activations
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+def main():
+    outside = faults()
+    with freed_memory_kept():
+        faults()
+        inside, held = faults(), psutil.Process().memory_info().rss
+    print(json.dumps([outside, inside, (held - psutil.Process().memory_info().rss) / 2**20]))
+
+if sys.argv[1] == "main":
+    main()
+else:
+    thread = threading.Thread(target=main)
+    thread.start()
+    thread.join()
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators are left alone")
+@pytest.mark.parametrize("thread", ["main", "another"])
+def test_a_step_takes_the_memory_that_the_one_before_has_freed(thread: str) -> None:
+    said = subprocess.run([sys.executable, "-c", STEPS, thread], capture_output=True, text=True, check=True).stdout
+    outside, inside, given_back_mib = json.loads(said)
+    assert outside > 1000
+    assert inside < 50
+    assert given_back_mib > 20
