@@ -159,4 +159,9 @@ def _refused(request: Request, pages: Pages, caller: Caller, name: str, error: E
 
 
 def _mistakes(error: ValidationError) -> str:
-    return "; ".join(f"{'.'.join(map(str, each['loc']))}={each['input']}: {each['msg']}" for each in error.errors())
+    return "; ".join(f"{_key(each['loc'])}={each['input']}: {each['msg']}" for each in error.errors())
+
+
+def _key(place: tuple[int | str, ...]) -> str:
+    """What a person has filled in, without places in lists."""
+    return ".".join(part for part in place if isinstance(part, str))
