@@ -7,6 +7,8 @@ DEMO_ARGS ?=
 
 VENV := .venv
 RUN := $(VENV)/bin/python -m
+# Files of tests beside each other, which share what their tests have made; more than four would be in each other's way.
+BESIDE := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
@@ -27,7 +29,7 @@ nightly-demo: $(READY) ## three nights in minutes: a schedule, a champion, a reg
 
 test: lint ## lint, types and the quick tests; more for pytest in PYTEST_ARGS="-k space -x"
 	@echo "==> pytest"
-	@$(RUN) pytest $(PYTEST_ARGS)
+	@$(RUN) pytest $(BESIDE) $(PYTEST_ARGS)
 
 test-slow: $(READY) ## the tests that take minutes
 	@echo "==> pytest -m slow"

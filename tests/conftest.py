@@ -39,7 +39,7 @@ SLOW_TIMEOUT_S = 600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes minutes may take more of them on a busy machine than the two that others have."""
+    """What takes minutes may take more of them on a busy machine than others have."""
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))

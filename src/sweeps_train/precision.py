@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import torch
@@ -26,9 +27,9 @@ class Precision:
         self.scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
         """Does nothing unless the type is fp16, whose gradients underflow unscaled."""
 
-    def autocast(self) -> torch.autocast:
+    def autocast(self) -> AbstractContextManager[object]:
         """Context of a forward pass."""
-        return torch.autocast(self._device_type, dtype=self.type, enabled=self.type is not None)
+        return nullcontext() if self.type is None else torch.autocast(self._device_type, dtype=self.type)
 
 
 def _natural(device: torch.device) -> Literal["fp32", "bf16", "fp16"]:

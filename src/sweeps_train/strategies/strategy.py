@@ -82,7 +82,8 @@ class Strategy:
                     loss = self.task.loss(*self._logits(self.model, batch))
                 if is_last:
                     self._before_last_backward()
-                torch.autograd.backward(self.precision.scaler.scale(loss * scale))
+                # As the gradient of scale * loss, without a product to go through.
+                torch.autograd.backward(loss, self.precision.scaler.scale(loss.new_full((), scale)))
             total += loss.detach()
         self._after_last_backward()
         return total
