@@ -64,12 +64,15 @@ class FlopMeter:
         if self._peak is None or self._steps != 2:
             yield
             return
-        parameters = list(strategy.task.model.parameters())
+        model = strategy.task.model
+        parameters = list(model.parameters())
         trained = sum(each.numel() for each in parameters if each.requires_grad)
         fraction = trained / sum(each.numel() for each in parameters)
         with FlopCounterMode(display=False) as counter:
             yield
-        needed = (2 + fraction) / (3 + fraction) if strategy.recomputes else 1.0
+        # transformers marks layers so, whoever has asked for it.
+        marked = any(getattr(each, "gradient_checkpointing", False) for each in model.modules())
+        needed = (2 + fraction) / (3 + fraction) if strategy.recomputes or marked else 1.0
         (flops,) = self._workers.sum([counter.get_total_flops() * needed / strategy.counted_by])
         self._per_unit = flops / size
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import math
 from functools import cache
 
 import psutil
@@ -20,7 +20,7 @@ def _process() -> psutil.Process:
 
 def system_metrics(device: torch.device) -> dict[str, float]:
     """CPU use since the last call (percent of one core), resident memory and peak GPU memory (MiB) of this process, and
-    how busy its GPU is (percent) where NVIDIA's library is installed (the extra ``gpu``)."""
+    how busy its GPU is (percent; NaN without NVIDIA's library, the extra ``gpu``). The same names on all workers."""
     process = _process()
     metrics = {
         "system/cpu_percent": process.cpu_percent(),
@@ -28,6 +28,13 @@ def system_metrics(device: torch.device) -> dict[str, float]:
     }
     if device.type == "cuda":
         metrics["system/gpu_memory_mib"] = torch.cuda.max_memory_allocated(device) / MIB
-        with contextlib.suppress(ImportError):
-            metrics["system/gpu_percent"] = float(torch.cuda.utilization(device))
+        metrics["system/gpu_percent"] = _gpu_percent(device)
     return metrics
+
+
+def _gpu_percent(device: torch.device) -> float:
+    """NaN where nobody can say: without the library or its driver, or for a part of a GPU (MIG)."""
+    try:
+        return float(torch.cuda.utilization(device))
+    except Exception:  # noqa: BLE001 - NVIDIA's library has errors of its own, and none is worth a training
+        return math.nan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import torch
@@ -64,5 +65,6 @@ class Window:
             metrics["train/communication_share"] = others.pop(0) / number
             communication.space(others.pop(0) / number)
         apart_names = [name.replace("/", f"/worker_{place}/") for place in range(places) for name in system]
-        metrics |= dict(zip([*system, *apart_names], others, strict=True))
+        of_machines = zip([*system, *apart_names], others, strict=True)
+        metrics |= {name: value for name, value in of_machines if not math.isnan(value)}  # some worker cannot say it
         return metrics, seconds, votes

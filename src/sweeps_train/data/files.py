@@ -73,12 +73,14 @@ def local_files(key: str, path: str) -> list[Path] | None:
     """Those of this machine, likewise."""
     local = Path(path).expanduser()
     if local.is_file():
+        if local.suffix not in FILE_TYPES:
+            raise ValueError(f"{key}={path}: its name must end in what says how it is read: {', '.join(FILE_TYPES)}")
         return [local]
     if local.is_dir():
         found = sorted(file for file in local.rglob("*") if file.suffix in FILE_TYPES and file.is_file())
     elif glob.has_magic(path):
         names = glob.glob(str(local), recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
-        found = sorted(Path(name) for name in names if Path(name).is_file())
+        found = sorted(file for file in map(Path, names) if file.suffix in FILE_TYPES and file.is_file())
     elif local.suffix in FILE_TYPES or path.startswith((".", "/", "~", "builtin:")):
         found = []
     else:
@@ -199,7 +201,7 @@ def read_piece(piece: Piece, *, lines: bool = False) -> Iterator[Document]:
             if suffix == ".parquet":
                 yield from _rows(opened, piece)
             elif suffix == ".csv":
-                yield from csv.DictReader(io.TextIOWrapper(opened, encoding="utf-8", newline=""))
+                yield from _table(opened)
             elif suffix == ".jsonl":
                 yield from _objects(piece, _lines(opened, piece))
             elif suffix == ".json":
@@ -210,8 +212,18 @@ def read_piece(piece: Piece, *, lines: bool = False) -> Iterator[Document]:
                 yield {"text": opened.read().decode()}
     except UnicodeDecodeError as error:
         raise ValueError(f"{piece} is not UTF-8 ({error}); convert it") from error
-    except OSError as error:
+    except (OSError, csv.Error) as error:
         raise ValueError(f"{piece} cannot be read: {error}") from error
+
+
+def _table(opened: Any) -> Iterator[Document]:
+    """The rows of a CSV file, whose first line names the columns."""
+    csv.field_size_limit(2**31 - 1)  # by default 128 KiB, which a document may well have
+    rows = csv.DictReader(io.TextIOWrapper(opened, encoding="utf-8-sig", newline=""))  # spreadsheets begin with a mark
+    for row in rows:
+        if None in row:
+            raise csv.Error(f"line {rows.line_num} has more cells than the first one names columns")
+        yield row
 
 
 def _rows(opened: Any, piece: Piece) -> Iterator[Document]:

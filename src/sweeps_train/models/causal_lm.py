@@ -38,8 +38,9 @@ def build_causal_lm(config: CausalLM, weights: Path | None = None) -> nn.Module:
 def _trainable(model: Any) -> nn.Module:
     trained: nn.Module = model
     for parameter in trained.parameters():
-        if parameter.requires_grad and parameter.dtype == torch.float16:
-            # A step is mostly smaller than fp16's rounding, and torch's gradient scaler refuses such parameters.
+        if parameter.requires_grad and parameter.dtype in (torch.float16, torch.bfloat16):
+            # A step is mostly smaller than their rounding: bf16's leaves most weights as they are. Autocast, and the
+            # strategies that shard, compute in 16 bits all the same.
             parameter.data = parameter.data.float()
     return trained
 

@@ -26,6 +26,8 @@ class DistributedDataParallelStrategy(Strategy):
     def __init__(self, config: DDP, workers: Workers, precision: Precision):
         super().__init__(workers, precision)
         self._config = config
+        self._leaves_some_out = False
+        """There were steps in which a worker's loss used only a part of what is trained."""
 
     def _wrap(self, model: nn.Module) -> nn.Module:
         """Starts all workers from rank 0's weights. Frozen ones are left alone, since every worker has read them from
@@ -57,7 +59,8 @@ class DistributedDataParallelStrategy(Strategy):
 
     @property
     def _averages_itself(self) -> bool:
-        return self.careful and self._config.compression == "none"
+        # DistributedDataParallel waits for every parameter, and would average nothing of a bucket that lacks one.
+        return (self.careful or self._leaves_some_out) and self._config.compression == "none"
 
     def _before_last_backward(self) -> None:
         if not self._averages_itself:
@@ -66,9 +69,25 @@ class DistributedDataParallelStrategy(Strategy):
             self.model.reducer.prepare_for_backward([])
 
     def _after_last_backward(self) -> None:
-        if self._averages_itself:
-            gradients = [each.grad for each in self.parameters.values() if each.grad is not None]
-            average_together(gradients, self.workers.size)
+        trained = self.parameters
+        unused = [name for name, each in trained.items() if each.grad is None]
+        if not self._averages_itself:
+            if self.careful and unused:
+                raise ValueError(
+                    f"strategy.compression={self._config.compression} wants a loss that uses all that is trained, and "
+                    f"{', '.join(unused)} had no part in it; set requires_grad=False there, or use "
+                    "strategy.compression=none"
+                )
+            return
+        used = torch.tensor([each.grad is not None for each in trained.values()], dtype=torch.int32)
+        used = used.to(self.workers.device)
+        dist.all_reduce(used)
+        users = dict(zip(trained, used.tolist(), strict=True))
+        self._leaves_some_out |= min(users.values()) < self.workers.size
+        for name in unused:
+            if users[name]:
+                trained[name].grad = torch.zeros_like(trained[name])
+        average_together([each.grad for each in trained.values() if each.grad is not None], self.workers.size)
 
     def forget(self) -> None:
         super().forget()
@@ -78,7 +97,7 @@ class DistributedDataParallelStrategy(Strategy):
 @torch.no_grad()
 def average_together(gradients: Sequence[torch.Tensor], num_workers: int) -> None:
     """Averages gradients as DistributedDataParallel does, to the last bit, but all at once."""
-    for kind in {gradient.dtype for gradient in gradients}:
+    for kind in sorted({gradient.dtype for gradient in gradients}, key=str):  # the same order on all workers
         some = [gradient for gradient in gradients if gradient.dtype == kind]
         torch._foreach_mul_(some, 1 / num_workers)
         together = torch.cat([gradient.flatten() for gradient in some])

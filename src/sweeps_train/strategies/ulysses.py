@@ -8,6 +8,8 @@ torch's own ring attention takes no masks, and works on GPUs alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -106,13 +108,26 @@ def _shared(attention: str, workers: DeviceMesh) -> str:
                 )
         group = workers.get_group()  # not held on to, since transformers' register outlives it
         of_heads = (_exchange(each, group) for each in (query, key, value))
-        made, *_ = attend(module, *of_heads, *args, **kwargs)
+        with _called(attention, module):
+            made, *_ = attend(module, *of_heads, *args, **kwargs)
         return _exchange(made, group), None
 
     name = f"context_parallel_{attention}"
     AttentionInterface.register(name, attend_together)
     AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[attention])
     return name
+
+
+@contextmanager
+def _called(attention: str, module: nn.Module) -> Iterator[None]:
+    """transformers' flash attention looks up by that name what it is."""
+    config: Any = module.config
+    ours = config._attn_implementation_internal  # noqa: SLF001 - what is behind the public name, which would warn
+    config._attn_implementation_internal = attention  # noqa: SLF001
+    try:
+        yield
+    finally:
+        config._attn_implementation_internal = ours  # noqa: SLF001
 
 
 class _Exchange(torch.autograd.Function):

@@ -49,6 +49,7 @@ class CausalLMTraining:
         self.frozen = [name for name, each in named if not each.requires_grad]
         of_tokenizer = (model.tokenizer or model.path, model.revision, model.trust_remote_code)
         tokenizer = keep("tokenizer", of_tokenizer, lambda: build_tokenizer(model))
+        _check_vocabulary(model, len(tokenizer), self.model)
         positions = max_positions(self.model)
         self.train_samples, self.eval_samples = keep(
             "text", (data, of_tokenizer, positions), lambda: build_text_samples(data, tokenizer, positions)
@@ -92,3 +93,13 @@ class CausalLMTraining:
     def close(self) -> None:
         if self._base is not None:
             self._base.release()
+
+
+def _check_vocabulary(config: CausalLM, tokens: int, model: Any) -> None:
+    """Before a GPU meets a token that has no row, which would end its process without a word of what it was."""
+    rows = model.get_input_embeddings().num_embeddings
+    if tokens > rows:
+        raise ValueError(
+            f"model.tokenizer={config.tokenizer or config.path} has {tokens} tokens, and model.path={config.path} "
+            f"embeddings for {rows}; use the model's own tokenizer (model.tokenizer=null)"
+        )

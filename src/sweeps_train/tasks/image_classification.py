@@ -10,9 +10,10 @@ import torch
 from torch.nn import functional
 
 from sweeps_train.config import CustomData, CustomModel, DigitsData, TrainingConfig
-from sweeps_train.data.images import build_image_samples, image_shape
+from sweeps_train.data.images import ImageSamples, build_image_samples, image_shape
 from sweeps_train.data.samples import Batch
 from sweeps_train.models.image import ImageModel, build_image_model, load_image_model, save_image_model
+from sweeps_train.random_state import seed_all
 from sweeps_train.shared import keep
 
 
@@ -26,7 +27,8 @@ class ImageClassification:
     def __init__(self, config: TrainingConfig, weights: Path | None):
         assert isinstance(config.model, ImageModel) and isinstance(config.data, DigitsData | CustomData)
         data = config.data
-        self.train_samples, self.eval_samples = keep("images", data, lambda: build_image_samples(data))
+        self.train_samples, self.eval_samples = keep("images", data, lambda: _samples(data))
+        seed_all(config.seed)  # as if they had been kept, and had drawn nothing
         # A user's own model knows what it takes, which need not be images.
         self._shape = None if isinstance(config.model, CustomModel) else image_shape(self.train_samples)
         self.model = (
@@ -56,3 +58,10 @@ class ImageClassification:
 
     def close(self) -> None:
         pass
+
+
+def _samples(data: DigitsData | CustomData) -> tuple[ImageSamples, ImageSamples]:
+    """The same for every seed of training, so that trials are measured on the same samples: a user's code may draw what
+    it holds out."""
+    seed_all(0)
+    return build_image_samples(data)
