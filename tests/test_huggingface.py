@@ -92,3 +92,19 @@ def test_what_is_no_trainer_is_refused() -> None:
     task = FunctionTask(kind="function", framework="huggingface", _target_=f"{__name__}.takes_none")
     with pytest.raises(ValueError, match="takes no arguments; give it one, `config`"):
         _bind(task)()
+
+
+def saves_the_best(config: dict[str, Any]) -> Any:
+    from torch import nn
+    from transformers import Trainer, TrainingArguments
+
+    arguments = TrainingArguments(
+        save_strategy="best", eval_strategy="steps", metric_for_best_model="loss", use_cpu=True, report_to="none"
+    )
+    return Trainer(nn.Linear(1, 1), arguments, eval_dataset=[{"x": 1}])
+
+
+def test_a_trainer_that_saves_after_its_report_is_refused() -> None:
+    task = FunctionTask(kind="function", framework="huggingface", _target_=f"{__name__}.saves_the_best")
+    with pytest.raises(ValueError, match="save_strategy=best saves after an evaluation has been reported; set it to"):
+        _bind(task)()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from training_runs import TEXT, configured, write_prompts
 from transformers import ByT5Tokenizer
 
 from sweeps_train.config import CausalLM, ConvNet, Lora, VisionTransformer
@@ -16,6 +17,7 @@ from sweeps_train.data.images import ImageShape
 from sweeps_train.models.causal_lm import build_causal_lm, build_tokenizer, max_positions, save_causal_lm
 from sweeps_train.models.image import build_image_model
 from sweeps_train.models.lora import target_modules
+from sweeps_train.tasks import build_task
 
 LLAMA_ATTENTION = ["k_proj", "o_proj", "q_proj", "v_proj"]
 SMALL = {"vocab_size": 100, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -95,7 +97,7 @@ def test_without_lora_every_weight_is_trained() -> None:
     assert trainable(model) == {name for name, _ in model.named_parameters()}
 
 
-def test_weights_that_are_trained_are_not_kept_in_fp16() -> None:
+def test_weights_that_are_trained_are_not_kept_in_16_bits() -> None:
     assert {p.dtype for p in build_causal_lm(tiny(dtype="float16")).parameters()} == {torch.float32}
     adapted = build_causal_lm(tiny(dtype="float16", lora=Lora()))
     assert {(p.requires_grad, p.dtype) for p in adapted.parameters()} == {(True, torch.float32), (False, torch.float16)}
@@ -151,3 +153,13 @@ def test_image_models_take_images_of_other_shapes(config: ConvNet | VisionTransf
 def test_an_image_model_that_does_not_fit_is_an_error(config: ConvNet | VisionTransformer, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build_image_model(config, ImageShape(channels=1, height=8, width=8, classes=10))
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_has_rows_is_refused(working_folder: Path) -> None:
+    tokenizer = build_tokenizer(tiny())
+    tokenizer.add_tokens([f"<{number}>" for number in range(200)])
+    tokenizer.save_pretrained("larger")
+    write_prompts(working_folder)
+    with pytest.raises(ValueError, match=r"model.tokenizer=larger has \d+ tokens, and .* embeddings for 384; use the"):
+        build_task(configured(TEXT, model={"tokenizer": "larger"}))
+    build_task(configured(TEXT)).close()  # the base model that is shared has no adapters of the one that failed

@@ -157,13 +157,25 @@ def test_every_type_of_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "2.json").write_text(json.dumps(documents))
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(documents), tmp_path / "3.parquet")
     with (tmp_path / "4.csv").open("w", newline="") as file:
-        csv.DictWriter(file, ["text", "n"]).writerows([{"text": "text", "n": "n"}, *documents])
+        csv.DictWriter(file, ["text", "n"]).writerows([{"text": "\ufefftext", "n": "n"}, *documents])  # as Excel does
     (tmp_path / "5.txt").write_text("a\nb")
     for name in ("1.jsonl", "2.json", "3.parquet", "4.csv"):
         assert texts(tmp_path / name) == ["a\u2028b", "c"], name
     assert texts(tmp_path / "5.txt") == ["a\nb"]
     assert texts(tmp_path) == ["a\u2028b", "c"] * 4 + ["a\nb"]
     assert texts(tmp_path / "*.json*") == ["a\u2028b", "c"] * 2
+
+
+def test_a_glob_takes_no_more_than_a_folder_does(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", {"text": "a"})
+    write(tmp_path / "a.jsonl.bak", {"text": "b"})
+    (tmp_path / "README.md").write_text("c")
+    assert texts(tmp_path / "*") == texts(tmp_path) == ["a"]
+
+
+def test_a_cell_of_a_table_may_be_long(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text\n" + "a" * 200_000 + "\n")
+    assert [len(text) for text in texts(tmp_path / "a.csv")] == [200_000]
 
 
 def test_held_out_documents_are_a_fixed_part_and_not_trained_on(tmp_path: Path) -> None:
@@ -208,6 +220,8 @@ def test_a_data_set_of_the_hub_is_read_through_datasets(monkeypatch: pytest.Monk
         ({"eval_path": "none*"}, r"data.eval_path=none\*: there are no such files"),
         ({"path": "empty.jsonl", "eval_path": "a.jsonl"}, "data.path=empty.jsonl: no documents to train on"),
         ({"path": "broken.jsonl"}, "data.path: .*/broken.jsonl is not JSON, document 2"),
+        ({"path": "notes.md"}, r"data.path=notes.md: its name must end in what says how it is read: .jsonl, .json"),
+        ({"path": "cells.csv"}, r"data.path: .*/cells.csv cannot be read: line 3 has more cells than the first one"),
         ({"path": "owner/name"}, r"data.path: the data set owner/name \(split train\) cannot be loaded from the hub"),
         ({"sequence_length": 101}, "data.sequence_length=101 is longer than the 100 positions of the model; use at"),
         ({"sequence_length": 1}, "nothing to learn from within data.sequence_length=1; raise it"),
@@ -220,6 +234,8 @@ def test_a_mistake_names_key_value_and_fix(options: dict[str, Any], message: str
     with (working_folder / "broken.jsonl").open("a") as file:
         file.write("\n{")
     (working_folder / "empty.jsonl").touch()
+    (working_folder / "notes.md").write_text("abc")
+    (working_folder / "cells.csv").write_text("text,n\nabc,1\ndef,2,3\n")
     config = TextData(**{"kind": "text", "path": "a.jsonl", "sequence_length": 8, **options})
     with pytest.raises(ValueError, match=message):
         build_text_samples(config, BYTES, max_positions=100)

@@ -11,7 +11,7 @@ from typing import Any
 
 import ray.train
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 
 from sweeps_train.workers import Workers
 
@@ -43,6 +43,11 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
             raise ValueError(
                 f"task._target_={target}: load_best_model_at_end looks for checkpoints where they have been; "
                 "set it to false, since checkpoint.keep=[best, last] keeps the best one"
+            )
+        if trainer.args.save_strategy == SaveStrategy.BEST:
+            raise ValueError(
+                f"task._target_={target}: save_strategy=best saves after an evaluation has been reported; set it to "
+                "steps or epoch, as eval_strategy, since checkpoint.keep=[best, last] keeps the best one"
             )
         # A folder for each worker: trials share the one that is written in the user's code.
         with tempfile.TemporaryDirectory() as folder:

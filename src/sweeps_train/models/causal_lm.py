@@ -53,7 +53,8 @@ class SharedBase:
         self._adapted: Any = None
 
     def adapt(self, lora: Lora, weights: Path | None) -> nn.Module:
-        """The base with new adapters; those of the trial before must have been taken off."""
+        """The base with new adapters."""
+        self.release()  # of a training that has ended with an error as it began
         self._adapted = add_lora(self._model, lora, weights)
         return _trainable(self._adapted)
 
