@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import optuna
@@ -278,7 +279,9 @@ class TellMonitor(tune.Callback):
 
 
 def _reason(trial: TuneTrial) -> str:
-    """The last line of the error that ended a trial."""
-    error = trial.get_error() or trial.get_pickled_error()
-    lines = str(error).strip().splitlines() if error is not None else ["unknown error"]
+    """The last line of the error that ended a trial's last attempt."""
+    file = trial.error_file
+    # Tune adds each error to a file here, which is copied some time later to where it looks itself.
+    here = Path(file).read_text(encoding="utf-8") if file is not None and Path(file).exists() else ""
+    lines = (here or str(trial.get_error() or "")).strip().splitlines() or ["unknown error"]
     return lines[-1].removeprefix("sweeps.errors.TrialFailed: ").strip()

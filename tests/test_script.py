@@ -35,6 +35,7 @@ if __name__ == "__main__":
         file.write(f"{os.environ['RANK']} of {os.environ['WORLD_SIZE']}: {'SWEEPS_CHECKPOINT' in os.environ}\\n")
     if len(starts.read_text().splitlines()) <= 2 and os.environ["RANK"] == "1":
         torch.optim.Adam.step = dying(torch.optim.Adam.step)
+    sys.stdout.buffer.write(b"\\xff is no text\\n")
     torchrun_digits.main()
 """
 
@@ -80,6 +81,15 @@ def test_a_line_of_json_with_the_metric_is_a_report() -> None:
     assert _report('{"loss": 1.5, "step": 3}\n', "loss") == {"loss": 1.5, "step": 3}
     for line in ('{"los": 1.5}', "loss 1.5", "[1, 2]", "{1}", ""):
         assert _report(line, "loss") is None
+
+
+def test_a_module_that_is_not_python_is_named_with_its_line(working_folder: Path) -> None:
+    (working_folder / "mistaken.py").write_text("import os\n\ndef train(config)\n    pass\n")
+    composition = compose_sweep("ray_train_function", ["task._target_=mistaken.train"], ConfSearchPath())
+    with pytest.raises(
+        ConfigError, match=r"task._target_=mistaken.train: .*mistaken.py, line 3: expected ':'; mend it"
+    ):
+        check_targets(composition.config)
 
 
 @pytest.mark.parametrize("target", ["none.py", "no.such.module", "no_such_module"])

@@ -282,3 +282,14 @@ def test_stages_that_share_what_they_cannot_are_refused() -> None:
     activation = nn.Tanh()
     with pytest.raises(ValueError, match=r"1 of a Sequential is used in stages 1, 2; .* nor modules"):
         Stage(nn.Sequential(first, activation, middle, activation, last), 0, 3)
+
+
+def test_a_plan_that_names_what_is_not_there_is_refused() -> None:
+    from torch import nn
+
+    from sweeps_train.strategies.tensor_plan import tensor_plan
+
+    model: Any = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4))
+    model.tensor_parallel_plan = {"0": "colwise", "2": "rowwise"}
+    with pytest.raises(ValueError, match=r"the plan of a Sequential names \['2'\], .* within \['0', '1'\]"):
+        tensor_plan(model)

@@ -260,6 +260,7 @@ def test_lora_trials_learn_and_their_adapters_load_from_mlflow_alone(lora: Done)
 
 FAULTY = """
 import os
+import time
 from pathlib import Path
 import torch
 
@@ -272,7 +273,7 @@ class Net(torch.nn.Module):
     def forward(self, images):
         self.calls += self.training
         if self.fault == "raises" and self.calls == 12:
-            raise RuntimeError("the fault of this test")
+            raise RuntimeError(f"the fault of this test, at {time.time_ns()}")
         if self.fault == "dies_once" and self.calls == 12 and os.environ["RANK"] == "1":
             mark = Path("{folder}") / "died"
             if not mark.exists():
@@ -311,7 +312,10 @@ def test_a_trial_that_fails_is_retried_alone_and_the_sweep_goes_on(tmp_path: Pat
         steps = [point.step for point in done.client.get_metric_history(trial.info.run_id, "eval/loss")]
         assert len(steps) == len(set(steps))
     failed = next(run_ for run_ in done.trials() if run_.data.tags["sweeps.state"] == "failed")
-    assert "the fault of this test" in failed.data.tags["sweeps.error"]
+    first, last = re.findall(
+        r"(?:attempt 1 failed|failed at step \d+): (RuntimeError: the fault of this test.*)", done.err
+    )
+    assert first != last == failed.data.tags["sweeps.error"]
 
 
 @pytest.fixture

@@ -42,7 +42,10 @@ def check_target(key: str, target: str) -> None:
         raise ConfigError(f"{key}={target}: there is no module {module_name!r}; is it installed, or in this folder?")
     if spec.origin is None or not spec.origin.endswith(".py"):
         return  # a compiled module shows its names only when it is imported
-    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    try:
+        tree = ast.parse(Path(spec.origin).read_bytes())
+    except SyntaxError as error:
+        raise ConfigError(f"{key}={target}: {spec.origin}, line {error.lineno}: {error.msg}; mend it") from error
     names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     imported = {
         alias.asname or alias.name

@@ -205,7 +205,7 @@ def read_piece(piece: Piece, *, lines: bool = False) -> Iterator[Document]:
             elif suffix == ".jsonl":
                 yield from _objects(piece, _lines(opened, piece))
             elif suffix == ".json":
-                yield from _json(piece, opened.read().decode())
+                yield from _json(piece, opened.read().decode("utf-8-sig"))
             elif lines:
                 yield from ({"text": line.rstrip("\r")} for line in _lines(opened, piece) if line.strip())
             else:

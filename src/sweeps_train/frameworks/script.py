@@ -55,6 +55,7 @@ def script_function(task: FunctionTask, metric: str) -> Callable[[], None]:
             },
             stdout=subprocess.PIPE if is_first else None,
             text=True,
+            errors="replace",  # whatever a library prints is no reason to end
         )
         try:
             reports = _reports(process, metric) if is_first else iter(())

@@ -30,6 +30,9 @@ def tensor_plan(model: nn.Module) -> dict[str, str]:
             f"strategy.kind=tensor_parallel: a {type(bare).__name__} has no plan of how to cut its layers; give it an "
             "attribute tensor_parallel_plan, or use strategy.kind=fsdp"
         )
+    names = [name for name, _ in bare.named_modules()]
+    if unknown := [pattern for pattern in plan if not any(_fits(pattern, name) for name in names)]:
+        _refuse_unknown(bare, plan, unknown)
     cut: dict[str, str] = {}
     for name, module in bare.named_modules():
         style: str | None = next((style for pattern, style in plan.items() if _fits(pattern, name)), None)
@@ -91,3 +94,13 @@ def _parts(name: str, module: nn.Module, style: str) -> dict[str, str]:
     inner = "lora_B" if style.startswith("colwise") else "lora_A"
     adapters = [f"{inner}.{adapter}" for adapter in getattr(module, inner)]
     return {f"{name}.{part}": style for part in ("base_layer", *adapters)}
+
+
+def _refuse_unknown(model: nn.Module, plan: Mapping[str, str], unknown: list[str]) -> None:
+    """transformers may name what one of its models lacks, but not that alone; a user means all that is named."""
+    if len(unknown) == len(plan) or hasattr(model, "tensor_parallel_plan"):
+        kind, layers = type(model).__name__, [name for name, _ in model.named_children()]
+        raise ValueError(
+            f"strategy.kind=tensor_parallel: the plan of a {kind} names {unknown}, which it does not have; "
+            f"name what it has, within {layers}"
+        )
