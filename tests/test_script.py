@@ -68,6 +68,21 @@ def test_a_script_that_fails_is_started_again_and_goes_on_from_what_it_has_saved
     assert sorted({each.step for each in history}) == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_script_that_dies_on_another_worker_than_the_first_fails_the_trial_at_once(tmp_path: Path) -> None:
+    (tmp_path / "dies.py").write_text(
+        "import os, torch.distributed as dist\n"
+        "assert os.environ['RANK'] == '0', 'of no use'\n"
+        "dist.init_process_group('gloo')\n"  # waits for the other one
+    )
+    search = ("search.num_trials=1", "search.max_retries=0")
+    done = run(tmp_path, "conf=torchrun_script", "task._target_=dies.py", *search, "cluster.num_cpus=2")
+    (trial,) = done.document["trials"]
+    assert trial["state"] == "failed"
+    assert "task._target_=dies.py ended with status 1 on worker 1" in done.err
+
+
 def test_arguments_are_given_as_on_a_command_line() -> None:
     arguments = {"lr": 1e-3, "name": "some text", "flag": True, "sizes": [1, 2], "none": None}
     task = FunctionTask(kind="function", framework="script", _target_="train.py", arguments=arguments)

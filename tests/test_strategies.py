@@ -293,3 +293,22 @@ def test_a_plan_that_names_what_is_not_there_is_refused() -> None:
     model.tensor_parallel_plan = {"0": "colwise", "2": "rowwise"}
     with pytest.raises(ValueError, match=r"the plan of a Sequential names \['2'\], .* within \['0', '1'\]"):
         tensor_plan(model)
+
+
+def first_is_frozen() -> Any:
+    from torch import nn
+
+    layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    return layers if layers[1].requires_grad_(False) else None
+
+
+def frozen_stage() -> str:
+    model = {"kind": "custom", "_target_": "test_strategies.first_is_frozen"}
+    config = configured({**IMAGES, "model": model}, strategy={"kind": "pipeline"}, train={"micro_batch_size": 20})
+    with pytest.raises(ValueError, match="all weights of a stage are frozen") as told:
+        run(config)
+    return str(told.value)
+
+
+def test_a_stage_with_nothing_to_train_is_refused_by_all_workers(tmp_path: Path) -> None:
+    assert ["strategy.stages=2" in text for text in on_workers(2, frozen_stage, tmp_path)] == [True, True]

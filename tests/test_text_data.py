@@ -168,9 +168,10 @@ def test_every_type_of_file_is_read(tmp_path: Path) -> None:
 
 def test_a_glob_takes_no_more_than_a_folder_does(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", {"text": "a"})
-    write(tmp_path / "a.jsonl.bak", {"text": "b"})
-    (tmp_path / "README.md").write_text("c")
-    assert texts(tmp_path / "*") == texts(tmp_path) == ["a"]
+    write(tmp_path / "b.JSONL", {"text": "b"})
+    write(tmp_path / "a.jsonl.bak", {"text": "c"})
+    (tmp_path / "README.md").write_text("d")
+    assert texts(tmp_path / "*") == texts(tmp_path) == ["a", "b"]
 
 
 def test_a_cell_of_a_table_may_be_long(tmp_path: Path) -> None:

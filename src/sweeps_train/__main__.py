@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from pydantic import ValidationError
 
 from sweeps_train.config import TRAINING_CONFIG
 from sweeps_train.loop import train
@@ -24,7 +25,13 @@ def main() -> None:
     parser.add_argument("config", type=Path, metavar="CONFIG.json")
     parser.add_argument("--checkpoints", metavar="DIR", help="save checkpoints there, and go on from the newest one")
     arguments = parser.parse_args()
-    config = TRAINING_CONFIG.validate_json(arguments.config.read_bytes())
+    try:
+        config = TRAINING_CONFIG.validate_json(arguments.config.read_bytes())
+    except OSError as error:
+        parser.error(f"{arguments.config}: {error.strerror}")
+    except ValidationError as error:
+        mistakes = (f"{'.'.join(map(str, each['loc']))}={each['input']}: {each['msg']}" for each in error.errors())
+        parser.error(f"{arguments.config}: {'; '.join(mistakes)}")
 
     distributed = "WORLD_SIZE" in os.environ  # torchrun sets it
     if torch.cuda.is_available():

@@ -73,15 +73,15 @@ def local_files(key: str, path: str) -> list[Path] | None:
     """Those of this machine, likewise."""
     local = Path(path).expanduser()
     if local.is_file():
-        if local.suffix not in FILE_TYPES:
+        if _suffix(local.name) not in FILE_TYPES:
             raise ValueError(f"{key}={path}: its name must end in what says how it is read: {', '.join(FILE_TYPES)}")
         return [local]
     if local.is_dir():
-        found = sorted(file for file in local.rglob("*") if file.suffix in FILE_TYPES and file.is_file())
+        found = sorted(file for file in local.rglob("*") if _suffix(file.name) in FILE_TYPES and file.is_file())
     elif glob.has_magic(path):
         names = glob.glob(str(local), recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
-        found = sorted(file for file in map(Path, names) if file.suffix in FILE_TYPES and file.is_file())
-    elif local.suffix in FILE_TYPES or path.startswith((".", "/", "~", "builtin:")):
+        found = sorted(file for file in map(Path, names) if _suffix(file.name) in FILE_TYPES and file.is_file())
+    elif _suffix(local.name) in FILE_TYPES or path.startswith((".", "/", "~", "builtin:")):
         found = []
     else:
         return None
@@ -111,7 +111,7 @@ def _remote_files(key: str, uri: str) -> list[File]:
     files = [
         File(f"{scheme}://{each.path}" + (f"?{options}" if options else ""), each.size, each.mtime_ns)
         for each in found
-        if Path(each.path).suffix in FILE_TYPES
+        if _suffix(each.path) in FILE_TYPES
     ]
     if not files:
         raise ValueError(_nothing_there(key, uri))
@@ -148,7 +148,7 @@ def _open(location: str) -> Any:
 
 
 def _suffix(location: str) -> str:
-    return Path(location.partition("?")[0]).suffix
+    return Path(location.partition("?")[0]).suffix.lower()
 
 
 # --- pieces --------------------------------------------------------------------------------------------------

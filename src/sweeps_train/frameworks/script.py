@@ -15,8 +15,10 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from queue import Empty, Queue
 from typing import Any
 
 import ray
@@ -31,6 +33,8 @@ OUTPUT = "SWEEPS_OUTPUT"
 """Environment variable: a folder of this worker's script alone."""
 PATIENCE_S = 5.0
 """For a script that is asked to end."""
+BEAT_S = 1.0
+"""Between two looks at the scripts of all workers, when the first one prints nothing."""
 
 
 def script_function(task: FunctionTask, metric: str) -> Callable[[], None]:
@@ -58,9 +62,13 @@ def script_function(task: FunctionTask, metric: str) -> Callable[[], None]:
             errors="replace",  # whatever a library prints is no reason to end
         )
         try:
-            reports = _reports(process, metric) if is_first else iter(())
+            reports = _read(process, metric) if is_first else None
             # All workers report together, and the first one alone knows of what.
-            while (report := broadcast_from_rank_zero(next(reports, None) if is_first else None)) is not None:
+            while (report := broadcast_from_rank_zero(_next(reports) if reports is not None else None)) is not None:
+                if not report:
+                    if reports is None and process.poll():  # the others' may wait for it; the first one's is read out
+                        break
+                    continue
                 folder = report.pop("checkpoint", None)
                 ray.train.report(report, checkpoint=ray.train.Checkpoint(folder) if folder and is_first else None)
             if process.wait() != 0:
@@ -109,15 +117,35 @@ def _free_address() -> tuple[str, int]:
     return host, port
 
 
-def _reports(process: subprocess.Popen[str], metric: str) -> Iterator[dict[str, Any]]:
-    assert process.stdout is not None
-    with process.stdout as lines:
-        for line in lines:
-            report = _report(line, metric)
-            if report is None:
-                sys.stdout.write(line)
-            else:
-                yield report
+Reports = Queue[dict[str, Any] | None]
+"""What a script has reported; None at its end."""
+
+
+def _read(process: subprocess.Popen[str], metric: str) -> Reports:
+    """Starts to read what a script prints."""
+    reports: Reports = Queue()
+
+    def read() -> None:
+        assert process.stdout is not None
+        with process.stdout as lines:
+            for line in lines:
+                report = _report(line, metric)
+                if report is None:
+                    sys.stdout.write(line)
+                else:
+                    reports.put(report)
+        reports.put(None)
+
+    threading.Thread(target=read, name="script", daemon=True).start()
+    return reports
+
+
+def _next(reports: Reports) -> dict[str, Any] | None:
+    """An empty one if there is none within a beat."""
+    try:
+        return reports.get(timeout=BEAT_S)
+    except Empty:
+        return {}
 
 
 def _report(line: str, metric: str) -> dict[str, Any] | None:

@@ -63,6 +63,11 @@ class PipelineStrategy(Strategy):
             if not each.is_meta and name not in frozen
         }
         self.parameters = {name: each for name, each in self._learned.items() if each.requires_grad}
+        if 0 in self.workers.from_first(self.workers.gather(len(self.parameters))):
+            raise ValueError(
+                f"strategy.stages={self._number}: all weights of a stage are frozen, so that it has nothing to train; "
+                "use fewer stages, or strategy.kind=fsdp"
+            )
         # Of a weight that embeds tokens and is the head, too, the first and the last stage have one each.
         self._tied = [self.parameters[name] for name in sorted(self._stage.shared & self.parameters.keys())]
         self._schedules: dict[tuple[int, int, bool], Any] = {}
