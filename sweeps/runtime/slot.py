@@ -25,6 +25,7 @@ from ray.train.v2._internal.execution.callback import ControllerCallback, Worker
 from ray.util import remove_placement_group
 
 from sweeps.runtime.mailbox import Ended
+from sweeps.runtime.reason import reason
 from sweeps.runtime.worker import Assignment, serve
 
 MEMORY_FACTOR, MEMORY_SLACK_MIB = 1.5, 512.0
@@ -136,7 +137,7 @@ class Slot:
         try:
             self._trainer.fit()
         except Exception as exception:  # noqa: BLE001 - whatever it is, the trial must hear of it
-            error = None if self._stopped else _reason(exception)
+            error = None if self._stopped else reason(exception)
         self._say_ended(error)
 
     def _say_ended(self, error: str | None) -> None:
@@ -197,16 +198,3 @@ def _place(worker: Any) -> str:
     """``host``, or ``host/0`` on its GPU 0."""
     gpus = ",".join(map(str, worker.metadata.gpu_ids))
     return f"{worker.metadata.hostname}/{gpus}" if gpus else str(worker.metadata.hostname)
-
-
-def _reason(exception: BaseException) -> str:
-    """The error that a person can act on: the first worker's own, without Ray's wrapping."""
-    failures = getattr(exception, "worker_failures", None)
-    if failures:
-        exception = next(iter(failures.values()))
-    cause = getattr(exception, "cause", None)
-    exception = cause if isinstance(cause, BaseException) else exception
-    text = str(exception).strip()
-    last = text.splitlines()[-1].strip() if text else type(exception).__name__
-    name = type(exception).__name__
-    return last if last.startswith(name) or ": " in last else f"{name}: {last}"
