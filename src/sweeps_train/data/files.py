@@ -222,7 +222,9 @@ def _table(opened: Any) -> Iterator[Document]:
     rows = csv.DictReader(io.TextIOWrapper(opened, encoding="utf-8-sig", newline=""))  # spreadsheets begin with a mark
     for row in rows:
         if None in row:
-            raise csv.Error(f"line {rows.line_num} has more cells than the first one names columns")
+            raise csv.Error(
+                f"line {rows.line_num} has more cells than the first one names columns; quote those with commas"
+            )
         yield row
 
 
