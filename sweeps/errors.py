@@ -80,10 +80,22 @@ def tells_full(text: str | None) -> bool:
     return text is not None and any(os.strerror(number) in text for number in _FULL)
 
 
+def closest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """Known names that are spelt like a wrong one, or that one of the two abbreviates (``maximize``, ``max``)."""
+    known = sorted(set(known))
+    alike = difflib.get_close_matches(name, known, n=count, cutoff=0.6)
+    abbreviated = [each for each in known if min(len(each), len(name)) > 2 and _begins_alike(each, name)]
+    return list(dict.fromkeys([*alike, *abbreviated]))[:count]
+
+
+def _begins_alike(one: str, other: str) -> bool:
+    return one.lower().startswith(other.lower()) or other.lower().startswith(one.lower())
+
+
 def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
     """``"; did you mean a, b?"``, or the whole choice when nothing is near and it is short, or nothing."""
     known = sorted(set(known))
-    close = difflib.get_close_matches(name, known, n=count, cutoff=0.6)
+    close = closest(name, known, count)
     if close:
         return f"; did you mean {', '.join(close)}?"
     if known and len(known) <= 12:

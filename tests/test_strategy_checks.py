@@ -8,6 +8,7 @@ from sweeps.checks.config import check_sweep
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.errors import ConfigError
+from sweeps_train.config import Train, check_batch_split
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,17 @@ from sweeps.errors import ConfigError
             ["strategy=fsdp", "+train.max_communication_share=0.1", "+train.max_global_batch_size=128"],
             "is for strategy=ddp",
         ),
-        ("digits", ["strategy=pipeline"], r"train\.micro_batch_size to one of \[1, 2, 4, 8, 16, 32\]"),
+        (
+            "digits",
+            ["strategy=pipeline", "+train.micro_batch_size=64"],
+            r"train\.micro_batch_size to one of \[1, 2, 4, 8, 16, 32\]",
+        ),
+        (
+            "digits",
+            ["strategy=pipeline", "scaling.num_workers=4", "train.global_batch_size=2"],
+            r"global_batch_size=2: with 2 micro batches for 4 stages .* set train\.global_batch_size to at least 4",
+        ),
+        ("digits", ["strategy=pipeline", "+train.micro_batch_size=auto"], "micro_batch_size=auto: .* set it to null"),
         (
             "digits",
             ["strategy=pipeline", "scaling.num_workers=6", "+train.micro_batch_size=1"],
@@ -63,7 +74,21 @@ def test_what_cannot_be_cut_is_refused_with_what_would_fit(conf: str, overrides:
     "strategy", ["ddp", "fsdp", "tensor_parallel", "fsdp_tensor_parallel", "context_parallel", "pipeline"]
 )
 def test_every_strategy_that_ships_fits_a_language_model_on_two_workers(strategy: str) -> None:
-    check_sweep(compose_sweep("llm_lora", [f"strategy={strategy}", "+train.micro_batch_size=2"], ConfSearchPath([])))
+    check_sweep(compose_sweep("llm_lora", [f"strategy={strategy}"], ConfSearchPath([])))
+
+
+@pytest.mark.parametrize(
+    ("share", "stages", "micro"), [(64, 2, 8), (8, 2, 1), (6, 4, 1), (12, 2, 1), (9, 3, 1), (5, 1, 5)]
+)
+def test_a_pipeline_has_four_micro_batches_a_stage_as_far_as_its_batch_allows(
+    share: int, stages: int, micro: int
+) -> None:
+    assert check_batch_split(Train(max_steps=1, global_batch_size=2 * share), 2, stages) == (micro, share // micro)
+
+
+@pytest.mark.parametrize("conf", ["digits", "llm_lora"])
+def test_a_pipeline_needs_no_other_option_with_the_sweeps_that_ship(conf: str) -> None:
+    check_sweep(compose_sweep(conf, ["strategy=pipeline"], ConfSearchPath([])))
 
 
 def test_a_strategy_can_be_searched() -> None:
@@ -73,5 +98,6 @@ def test_a_strategy_can_be_searched() -> None:
 
 
 def test_a_searched_strategy_that_cannot_work_is_refused() -> None:
-    with pytest.raises(ConfigError, match="some would always wait"):
-        check_sweep(compose_sweep("llm_lora", ["strategy=choice(ddp, pipeline)"], ConfSearchPath([])))
+    overrides = ["~space", "model=conv_net", "strategy=choice(ddp, tensor_parallel)"]
+    with pytest.raises(ConfigError, match=r"strategy reaches 'tensor_parallel': .* cannot be cut within its layers"):
+        check_sweep(compose_sweep("digits", overrides, ConfSearchPath([])))

@@ -22,7 +22,7 @@ from sweeps_train.checkpoint import (
 )
 from sweeps_train.communication import CommunicationMeter
 from sweeps_train.config import TrainingConfig, check_batch_split
-from sweeps_train.config.strategy import DDP
+from sweeps_train.config.strategy import DDP, num_stages
 from sweeps_train.data.feed import feed
 from sweeps_train.data.samples import Batch, SampleOrder, in_batches
 from sweeps_train.flops import FlopMeter, peak_tflops
@@ -110,7 +110,8 @@ class _Training:
         self.reporter = reporter if self.workers.rank == 0 else None
         self.precision = Precision(config.train.precision, self.workers.device)
         self.strategy = build_strategy(config.strategy, self.workers, self.precision)
-        self.micro_batch_size, _ = check_batch_split(config.train, self.strategy.data.size)
+        stages = num_stages(config.strategy, self.workers.size)
+        self.micro_batch_size, _ = check_batch_split(config.train, self.strategy.data.size, stages)
         self.largest = 0
         """Tokens or samples in the largest global batch so far."""
         self.root = Path(checkpoint_folder) if checkpoint_folder is not None else None

@@ -10,7 +10,7 @@ from typing import Any
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError
 from sweeps_train.config import CausalLM, ConvNet, VisionTransformer, check_batch_split, check_compile, check_exchange
-from sweeps_train.config.strategy import ContextParallel, FSDPTensorParallel, Pipeline, TensorParallel
+from sweeps_train.config.strategy import ContextParallel, FSDPTensorParallel, Pipeline, TensorParallel, num_stages
 
 
 def check_strategy(config: SweepConfig) -> None:
@@ -22,7 +22,7 @@ def check_strategy(config: SweepConfig) -> None:
     assert strategy is not None and train is not None
     try:
         replicas = strategy.replicas(num_workers)
-        _, num_micro_batches = check_batch_split(train, replicas)
+        _, num_micro_batches = check_batch_split(train, replicas, num_stages(strategy, num_workers))
         check_exchange(train, strategy)
         check_compile(train, strategy)
     except ValueError as error:
@@ -104,17 +104,23 @@ def _check_pipeline(config: SweepConfig, stages: int, num_micro_batches: int, sh
             f"strategy.stages: the model has {parts} parts that can be stages, and not {stages}; set it to at most "
             f"{parts}"
         )
+    micro_batch_size = config.train.micro_batch_size if config.train is not None else None
+    if micro_batch_size == "auto":
+        raise ConfigError(
+            "train.micro_batch_size=auto: what fits cannot be measured with strategy.kind=pipeline; set it to null, "
+            "which gives every stage enough micro batches, or to a number"
+        )
     if num_micro_batches < stages:
         fits = [size for size in range(1, share + 1) if share % size == 0 and share // size >= stages]
         fix = (
             f"set train.micro_batch_size to one of {fits}"
             if fits
-            else f"set train.global_batch_size to at least {stages} for each pipeline, and train.micro_batch_size to 1"
+            else f"set train.global_batch_size to at least {stages} for each pipeline"
         )
+        key = "global_batch_size" if micro_batch_size is None else "micro_batch_size"
         raise ConfigError(
-            f"train.micro_batch_size={config.train.micro_batch_size if config.train else None}: with "
-            f"{num_micro_batches} micro batches for {stages} stages (strategy.kind=pipeline), some would always wait; "
-            f"{fix}"
+            f"train.{key}={getattr(config.train, key)}: with {num_micro_batches} micro batches for {stages} stages "
+            f"(strategy.kind=pipeline), some would always wait; {fix}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from sweeps.config import SweepConfig
-from sweeps.errors import ConfigError, nearest
+from sweeps.errors import ConfigError, closest, nearest
 
 Schema = TypeVar("Schema")
 
@@ -33,9 +34,16 @@ def read_as(schema: type[Schema], container: Mapping[str, Any]) -> Schema:
     try:
         read: Schema = TypeAdapter(schema).validate_python(container)
     except ValidationError as error:
-        lines = [describe(schema, detail, container) for detail in error.errors(include_url=False)]
+        details = _without_alternatives(error.errors(include_url=False))
+        lines = [describe(schema, detail, container) for detail in details]
         raise ConfigError("\n".join(dict.fromkeys(lines))) from None
     return read
+
+
+def _without_alternatives(details: Sequence[Any]) -> list[Mapping[str, Any]]:
+    """Without "must be a valid list" for a text where one of some words, or a list of them, may be."""
+    of_words = {detail["loc"][:-1] for detail in details if detail["type"] == "literal_error"}
+    return [detail for detail in details if detail["type"] != "list_type" or detail["loc"][:-1] not in of_words]
 
 
 def knows(path: str) -> bool:
@@ -68,7 +76,8 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
             return f"{key}: is required and has no default; give it a value"
         case "union_tag_invalid":
             tag = detail["ctx"]["discriminator"].strip("'")
-            return f"{key}.{tag}={detail['ctx']['tag']!r}: must be one of {detail['ctx']['expected_tags']}"
+            given, known = detail["ctx"]["tag"], str(detail["ctx"]["expected_tags"])
+            return f"{key}.{tag}={given!r}: must be one of {known}{_meant(given, known)}"
         case "union_tag_not_found":
             tag = detail["ctx"]["discriminator"].strip("'")
             return f"{key}: needs the key {tag!r}, which says what it is"
@@ -77,7 +86,14 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
             return f"{prefix}{detail['ctx']['error']}"
         case _:
             message = detail["msg"].replace("Input should be", "must be").replace("String should", "must")
-            return f"{key}={_short(value)}: {message}"
+            words = str(detail.get("ctx", {}).get("expected", "")) if detail["type"] == "literal_error" else ""
+            return f"{key}={_short(value)}: {message}{_meant(value, words)}"
+
+
+def _meant(value: Any, words: str) -> str:
+    """``"; did you mean max?"`` if one of the quoted words of pydantic's text is near."""
+    close = closest(value, re.findall(r"'([^']*)'", words)) if isinstance(value, str) else []
+    return f"; did you mean {', '.join(close)}?" if close else ""
 
 
 def _locate(location: Sequence[str | int], container: Any) -> tuple[list[str], list[str]]:
@@ -104,8 +120,8 @@ def _fields(schema: type, location: Sequence[str]) -> list[str]:
     annotation: Any = schema
     for part in location:
         annotation = _step(annotation, part)
-    fields = getattr(annotation, "__pydantic_fields__", {})
-    return [field.alias or name for name, field in fields.items()]
+    fields = [getattr(member, "__pydantic_fields__", {}) for member in _members(annotation)]
+    return [field.alias or name for of_member in fields for name, field in of_member.items()]
 
 
 def _step(annotation: Any, part: str) -> Any:

@@ -16,6 +16,7 @@ from sweeps.config.search import Search
 from sweeps.config.space import Distribution
 from sweeps_train.config import (
     STRICT,
+    CausalLM,
     CausalLMTask,
     Checkpoint,
     Data,
@@ -74,9 +75,11 @@ class SweepConfig:
     def _check_function(self) -> None:
         given = [name for name in OF_OUR_TASKS if getattr(self, name) is not None]
         if given:
+            which, them = ("these sections", "them") if len(given) > 1 else ("this section", "it")
             raise ValueError(
-                f"{', '.join(given)}: a task.kind=function would not hear of it; drop it (`~{given[0]}`), "
-                "and give the function what it needs in task.arguments"
+                f"{', '.join(given)}: task.kind=function ignores {which}; remove {them} "
+                f"({' '.join(f'~{name}' for name in given)}), and give the function what it needs in task.arguments"
+                f"{_right_kind(self.model)}"
             )
         if self.checkpoint.every is not None:
             raise ValueError(
@@ -105,6 +108,14 @@ class SweepConfig:
             checkpoint=self.checkpoint,
             seed=self.seed,
         )
+
+
+def _right_kind(model: Model | None) -> str:
+    """The kind of task that trains a model of the config."""
+    if model is None:
+        return ""
+    kind = "causal_lm" if isinstance(model, CausalLM) else "image_classification"
+    return f"; or, to train model.kind={model.kind}, use task={kind}"
 
 
 SWEEP_CONFIG: TypeAdapter[SweepConfig] = TypeAdapter(SweepConfig)

@@ -174,7 +174,8 @@ class Train:
     """Samples per optimizer step over all workers, however many there are."""
     micro_batch_size: PositiveInt | Literal["auto"] | None = None
     """Samples per forward pass of one worker; auto: the largest that fits into its memory, found once for a kind of
-    model and device; default: a worker's whole share, without accumulation. Where a GPU runs out of memory, it is
+    model and device; default: a worker's whole share, without accumulation, and with ``strategy=pipeline`` four micro
+    batches for each stage, as far as the share allows. Where a GPU runs out of memory, it is
     halved, which changes nothing but speed."""
     max_communication_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Make the global batch larger, by the smallest whole factor for which workers spend at most this part of a step on
@@ -305,12 +306,14 @@ def check_fit(task: Task, model: Model, data: Data) -> None:
         )
 
 
-def check_batch_split(train: Train, replicas: int) -> tuple[int, int]:
+def check_batch_split(train: Train, replicas: int, stages: int = 1) -> tuple[int, int]:
     """How the global batch spreads: (samples per forward pass of a worker, accumulation steps).
 
     Args:
         train: Sizes of the global batch and the micro batch.
         replicas: Groups of workers that have samples of their own: ``strategy.replicas(num_workers)``.
+        stages: Workers that a pipeline's micro batches pass through; without a ``micro_batch_size`` there are
+            ``MICRO_BATCHES_A_STAGE`` micro batches for each, as far as the batch allows.
 
     Raises:
         ValueError: It does not divide exactly; the message names the sizes that would.
@@ -324,7 +327,7 @@ def check_batch_split(train: Train, replicas: int) -> tuple[int, int]:
             f"train.global_batch_size={train.global_batch_size} cannot be split over {whom}; "
             f"use {' or '.join(map(str, fits))}"
         )
-    micro = train.micro_batch_size if isinstance(train.micro_batch_size, int) else share
+    micro = train.micro_batch_size if isinstance(train.micro_batch_size, int) else _whole_or_for(stages, share)
     if share % micro:
         fits = [size for size in range(1, share + 1) if share % size == 0]
         raise ValueError(
@@ -332,6 +335,19 @@ def check_batch_split(train: Train, replicas: int) -> tuple[int, int]:
             f"has of train.global_batch_size={train.global_batch_size}; use one of {fits}"
         )
     return micro, share // micro
+
+
+MICRO_BATCHES_A_STAGE = 4
+"""With four for each stage workers wait for at most a fifth of a step (GPipe, Huang et al., 2018)."""
+
+
+def largest_micro_batch_for(stages: int, share: int) -> int:
+    """The largest micro batch with which each of a pipeline's stages has something to do; 1 if none does."""
+    return max(1, *(size for size in range(1, share + 1) if share % size == 0 and share // size >= stages))
+
+
+def _whole_or_for(stages: int, share: int) -> int:
+    return share if stages == 1 else largest_micro_batch_for(min(share, MICRO_BATCHES_A_STAGE * stages), share)
 
 
 def check_exchange(train: Train, strategy: Strategy) -> None:

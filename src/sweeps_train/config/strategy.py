@@ -121,7 +121,7 @@ class ContextParallel:
 @dataclass(config=STRICT, kw_only=True)
 class Pipeline:
     """Pipeline parallel: every worker holds some of the layers, and micro batches go from one to the next. Each worker
-    has something to do only if there are more micro batches than stages: ``train.micro_batch_size`` says how many."""
+    has something to do only if there are as many micro batches as stages: ``train.micro_batch_size`` can set it."""
 
     kind: Literal["pipeline"]
     stages: PositiveInt | None = None
@@ -140,6 +140,11 @@ class Pipeline:
 Strategy = Annotated[
     DDP | FSDP | TensorParallel | FSDPTensorParallel | ContextParallel | Pipeline, Field(discriminator="kind")
 ]
+
+
+def num_stages(strategy: Strategy, num_workers: int) -> int:
+    """Workers that a micro batch passes through one after another; 1 without a pipeline."""
+    return (strategy.stages or num_workers) if isinstance(strategy, Pipeline) else 1
 
 
 def _groups(key: str, size: int, num_workers: int) -> int:
