@@ -39,6 +39,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from sweeps.credentials import shown
 from sweeps.errors import ConfigError
+from sweeps.service.schema_version import bring_forward, is_current
 
 BUSY_S = 30.0
 """Seconds that a writer to SQLite waits for another."""
@@ -182,15 +183,27 @@ deliveries = Table(
 )
 """Notifications on their way."""
 
+schema_versions = Table(
+    "schema_versions",
+    tables,
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column(
+        "release", String(100), nullable=False, doc="The release of ray-sweeps that has brought it to this version."
+    ),
+    Column("since", Float, nullable=False),
+)
+"""The versions that the database has had; see ``sweeps.service.migrations``."""
+
 
 def open_database(url: str) -> Engine:
-    """Open the database, and make what is missing in it.
+    """Open the database; a new one gets its tables, and one of an earlier release is brought forward.
 
     Args:
         url: As SQLAlchemy takes it: ``sqlite:///outputs/service.db``, ``postgresql+psycopg://...``.
 
     Raises:
-        ConfigError: It cannot be opened.
+        ConfigError: It cannot be opened, or lacks columns.
+        NewerVersion: A later release has brought it forward.
     """
     try:
         return _open(url)
@@ -215,9 +228,16 @@ def _open(url: str) -> Engine:
         event.listen(engine, "begin", _begin_sqlite)
     else:
         engine = create_engine(url, pool_pre_ping=True)
-    with writing(engine) as connection:
-        lock(connection, MAKING_TABLES)  # two that find the same table missing would both make it
-        tables.create_all(connection)
+    try:
+        with engine.connect() as connection:
+            current = is_current(connection, tables, url)
+        if not current:
+            with writing(engine) as connection:
+                lock(connection, MAKING_TABLES)  # two that find the same table missing would both make it
+                bring_forward(connection, tables, url)
+    except BaseException:
+        engine.dispose()
+        raise
     return engine
 
 
