@@ -91,7 +91,8 @@ def dry_run(
 def resume(
     sweep: str, *, folder: str | Path | None = None, tracking_uri: str | None = None, view: View | None = None
 ) -> SweepRecord:
-    """Go on with a sweep that was interrupted or stopped, or whose driver died.
+    """Go on with a sweep that was interrupted or stopped, or whose driver died. One that has nothing left to do is
+    returned as it is, after a line on stderr that says how to extend it.
 
     Args:
         sweep: Its name.
@@ -102,11 +103,17 @@ def resume(
     Raises:
         UserError: It cannot go on here, or another driver runs it.
     """
+    from sweeps.completion import describe_completion, is_complete
     from sweeps.reopening import reopened
-    from sweeps.sweep import go_on
 
     record = load(sweep, tracking_uri=tracking_uri)
-    return _watched(go_on, reopened(record, {}, None if folder is None else Path(folder)), view)
+    plan = reopened(record, {}, None if folder is None else Path(folder))
+    if is_complete(record, plan):
+        sys.stderr.write(describe_completion(record, plan) + "\n")
+        return record
+    from sweeps.sweep import go_on
+
+    return _watched(go_on, plan, view)
 
 
 def extend(

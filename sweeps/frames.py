@@ -51,7 +51,7 @@ def importance_frame(record: SweepRecord, objective: int = 0) -> pd.DataFrame:
 
 def _row(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
     values = trial.values or (trial.value,)
-    seconds = None if trial.started is None or trial.ended is None else trial.ended - trial.started
+    seconds = None if trial.ended is None else record.took(trial)
     return {
         "sweep": record.sweep,
         "trial": trial.trial,

@@ -19,6 +19,7 @@ from sweeps.objectives import Objectives, Values
 from sweeps.runtime.lineage import checkpoint_folders
 from sweeps.runtime.spool import read_spool
 from sweeps.search.budget import Usage, cost, spent
+from sweeps.tracking.sessions import Session, with_session
 from sweeps.tracking.spans import Span
 from sweeps.tracking.summary import describe
 from sweeps.trial_status import State, TrialStatus
@@ -82,7 +83,9 @@ class Monitor:
         self.num_trials = search.num_trials
         self._usage = Usage()
         self._counted = time.monotonic()
-        self._train_s_before, self._ended_before = 0.0, 0
+        self._train_s_before, self._ended_before, self._wall_s_before = 0.0, 0, 0.0
+        self._sessions: tuple[Session, ...] = ()
+        """The earlier ones."""
         if self.earlier is not None:
             self._take_over(self.earlier)
         self._lock = threading.RLock()
@@ -114,6 +117,8 @@ class Monitor:
             )
         time_ = earlier.time
         self._usage = Usage(time_.wall_s, time_.cpu_s, time_.gpu_s)
+        self._wall_s_before = time_.wall_s
+        self._sessions = time_.sessions or ((earlier.started, earlier.started + time_.wall_s),)
         self._train_s_before, self._ended_before = time_.train_s, self.ended_count()
 
     def catch_up(
@@ -458,10 +463,10 @@ class Monitor:
     def ended_count(self) -> int:
         return sum(status.state not in ("waiting", "running") for status in self.trials.values())
 
-    def time(self) -> dict[str, float]:
+    def time(self) -> dict[str, Any]:
         """Of all sessions: seconds that the sweep ran, seconds of training summed over trials, goodput (the share of
-        the time of all places for trials in which workers trained), seconds of CPUs and GPUs that trials held, and
-        what that cost."""
+        the time of all places for trials in which workers trained), seconds of CPUs and GPUs that trials held, what
+        that cost, and when each session was."""
         wall = self._usage.wall_s
         train = self._train_s_before + sum(status.train_s for status in self.trials.values())
         return {
@@ -471,6 +476,7 @@ class Monitor:
             "cpu_s": self._usage.cpu_s,
             "gpu_s": self._usage.gpu_s,
             "cost": cost(self.stop, self._usage),
+            "sessions": with_session(self._sessions, self.started, self.started + wall - self._wall_s_before),
         }
 
     def remaining_s(self) -> float | None:

@@ -115,7 +115,7 @@ def test_runs_are_nested_and_carry_names_tags_parameters_and_configs(uri: str) -
     assert parent.data.tags["mlflow.source.name"] == "python -m sweeps"
     assert parent.data.tags[constants.TAG_COMMAND] == COMMAND
     assert parent.data.tags["best.train.lr"] == "0.001"
-    assert parent.data.metrics == {"best/eval/loss": 0.2}
+    assert parent.data.metrics == {"best/eval/loss": 0.2, "time/wall_s": 7.0}
     assert load_text(f"{parent.info.artifact_uri}/{constants.CONFIG_ARTIFACT}") == CONFIG
     statuses = []
     for trial in sweep.trials:

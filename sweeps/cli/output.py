@@ -26,7 +26,11 @@ def go_on(plan: Plan, *, as_json: bool) -> None:
 
 def drive(story: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_json: bool) -> None:
     """Run a plan before a person's eyes, show how it came out, and leave with that status."""
-    record = watched(story, plan)
+    show_outcome(watched(story, plan), as_json=as_json)
+
+
+def show_outcome(record: SweepRecord, *, as_json: bool) -> NoReturn:
+    """Show how a sweep came out, and leave with that status."""
     if as_json:
         print_json(record.as_json())
     else:

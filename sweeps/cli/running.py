@@ -10,7 +10,7 @@ import click
 
 from sweeps.cli import remote
 from sweeps.cli.app import as_json, moved_to, server, stdout, tracking_uri, verb
-from sweeps.cli.output import drive, go_on, load, print_dry_run, print_json, say, typed
+from sweeps.cli.output import drive, go_on, load, print_dry_run, print_json, say, show_outcome, typed
 from sweeps.cli.remote import client_of
 from sweeps.driver import LOG_FILE
 from sweeps.errors import UserError
@@ -96,9 +96,15 @@ def resume(
     if client is not None:
         remote.submitted(client, client.ask(sweep, "resume"), detach=False, as_json=as_json)
         return
+    from sweeps.completion import describe_completion, is_complete
     from sweeps.reopening import reopened
 
-    go_on(reopened(load(sweep, tracking_uri), {}, folder), as_json=as_json)
+    record = load(sweep, tracking_uri)
+    plan = reopened(record, {}, folder)
+    if is_complete(record, plan):
+        say(describe_completion(record, plan))
+        show_outcome(record, as_json=as_json)
+    go_on(plan, as_json=as_json)
 
 
 @verb("extend")

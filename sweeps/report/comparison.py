@@ -33,7 +33,7 @@ class Progress:
     trials: int
     """That had ended."""
     seconds: float
-    """Since the sweep began."""
+    """Since the sweep began, without the pauses between its drivers."""
     hours: float | None
     """Of all workers that trials held; None if that is not recorded."""
     best: float
@@ -66,7 +66,7 @@ class Compared:
             if value is not None and math.isfinite(value) and trial.state != "failed" and trial.violation is None:
                 best = value if math.isnan(best) else better(best, value)
             if not math.isnan(best):
-                seconds = max(0.0, (trial.ended or 0.0) - self.record.started)
+                seconds = self.record.elapsed(trial.ended or 0.0)
                 curve.append(Progress(count, seconds, hours if known else None, best))
         return curve
 

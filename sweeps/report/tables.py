@@ -55,9 +55,10 @@ def print_sweep(record: SweepRecord, console: Console) -> None:
             console.print(f"trial {trial.trial} failed: {trial.error}", markup=False, highlight=False, soft_wrap=True)
 
 
-def took(trial: TrialRecord) -> str:
-    """From its start to its end, or to now."""
-    return "" if trial.started is None else duration(max(0.0, (trial.ended or time.time()) - trial.started))
+def took(record: SweepRecord, trial: TrialRecord) -> str:
+    """A trial's time from its start to its end, or to now, without the pauses between drivers."""
+    seconds = record.took(trial)
+    return "" if seconds is None else duration(seconds)
 
 
 def by_rank(record: SweepRecord) -> list[TrialRecord]:
@@ -91,7 +92,7 @@ def _trials_table(record: SweepRecord, trials: Sequence[TrialRecord]) -> Table:
             f"[{style}]{trial.state}[/]",
             *shown_values(record, trial),
             str(trial.steps),
-            took(trial),
+            took(record, trial),
             *([str(trial.attempts)] if again else []),
             *cells,
         )

@@ -117,8 +117,8 @@ def _table(record: SweepRecord, trials: Sequence[TrialRecord]) -> Table:
     table.add_column("parameters", overflow="ellipsis", no_wrap=True, ratio=1)  # what the others leave
     for trial in trials:
         state = Text(trial.state, STATE_STYLES.get(trial.state, ""))
-        parameters = describe(trial.params)
-        table.add_row(trial.trial, state, *shown_values(record, trial), str(trial.steps), took(trial), parameters)
+        cells = [*shown_values(record, trial), str(trial.steps), took(record, trial), describe(trial.params)]
+        table.add_row(trial.trial, state, *cells)
     return table
 
 

@@ -100,6 +100,29 @@ _KINDS: dict[str, type[Entry]] = {
     kind.__name__: kind for kind in (NewRun, Points, GoneBack, Tags, Status, Artifact, Stored)
 }
 
+_OF_ARTIFACTS = tuple(json.dumps({"kind": kind.__name__})[:-1].encode() for kind in (Artifact, Stored))
+"""How their lines begin."""
+
+
+def is_delivered(folder: Path) -> bool:
+    """Whether MLflow has taken all of the journal in a folder, artifacts too. Its driver must have ended."""
+    path = folder / JOURNAL_FILE
+    if not path.is_file():
+        return True
+    if _position(folder) < path.stat().st_size:
+        return False
+    waiting: set[tuple[str, str]] = set()
+    with path.open("rb") as lines:
+        for line in lines:
+            if line.startswith(_OF_ARTIFACTS):
+                for entry in _entries(line):
+                    match entry:
+                        case Artifact(key, name):
+                            waiting.add((key, name))
+                        case Stored(key, name):
+                            waiting.discard((key, name))
+    return not waiting
+
 
 class Journal:
     """One writer, which may be many threads, and one reader; see the module."""
@@ -122,7 +145,7 @@ class Journal:
         self._is_full = False
         if self.end and os.pread(self._file, 1, self.end - 1) != b"\n":
             self._write(b"\n")  # a driver that was killed has left half a line
-        self.position = self._read_position()
+        self.position = min(_position(folder), self.end)
         """Bytes that MLflow has taken."""
 
     @staticmethod
@@ -204,11 +227,13 @@ class Journal:
         self._is_full |= is_full(error)
         return StorageFull(self._path.parent) if is_full(error) else OSError(*error.args)
 
-    def _read_position(self) -> int:
-        try:
-            return min(int(self._position_path.read_text(encoding="ascii")), self.end)
-        except (OSError, ValueError):  # none yet, or the machine died as it was written: all is repeated
-            return 0
+
+def _position(folder: Path) -> int:
+    """Bytes that MLflow has taken."""
+    try:
+        return int((folder / POSITION_FILE).read_text(encoding="ascii"))
+    except (OSError, ValueError):  # none yet, or the machine died as it was written: all is repeated
+        return 0
 
 
 def _entries(block: bytes) -> Iterator[Entry]:

@@ -116,6 +116,7 @@ def _time(parent: RawRun, now: float) -> SweepTime:
         cpu_s=float(written.get("cpu_s", 0.0)),
         gpu_s=float(written.get("gpu_s", 0.0)),
         cost=float(written.get("cost", 0.0)),
+        sessions=tuple((float(began), float(ended)) for began, ended in written.get("sessions", ())),
     )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from sweeps.credentials import shown
+from sweeps.tracking.sessions import Session, elapsed
 from sweeps.tracking.spans import Span
 from sweeps.tracking.values import finite
 
@@ -73,6 +76,7 @@ class SweepTime:
     """Seconds of a sweep and the share of them that trained."""
 
     wall_s: float = 0.0
+    """Seconds that the sweep's drivers ran: pauses between a driver's end and the next one's start do not count."""
     train_s: float = 0.0
     goodput: float = 0.0
     cpu_s: float = 0.0
@@ -81,6 +85,8 @@ class SweepTime:
     """Seconds of GPUs that trials held."""
     cost: float = 0.0
     """Of those, in the currency of the prices in ``search.stop.cost``; 0 without prices."""
+    sessions: tuple[Session, ...] = ()
+    """When a driver ran, in order; none in a record of an older version."""
 
     def as_json(self) -> dict[str, float]:
         return {"wall_s": self.wall_s, "train_s": self.train_s, "goodput": self.goodput}
@@ -162,6 +168,20 @@ class SweepRecord:
     def best(self) -> TrialRecord | None:
         """The best trial; of several objectives, by the first."""
         return self.front[0] if self.front else None
+
+    def elapsed(self, moment: float) -> float:
+        """Seconds that the sweep had run until a moment, in Unix time, without the pauses between its drivers.
+        ``SweepTime.wall_s`` is this at its end, and all durations and time axes of a sweep are."""
+        sessions = self.time.sessions or ((self.started, math.inf),)
+        if self.status == "running":  # its driver writes now and then how long it has run
+            sessions = (*sessions[:-1], (sessions[-1][0], math.inf))
+        return elapsed(sessions, moment)
+
+    def took(self, trial: TrialRecord) -> float | None:
+        """Seconds from a trial's start to its end, or to now while it runs, without the pauses between drivers."""
+        if trial.started is None:
+            return None
+        return max(0.0, self.elapsed(trial.ended or time.time()) - self.elapsed(trial.started))
 
     def as_json(self) -> dict[str, Any]:
         """The document that ``run``, ``show`` and ``resume`` print with ``--json``."""

@@ -207,14 +207,15 @@ class Recorder:
         self,
         counts: Mapping[str, int],
         front: Front,
-        time: Mapping[str, float],
+        time: Mapping[str, Any],
     ) -> None:
         """Write how the sweep stands; may be called often.
 
         Args:
             counts: Trials by state.
             front: Id, values and parameters of the best trial; of several objectives, those of the Pareto front.
-            time: ``wall_s``, ``train_s``, ``goodput``, and what trials held in ``cpu_s`` and ``gpu_s``.
+            time: ``wall_s``, ``train_s``, ``goodput``, what trials held in ``cpu_s`` and ``gpu_s``, and the
+                ``sessions``.
         """
         with self._lock:
             self._standing.update(counts, front, time)

@@ -46,14 +46,26 @@ class Standing:
         self._written = {key: text for key, text in sweep.tags.items() if _tells_best(key)}
         self._front = {trial.trial for trial in sweep.front if trial.values}
 
-    def update(self, counts: Mapping[str, int], front: Front, time: Mapping[str, float]) -> None:
+    def update(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any]) -> None:
         """Write how the sweep stands, unless it was just written."""
         passed = monotonic() - self._written_at
         if passed >= EVERY_S:
             self._write(counts, front, time, with_time=passed >= 10 * EVERY_S)
-        self.write_latest = partial(self._write, counts, front, time, with_time=True)
+        self.write_latest = partial(self._write_last, counts, front, time)
 
-    def _write(self, counts: Mapping[str, int], front: Front, time: Mapping[str, float], *, with_time: bool) -> None:
+    def _write_last(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any]) -> None:
+        self._write(counts, front, time, with_time=True)
+        self._write_duration(time)
+
+    def _write_duration(self, time: Mapping[str, Any]) -> None:
+        """Write how long the sweep has run, as a metric: MLflow's own duration of the run counts pauses between
+        drivers, too. Its step is the number of the session."""
+        metrics = {constants.DURATION_METRIC: float(time.get("wall_s", 0.0))}
+        session = len(time.get("sessions", ()))
+        if new := self.logged.take(session, metrics):
+            self._put(Points(PARENT, session, time_ns() // 1_000_000, new))
+
+    def _write(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any], *, with_time: bool) -> None:
         now: dict[str, str] = {constants.TAG_COUNTS: json.dumps(dict(counts))}
         metrics: dict[str, float] = {}
         if front:

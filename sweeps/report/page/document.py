@@ -105,7 +105,8 @@ def _table(material: Material) -> Mapping[str, Any]:
     rows = []
     for trial in record.trials:
         values = [finite(value) for value in values_of(trial)] or [None] * len(record.metrics)
-        took = None if trial.started is None or trial.ended is None else round(trial.ended - trial.started, 1)
+        seconds = None if trial.ended is None else record.took(trial)
+        took = None if seconds is None else round(seconds, 1)
         params = [_cell(trial.params.get(path)) for path in material.paths]
         note = trial.error or trial.violation or ""
         rows.append([trial.trial, trial.state, *values, trial.steps, trial.attempts, took, *params, note])

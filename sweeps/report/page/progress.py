@@ -48,9 +48,10 @@ def best_line(index: int, mode: str, trials: Sequence[TrialRecord]) -> list[floa
 
 
 def seconds_in(material: Material, trial: TrialRecord) -> float:
-    """When a trial ended, in seconds since the sweep began; of one that runs, when it started."""
+    """When a trial ended, in seconds since the sweep began, without the pauses between its drivers; of one that runs,
+    when it started."""
     at = trial.spans[-1].ended or trial.spans[-1].trained if trial.spans else trial.ended or trial.started
-    return max(0.0, (at or material.record.started) - material.record.started)
+    return material.record.elapsed(at or material.record.started)
 
 
 def _best_against(material: Material, index: int, mode: str, *, by_time: bool) -> go.Figure:

@@ -25,7 +25,8 @@ LABELLED = 60
 
 @dataclass(frozen=True)
 class Bar:
-    """A worker's time with one trial, or with several short ones after one another; seconds since the sweep began."""
+    """A worker's time with one trial, or with several short ones after one another; seconds since the sweep began,
+    without the pauses between its drivers."""
 
     row: str
     trial: str
@@ -41,7 +42,8 @@ def bars(material: Material) -> list[Bar]:
     """A bar for each worker of each trial, in rows: GPUs, and on hosts without them one place for each worker that the
     host had at the same time."""
     record = material.record
-    end = max(record.time.wall_s + record.started, *(trial.ended or 0.0 for trial in record.trials), record.started)
+    last = record.time.sessions[-1][1] if record.time.sessions else record.started + record.time.wall_s
+    end = max(last, *(trial.ended or 0.0 for trial in record.trials), record.started)
     spans = [(trial, span) for trial in record.trials for span in _spans(trial, end)]
     spans.sort(key=lambda each: each[1].held)
     workers = {worker for _, span in spans for worker in span.workers}
@@ -52,8 +54,8 @@ def bars(material: Material) -> list[Bar]:
         ended = span.ended if span.ended is not None else end
         for worker in _places(span, by_trial=by_trial):
             row = rows.take(worker, span.held, ended)
-            times = (span.held - record.started, span.trained - record.started, ended - record.started)
-            found.append(Bar(row, trial.trial, trial.state, *times))
+            held, trained, until = map(record.elapsed, (span.held, span.trained, ended))
+            found.append(Bar(row, trial.trial, trial.state, held, trained, until))
     if len({bar.row for bar in found}) > MOST_ROWS:
         first: dict[tuple[str, float], Bar] = {}
         for bar in found:

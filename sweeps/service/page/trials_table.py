@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sweeps.report.tables import by_rank, took
@@ -78,7 +79,7 @@ def _columns(record: SweepRecord) -> list[Column]:
     return [
         *(_metric(index, metric) for index, metric in enumerate(record.metrics)),
         _column("steps", "steps", lambda trial: trial.steps, lambda trial: f"{trial.steps:,}"),
-        _column("took", "took", _seconds, took),
+        _column("took", "took", partial(_seconds, record), partial(took, record)),
         *([_column("attempts", "attempts", lambda trial: trial.attempts)] if _again(record) else []),
         *(_parameter(path, names[path], record.trials) for path in paths),
     ]
@@ -119,8 +120,8 @@ def _column(
     )
 
 
-def _seconds(trial: TrialRecord) -> float | None:
-    return None if trial.started is None or trial.ended is None else trial.ended - trial.started
+def _seconds(record: SweepRecord, trial: TrialRecord) -> float | None:
+    return None if trial.ended is None else record.took(trial)
 
 
 def _again(record: SweepRecord) -> bool:
