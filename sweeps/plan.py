@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sweeps.checks.arguments import check_arguments
 from sweeps.checks.config import check_sweep, lookup_in
 from sweeps.checks.data import check_data
 from sweeps.checks.search import search_notes
@@ -148,6 +149,7 @@ def new_plan(composition: Composition, name: str | None, command: str, tags: Map
         working_folder=Path.cwd(),
     )
     check_targets(composition.config)
+    check_arguments(composition, space, lookup_in(composition))
     check_data(composition.config)
     _ = plan.local_fit
     _check_folder(plan.folder)

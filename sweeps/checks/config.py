@@ -11,12 +11,13 @@ from sweeps.checks.search import search_mistakes
 from sweeps.checks.strategy import check_strategy
 from sweeps.checks.tracking import tracking_mistakes
 from sweeps.compose import Composition, Variant
-from sweeps.config import SWEEP_CONFIG, SweepConfig
+from sweeps.config import OF_OUR_TASKS, SWEEP_CONFIG, SweepConfig
 from sweeps.constraints import Constraints
 from sweeps.errors import ConfigError, nearest
 from sweeps.paths import MISSING, find, leaves
 from sweeps.points import Points
 from sweeps.space import Lookup, Space
+from sweeps_train.config import FunctionTask
 
 OF_THE_SWEEP = {"name", "output_dir", "space", "search", "tracking", "cluster"}
 
@@ -114,6 +115,13 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) ->
             mistakes.add(f"space.{path}: belongs to the sweep and not to a trial, so it cannot be searched; drop it")
             continue
         if path in composition.searched_groups:
+            continue
+        section = re.split("[./]", path)[0]
+        if isinstance(composition.config.task, FunctionTask) and section in OF_OUR_TASKS:
+            mistakes.add(
+                f"space.{path}: task.kind=function ignores {section}; search task.arguments.NAME, or remove it "
+                f"(~space.{path})"
+            )
             continue
         _check_conditions(composition, variants, path, mistakes)
         for key, values in variants.items():

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import sys
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+from sweeps.checks.source import find_module
 from sweeps.config import SweepConfig
 from sweeps.config.search import CustomSampler
 from sweeps.errors import ConfigError, nearest
@@ -37,7 +36,7 @@ def check_target(key: str, target: str) -> None:
     module_name, _, name = target.rpartition(".")
     if not module_name:
         raise ConfigError(f"{key}={target}: must be an import path such as package.module.name")
-    spec = _spec(module_name)
+    spec = find_module(module_name)
     if spec is None:
         raise ConfigError(f"{key}={target}: there is no module {module_name!r}; is it installed, or in this folder?")
     if spec.origin is None or not spec.origin.endswith(".py"):
@@ -58,29 +57,19 @@ def check_target(key: str, target: str) -> None:
         raise ConfigError(f"{key}={target}: the module {module_name} has no {name!r}{nearest(name, names | imported)}")
 
 
-def _spec(module: str) -> ModuleSpec | None:
-    working_folder = str(Path.cwd())
-    if working_folder not in sys.path:  # a module beside the config is importable on the workers, too
-        sys.path.insert(0, working_folder)
-    try:
-        return importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        return None
-
-
 def _check_script(target: str) -> None:
     """A file, or a module as after ``python -m``."""
     if target.endswith(".py"):
         if not Path(target).expanduser().is_file():
             raise ConfigError(f"task._target_={target}: there is no such file; give a script that exists, or a module")
-    elif _spec(target) is None:
+    elif find_module(target) is None:
         raise ConfigError(
             f"task._target_={target}: there is no such module; give one as after `python -m`, or a .py file"
         )
 
 
 def _check_lightning() -> None:
-    if importlib.util.find_spec("lightning") is None:
+    if importlib.util.findfind_module("lightning") is None:
         raise ConfigError(
             "task.framework=lightning: Lightning is not installed; pip install 'ray-sweeps[lightning]', here and on "
             "every machine that trains"
