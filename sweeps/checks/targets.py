@@ -69,7 +69,7 @@ def _check_script(target: str) -> None:
 
 
 def _check_lightning() -> None:
-    if importlib.util.findfind_module("lightning") is None:
+    if importlib.util.find_spec("lightning") is None:
         raise ConfigError(
             "task.framework=lightning: Lightning is not installed; pip install 'ray-sweeps[lightning]', here and on "
             "every machine that trains"

@@ -28,7 +28,8 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
     """Compose ``conf/CONF.yaml`` with Hydra overrides.
 
     A range in an override (``train.lr=interval(1e-5, 1e-2)``) joins the space; a plain value for a searched path
-    takes it out of the space; ``space.PATH.FIELD=value`` changes a distribution, ``~space.PATH`` drops it.
+    takes it out of the space; ``space.PATH.FIELD=value`` changes a distribution, ``~space.PATH`` drops
+    it, ``~space`` drops all.
 
     Raises:
         UnknownName: ``conf``, a group's option or a key does not exist.
@@ -42,13 +43,15 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
             raise UnknownName(f"conf={conf}: there is no such conf{nearest(conf, confs)}")
         of_space = [each for each in overrides if each.key_or_group.startswith("space.")]
         ranges = [each for each in overrides if each.is_sweep_override()]
-        plain = [each for each in overrides if each not in of_space and each not in ranges]
+        without_space = [each for each in overrides if each.key_or_group == "space" and each.is_delete()]
+        plain = [each for each in overrides if each not in [*of_space, *ranges, *without_space]]
         for each in plain:
             check_option(each, groups)
         arguments = [hydra_token(each, groups) for each in plain]
 
         base, choices = _compose(conf, arguments)
-        space = flatten_space(base.get("space") or {})
+        # Also where the conf has it as values: Hydra's own `~space` only takes a group's option out of the defaults.
+        space = {} if without_space else flatten_space(base.get("space") or {})
         fixed = [each.key_or_group for each in plain if space.pop(each.key_or_group, None) is not None]
         for each in overrides:  # in the order in which they were typed: a range, and then one of its fields
             path = each.key_or_group
