@@ -44,6 +44,18 @@ class DoesNotFit(UserError):
 class TrialFailed(SweepsError):
     """A trial's training ended with an error."""
 
+    def __init__(self, message: str, error: object = None) -> None:
+        """
+        Args:
+            message: One line.
+            error: The ``WorkerError`` that caused it, if a worker has sent one.
+        """
+        super().__init__(message, error)
+        self.message, self.error = message, error
+
+    def __str__(self) -> str:
+        return self.message
+
 
 class StorageFull(SweepsError):
     """A disk, or a quota, is full: what was written is whole, and the sweep can go on when there is room."""

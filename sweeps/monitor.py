@@ -22,6 +22,7 @@ from sweeps.search.budget import Usage, cost, spent
 from sweeps.tracking.sessions import Session, with_session
 from sweeps.tracking.spans import Span
 from sweeps.tracking.summary import describe
+from sweeps.trial_files import LOGS, logs_folder, traceback_name, traceback_text
 from sweeps.trial_status import State, TrialStatus
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from sweeps.search.population import Exploit
     from sweeps.tracking.record import SweepRecord, TrialRecord
     from sweeps.tracking.recorder import Recorder
+    from sweeps.worker_error import WorkerError
 
 Stopping = Literal["interrupted", "stopped"]
 """By a signal, or from another terminal."""
@@ -283,8 +285,8 @@ class Monitor:
                 self.out_of_room(full)
             try:
                 for trial in retried:
-                    failure = self.trials[trial].failure
-                    self.view.event(self, failure or f"trial {trial}: its Tune actor died; it is started again")
+                    failure = self.trials[trial].failure or f"trial {trial}: its Tune actor died"
+                    self.view.event(self, f"{failure}; it goes on from its last checkpoint")
                 for trial, state, error in ended:
                     self._finish(trial, state, error)
                 with self._lock:
@@ -351,10 +353,21 @@ class Monitor:
         self._close_span(status, event)
         if event.halved_to is not None:
             self.view.event(self, f"trial {event.trial}: {event.error}")
-        if event.error is not None:
-            status.failure = f"trial {event.trial}: attempt {status.attempt} failed: {event.error}"
+        if event.error is not None and event.halved_to is None:
+            attempt = status.attempt + status.earlier_attempts
+            status.failure = f"trial {event.trial}: attempt {attempt} failed: {event.error}"
+            if event.failure is not None:
+                self._keep_tracebacks(event.trial, attempt, [event.failure, *event.others])
             if tells_full(event.error):
                 self.out_of_room(StorageFull(self.folder, event.error))
+
+    def _keep_tracebacks(self, trial: str, attempt: int, errors: list[WorkerError]) -> None:
+        text, name = traceback_text(trial, attempt, errors), traceback_name(attempt)
+        folder = logs_folder(self.folder, trial)
+        with contextlib.suppress(OSError):  # on a full disk, or where the folder is another machine's: MLflow has it
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8", errors="replace")
+        self.recorder.attach_to_trial(trial, f"{LOGS}/{name}", text)
 
     def _take_log(self, status: TrialStatus, event: Log) -> None:
         self.recorder.log(event.trial, event.step, event.metrics, event.timestamp_ms)

@@ -17,6 +17,7 @@ from typing import Any
 import ray
 
 from sweeps.runtime.lineage import Origin
+from sweeps.worker_error import WorkerError, root_cause
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,10 @@ class Ended:
     attempt: int
     error: str | None = None
     """Why, if they failed."""
+    failure: WorkerError | None = None
+    """The error of the worker that caused it."""
+    others: tuple[WorkerError, ...] = ()
+    """The errors of the other workers, in the order in which they came."""
     halved_to: int | None = None
     """If a device ran out of memory where workers wait for each other: the micro batch to go on with."""
     memory_mib: tuple[float, ...] = ()
@@ -109,6 +114,8 @@ class _Box:
     end: Ended | None = None
     left_mib: dict[int, float] = field(default_factory=dict)
     """Memory by rank of the workers that are done with it."""
+    errors: dict[tuple[int, bool], WorkerError] = field(default_factory=dict)
+    """By rank and whether it was lost, in the order in which they came."""
     started: bool = False
     """The workers have begun to train."""
     heard: float = field(default_factory=time.monotonic)
@@ -189,8 +196,24 @@ class Mailbox:
         """The trial's workers are done with it, or gone; the first who says so is right."""
         box = self._boxes[event.trial]
         if event.attempt == box.attempt and box.end is None:
+            event = _with_errors(event, list(box.errors.values()))
             box.reports.put_nowait(event)
             self._end(box, event)
+
+    async def failed(self, trial: str, attempt: int, error: WorkerError) -> None:
+        """A worker of a trial has failed. The trial ends when its slot says so: other workers may have more to say."""
+        box = self._boxes[trial]
+        if attempt == box.attempt:
+            key = error.rank, error.kind == "lost"  # it may have told of its error, and then died of it
+            box.errors.setdefault(key, error)
+
+    async def unexplained(self, slot: str) -> tuple[str, int] | None:
+        """The trial of a slot, and its attempt, if workers have lost the connection to one that has said nothing."""
+        for trial, box in self._boxes.items():
+            if box.slot == slot and box.end is None and box.errors:
+                is_known = any(each.kind != "peer" for each in box.errors.values())
+                return None if is_known else (trial, box.attempt)
+        return None
 
     async def wait_ended(self, trial: str, attempt: int, timeout_s: float) -> Ended | None:
         """Waits until the workers are done with an attempt; None if that takes too long: longer than ``timeout_s``
@@ -364,6 +387,19 @@ class Mailbox:
     def _publish(self, event: Event) -> None:
         self._events.append(event)
         self._arrived.set()
+
+
+def _with_errors(event: Ended, errors: list[WorkerError]) -> Ended:
+    """The end of a trial with what its workers have said of it themselves."""
+    if event.error is None or event.halved_to is not None:
+        return event
+    known = {(each.rank, each.kind == "lost") for each in errors}
+    errors += [each for each in event.others if (each.rank, each.kind == "lost") not in known]
+    cause = root_cause(errors)
+    if cause is None:
+        return event
+    others = tuple(each for each in errors if each is not cause)
+    return replace(event, error=cause.described, failure=cause, others=others)
 
 
 def _now_ms() -> int:

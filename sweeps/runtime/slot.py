@@ -24,9 +24,11 @@ from ray.train.v2._internal.callbacks.placement_group_callback import PlacementG
 from ray.train.v2._internal.execution.callback import ControllerCallback, WorkerGroupCallback
 from ray.util import remove_placement_group
 
+from sweeps.runtime.lost_worker import dead_workers, lost_workers
 from sweeps.runtime.mailbox import Ended
 from sweeps.runtime.reason import reason
 from sweeps.runtime.worker import Assignment, serve
+from sweeps.worker_error import WorkerError
 
 MEMORY_FACTOR, MEMORY_SLACK_MIB = 1.5, 512.0
 """A slot one of whose workers has grown beyond this since its first trial is rebuilt."""
@@ -134,16 +136,25 @@ class Slot:
 
     def _fit(self) -> None:
         error: str | None = None
+        lost: tuple[WorkerError, ...] = ()
         try:
             self._trainer.fit()
         except Exception as exception:  # noqa: BLE001 - whatever it is, the trial must hear of it
-            error = None if self._stopped else reason(exception)
-        self._say_ended(error)
+            if not self._stopped:
+                error, lost = reason(exception), self._lost(exception)
+        self._say_ended(error, lost)
 
-    def _say_ended(self, error: str | None) -> None:
+    def _lost(self, exception: BaseException) -> tuple[WorkerError, ...]:
+        try:
+            handles = ray.get(self._mailbox.handles.remote(self._name))
+        except ray.exceptions.RayError:
+            return ()
+        return lost_workers(exception, handles.get("places", ()))
+
+    def _say_ended(self, error: str | None, lost: tuple[WorkerError, ...] = ()) -> None:
         if self._trial is not None:
             with contextlib.suppress(ray.exceptions.RayError):
-                ray.get(self._mailbox.ended.remote(Ended(*self._trial, error)))
+                ray.get(self._mailbox.ended.remote(Ended(*self._trial, error, others=lost)))
 
     def _wait_for_handles(self) -> dict[str, Any]:
         """A group that is still being started cannot be freed: its placement group is not known yet."""
@@ -189,6 +200,14 @@ class _Watch(ControllerCallback, WorkerGroupCallback):
                 "places": tuple(map(_place, worker_group.get_workers())),
             }
         )
+
+    def before_worker_group_shutdown(self, worker_group: Any) -> None:
+        """If workers have lost the connection to another one, find out which one died, while the others still live."""
+        attempt = ray.get(self._mailbox.unexplained.remote(self._slot))
+        if attempt is not None:
+            workers = worker_group.get_workers()
+            for error in dead_workers([each.actor for each in workers], tuple(map(_place, workers))):
+                ray.get(self._mailbox.failed.remote(*attempt, error))
 
     def _tell(self, handles: dict[str, Any]) -> None:
         ray.get(self._mailbox.slot_started.remote(self._slot, handles))

@@ -112,7 +112,7 @@ class Trial(tune.Trainable):
             event = self._next_report()
         if isinstance(event, Ended):
             if event.error is not None:
-                raise TrialFailed(event.error)
+                raise TrialFailed(event.error, event.failure)
             return {**self._last, STOPPED: True, COMPLETED: False, "done": True}
         if self._metric not in event.metrics:
             raise TrialFailed(

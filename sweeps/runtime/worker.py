@@ -9,10 +9,12 @@ from typing import Any
 
 import ray
 
+from sweeps.origin.redacted_text import redacted_error
 from sweeps.runtime.leftovers import Leftovers
 from sweeps.runtime.lineage import Origin
 from sweeps.runtime.mailbox import Ended, Log, Note, Report, Started
 from sweeps.runtime.spool import Spool
+from sweeps.worker_error import caught
 from sweeps_train.config import FunctionConfig, TrainingConfig
 from sweeps_train.out_of_memory import MicroBatchHalved
 from sweeps_train.progress import Progress
@@ -21,6 +23,10 @@ from sweeps_train.reporter import Stop
 SEND_EVERY_S = 0.2
 """A call of the mailbox takes some tenths of a millisecond, a line in the spool a tenth of that: steps that are quick
 share a call."""
+
+
+class WorkerFailed(Exception):
+    """Ends a worker whose error the mailbox has."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,10 @@ def serve(config: dict[str, Any]) -> None:
             ended = Ended(assignment.trial, assignment.attempt, str(halved), halved_to=halved.half)
             ray.get(mailbox.ended.remote(ended))
             raise
+        except BaseException as error:  # noqa: BLE001 - sys.exit too
+            told = redacted_error(caught(error, rank, num_workers))
+            ray.get(mailbox.failed.remote(assignment.trial, assignment.attempt, told))
+            raise WorkerFailed(told.described) from None  # the error itself may not survive the way to the driver
         memory_mib = leftovers.clear()
         ray.get(mailbox.left.remote(assignment.trial, assignment.attempt, rank, num_workers, memory_mib))
 

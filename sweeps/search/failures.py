@@ -13,6 +13,7 @@ from sweeps.config.space import ConstantDistribution, Distribution, IntDistribut
 from sweeps.constants import NUMBER, REASON
 from sweeps.search.unit import UnitSpace, Vector
 from sweeps.space import Space
+from sweeps.worker_error import without_place
 
 if TYPE_CHECKING:
     import optuna
@@ -41,6 +42,7 @@ FEWER_WITH_MORE = ("worker", "parallel", "accumulation", "seed", "step", "epoch"
 
 def classify(reason: str) -> Failure | None:
     """What kind of failure an error's text tells of; None if the point is not to blame (a person, a lost node)."""
+    reason = without_place(reason)
     if OUT_OF_MEMORY.search(reason):
         return "out of memory"
     if NOT_ITS_OWN.search(reason):

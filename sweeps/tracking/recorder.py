@@ -369,6 +369,16 @@ class Recorder:
         elif self._checkpoints == "reference":
             self._outbox.put(Tags(trial_id, {TAGS[which]: as_uri(path)}))
 
+    def attach_to_trial(self, trial_id: str, name: str, text: str) -> None:
+        """Add a text artifact to a trial's run.
+
+        Args:
+            trial_id: A started trial.
+            name: Path of the artifact; it replaces an earlier one.
+            text: What it holds.
+        """
+        self._store(Artifact(trial_id, name, text=text))
+
     def end_trial(
         self,
         trial_id: str,

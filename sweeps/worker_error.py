@@ -1,0 +1,187 @@
+"""The error of a worker as structured data: the worker that raised it makes it, and the driver shows and records it.
+
+Only texts and numbers, so that it pickles whatever the exception holds.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import sysconfig
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+Kind = Literal["exception", "exit", "peer", "lost", "hang"]
+"""``exception``: the training raised it. ``exit``: it called ``sys.exit``. ``peer``: the connection to another worker
+broke, so the cause is elsewhere. ``lost``: the worker's process died. ``hang``: the worker was silent for too long."""
+
+LONGEST_MESSAGE = 600
+"""Characters of an error's message that are shown; the traceback has all of it."""
+LONGEST_SOURCE = 120
+LONGEST_TEXT = 500_000
+"""Characters of a message or a traceback that are kept, half of them from each end."""
+PLACE = " (at "
+"""Begins the place of an error in its description."""
+_PACKAGES = tuple(
+    str(Path(spec.origin).parent) for name in ("sweeps", "sweeps_train") if (spec := find_spec(name)) and spec.origin
+)
+_PEER_TYPES = {"RuntimeError", "DistBackendError", "DistNetworkError", "DistError", "WorkerHealthCheckFailedError"}
+_NAMES_A_KEY = re.compile(r"[A-Za-z_][\w.]{0,200}=")
+_PEER = re.compile(
+    r"connection (closed|reset) by (remote )?peer|connection refused|connection was (closed|reset)|broken pipe"
+    r"|application timeout caused pair closure|gloo connect|connectfullmesh failed|ncclremoteerror"
+    r"|remote process exited|nccl communicator was aborted",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A line of code that was being executed."""
+
+    file: str
+    line: int
+    function: str
+    source: str
+    users: bool = True
+    """Whether it is in the user's own code."""
+
+    def __str__(self) -> str:
+        source = _shortened(self.source, LONGEST_SOURCE)
+        return f"{_relative(self.file)}:{self.line} in {self.function}{f': {source}' if source else ''}"
+
+
+@dataclass(frozen=True)
+class WorkerError:
+    """Why one worker failed."""
+
+    kind: Kind
+    type: str
+    """The exception's class with its module, if that is not built in: ``torch.OutOfMemoryError``."""
+    message: str
+    """The exception's whole text."""
+    rank: int
+    num_workers: int
+    node: str
+    """Host of the worker."""
+    frame: Frame | None = None
+    """The last line of the user's code, or else of ours where a library was called."""
+    traceback: str = ""
+    """The whole traceback, with causes; of a lost worker, its native stacks if it left any."""
+    types: tuple[str, ...] = ()
+    """The class and its bases, without ``object``: ``("KeyError", "LookupError", "Exception", "BaseException")``."""
+
+    @property
+    def described(self) -> str:
+        """One line: what happened, where in the code, and on which of several workers."""
+        place = f"{PLACE}{self.frame})" if self.frame is not None else ""
+        worker = f"; worker {self.rank} on {self.node}" if self.num_workers > 1 and self.kind != "lost" else ""
+        return f"{self._said()}{place}{worker}"
+
+    @property
+    def alike(self) -> tuple[str, str, str]:
+        """Equal for two errors that have the same cause: their numbers may differ, as those of shapes and steps do."""
+        text = re.sub(r"\d+", "#", self.message[:LONGEST_MESSAGE])
+        return self.type, text, f"{self.frame.file}:{self.frame.line}" if self.frame is not None else ""
+
+    def _said(self) -> str:
+        name = self.type.rpartition(".")[2]
+        if self.kind == "exit":
+            return f"sys.exit({self.message}) ended the worker; return from the function instead"
+        # Only the first line: libraries go on with advice and links.
+        line = _shortened(next(iter(self.message.strip().splitlines()), "").strip(), LONGEST_MESSAGE)
+        if not line or self.kind in ("lost", "hang"):
+            return line or name
+        # A message that names the key and the fix needs no name of a class.
+        return line if line.startswith(name) or _NAMES_A_KEY.match(line) else f"{name}: {line}"
+
+
+def caught(error: BaseException, rank: int, num_workers: int) -> WorkerError:
+    """What a worker sends of an exception that it has caught."""
+    told = traceback.TracebackException.from_exception(error)
+    kind: Kind = "exit" if isinstance(error, SystemExit) else "exception"
+    name = type(error).__name__
+    message = _exit_code(error) if isinstance(error, SystemExit) else str(told)
+    if kind == "exception" and name in _PEER_TYPES and _PEER.search(message[:10_000]):
+        kind = "peer"
+    module = type(error).__module__
+    return WorkerError(
+        kind=kind,
+        type=name if module in ("builtins", "__main__") else f"{module}.{name}",
+        message=_both_ends(message),
+        rank=rank,
+        num_workers=num_workers,
+        node=socket.gethostname(),
+        frame=_most_useful(told),
+        traceback=_both_ends("".join(told.format())),
+        types=tuple(each.__name__ for each in type(error).__mro__ if each is not object),
+    )
+
+
+def root_cause(errors: Sequence[WorkerError]) -> WorkerError | None:
+    """The error of several workers that caused the others: of those that are no broken connection, the first. A lost
+    worker is told of later than an exception, and only caused what has no cause of its own."""
+    own = [each for each in errors if each.kind not in ("peer", "lost")]
+    lost = [each for each in errors if each.kind == "lost"]
+    return next(iter([*own, *lost, *errors]), None)
+
+
+def without_place(description: str) -> str:
+    """A description without its line of code, in which words mean nothing."""
+    return description.partition(PLACE)[0]
+
+
+def is_users(file: str) -> bool:
+    """Whether a file is neither of Python, nor of an installed package, nor of ours."""
+    if file.startswith("<") or "site-packages" in file or "dist-packages" in file:
+        return False
+    return not file.startswith((*_PACKAGES, sysconfig.get_path("stdlib")))
+
+
+def _most_useful(told: traceback.TracebackException) -> Frame | None:
+    """The last frame of the user's code in the exception, or else in what caused it; or else the last frame of ours
+    that called a library. An error that we raise ourselves says in words what to do."""
+    for each in _chain(told):
+        for frame in reversed(each.stack):
+            if is_users(frame.filename):
+                return _frame(frame, users=True)
+    if told.stack and not told.stack[-1].filename.startswith(_PACKAGES):
+        for frame in reversed(told.stack):
+            if frame.filename.startswith(_PACKAGES):
+                return _frame(frame, users=False)
+    return None
+
+
+def _frame(summary: traceback.FrameSummary, *, users: bool) -> Frame:
+    return Frame(summary.filename, summary.lineno or 0, summary.name, (summary.line or "").strip(), users)
+
+
+def _chain(told: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    following: traceback.TracebackException | None = told
+    while following is not None:
+        yield following
+        following = following.__cause__ or (None if following.__suppress_context__ else following.__context__)
+
+
+def _exit_code(error: SystemExit) -> str:
+    return "" if error.code is None else repr(error.code)
+
+
+def _both_ends(text: str) -> str:
+    if len(text) <= LONGEST_TEXT:
+        return text
+    half = LONGEST_TEXT // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half:,} characters left out ...\n{text[-half:]}"
+
+
+def _shortened(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def _relative(file: str) -> str:
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
