@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from sweeps.report.page.landscape import importances
-from sweeps.report.page.material import gather
+from sweeps.report.page.material import Material, gather
 from sweeps.tracking.history import fetch_histories
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
@@ -37,16 +37,21 @@ def curves_frame(records: Sequence[SweepRecord], metric: str | None = None) -> p
 
 def importance_frame(record: SweepRecord, objective: int = 0) -> pd.DataFrame:
     """How much each parameter matters, the most important first: a row for each, a column for each of Optuna's
-    evaluators, which sum to 1. Empty where there are too few trials to tell.
+    evaluators, which sum to 1, and ``trials``, on how many it rests. Empty where there are too few trials to tell.
 
     Args:
         record: The sweep.
         objective: Index of the objective.
     """
-    material = gather(record)
+    return importances_table(gather(record), objective)
+
+
+def importances_table(material: Material, objective: int = 0) -> pd.DataFrame:
+    """See ``importance_frame``."""
     paths = {name: path for path, name in material.names.items()}
     found = pd.DataFrame(importances(material, objective)).rename(index=paths).rename_axis("parameter")
-    return found.loc[found.mean(axis=1).sort_values(ascending=False).index]
+    found = found.loc[found.fillna(0.0).mean(axis=1).sort_values(ascending=False).index]
+    return found.assign(trials=[len(material.having(path)) for path in found.index]) if len(found) else found
 
 
 def _row(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from sweeps.plan import Plan, make_plan
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.client import connect
 from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.summary import describe_no_best
 from sweeps.tracking.values import short
 
 DEFAULT_URI = '${oc.env:MLFLOW_TRACKING_URI,"sqlite:///mlflow.db"}'
@@ -36,9 +37,7 @@ def choose(record: SweepRecord, trial: str | None) -> TrialRecord:
     """
     if trial is None:
         if record.best is None:
-            raise UserError(
-                f"{record.sweep}: no trial has a value of {' and '.join(record.metrics)} yet; name one with --trial"
-            )
+            raise UserError(f"{record.sweep}: {describe_no_best(record)} Name a trial with --trial")
         return record.best
     by_id = {each.trial: each for each in record.trials}
     chosen = by_id.get(trial) or by_id.get(trial.zfill(4))

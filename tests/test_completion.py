@@ -89,7 +89,7 @@ def test_resume_of_a_sweep_without_a_success_leaves_with_the_status_of_its_outco
     left, out, err = resume(tmp_path, "lost")
     assert left == {"status": 1, "ray": False}
     assert "lost has failed: 1 failed of 1 trials" in err
-    assert "No trial of lost" in out
+    assert "failed at step 5 with eval/loss 1, and counts as no result" in out
 
 
 def test_a_sweep_that_a_rule_ended_names_the_rule_and_how_to_go_on(uri: str) -> None:

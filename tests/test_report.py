@@ -3,6 +3,7 @@ has to show."""
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import random
@@ -10,30 +11,35 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from sweeps import sweep
+from sweeps.frames import importances_table
 from sweeps.objectives import Objectives
 from sweeps.report.folder import report_folder
 from sweeps.report.page.document import render
-from sweeps.report.page.landscape import contours, importances, parallel, slices
+from sweeps.report.page.landscape import by_importance, contours, importance, importances, parallel, slices
 from sweeps.report.page.material import MOST_CURVES, Material, chosen_for_curves
 from sweeps.report.page.pictures import draw_pictures
 from sweeps.report.page.progress import best_so_far, learning_curves
 from sweeps.report.page.report import _sections, make_report
 from sweeps.report.page.style import robust_range
 from sweeps.report.page.timeline import MOST_BARS, bars, merged, timeline
+from sweeps.report.tables import print_best
 from sweeps.tracking import history
 from sweeps.tracking.history import fetch_histories
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
 from sweeps.tracking.recorder import Recorder
 from sweeps.tracking.spans import Span
+from sweeps.tracking.summary import describe_no_best
 from sweeps.tracking.uris import sqlite_path
 
 HOSTILE = "</script><script>alert(1)</script>"
@@ -269,8 +275,25 @@ def test_a_sweep_without_trials_or_without_values_still_has_a_page() -> None:
     for trials in ([], [trial(0, state="failed", error="ValueError: no", started=START, ended=START + 5)]):
         made = material(trials)
         text = render(made, list(_sections(made, [importances(made, 0)])))
-        assert "No trial has a value that counts yet" in text
+        assert ("No trial has reported loss." if trials else "No trial was started.") in text
         assert ("ValueError: no" in text) is bool(trials)
+
+
+def test_a_sweep_without_a_best_trial_says_what_values_there_are() -> None:
+    def record(*trials: TrialRecord, status: str = "finished") -> SweepRecord:
+        return replace(material(list(trials)).record, front=[], status=status)
+
+    failed = replace(trial(0, 0.25, state="failed"), steps=48)
+    broken = replace(trial(1, 0.125), steps=80, violation="system/memory_mib=9 is above its limit of 5")
+    text = describe_no_best(record(failed))
+    assert text == "The only trial with a value, 0000, failed at step 48 with loss 0.25, and counts as no result."
+    both = describe_no_best(record(failed, broken, trial(2, None, state="failed")))
+    assert both.startswith("The best of 2 trials with a value, 0001, broke a limit at step 80 with loss 0.125")
+    out = io.StringIO()
+    print_best(record(failed), Console(file=out, width=60))
+    assert text in out.getvalue()
+    assert describe_no_best(record(trial(0, state="failed"))) == "No trial has reported loss."
+    assert describe_no_best(record(trial(0, state="running"), status="running")) == "No trial has reported loss yet."
 
 
 @pytest.mark.parametrize(
@@ -368,6 +391,44 @@ def test_importance_finds_the_parameter_that_matters() -> None:
     assert importances(few, 0) == {}
     assert contours(few, few.paths) is None
     assert slices(few, few.paths) is not None
+
+
+def conditional(number_of_trials: int, with_momentum: int) -> Material:
+    """``lr`` decides; ``momentum`` does nothing, and few trials have it."""
+    rng = random.Random(1)
+    trials = []
+    for number in range(number_of_trials):
+        params: dict[str, Any] = {"lr": rng.random(), "depth": rng.randint(1, 9)}
+        params |= {"momentum": rng.random()} if number < with_momentum else {}
+        trials.append(trial(number, (params["lr"] - 0.5) ** 2, params=params))
+    return material(trials)
+
+
+def test_a_parameter_that_few_trials_have_is_not_ranked_and_says_on_how_many_trials_it_rests() -> None:
+    made = conditional(16, with_momentum=5)
+    found = importances(made, 0)
+    assert found.keys() == {"fANOVA", "PED-ANOVA"}
+    for shares in found.values():
+        assert "momentum" not in shares
+        assert sum(shares.values()) == pytest.approx(1)
+    assert by_importance(made, found) == ["lr", "depth", "momentum"]
+    section = importance(made, [found])
+    assert section is not None
+    assert list(section.drawings[0].figure.data[0].y) == ["momentum (5 of 16 trials)", "depth", "lr"]
+    assert "fewer than 8 trials" in section.text
+
+
+def test_a_conditional_parameter_is_compared_among_the_trials_that_have_it() -> None:
+    made = conditional(60, with_momentum=30)
+    for shares in importances(made, 0).values():
+        assert shares["momentum"] < 0.5 * shares["lr"]
+    rng = random.Random(2)
+    points = [{"lr": rng.random()} | ({"momentum": rng.random()} if number % 2 else {}) for number in range(80)]
+    decides = [trial(number, point.get("momentum", 0.5), params=point) for number, point in enumerate(points)]
+    for name, shares in importances(material(decides), 0).items():
+        assert shares["momentum"] > 0.25, name
+    frame = importances_table(made)
+    assert dict(frame["trials"]) == {"lr": 60, "depth": 60, "momentum": 30}
 
 
 def test_workers_of_one_host_have_rows_of_their_own_and_gpus_are_named() -> None:

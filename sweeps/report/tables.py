@@ -12,7 +12,7 @@ from sweeps.credentials import shown
 from sweeps.report.folder import existing_report
 from sweeps.report.live import STATE_STYLES, duration
 from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
-from sweeps.tracking.summary import short_names
+from sweeps.tracking.summary import describe_no_best, short_names
 from sweeps.tracking.values import short
 
 
@@ -108,7 +108,7 @@ def shown_values(record: SweepRecord, trial: TrialRecord) -> list[str]:
 def print_best(record: SweepRecord, console: Console) -> None:
     """The best trial and where its model is; of several objectives every trial of the Pareto front."""
     if not record.front:
-        console.print(f"No trial of {record.sweep} has a value of {' and '.join(record.metrics)} yet.", markup=False)
+        console.print(describe_no_best(record), markup=False, highlight=False, soft_wrap=True)
     for index, best in enumerate(record.front):
         if index:
             console.print()

@@ -33,6 +33,26 @@ def short_names(paths: Mapping[str, Any]) -> dict[str, str]:
     return {path: part[-1] if often[part[-1]] == 1 else ".".join(part[-2:]) for path, part in parts.items()}
 
 
+def describe_no_best(sweep: SweepRecord) -> str:
+    """Why a sweep has no best trial, and the best value that there is, in a sentence."""
+    metrics = " and ".join(sweep.metrics)
+    if not sweep.trials:
+        return "No trial has started yet." if sweep.status == "running" else "No trial was started."
+    valued = [trial for trial in sweep.trials if finite(trial.value) is not None]
+    if not valued:
+        return f"No trial has reported {metrics}{' yet' if sweep.status == 'running' else ''}."
+    sign = 1 if sweep.mode == "min" else -1
+    nearest = min(valued, key=lambda trial: sign * (trial.value or 0.0))
+    values = ", ".join(
+        f"{metric} {short(value)}" for metric, value in zip(sweep.metrics, _values(sweep, nearest), strict=True)
+    )
+    why = "broke a limit" if nearest.violation else nearest.state
+    trials = "The only trial" if len(valued) == 1 else f"The best of {len(valued)} trials"
+    return (
+        f"{trials} with a value, {nearest.trial}, {why} at step {nearest.steps} with {values}, and counts as no result."
+    )
+
+
 def trials_table(sweep: SweepRecord) -> str:
     """All trials in the form of ``mlflow.log_table``."""
     paths = sorted({path for trial in sweep.trials for path in trial.params})
@@ -57,7 +77,7 @@ def note(sweep: SweepRecord, status: str, description: str) -> str:
     counts = ", ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
     lines = [description.strip(), f"**{status}** after {sweep.time.wall_s:.0f} s: {counts or 'no trials'}."]
     if sweep.best is None:
-        lines.append("No trial has a value.")
+        lines.append(describe_no_best(sweep))
     elif len(sweep.metrics) > 1:
         lines.append(f"Pareto front of {len(sweep.front)} trials:")
         header = ["trial", *(f"`{metric}` ({mode})" for metric, mode in zip(sweep.metrics, sweep.modes, strict=True))]

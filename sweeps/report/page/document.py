@@ -22,6 +22,7 @@ from sweeps.report.page.drawing import Section
 from sweeps.report.page.material import Material, values_of
 from sweeps.report.page.tiles import tiles
 from sweeps.tracking.record import TrialRecord
+from sweeps.tracking.summary import describe_no_best
 from sweeps.tracking.values import finite, short
 
 ASSETS = Path(__file__).parent / "assets"
@@ -51,6 +52,7 @@ def render(material: Material, sections: Sequence[Section]) -> str:
         tiles=tiles(material),
         front=[(trial, values_of(trial)) for trial in record.front[:MOST_FRONT]],
         more_front=max(0, len(record.front) - MOST_FRONT),
+        no_best=describe_no_best(record),
         errors=_errors(record.trials),
         short=short,
         style=(ASSETS / "page.css").read_text(encoding="utf-8"),

@@ -21,7 +21,7 @@ from sweeps.report.page.study import build_study, distribution_of, label
 from sweeps.report.page.style import VALUE_SCALE, robust_range
 
 FEWEST_TRIALS = 8
-"""Fewer tell nothing about which parameter matters."""
+"""With a value and with a parameter; fewer tell nothing of how much that matters."""
 FOREST_TRIALS, TREES = 200, 32
 """Trials from which fANOVA learns: its time grows with their square, to minutes at 3,000."""
 PED_TRIALS = 1000
@@ -42,16 +42,48 @@ Importance = dict[str, float]
 
 
 def importances(material: Material, index: int) -> dict[str, Importance]:
-    """What Optuna's two evaluators say of an objective, each summing to 1; none of too few trials."""
-    if len(material.valued) < FEWEST_TRIALS:
-        return {}
-    small = build_study(material, evenly(material.valued, FOREST_TRIALS))
-    large = build_study(material, evenly(material.valued, PED_TRIALS))
+    """What Optuna's two evaluators say of an objective, each summing to 1; none of too few trials.
+
+    A parameter that not all trials have is compared with the others among the trials that have it, and counts by their
+    share of all trials; without a share where they are too few.
+    """
+    fanova = FanovaImportanceEvaluator(n_trees=TREES, seed=0)
     found = {
-        "fANOVA": _importance(small, FanovaImportanceEvaluator(n_trees=TREES, seed=0), index),
-        "PED-ANOVA": _importance(large, PedAnovaImportanceEvaluator(), index),
+        "fANOVA": _by_group(material, fanova, index, FOREST_TRIALS),
+        "PED-ANOVA": _by_group(material, PedAnovaImportanceEvaluator(), index, PED_TRIALS),
     }
     return {name: shares for name, shares in found.items() if shares}
+
+
+def _by_group(material: Material, evaluator: Any, index: int, most: int) -> Importance:
+    """The shares of all parameters, from one evaluation for each group of parameters that the same trials have."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for path in material.paths:
+        groups.setdefault(tuple(trial.trial for trial in material.having(path)), []).append(path)
+    shares: Importance = {}
+    for trials, paths in groups.items():
+        if len(trials) < FEWEST_TRIALS:
+            continue
+        having = material.having(paths[0])
+        common = [path for path in material.paths if all(path in trial.params for trial in having)]
+        names = [material.names[path] for path in common]
+        found = _importance(build_study(material, evenly(having, most)), evaluator, index, names)
+        weight = len(trials) / len(material.valued)
+        own = {material.names[path] for path in paths}
+        shares |= {name: weight * share for name, share in found.items() if name in own}
+    total = sum(shares.values())
+    return {name: share / total for name, share in shares.items()} if total > 0 else shares
+
+
+def labels(material: Material, paths: Sequence[str]) -> list[str]:
+    """Names of parameters; with the number of trials that one has, where others have more."""
+    counts = {path: len(material.having(path)) for path in paths}
+    return [
+        material.names[path]
+        if counts[path] == len(material.valued)
+        else f"{material.names[path]} ({counts[path]:,} of {len(material.valued):,} trials)"
+        for path in paths
+    ]
 
 
 def by_importance(material: Material, found: Mapping[str, Importance]) -> list[str]:
@@ -71,26 +103,32 @@ def importance(material: Material, found: Sequence[Mapping[str, Importance]]) ->
         return None
     title, slug = "Parameter importance", "importance"
     if not any(found):
-        text = f"Needs at least {FEWEST_TRIALS} trials with a value, and there are {len(material.valued)}."
+        most = max(len(material.having(path)) for path in material.paths)
+        text = f"Needs at least {FEWEST_TRIALS} trials with a value that have a parameter, and there are {most}."
         return Section(slug=slug, title=title, text=text)
     drawings = []
     for metric, each in zip(material.record.metrics, found, strict=True):
         paths = by_importance(material, each)[:20][::-1]
-        names = [material.names[path] for path in paths]
+        names, shown = [material.names[path] for path in paths], labels(material, paths)
         figure = go.Figure()
         for evaluator, colour in reversed(EVALUATORS.items()):
             shares = each.get(evaluator, {})
             if shares:
                 x = [shares.get(name) for name in names]
-                bar = go.Bar(x=x, y=names, orientation="h", name=evaluator, marker_color=colour)
+                bar = go.Bar(x=x, y=shown, orientation="h", name=evaluator, marker_color=colour)
                 figure.add_trace(bar.update(hovertemplate="%{y}: %{x:.1%}<extra></extra>"))
         polish(figure, bargap=0.25, legend_traceorder="reversed")
         figure.update_xaxes(title=f"share of {metric}", tickformat=".0%", rangemode="tozero")
         drawings.append(Drawing(figure=figure, label=metric, height=110 + 34 * len(names)))
     text = (
-        "fANOVA: how much of the variation of the value over the whole space a parameter explains (only parameters "
-        "that every trial has). PED-ANOVA: how much it decides whether a trial is among the best tenth."
+        "fANOVA: how much of the variation of the value over the whole space a parameter explains. PED-ANOVA: how much "
+        "it decides whether a trial is among the best tenth."
     )
+    if any(len(material.having(path)) < len(material.valued) for path in material.paths):
+        text += (
+            " A parameter that not all trials have is compared among those that have it, and counts by their share of "
+            f"all trials; it has no bar where fewer than {FEWEST_TRIALS} trials have it."
+        )
     return Section(slug=slug, title=title, text=text, drawings=drawings)
 
 
@@ -266,11 +304,13 @@ def _axis(name: str, distribution: BaseDistribution, values: Sequence[Any]) -> d
     }
 
 
-def _importance(study: optuna.Study, evaluator: Any, index: int) -> Importance:
+def _importance(study: optuna.Study, evaluator: Any, index: int, names: list[str]) -> Importance:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Optuna's, of parameters that few trials have
         try:
-            found = get_param_importances(study, evaluator=evaluator, target=lambda trial: trial.values[index])
+            found = get_param_importances(
+                study, evaluator=evaluator, params=names, target=lambda trial: trial.values[index]
+            )
         except (ValueError, RuntimeError):  # all trials are equal, or share no parameter
             return {}
     return {name: float(share) for name, share in found.items() if share == share}  # noqa: PLR0124 - no NaN

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.tri import Triangulation
 
 from sweeps.report.page.canvas import one_axes, plain
-from sweeps.report.page.landscape import AXES, CONTOUR_TRIALS, EVALUATORS, SLICE_TRIALS, Importance
+from sweeps.report.page.landscape import AXES, CONTOUR_TRIALS, EVALUATORS, SLICE_TRIALS, Importance, labels
 from sweeps.report.page.material import Material, evenly, values_of
 from sweeps.report.page.scale import Scale
 from sweeps.report.page.study import distribution_of, label
@@ -32,7 +32,7 @@ def importance(figure: Figure, material: Material, found: Mapping[str, Importanc
         shares = found.get(evaluator, {})
         places = [place + (index - 0.5) * height for place in range(len(names))]
         axes.barh(places, [shares.get(name, 0.0) for name in names], height, color=colour, label=evaluator)
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), labels(material, order[:MOST_BARS])[::-1])
     axes.xaxis.set_major_formatter("{x:.0%}")
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, fontsize=9, reverse=True)
 

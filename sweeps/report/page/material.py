@@ -70,6 +70,10 @@ class Material:
             if len(values_of(trial)) == len(self.record.metrics) and all(map(math.isfinite, values_of(trial)))
         ]
 
+    def having(self, path: str) -> list[TrialRecord]:
+        """Those that have a parameter: one with a condition is absent where that does not hold."""
+        return [trial for trial in self.valued if path in trial.params]
+
     @cached_property
     def ranked(self) -> list[TrialRecord]:
         """Those, from the best to the worst by the first objective."""

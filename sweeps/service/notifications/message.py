@@ -11,7 +11,7 @@ from sweeps.config.notifications import Event
 from sweeps.constants import TAG_ENDED
 from sweeps.report.live import duration
 from sweeps.tracking.record import STATES, SweepRecord, SweepSummary
-from sweeps.tracking.summary import describe
+from sweeps.tracking.summary import describe, describe_no_best
 
 if TYPE_CHECKING:
     from sweeps.service.nights.night import Night
@@ -95,7 +95,7 @@ def _title(sweep: str, event: Event) -> str:
 
 def _best(record: SweepRecord) -> str:
     if record.best is None:
-        return "No trial has a value."
+        return describe_no_best(record)
     values = record.best.values or (record.best.value or 0.0,)
     reached = ", ".join(f"{metric} {value:.5g}" for metric, value in zip(record.metrics, values, strict=True))
     return _shortened(f"Best: {reached}, trial {record.best.trial} ({describe(record.best.params)})")
