@@ -15,9 +15,13 @@ from sweeps.origin.secrets import redacted_source
 from sweeps.plan import Plan
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.record import SweepRecord
+from sweeps.versions import Format
 
 if TYPE_CHECKING:
     from sweeps.tracking.recorder import Recorder
+
+COMPOSITION = Format(())
+"""The versions of ``constants.COMPOSITION_ARTIFACT``."""
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +58,9 @@ def _record(plan: Plan, recorder: Recorder) -> None:
         files = {
             constants.ORIGIN_ARTIFACT: origin.as_json(),
             constants.PACKAGES_ARTIFACT: requirements(origin),
-            constants.COMPOSITION_ARTIFACT: redacted_source(json.dumps(plan.composition.as_json(), indent=1)),
+            constants.COMPOSITION_ARTIFACT: redacted_source(
+                json.dumps(COMPOSITION.stamped(plan.composition.as_json()), indent=1)
+            ),
         }
         tags = {constants.TAG_SEED: str(origin.seed), constants.TAG_CHANGES: "true" if diff else "false"}
         if diff:

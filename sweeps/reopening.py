@@ -15,9 +15,12 @@ from sweeps.driver import has_died
 from sweeps.errors import UserError
 from sweeps.extension import extended
 from sweeps.plan import Plan, all_scalings
+from sweeps.search.study_version import check_study
+from sweeps.tracking.journal import check_journal
 from sweeps.tracking.reader import SILENT_AFTER_S
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.uris import absolute
+from sweeps.versions import Document, Format
 
 SWEEP_FILE = "sweep.json"
 """In the sweep's folder: the whole composition, so that later changes of ``conf/`` do not change the sweep."""
@@ -25,14 +28,25 @@ COPY_FILE = "sweep.copy.json"
 """The same again, should a disk spoil the first."""
 
 
+def _with_working_folder(document: Document) -> Document:
+    """Version 1 to 2: the folder where it was started, which the first sweeps did not say."""
+    return {"working_folder": str(Path.cwd()), **document}
+
+
+FORMAT = Format((_with_working_folder,))
+"""The versions of ``sweep.json``."""
+
+
 def save(plan: Plan) -> None:
     """Write what ``reopened`` reads; whole, or not at all."""
-    document = {
-        "name": plan.name,
-        "command": plan.command,
-        "working_folder": str(plan.working_folder),
-        "composition": plan.composition.as_json(),
-    }
+    document = FORMAT.stamped(
+        {
+            "name": plan.name,
+            "command": plan.command,
+            "working_folder": str(plan.working_folder),
+            "composition": plan.composition.as_json(),
+        }
+    )
     for name in (SWEEP_FILE, COPY_FILE):
         unfinished = plan.folder / f"{name}.unfinished"
         with unfinished.open("w", encoding="utf-8") as file:
@@ -52,6 +66,7 @@ def reopened(record: SweepRecord, changes: Mapping[str, Any], folder: Path | Non
 
     Raises:
         UserError: Its folder is not here, or the changes make no valid sweep.
+        NewerVersion: A later release wrote what is in its folder.
     """
     was = Path(record.tags.get(TAG_FOLDER, ""))
     folder = was if folder is None else folder.expanduser().absolute()
@@ -62,7 +77,9 @@ def reopened(record: SweepRecord, changes: Mapping[str, Any], folder: Path | Non
             f"with `python -m sweeps stop {record.sweep}`, or wait if its machine is lost"
         )
     document = _read(record.sweep, folder)
-    working_folder = Path(document.get("working_folder", Path.cwd()))
+    check_study(folder)
+    check_journal(folder)
+    working_folder = Path(document["working_folder"])
     if not working_folder.is_dir():  # on another machine
         working_folder = Path.cwd()
     uri = record.mlflow.tracking_uri
@@ -91,6 +108,7 @@ def _read(sweep: str, folder: Path) -> dict[str, Any]:
     """
     Raises:
         UserError: There is nothing that can be read.
+        NewerVersion: A later release wrote it.
     """
     for name in (SWEEP_FILE, COPY_FILE):
         try:
@@ -99,7 +117,7 @@ def _read(sweep: str, folder: Path) -> dict[str, Any]:
             continue
         if document["name"] != sweep:
             raise UserError(f"--folder={folder}: is the folder of {document['name']}, and not of {sweep}")
-        return document
+        return FORMAT.brought_forward(document, str(folder / name))
     raise UserError(
         f"{sweep}: its folder {folder} is not on this machine, or not whole (it lacks {SWEEP_FILE}); go on where it "
         "was started, or with its output_dir on storage that both machines share, or say with --folder where it is now"

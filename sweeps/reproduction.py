@@ -16,7 +16,7 @@ from sweeps.errors import UnknownName, UserError
 from sweeps.one_trial import choose, lineage, new_name, plan_alone
 from sweeps.origin.secrets import HIDDEN
 from sweeps.plan import Plan, new_plan
-from sweeps.provenance import present_origin, recorded_origin
+from sweeps.provenance import COMPOSITION, present_origin, recorded_origin
 from sweeps.report.repeated import Repeated
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.client import connect
@@ -149,7 +149,8 @@ def _plan_all(record: SweepRecord, name: str, command: str, tags: Mapping[str, s
             f"{record.sweep}: its MLflow run has no {constants.COMPOSITION_ARTIFACT}, so only its trials can be run "
             "again; name one with --trial"
         )
-    composition = Composition.from_json(json.loads(text)).recorded_at(record.mlflow.tracking_uri)
+    document = COMPOSITION.brought_forward(json.loads(text), f"{record.sweep}: {constants.COMPOSITION_ARTIFACT}")
+    composition = Composition.from_json(document).recorded_at(record.mlflow.tracking_uri)
     lines = composition.as_yaml().splitlines()
     hidden = [line.strip() for line in lines if HIDDEN in line and not line.strip().startswith("uri:")]
     if hidden:

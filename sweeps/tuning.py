@@ -29,7 +29,8 @@ from sweeps.search.samplers import build_sampler, shuffled
 from sweeps.search.schedulers import build_scheduler
 from sweeps.search.searcher import STOPPED_BY_A_PERSON, OptunaSearcher
 from sweeps.search.stopping import exhausted, reached
-from sweeps.search.study import STUDY_FILE, forget_half_sampled, open_journal, trial_as_told
+from sweeps.search.study import forget_half_sampled, open_journal, trial_as_told
+from sweeps.search.study_version import STUDY_FILE, bring_forward
 from sweeps.search.warm_start import EarlierTrials, points_again
 from sweeps.space import Lookup, Space
 from sweeps.trial_status import State
@@ -81,7 +82,7 @@ def build_searcher(plan: Plan, monitor: Monitor) -> SweepSearcher:
     search = plan.config.search
     is_grid = search.sampler.kind == "grid"
     earlier = EarlierTrials(plan.warm_start, plan.space, search.modes[0], plan.config.seed) if plan.warm_start else None
-    return SweepSearcher(
+    searcher = SweepSearcher(
         monitor,
         plan.space,
         metric=search.metrics,
@@ -99,6 +100,8 @@ def build_searcher(plan: Plan, monitor: Monitor) -> SweepSearcher:
         enough=_rules(plan, monitor),
         advisors=_advisors(plan, monitor),
     )
+    bring_forward(searcher.study)
+    return searcher
 
 
 def _rules(plan: Plan, monitor: Monitor) -> Callable[[optuna.Study], str | None]:

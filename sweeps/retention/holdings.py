@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from sweeps.constants import CHECKPOINT_ARTIFACTS, TAG_CHECKPOINT_BEST, TAG_CHECKPOINT_LAST, TAG_FOLDER, TAG_SWEEP
-from sweeps.reopening import SWEEP_FILE
+from sweeps.reopening import FORMAT, SWEEP_FILE
 from sweeps.runtime.lineage import PINNED
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.store import PAGE, tag_filter
@@ -96,7 +96,8 @@ def sweep_folder(record: SweepRecord) -> Path | None:
     if not folder.is_absolute():
         return None
     try:
-        own = json.loads((folder / SWEEP_FILE).read_text(encoding="utf-8"))["name"]
+        document = json.loads((folder / SWEEP_FILE).read_text(encoding="utf-8"))
+        own = FORMAT.brought_forward(document, str(folder / SWEEP_FILE))["name"]
     except (OSError, ValueError, KeyError):
         return None
     return folder if own == record.sweep else None

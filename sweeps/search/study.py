@@ -18,10 +18,9 @@ from sweeps.config.space import OrdinalDistribution
 from sweeps.constants import NUMBER, REASON
 from sweeps.objectives import Objectives, Values
 from sweeps.search.progress import Progress
+from sweeps.search.study_version import STUDY_FILE
 from sweeps.space import Lookup, Space
 
-STUDY_FILE = "optuna.log"
-"""In the sweep's folder: Optuna's journal."""
 DAMAGED = ".damaged"
 
 

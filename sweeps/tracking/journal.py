@@ -11,12 +11,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from sweeps.errors import StorageFull, is_full
+from sweeps.versions import check_not_newer, release
 
 PARENT = ""
 """The key of the sweep's own run; those of its trials are their ids."""
@@ -95,6 +101,16 @@ class Stored:
     folder: str | None = None
 
 
+@dataclass(frozen=True)
+class Version:
+    """The lines after it are of this version of the journal; those before the first are of version 1, from before
+    versions were kept. It is not handed to who reads entries."""
+
+    version: int
+    written_by: str
+    """The release of ray-sweeps that wrote it."""
+
+
 Entry = NewRun | Points | GoneBack | Tags | Status | Artifact | Stored
 _KINDS: dict[str, type[Entry]] = {
     kind.__name__: kind for kind in (NewRun, Points, GoneBack, Tags, Status, Artifact, Stored)
@@ -112,16 +128,54 @@ def is_delivered(folder: Path) -> bool:
     if _position(folder) < path.stat().st_size:
         return False
     waiting: set[tuple[str, str]] = set()
+    versions, end = _versions(path), 0
     with path.open("rb") as lines:
         for line in lines:
+            start, end = end, end + len(line)
             if line.startswith(_OF_ARTIFACTS):
-                for entry in _entries(line):
+                for entry in _entries(line, start, versions):
                     match entry:
                         case Artifact(key, name):
                             waiting.add((key, name))
                         case Stored(key, name):
                             waiting.discard((key, name))
     return not waiting
+
+
+def _as_it_was(line: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 to 2: versions are said; entries are the same."""
+    return line
+
+
+STEPS: Sequence[Callable[[dict[str, Any]], dict[str, Any]]] = (_as_it_was,)
+"""The first turns a line of version 1 into one of version 2, and so on, as it is read: the file is only appended to."""
+JOURNAL_VERSION = len(STEPS) + 1
+_Versions = list[tuple[int, int]]
+_VERSION_LINE = re.compile(rb'^\{"kind": "Version".*\}\n', re.MULTILINE)
+
+
+def check_journal(folder: Path) -> None:
+    """
+    Raises:
+        NewerVersion: A later release wrote the journal in a sweep's folder.
+    """
+    _versions(folder / JOURNAL_FILE)
+
+
+def _versions(path: Path) -> _Versions:
+    """Where which version begins, in order; the first part has none to say so.
+
+    Raises:
+        NewerVersion: A later release wrote it.
+    """
+    found = [(0, 1)]
+    if path.is_file() and path.stat().st_size:
+        with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            for match in _VERSION_LINE.finditer(content):
+                said = json.loads(match[0])
+                check_not_newer(str(path), said["version"], JOURNAL_VERSION, said["written_by"])
+                found.append((match.end(), said["version"]))
+    return found
 
 
 class Journal:
@@ -134,10 +188,12 @@ class Journal:
 
         Raises:
             StorageFull: The disk is.
+            NewerVersion: A later release wrote it.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._path, self._position_path = folder / JOURNAL_FILE, folder / POSITION_FILE
         self._lock = threading.Lock()
+        self._versions = _versions(self._path)
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         self.end = os.fstat(self._file).st_size
         """Bytes in it, whole lines all of them."""
@@ -145,6 +201,9 @@ class Journal:
         self._is_full = False
         if self.end and os.pread(self._file, 1, self.end - 1) != b"\n":
             self._write(b"\n")  # a driver that was killed has left half a line
+        if self._versions[-1][1] < JOURNAL_VERSION:
+            self._write(_line(Version(JOURNAL_VERSION, release())))
+            self._versions.append((self.end, JOURNAL_VERSION))
         self.position = min(_position(folder), self.end)
         """Bytes that MLflow has taken."""
 
@@ -157,12 +216,11 @@ class Journal:
         Raises:
             StorageFull: The disk is, or was before; nothing was written.
         """
-        line = json.dumps({"kind": type(entry).__name__, **entry.__dict__}).encode() + b"\n"
         with self._lock:
-            self._write(line)
+            self._write(_line(entry))
 
     def read(self, start: int, most: int) -> tuple[list[Entry], int]:
-        """The entries in the next ``most`` bytes from ``start``, at least one, and where the next ones begin."""
+        """The entries of the next ``most`` bytes from ``start``, of at least one line, and where the next begin."""
         with self._lock:
             end = self.end
         size = min(most, end - start)
@@ -172,7 +230,7 @@ class Journal:
                 block = block[: cut + 1]
             else:  # one line that is longer
                 block += os.pread(self._file, most, start + len(block))
-        return list(_entries(block)), start + len(block)
+        return list(_entries(block, start, self._versions)), start + len(block)
 
     def entries(self, start: int = 0) -> Iterator[Entry]:
         """All from ``start`` on."""
@@ -236,11 +294,22 @@ def _position(folder: Path) -> int:
         return 0
 
 
-def _entries(block: bytes) -> Iterator[Entry]:
-    for line in block.splitlines():
+def _entries(block: bytes, start: int, versions: _Versions) -> Iterator[Entry]:
+    """Those of whole lines that begin at ``start`` in the file, as this release has them."""
+    for text in block.splitlines(keepends=True):
+        version = versions[bisect_right(versions, start, key=itemgetter(0)) - 1][1]
+        start += len(text)
         try:
-            values = json.loads(line)
+            line = json.loads(text)
         except ValueError:  # half a line
             continue
-        kind = _KINDS[values.pop("kind")]
-        yield kind(**values)
+        if line["kind"] == Version.__name__:
+            continue
+        for step in STEPS[version - 1 :]:
+            line = step(line)
+        kind = _KINDS[line.pop("kind")]
+        yield kind(**line)
+
+
+def _line(entry: Entry | Version) -> bytes:
+    return json.dumps({"kind": type(entry).__name__, **entry.__dict__}).encode() + b"\n"
