@@ -36,11 +36,19 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_before_anything_has_fired_schedules_are_listed_and_nothing_is_made(typed: Any) -> None:
-    (nightly,) = json.loads(typed("list", "--json"))
+    (nightly,) = json.loads(typed("list", "--json", "enable=[nightly]"))
     assert (nightly["name"], nightly["conf"], nightly["last"]) == ("nightly", "llm_lora", None)
     assert nightly["next"]["due"].endswith("T02:00:00+00:00")
     assert "nightly" in typed("list")
     assert not Path("outputs").exists()
+
+
+def test_the_shipped_schedule_is_disabled_and_the_line_that_enables_it_is_told(typed: Any) -> None:
+    (nightly,) = json.loads(typed("list", "--json"))
+    assert (nightly["enabled"], nightly["next"]) == (False, None)
+    assert "disabled; serve 'enable=[nightly]' fires it" in typed("list")
+    assert "python -m sweeps serve 'enable=[NAME]'" in typed("next")
+    assert "enable=[nightly]" in Path(__file__).parents[1].joinpath("conf/schedule/nightly.yaml").read_text()
 
 
 def test_the_next_firings_are_shown_in_the_schedules_own_time(typed: Any, tmp_path: Path) -> None:
@@ -52,7 +60,7 @@ def test_the_next_firings_are_shown_in_the_schedules_own_time(typed: Any, tmp_pa
     assert [each["due"][5:] for each in firings if each["due"][5:7] == "07"] == ["07-01T04:30:00+02:00"] * 2
     assert all(each["starts"] > each["due"] and each["end_by"] is None for each in firings)
     assert "04:30+01:00" in typed("next", "mine", "--config-dir", str(tmp_path))
-    assert len(json.loads(typed("next", "--json"))) == 5
+    assert len(json.loads(typed("next", "--json", "enable=[nightly]", "--config-dir", str(tmp_path)))) == 5
 
 
 def test_what_became_of_a_firing_is_listed(typed: Any) -> None:

@@ -43,8 +43,9 @@ def test_a_firing_says_its_own_time_to_its_sweep_in_the_schedules_zone(tmp_path:
     assert mine.overrides(at("2026-01-01 18:05")) == ["seed=0305", "search.points=[{train.lr: 0.01}]"]
 
 
-def test_the_shipped_schedule_runs_llm_lora_every_night() -> None:
-    nightly = load_definitions([], NOW)["nightly"]
+def test_the_shipped_schedule_runs_llm_lora_every_night_once_it_is_enabled() -> None:
+    assert not any(each.schedule.enabled for each in load_definitions([], NOW).values())
+    nightly = load_definitions([], NOW, enable=["nightly"])["nightly"]
     assert (nightly.schedule.conf, nightly.schedule.enabled) == ("llm_lora", True)
     assert list(islice(nightly.line.after(NOW), 2)) == [at("2026-01-02 02:00"), at("2026-01-03 02:00")]
 
@@ -97,6 +98,11 @@ def test_all_mistakes_of_all_files_are_named_at_once(tmp_path: Path) -> None:
 def test_of_a_disabled_schedule_the_sweep_may_be_unfinished(tmp_path: Path) -> None:
     write(tmp_path, "later", "cron: '@daily'\nconf: not_written_yet\nenabled: false\n")
     assert not load_definitions([tmp_path], NOW)["later"].schedule.enabled
+
+
+def test_a_schedule_that_is_to_be_enabled_must_exist() -> None:
+    with pytest.raises(UnknownName, match="did you mean nightly"):
+        load_definitions([], NOW, enable=["nigtly"])
 
 
 def test_an_unknown_schedule_is_answered_with_the_nearest() -> None:

@@ -175,7 +175,7 @@ def _defined(tokens: Sequence[str], config_dirs: Sequence[Path]) -> tuple[Servic
 
     config = compose_service(tokens, config_dirs)
     folders = [*config_dirs, *(Path(each) for each in config.config_dirs)]
-    return config, load_definitions(folders, time.time(), config.schedules)
+    return config, load_definitions(folders, time.time(), config.schedules, config.enable)
 
 
 @contextlib.contextmanager

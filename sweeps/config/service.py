@@ -61,6 +61,8 @@ class Service:
     """Where people reach the dashboard of the Ray cluster."""
     schedules: list[NonEmpty] | None = None
     """Names of the schedules that it fires; default: all in ``conf/schedule/`` and in the folders of configs."""
+    enable: list[NonEmpty] = Field(default_factory=list)
+    """Names of schedules that it fires although their files say ``enabled: false``, as that of ours does."""
     keep_firings_days: PositiveInt = 400
     """Days for which it remembers what became of a schedule's firings; sweeps and their jobs are kept all the same."""
     queue: Queue = Field(default_factory=Queue)

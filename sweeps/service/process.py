@@ -85,6 +85,7 @@ class ServiceProcess:
             self.clock,
             self.config_dirs,
             only=config.schedules,
+            enable=config.enable,
             service=self.heartbeat.service,
             keep_days=config.keep_firings_days,
             queued=self.runner.wake,

@@ -154,7 +154,7 @@ class OutsideWindow(ValueError):
 
 
 def load_definitions(
-    config_dirs: Sequence[Path], now: float, only: Sequence[str] | None = None
+    config_dirs: Sequence[Path], now: float, only: Sequence[str] | None = None, enable: Sequence[str] = ()
 ) -> dict[str, Definition]:
     """Schedules by name.
 
@@ -162,10 +162,11 @@ def load_definitions(
         config_dirs: Users' folders of configs, before our own.
         now: The time, in seconds since 1970.
         only: Names of those that are wanted; default: all.
+        enable: Names of those that are enabled whatever their files say.
 
     Raises:
         ConfigError: With every mistake in any of them, one a line.
-        UnknownName: One that is wanted does not exist.
+        UnknownName: One that is wanted, or to be enabled, does not exist.
     """
     from hydra import compose
     from hydra.errors import HydraException
@@ -184,7 +185,10 @@ def load_definitions(
         try:
             with search_path:
                 raw = compose(f"{GROUP}/{option}")
-            definition = Definition(read_as(Schedule, resolve(raw)[GROUP]), tuple(config_dirs))
+            schedule = read_as(Schedule, resolve(raw)[GROUP])
+            if schedule.name in enable:
+                schedule = replace(schedule, enabled=True)
+            definition = Definition(schedule, tuple(config_dirs))
             definition.check(now)
         except ConfigError as error:
             mistakes += [f"{file}: {each}" for each in str(error).splitlines()]
@@ -197,6 +201,8 @@ def load_definitions(
         definitions[definition.name] = definition
     if mistakes:
         raise ConfigError("\n".join(mistakes))
+    for name in enable:
+        find_definition(definitions, name)
     return definitions if only is None else {name: find_definition(definitions, name) for name in only}
 
 

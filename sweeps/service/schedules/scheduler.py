@@ -39,6 +39,7 @@ class Scheduler:
         config_dirs: Sequence[Path] = (),
         *,
         only: Sequence[str] | None = None,
+        enable: Sequence[str] = (),
         service: str | None = None,
         keep_days: float = 400.0,
         queued: Callable[[], None] = lambda: None,
@@ -49,6 +50,7 @@ class Scheduler:
             clock: What time it is.
             config_dirs: Users' folders of configs, before our own.
             only: Names of the schedules that it fires; default: all.
+            enable: Names of those that it fires whatever their files say.
             service: Number of this service.
             keep_days: How long it is remembered what became of firings.
             queued: Called when sweeps were put into the queue.
@@ -58,7 +60,7 @@ class Scheduler:
             UnknownName: There is no schedule of one of the names.
         """
         self._engine, self._clock, self._config_dirs = engine, clock, config_dirs
-        self._only, self._service, self._queued = only, service, queued
+        self._only, self._enable, self._service, self._queued = only, enable, service, queued
         self._files = self._look_at_files()
         self.definitions = self._load()
         """By name, as they were when all of them were last right."""
@@ -71,6 +73,9 @@ class Scheduler:
     def start(self) -> None:
         """Begin."""
         for name, definition in self.definitions.items():
+            if not definition.schedule.enabled:
+                logger.info("%s is disabled; `python -m sweeps serve 'enable=[%s]'` fires it", name, name)
+                continue
             soonest = next(coming([definition], self._clock.now()), None)
             logger.info("%s fires next at %s", name, "no time" if soonest is None else definition.shown(soonest.starts))
         self._looking.start()
@@ -133,7 +138,7 @@ class Scheduler:
         logger.info("schedules: %s", ", ".join(definitions) or "none")
 
     def _load(self) -> dict[str, Definition]:
-        return load_definitions(self._config_dirs, self._clock.now(), self._only)
+        return load_definitions(self._config_dirs, self._clock.now(), self._only, self._enable)
 
     def _look_at_files(self) -> _Files:
         paths = [

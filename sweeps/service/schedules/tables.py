@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 Document = Mapping[str, Any]
@@ -30,7 +31,11 @@ def print_schedules(schedules: Sequence[Document], console: Console) -> None:
             " ".join([each["conf"], *each["overrides"]]),
             "" if last is None else _shown(last["due"]),
             "" if last is None else _outcome(last),
-            "disabled" if not each["enabled"] else "none" if each["next"] is None else _shown(each["next"]["starts"]),
+            escape(f"disabled; serve 'enable=[{each['name']}]' fires it")
+            if not each["enabled"]
+            else "none"
+            if each["next"] is None
+            else _shown(each["next"]["starts"]),
         )
     console.print(table)
 
@@ -42,7 +47,9 @@ def print_coming(firings: Sequence[Document], console: Console) -> None:
         console: Where to.
     """
     if not firings:
-        console.print("Nothing comes: no schedule is enabled.")
+        console.print(
+            escape("Nothing comes: no schedule is enabled. `python -m sweeps serve 'enable=[NAME]'` enables one.")
+        )
         return
     table = _table("schedule", "due", "starts", "ended by")
     for each in firings:
