@@ -16,6 +16,7 @@ from sweeps.constants import NUMBER, ORIGIN, ORIGIN_PREFIX, PARAMETERS, REASON, 
 from sweeps.errors import StorageFull, tells_full
 from sweeps.monitor import Monitor
 from sweeps.plan import Plan
+from sweeps.retries import AlikeFailures, retry_only_what_may_pass
 from sweeps.runtime.lineage import Origin
 from sweeps.runtime.trial import TRIAL_RESOURCES, Trial, TrialContext
 from sweeps.search.advice import Advisor
@@ -198,6 +199,7 @@ class SweepSearcher(OptunaSearcher):
         self._monitor = monitor
         self.tune_trials: dict[str, TuneTrial] = {}
         """Tune's own trials that were started, by Tune's id: they know why they failed."""
+        self._alike = AlikeFailures()
 
     def __reduce__(self) -> tuple[type[object], tuple[()]]:
         # Tune writes it into a file for a restore that we do not use; it knows the store, whose address has a password.
@@ -238,6 +240,18 @@ class SweepSearcher(OptunaSearcher):
             self._monitor.out_of_room(StorageFull(self._monitor.folder, why))
         self.interrupted = self._monitor.stopping is not None or self._monitor.budget_spent is not None
         super().on_trial_complete(trial_id, result, error)
+        if error and not self.interrupted:
+            self._end_if_all_fail_alike(trial_id)
+
+    def _end_if_all_fail_alike(self, trial_id: str) -> None:
+        reason = self._alike.add(self.tune_trials.get(trial_id), self.why_failed(trial_id))
+        trials = self.study.get_trials(deepcopy=False)
+        left = self.num_trials is None or sum(NUMBER in trial.user_attrs for trial in trials) < self.num_trials
+        if reason is not None and left and not any(reports_of(trial) for trial in trials):
+            self.ended_because = (
+                f"{reason}. No trial has made a report, so no further one is started; mend it, and "
+                f"`python -m sweeps resume {self._monitor.sweep}` goes on"
+            )
 
 
 class StopWhenAsked(tune.Stopper):
@@ -269,6 +283,7 @@ class TellMonitor(tune.Callback):
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         self._searcher.tune_trials[trial.trial_id] = trial
+        retry_only_what_may_pass(trial)
         self._monitor.trial_started(trial.config, trial.num_failures + 1)
 
     def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:

@@ -301,7 +301,8 @@ class Search:
     max_concurrent: PositiveInt | None = None
     """Trials at the same time; default: as many as fit into the cluster."""
     max_retries: Annotated[int, Field(ge=0)] = 1
-    """How often a trial is started again, from its last checkpoint, after a failure."""
+    """How often a trial is started again, from its last checkpoint, after a failure. An error before the first report
+    is retried only if it came from outside: out of memory, a lost worker, a connection, a disk."""
     default_first: bool = True
     """Try the config's own values first, so that the search starts from what is known to work."""
     points: list[dict[str, Any]] = Field(default_factory=list)

@@ -1,0 +1,107 @@
+"""Mistakes are not retried, and a sweep whose trials all fail alike ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from running import run
+
+from sweeps.retries import comes_again
+from sweeps.worker_error import caught
+
+
+def error_of(exception: BaseException) -> Any:
+    return caught(exception, rank=0, num_workers=2)
+
+
+@pytest.mark.parametrize(
+    "exception",
+    [
+        TypeError("Net.__init__() got an unexpected keyword argument 'widht'"),
+        FileNotFoundError(2, "No such file or directory", "train.csv"),
+        PermissionError(13, "Permission denied", "train.csv"),
+        ValueError("data.path=x: nothing to learn from"),
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied (64x256 and 64x10)"),
+        IndexError("Target 12 is out of bounds."),
+        KeyError("lr"),
+        AssertionError(),
+        SystemExit(3),
+        RuntimeError("CUDA error: device-side assert triggered"),
+    ],
+)
+def test_an_error_at_the_first_step_comes_again_and_after_a_report_it_may_pass(exception: BaseException) -> None:
+    error = error_of(exception)
+    assert comes_again(error.described, error, reported=False)
+    assert not comes_again(error.described, error, reported=True)
+
+
+@pytest.mark.parametrize(
+    "exception",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        MemoryError(),
+        RuntimeError("[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]"),
+        RuntimeError("NCCL error: unhandled system error"),
+        RuntimeError("CUDA error: an illegal memory access was encountered"),
+        TimeoutError("the store did not answer"),
+        ConnectionResetError(104, "Connection reset by peer"),
+        OSError(5, "Input/output error"),
+        ValueError("data.path=s3://b/x cannot be read: [Errno 5] Input/output error"),
+    ],
+)
+def test_an_error_from_outside_may_pass_also_at_the_first_step(exception: BaseException) -> None:
+    error = error_of(exception)
+    assert not comes_again(error.described, error, reported=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "again"),
+    [
+        ("search.metric=los is not among the reported metrics: loss", True),
+        ("ConfigError: train.lr=-1: must be greater than 0", True),
+        ("no report for 1800 s: its workers hang", False),
+        ("the slot's workers died before the trial began", False),
+        ("ActorDiedError: The actor died unexpectedly before finishing this task.", False),
+        ("", False),
+    ],
+)
+def test_what_no_worker_has_told_is_judged_by_its_words(text: str, again: bool) -> None:
+    assert comes_again(text, None, reported=False) is again
+
+
+def test_a_sweep_whose_trials_fail_alike_ends_with_that_error_and_says_how_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "nets.py").write_text(
+        """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width=3):
+        super().__init__()
+        self.layer = nn.Linear(60, 10)
+
+    def forward(self, images):
+        return self.layer(images.flatten(1))
+"""
+    )
+    done = run(
+        tmp_path,
+        "conf=digits",
+        "space=none",
+        "model=custom",
+        "model._target_=nets.Net",
+        "train.lr=tag(log, interval(1e-4, 1e-1))",
+        "search.num_trials=9",
+        "search.max_concurrent=1",
+        "--name=alike",
+    )
+    assert done.status == 1
+    assert done.document["status"] == "failed"
+    assert [trial["attempts"] for trial in done.document["trials"]] == [1, 1, 1]
+    said = [line for line in done.err.splitlines() if "3 trials failed at their first step with the same error" in line]
+    assert len(said) == 1
+    assert "shapes cannot be multiplied" in said[0]
+    assert "nets.py:10" in said[0]
+    assert "`python -m sweeps resume alike` goes on" in said[0]
