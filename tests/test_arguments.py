@@ -214,6 +214,12 @@ def test_a_misspelt_argument_of_a_function_is_refused_and_an_inherited_one_is_bo
     ]
 
 
+def test_an_argument_that_only_the_space_gives_a_value_is_not_missing() -> None:
+    assert make_plan((*MODEL, "model.arguments.width=choice(2, 4)"), [], None, "").config.space.keys()
+    when = "space.model.arguments.width={type: int, low: 1, high: 2, when: {model: own}}"
+    make_plan(("conf=digits", "space=none", "model=choice(conv_net, own)", when), [Path("groups")], None, "")
+
+
 def test_a_searched_section_that_a_function_ignores_is_refused_by_name() -> None:
     assert mistakes("conf=ray_train_function", "train.lr=interval(0.1, 1)") == [
         "space.train.lr: task.kind=function ignores train; search task.arguments.NAME, or remove it (~space.train.lr)"

@@ -25,7 +25,7 @@ LAYERS: list[set[str]] = [
         *("checks", "cluster", "constraints", "driver", "origin", "points", "runtime", "search", "space", "tracking"),
     },
     {"extension", "frames", "monitor", "plan", "report", "trial_status"},
-    {"completion", "ending", "one_trial", "provenance", "registry", "reopening", "stopping", "tuning"},
+    {"completion", "ending", "one_trial", "provenance", "registry", "reopening", "retries", "stopping", "tuning"},
     {"doctor", "reproduction", "retention", "retraining", "sweep"},
     {"launch", "service"},
     {"__init__", "cli"},

@@ -8,11 +8,12 @@ from typing import Any
 
 from sweeps.checks.script import script_options
 from sweeps.checks.source import keys_read, source_signature
-from sweeps.compose import Composition
+from sweeps.compose import Composition, Variant
 from sweeps.config import SweepConfig
 from sweeps.config.search import CustomSampler
 from sweeps.errors import ConfigError, closest, nearest
-from sweeps.space import Lookup, Space
+from sweeps.paths import MISSING, find
+from sweeps.space import Lookup, Space, boundary_values
 from sweeps_train.config import CustomData, CustomModel, FunctionTask
 
 Signature = Callable[[str], inspect.Signature | None]
@@ -28,22 +29,54 @@ def check_arguments(composition: Composition, space: Space, lookup: Lookup) -> N
     """
     mistakes = [
         line
-        for config in configs_of_trials(composition, space, lookup)
+        for _, config in configs_of_trials(composition, space, lookup)
         for line in argument_mistakes(config, source_signature, space)
     ]
     if mistakes:
         raise ConfigError("\n".join(dict.fromkeys(mistakes)))
 
 
-def configs_of_trials(composition: Composition, space: Space, lookup: Lookup) -> Iterator[SweepConfig]:
-    """The sweep's own config, one for each combination of options of searched groups, and one for each value at the
-    ends of a searched argument's range."""
-    yield composition.config
-    for variant in composition.variants:
-        yield composition.trial(dict(variant))
-    for path, _, point in space.corners(lookup):
-        if ".arguments" in path or path.endswith("_target_"):
-            yield composition.trial(point)
+def configs_of_trials(
+    composition: Composition,
+    space: Space,
+    lookup: Lookup,
+    sections: Collection[str] = ("model", "data", "task", "search"),
+) -> Iterator[tuple[dict[str, Any], SweepConfig]]:
+    """Points, each with its config: one for each combination of options of searched groups, the sweep's own first, and
+    one for each value at the ends of a range, with arguments that only the space names set to one of their values.
+
+    Args:
+        composition: The sweep's.
+        space: The sweep's.
+        lookup: The sweep's own values.
+        sections: Whose ranges are gone through.
+    """
+    points: dict[Variant, dict[str, Any]] = {}
+    own = composition.variant({})
+    for variant in sorted(composition.variants, key=lambda each: each != own):
+        points[variant] = _with_arguments(composition, space, lookup, dict(variant))
+        yield points[variant], composition.trial(points[variant])
+    for path, _, corner in space.corners(lookup):
+        if path.partition(".")[0] in sections and path not in composition.searched_groups:
+            point = {**points[composition.variant(corner)], **corner}
+            yield point, composition.trial(point)
+
+
+def _with_arguments(
+    composition: Composition, space: Space, lookup: Lookup, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A point in which all arguments have a value that trials with these options have."""
+    point, values = dict(options), composition.container(options)
+    for path, distribution in space.distributions.items():
+        is_missing = find(values, path) is MISSING and ".arguments." in path
+        if is_missing and space.active(path, {**values_of(space, values), **point}, lookup):
+            point[path] = boundary_values(distribution)[0]
+    return point
+
+
+def values_of(space: Space, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Searched values that a config has, by path."""
+    return {path: value for path in space if (value := find(values, path)) is not MISSING}
 
 
 def argument_mistakes(config: SweepConfig, signature: Signature, space: Collection[str] = ()) -> Iterator[str]:
