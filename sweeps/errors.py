@@ -104,8 +104,14 @@ def _begins_alike(one: str, other: str) -> bool:
     return one.lower().startswith(other.lower()) or other.lower().startswith(one.lower())
 
 
+LONGEST_NAME = 500
+"""Characters of what may be a misspelt name: a comparison takes time that grows with the square of them."""
+
+
 def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
     """``"; did you mean a, b?"``, or the whole choice when nothing is near and it is short, or nothing."""
+    if len(name) > LONGEST_NAME:
+        return ""
     known = sorted(set(known))
     close = closest(name, known, count)
     if close:

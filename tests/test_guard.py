@@ -11,6 +11,7 @@ import pytest
 from fastapi import Depends, FastAPI, Form, Request, Response
 from fastapi.testclient import TestClient
 from pydantic import BaseModel
+from serving import serving
 from sqlalchemy import Engine
 
 from sweeps.config.access import Access
@@ -339,3 +340,69 @@ def test_every_answer_has_the_headers_that_keep_browsers_safe(engine: Engine, cl
     answer = client(make_app(engine, clock)).get(path)
     assert {name: answer.headers[name] for name in HEADERS} == HEADERS
     assert "access-control-allow-origin" not in answer.headers
+
+
+class Unread:
+    """JSON that is never parsed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bodies: list[bytes] = []
+        monkeypatch.setattr("sweeps.service.access.gate.check_json", lambda body, depth: self.bodies.append(body))
+
+
+def test_the_body_of_who_has_no_good_token_is_not_looked_at(
+    engine: Engine, clock: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, unread = make_app(engine, clock), Unread(monkeypatch)
+    good = token_of(engine, "run")
+    for token in (None, "x", "sweeps_" + "A" * 43):
+        answer = client(app, token=token).post("/api/run", json={"text": "x"})
+        assert (answer.status_code, unread.bodies) == (401, [])
+        assert client(app, token=token).post("/form", data={"text": "x"}).status_code == 401
+    assert client(app, token=good).post("/api/run", json={"text": "x"}).status_code == 200
+    assert len(unread.bodies) == 1
+
+
+def test_a_token_is_looked_up_once_for_a_request_and_what_is_none_not_at_all(
+    engine: Engine, clock: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[str] = []
+    find = tokens.holder
+    monkeypatch.setattr(tokens, "holder", lambda *given: looked_up.append(given[1]) or find(*given))
+    app, good = make_app(engine, clock), token_of(engine, "run")
+    for token in (None, "x", "sweeps_short", "A" * 50_000):
+        assert client(app, token=token).post("/api/run", json={}).status_code == 401
+    assert looked_up == []
+    assert client(app, token=good).post("/api/run", json={}).status_code == 200
+    assert looked_up == [good]
+
+
+def test_who_has_guessed_too_often_is_refused_before_the_token_is_looked_at(
+    engine: Engine, clock: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, good = make_app(engine, clock, refusals_per_minute=2), token_of(engine, "run")
+    browser, looked_up = client(app), []
+    for _ in range(2):
+        browser.post("/sign-in", data={"token": "sweeps_" + "A" * 43})
+    monkeypatch.setattr(tokens, "holder", lambda *given: looked_up.append(given))
+    for token in ("sweeps_" + "B" * 43, good):
+        assert browser.post("/sign-in", data={"token": token}).status_code == 429
+    assert looked_up == []
+
+
+def test_a_wrong_token_at_the_sign_in_holds_up_no_writer(engine: Engine, clock: Stopped) -> None:
+    app = make_app(engine, clock)
+    token_of(engine, "run")
+    with writing(engine):  # a transaction that writes would wait for this one
+        assert client(app).post("/sign-in", data={"token": "sweeps_" + "A" * 43}).json() is False
+
+
+def test_nobody_sends_a_large_body_to_the_sign_in(engine: Engine, clock: Stopped) -> None:
+    assert client(make_app(engine, clock)).post("/sign-in", data={"token": "x" * 20_000}).status_code == 413
+
+
+def test_a_request_of_thousands_of_mistakes_is_told_some_of_them(tmp_path: Path) -> None:
+    with serving(tmp_path) as api:
+        for body in ({"conf": "digits", **{f"k{number}": 1 for number in range(5000)}}, {"overrides": [1] * 50_000}):
+            answer = api.client().post("/api/v1/plans", json=body)
+            assert (answer.status_code, len(answer.text) < 10_000) == (422, True)

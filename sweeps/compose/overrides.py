@@ -57,7 +57,7 @@ def _written(value: Any) -> str:
             return json.dumps(value)
         case str():
             # Hydra takes a backslash for itself only before a quote, and OmegaConf one before an interpolation.
-            quoted = re.sub(r'(\\*)("|$)', lambda found: found[1] * 2 + found[2].replace('"', '\\"'), value)
+            quoted = re.sub(r'(?<!\\)(\\*+)("|$)', lambda found: found[1] * 2 + found[2].replace('"', '\\"'), value)
             return '"' + quoted.replace("${", "\\${") + '"'
         case Mapping():
             return "{" + ", ".join(f"{name}: {_written(each)}" for name, each in value.items()) + "}"

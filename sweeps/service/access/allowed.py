@@ -25,6 +25,8 @@ Sees = Callable[[str], bool]
 """Whether a sweep exists for whoever asks, by its name."""
 CLUSTERS = ("local", "auto")
 """Started for the sweep, or the one that the operator runs here."""
+MOST_READ = 2000
+"""Characters of a value that are looked through for secrets, of which a message shows 80."""
 WORD = re.compile(r"[A-Za-z0-9_]+")
 SECRET = ("tracking", "cluster", "output_dir")
 """Sections that no expression may read: by its answers it would tell what they are."""
@@ -176,5 +178,6 @@ def _is_word(value: Any) -> bool:
 
 
 def _short(value: Any) -> str:
-    text = redacted(shown(value if isinstance(value, str) else repr(value)))
+    text = value if isinstance(value, str) else repr(value)
+    text = redacted(shown(text[:MOST_READ]))
     return text if len(text) <= 80 else text[:77] + "..."

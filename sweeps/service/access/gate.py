@@ -1,4 +1,7 @@
-"""What every request passes before any route sees it, and every answer on its way out."""
+"""Checks of every request before any route sees it, and the headers of every answer.
+
+Whoever has no good token costs next to nothing: no body of theirs is kept or parsed.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,8 @@ import traceback
 from collections.abc import Collection
 from typing import NoReturn
 
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,6 +24,9 @@ from sweeps.service.access.guard import FORMS, Guard
 from sweeps.service.access.origins import SAFE_METHODS, refusal_of_host, refusal_of_site
 
 API = "/api/"
+SIGN_IN = "/sign-in"
+"""The one address that takes a body from who has no token yet."""
+LARGEST_SIGN_IN = 8 * 1024
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -35,8 +40,9 @@ HEADERS = {
     "cache-control": "no-store",
 }
 """Of every answer that does not set them itself."""
-STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
-BRACKETS = re.compile(rb"[\[\]{}]")
+STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+"""Of JSON, also one that is not closed: nothing is looked at twice."""
+NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 CONTROL = re.compile(rb"%(?:[01][0-9a-f]|7f)", re.IGNORECASE)
 
 logger = logging.getLogger(__name__)
@@ -72,7 +78,7 @@ class Gate:
         answer = _Answer(send)
         try:
             await self._check_origin(scope)
-            body = await self._body(scope, receive)
+            body = await self._body(scope, receive, is_read=await self._is_body_read(scope))
             await self._app(scope, _replayed(body, receive), answer.send)
         except _Refused as refused:
             await JSONResponse({"detail": refused.detail}, refused.status)(scope, receive, answer.send)
@@ -85,28 +91,35 @@ class Gate:
         headers = Headers(scope=scope)
         if CONTROL.search(scope.get("raw_path") or b"") or CONTROL.search(scope["query_string"]):
             raise _Refused(400, "the address has a control character in it")
-        if not await run_in_threadpool(lambda: self._guard.demands_tokens) and (refusal := refusal_of_host(headers)):
+        if not await self._guard.is_closed() and (refusal := refusal_of_host(headers)):
             raise _Refused(421, refusal)
         if refusal := refusal_of_site(scope["method"], headers, self._own):
             raise _Refused(403, refusal)
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+    async def _is_body_read(self, scope: Scope) -> bool:
+        """Whether anybody looks at the body: only of a request that may change something, and of who has a good token.
+        For all others an empty one takes its place, and their route answers as it would."""
+        if scope["method"] in SAFE_METHODS:
+            return False
+        return scope["path"] == SIGN_IN or await self._guard.knows(Request(scope))
+
+    async def _body(self, scope: Scope, receive: Receive, *, is_read: bool) -> bytes:
         """The whole body; it is small, and must come soon."""
         access = self._guard.access
-        largest = access.max_body_kib * 1024
+        largest = LARGEST_SIGN_IN if scope["path"] == SIGN_IN else access.max_body_kib * 1024
         try:
             async with asyncio.timeout(access.body_timeout_s):
-                body = await _read(receive, largest)
+                body = await _read(receive, largest, is_kept=is_read)
         except TimeoutError:
             raise _Refused(408, f"the body did not come within {access.body_timeout_s:g} s") from None
-        if scope["method"] in SAFE_METHODS or not scope["path"].startswith(API):
+        if not is_read or not scope["path"].startswith(API):
             return body
         kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
         # Other sites' pages can send forms and plain text without asking us first, and JSON they cannot.
         if (body or kind in (*FORMS, "text/plain")) and kind != "application/json":
             raise _Refused(415, "the body must be JSON, with Content-Type: application/json")
         if body:
-            _check_json(body, access.max_depth)
+            check_json(body, access.max_depth)
         return body
 
     async def _explain(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
@@ -137,14 +150,17 @@ class _Answer:
         await self._send(message)
 
 
-async def _read(receive: Receive, largest: int) -> bytes:
-    body = bytearray()
+async def _read(receive: Receive, largest: int, *, is_kept: bool) -> bytes:
+    body, length = bytearray(), 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        body += message.get("body", b"")
-        if len(body) > largest:
+        part = message.get("body", b"")
+        length += len(part)
+        if is_kept:
+            body += part
+        if length > largest:
             raise _Refused(413, f"the body is larger than the {largest // 1024} KiB that the service takes")
         if not message.get("more_body", False):
             return bytes(body)
@@ -162,13 +178,13 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-def _check_json(body: bytes, max_depth: int) -> None:
+def check_json(body: bytes, max_depth: int) -> None:
     """
     Raises:
         _Refused: Python would stumble over it, in reading it or in answering.
     """
     depth = 0
-    for bracket in BRACKETS.findall(STRINGS.sub(b"", body)):
+    for bracket in STRINGS.sub(b"", body).translate(None, NO_BRACKETS):
         depth += 1 if bracket in b"[{" else -1
         if depth > max_depth:
             raise _Refused(400, f"the JSON has more than {max_depth} brackets within brackets")

@@ -12,11 +12,12 @@ What a signed-in page sends must carry ``form_token(request)``, as the form's fi
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
-from typing import Annotated
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, TypeVar
 
 from fastapi import Depends, HTTPException, Request, Response, Security
-from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import Engine
 
@@ -35,6 +36,10 @@ COOKIE = "sweeps_session"
 FORM_FIELD = "form_token"
 FORM_HEADER = "x-form-token"
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+LOOKING = 4
+"""Threads that look tokens up. They are the guard's own: routes that take long keep nobody from being known."""
+
+T = TypeVar("T")
 
 
 class Guard:
@@ -53,6 +58,28 @@ class Guard:
         self._database = database
         self._clock = clock
         self._closed = not loopback
+        self._threads = ThreadPoolExecutor(LOOKING, "guard")
+
+    async def is_closed(self) -> bool:
+        """``demands_tokens``, without a wait for the database in the event loop."""
+        return self._closed or await self._aside(lambda: self.demands_tokens)
+
+    async def token_of(self, request: Request) -> Token | None:
+        """The good token that a request has, or for which its cookie stands. It is looked up once for a request."""
+        if "sweeps_token" not in request.scope:
+            secret, cookie = _secret_of(request), request.cookies.get(COOKIE)
+            has_any = secret is not None or cookie is not None
+            token = await self._aside(lambda: self.holder(secret, cookie)) if has_any else None
+            request.scope["sweeps_token"] = token
+        found: Token | None = request.scope["sweeps_token"]
+        return found
+
+    async def knows(self, request: Request) -> bool:
+        """Whether a request comes from somebody who may ask anything at all."""
+        return not await self.is_closed() or await self.token_of(request) is not None
+
+    async def _aside(self, do: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, do)
 
     @property
     def demands_tokens(self) -> bool:
@@ -69,6 +96,8 @@ class Guard:
 
     def holder(self, secret: str | None, cookie: str | None) -> Token | None:
         """The good token that a request has, or for which its cookie stands."""
+        if secret is not None and not tokens.PATTERN.fullmatch(secret):
+            return None
         now = self._clock.now()
         with self._database.connect() as connection:
             token = None
@@ -83,9 +112,12 @@ class Guard:
 
     def begin_session(self, secret: str) -> str | None:
         """The cookie of a browser that signs in; None if the token is not good."""
+        token = self.holder(secret.strip(), None)
+        if token is None:
+            return None  # without a transaction that writes: they wait for each other
         now = self._clock.now()
         with writing(self._database) as connection:
-            token = tokens.holder(connection, secret.strip(), now)
+            token = tokens.numbered(connection, token.id, now)
             return sessions.begin(connection, token, now, self.access.session_hours * 3600) if token else None
 
     def end_session(self, cookie: str) -> None:
@@ -101,6 +133,7 @@ def sign_in(request: Request, response: Response, secret: str) -> bool:
         HTTPException: 429, when an address tries too often.
     """
     guard = guard_of(request)
+    guard.rates.check_refusals(address_of(request))  # first: whoever guesses learns nothing more, and costs nothing
     cookie = guard.begin_session(secret)
     if cookie is None:
         guard.rates.count_refusal(address_of(request))
@@ -145,7 +178,7 @@ _bearer = HTTPBearer(auto_error=False, description="A token from `python -m swee
 
 
 async def known(
-    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
+    request: Request, _credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
 ) -> Caller:
     """Whoever asks, whatever they may do.
 
@@ -154,19 +187,24 @@ async def known(
     """
     guard = guard_of(request)
     changes = request.method not in SAFE_METHODS
-    if not await run_in_threadpool(lambda: guard.demands_tokens):
+    if not await guard.is_closed():
         guard.rates.count_request(address_of(request), changes=changes)
         return LOCAL
-    secret = None if credentials is None else credentials.credentials
-    cookie = None if secret is not None else request.cookies.get(COOKIE)
-    token = await run_in_threadpool(guard.holder, secret, cookie)
+    token = await guard.token_of(request)
     if token is None:
         guard.rates.count_refusal(address_of(request))
         raise HTTPException(401, NOT_SIGNED_IN, headers={"WWW-Authenticate": "Bearer"})
     guard.rates.count_request(f"token {token.id}", changes=changes)
+    cookie = request.cookies.get(COOKIE) if _secret_of(request) is None else None
     if changes and cookie is not None and not sessions.is_form_token(await _sent_form_token(request), cookie):
         raise HTTPException(403, NOT_OUR_FORM)
     return token.caller
+
+
+def _secret_of(request: Request) -> str | None:
+    """What stands after ``Bearer``; None where nothing does."""
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" and secret.strip() else None
 
 
 async def _sent_form_token(request: Request) -> str:

@@ -49,6 +49,14 @@ class Rates:
         """
         self._count(self._refusals, address)
 
+    def check_refusals(self, address: str) -> None:
+        """
+        Raises:
+            HTTPException: 429, when there were too many refusals; nothing is counted.
+        """
+        if not self._counter.test(self._refusals, address):
+            raise self._too_many(self._refusals, address)
+
     @contextmanager
     def expensive(self) -> Iterator[None]:
         """Something of which only a few are made at once.
@@ -68,7 +76,9 @@ class Rates:
             self._expensive.release()
 
     def _count(self, limit: RateLimitItem, who: str) -> None:
-        if self._counter.hit(limit, who):
-            return
+        if not self._counter.hit(limit, who):
+            raise self._too_many(limit, who)
+
+    def _too_many(self, limit: RateLimitItem, who: str) -> HTTPException:
         wait = max(1, math.ceil(self._counter.get_window_stats(limit, who).reset_time - time.time()))
-        raise HTTPException(429, f"at most {limit.amount} {limit.namespace} a minute", {"Retry-After": str(wait)})
+        return HTTPException(429, f"at most {limit.amount} {limit.namespace} a minute", {"Retry-After": str(wait)})

@@ -29,6 +29,8 @@ RESOURCES: tuple[APIRouter, ...] = (
     schedules.router,
     operations.router,
 )
+MOST_MISTAKES = 50
+"""Of a request that are named in its answer."""
 PROBLEMS = (401, 403, 404, 409, 422, 503)
 
 logger = logging.getLogger(__name__)
@@ -77,5 +79,5 @@ async def _name_mistakes(_request: Request, error: Exception) -> JSONResponse:
     """A request that does not fit its document, in our words and without what it held: it may be a secret, or what JSON
     cannot say."""
     assert isinstance(error, RequestValidationError)
-    lines = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+    lines = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:MOST_MISTAKES]]
     return JSONResponse({"detail": "\n".join(lines)}, 422)

@@ -18,6 +18,6 @@ class Health(BaseModel):
 
 
 @router.get("/health")
-def health() -> Health:
-    """Whether the service answers."""
+async def health() -> Health:
+    """Whether the service answers; in the event loop itself, and not after others in a queue for a thread."""
     return Health(status="ok", version=version("ray-sweeps"))

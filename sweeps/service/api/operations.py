@@ -29,7 +29,7 @@ class CleanBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    sweeps: list[SweepName] = Field(default_factory=list)
+    sweeps: Annotated[list[SweepName], Field(max_length=1000)] = Field(default_factory=list)
     older_than: Annotated[str, Field(max_length=50)] | None = None
     """Such as ``30d``."""
     keep_last: Annotated[int, Field(ge=0, lt=2**31)] | None = None
@@ -56,7 +56,7 @@ class TokenBody(BaseModel):
 
     user: Person
     role: Literal["read", "run", "admin"]
-    projects: list[Person] = Field(default_factory=list)
+    projects: Annotated[list[Person], Field(max_length=100)] = Field(default_factory=list)
     label: Annotated[str, Field(max_length=200)] = ""
     lasts_s: Annotated[float, Field(gt=0, lt=1e10)] | None = None
     """Seconds until it expires; null: never."""

@@ -34,6 +34,9 @@ from sweeps.tracking.values import finite
 
 router = APIRouter(tags=["sweeps"])
 
+Tokens = Annotated[list[Token], Field(max_length=1000)]
+"""``access.max_overrides`` allows fewer, in its own words."""
+
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -46,7 +49,7 @@ class RunBody(_Body):
     """What ``run`` takes."""
 
     conf: ConfName
-    overrides: list[Token] = Field(default_factory=list)
+    overrides: Tokens = Field(default_factory=list)
     name: SweepName | None = None
     project: Project | None = None
 
@@ -58,7 +61,7 @@ class RunBody(_Body):
 class ExtendBody(_Body):
     """What ``extend`` takes."""
 
-    changes: Annotated[list[Token], Field(min_length=1)]
+    changes: Annotated[Tokens, Field(min_length=1)]
 
 
 class StopBody(BaseModel):
@@ -74,7 +77,7 @@ class RetrainBody(_Body):
     """What ``retrain`` takes."""
 
     trial: Id | None = None
-    overrides: list[Token] = Field(default_factory=list)
+    overrides: Tokens = Field(default_factory=list)
     name: SweepName | None = None
     model: ModelName | None = None
     """Name in MLflow's registry."""

@@ -40,7 +40,7 @@ def _told(request: Request, error: Exception) -> Response:
         case HTTPException():
             return message(request, error.status_code, "This is not for you", str(error.detail))
         case RequestValidationError():
-            mistakes = [f"{each['loc'][-1]}: {each['msg']}" for each in error.errors()]
+            mistakes = [f"{each['loc'][-1]}: {each['msg']}" for each in error.errors()[:50]]
             return message(request, 422, "This cannot be", "\n".join(mistakes))
         case TrackingUnreachable():
             return message(request, 503, "The store does not answer", f"{error}; try again when it does.")

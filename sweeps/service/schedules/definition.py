@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sweeps.plan import Plan
 
 GROUP = "schedule"
-_DUE = re.compile(r"\{due:(%[^}]*)\}")
+_DUE = re.compile(r"\{due:(%[^{}]*)\}")
 _FIRINGS_LOOKED_AT = 1000
 """By which a window is taken to leave out all of them: two years of every 18 hours."""
 
