@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
@@ -226,11 +227,11 @@ def connected(config: SweepConfig) -> Iterator[Connection]:
     if local:
         arguments = {"num_cpus": cluster.num_cpus, "num_gpus": cluster.num_gpus, "include_dashboard": False}
         # Nobody announces that this machine will be taken away: one process less for each worker group.
-        environment = {**environment, "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+        environment = {**environment, **_on_loopback(), "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
     try:
         # What Ray starts here inherits our environment. A runtime environment would do the same, but the processes
         # that Ray has ready for the first actors could not be used then.
-        with _environment(environment if local else {}):
+        with _environment(environment if local else {}), _ray_on_loopback(local=local):
             context = ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **arguments)
     except (ConnectionError, ValueError, RuntimeError) as error:  # nobody answers; an address of no known form
         raise UserError(
@@ -287,6 +288,29 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     finally:
         for name in added:
             del os.environ[name]
+
+
+RAY_LISTENS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Ray's switch for macOS and Windows, where its local clusters listen on loopback alone; it does the same on Linux."""
+
+
+def _on_loopback() -> dict[str, str]:
+    """Environment of a cluster on this machine alone: its processes, and workers among themselves, use loopback."""
+    return {RAY_LISTENS: "0", "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo"}
+
+
+@contextlib.contextmanager
+def _ray_on_loopback(*, local: bool) -> Iterator[None]:
+    """Ray reads its switch when it is imported, which a notebook may have done long before."""
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    if local and os.environ.get(RAY_LISTENS) == "0":
+        ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def _worker_environment() -> dict[str, str]:
