@@ -78,8 +78,8 @@ class Constraints:
                 raise Forbidden(f"{key_of(index, expression.text)}: {error}") from None
             if not isinstance(holds, bool):
                 raise ConfigError(
-                    f"{key_of(index, expression.text)}: gives {holds!r}, which is neither true nor false; compare it "
-                    "with something"
+                    f"{key_of(index, expression.text)}: gives {repr(holds)[:100]}, which is neither true nor "
+                    "false; compare it with something"
                 )
             if not holds:
                 raise Forbidden(f"{key_of(index, expression.text)} does not hold{expression.inputs(known)}")

@@ -1,7 +1,8 @@
 """Expressions over a config's values: ``train.global_batch_size * data.sequence_length <= 8192``.
 
 Python's arithmetic, comparisons, ``and``, ``or``, ``not``, ``in``, ``a if b else c`` and a few functions, evaluated by
-simpleeval: a dotted name is a path of the config, and nothing else can be reached or called.
+simpleeval: a dotted name is a path of the config, and nothing else can be reached or called. An expression is short,
+and so is all that it makes: none takes more than some milliseconds, whoever has written it.
 """
 
 from __future__ import annotations
@@ -9,15 +10,26 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from simpleeval import DEFAULT_OPERATORS, EvalWithCompoundTypes, InvalidExpression
 
+from sweeps import bounded_arithmetic as bounded
+
+LONGEST = 2000
+"""Characters of an expression."""
+MOST_NODES = 300
+"""Names, numbers and operations in one."""
+LONGEST_SHOWN = 200
+"""Characters of a value in a message."""
+DEEPEST = 40
+"""Operations within operations."""
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": min,
     "max": max,
     "abs": abs,
-    "round": round,
+    "round": bounded.rounded,
     "log2": math.log2,
     "sqrt": math.sqrt,
 }
@@ -31,6 +43,10 @@ OPERATORS = {
 NODES: set[type[ast.AST]] = {
     *(ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call),
     *(ast.Constant, ast.Name, ast.Attribute, ast.List, ast.Tuple),
+}
+OPERATORS |= {
+    sign: bounded.FUNCTIONS[text]
+    for sign, text in ((ast.Add, "+"), (ast.Sub, "-"), (ast.Mult, "*"), (ast.Pow, "**"), (ast.Mod, "%"))
 }
 YAML_NAMES = {"true": True, "false": False, "null": None}
 """What YAML calls ``True``, ``False`` and ``None``; both spellings are understood."""
@@ -49,10 +65,7 @@ class Expression:
             ValueError: It is no expression, or goes beyond the language.
         """
         self.text = text
-        try:
-            self._tree = ast.parse(text.strip(), mode="eval").body
-        except (SyntaxError, ValueError, RecursionError) as error:  # a null byte, a thousand brackets
-            raise ValueError(f"is no expression ({getattr(error, 'msg', error)})") from None
+        self._tree = _parsed(text.strip())
         self.paths = list(dict.fromkeys(_paths(self._tree)))
         """The config's paths that it names."""
 
@@ -76,7 +89,7 @@ class Expression:
         read = []
         for path in self.paths:
             try:
-                read.append(f"{path}={values(path)!r}")
+                read.append(f"{path}={repr(values(path))[:LONGEST_SHOWN]}")
             except Absent:
                 continue
         return f", with {', '.join(read)}" if read else ""
@@ -90,11 +103,39 @@ class _Evaluator(EvalWithCompoundTypes):  # type: ignore[misc]  # simpleeval has
         self.functions = FUNCTIONS
         self._values = values
         handlers: dict[type[ast.AST], Any] = {**self.nodes, ast.Name: self._at_path, ast.Attribute: self._at_path}
+        for kind in (ast.List, ast.Tuple):
+            handlers[kind] = partial(self._joined, handlers[kind])
         self.nodes = {node: handlers[node] for node in NODES}
+
+    def _joined(self, make: Callable[[ast.AST], Any], node: ast.AST) -> Any:
+        return bounded.joined(make(node))
 
     def _at_path(self, node: ast.Name | ast.Attribute) -> Any:
         path = ast.unparse(node)
         return YAML_NAMES[path] if path in YAML_NAMES else self._values(path)
+
+
+def _parsed(text: str) -> ast.expr:
+    """
+    Raises:
+        ValueError: It is no expression, or one that is too long or too deep.
+    """
+    if len(text) > LONGEST:
+        raise ValueError(f"has {len(text):,} characters; at most {LONGEST:,} are understood")
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # a null byte, a thousand brackets
+        raise ValueError(f"is no expression ({getattr(error, 'msg', error)})") from None
+    level: list[ast.AST] = [tree]
+    count = depth = 0
+    while level:
+        count, depth = count + len(level), depth + 1
+        if count > MOST_NODES or depth > DEEPEST:
+            raise ValueError(
+                f"has more than {MOST_NODES} parts, or more than {DEEPEST} within each other; simplify it, or make two"
+            )
+        level = [child for node in level for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+    return tree
 
 
 def _paths(node: ast.AST) -> Iterator[str]:

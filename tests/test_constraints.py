@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,66 @@ def test_nothing_beyond_arithmetic_and_comparison_is_an_expression(text: str) ->
 def test_what_cannot_be_computed_is_an_error_that_names_the_values(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         Expression(text).evaluate(value_at)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1000**4000000 > 1",
+        "(-3)**(10**9)",
+        "(10**1000)*(10**1000)",
+        "'a' * 10**9",
+        "10**9 * 'a'",
+        "[] * 10**9",
+        "[[1] * 900] * 900",
+        "max([1] * 10**9)",
+        "[modules, modules] * 300",
+        "('a' * 9000) + ('b' * 9000)",
+        "'%1000000000d' % 5",
+        "round(5, -10**9)",
+        "-2**4000 * -2**4000",
+    ],
+)
+def test_an_expression_makes_nothing_that_is_large(text: str) -> None:
+    began = time.thread_time()
+    with pytest.raises(ValueError, match=r"more than|at most|takes numbers"):
+        Expression(text).evaluate(value_at)
+    assert time.thread_time() - began < 0.1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2 ** 4000 > 1", True),
+        ("10 ** 300 * 10 ** 300 > 1.0", True),
+        ("2 ** -10", 2**-10),
+        ("(-1) ** 10 ** 9", 1),
+        ("2.5 ** 100", 2.5**100),
+        ("'q' * 10000 == 'q'", False),
+        ("[a] * 3 + [1]", [3, 3, 3, 1]),
+        ("[a] * -3", []),
+        ("round(2.345, 2)", 2.35),
+        ("'a' + 'b'", "ab"),
+    ],
+)
+def test_what_is_of_ordinary_size_is_computed(text: str, expected: Any) -> None:
+    assert Expression(text).evaluate(value_at) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-" * 1500 + "1",
+        "not " * 400 + "a",
+        " + ".join(["a"] * 400),
+        "a" + ".b" * 500,
+        " < ".join(["a"] * 500),
+        "a" * 3000,
+    ],
+)
+def test_an_expression_is_neither_long_nor_deep(text: str) -> None:
+    with pytest.raises(ValueError, match=r"has more than 300 parts|at most 2,000"):
+        Expression(text)
 
 
 def composed(*tokens: str, conf: str = "digits", folders: tuple[Path, ...] = ()) -> Composition:

@@ -18,7 +18,17 @@ from packaging.utils import canonicalize_name
 # The parts of `sweeps` (a module, or a folder with all in it), lowest first. A part imports its own and lower
 # layers. A new part joins the lowest layer that can do its work.
 LAYERS: list[set[str]] = [
-    {"credentials", "errors", "constants", "expressions", "paths", "trial_files", "worker_error", "versions"},
+    {
+        "bounded_arithmetic",
+        "credentials",
+        "errors",
+        "constants",
+        "expressions",
+        "paths",
+        "trial_files",
+        "worker_error",
+        "versions",
+    },
     {"config", "compose"},
     {"objectives"},
     {
