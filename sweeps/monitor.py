@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sweeps.runtime.mailbox import Ended, Event, Log, Report, Started
     from sweeps.search.memory import MemoryEstimate
     from sweeps.search.population import Exploit
+    from sweeps.tracking.copier import Which
     from sweeps.tracking.record import SweepRecord, TrialRecord
     from sweeps.tracking.recorder import Recorder
     from sweeps.worker_error import WorkerError
@@ -407,11 +408,9 @@ class Monitor:
         if best:
             status.values = values
         if report.checkpoint is not None:
-            keep = self.composition.config.checkpoint.keep
-            if "last" in keep:
-                self.recorder.checkpoint(status.trial, report.checkpoint, "last")
-            if best and "best" in keep:
-                self.recorder.checkpoint(status.trial, report.checkpoint, "best")
+            kinds: tuple[Which, ...] = ("last", "best") if best else ("last",)
+            wanted = [kind for kind in kinds if kind in self.composition.config.checkpoint.keep]
+            self.recorder.checkpoint(status.trial, report.checkpoint, *wanted, held=report.held)
 
     def _finish(self, trial: str, state: State, error: str | None) -> None:
         with self._lock:

@@ -198,6 +198,19 @@ def test_every_trial_keeps_its_best_and_its_last_checkpoint(digits: Done) -> Non
         assert names == {"checkpoints/best", "checkpoints/last"}
 
 
+@pytest.mark.slow
+def test_trials_that_are_pruned_between_quick_evaluations_keep_their_checkpoints_too(tmp_path: Path) -> None:
+    quick = ("train.max_steps=160", "train.eval_every=2", "train.log_every=2", "search.scheduler.grace=4")
+    space = ("space=none", "train.lr=tag(log, interval(1e-5, 1e-1))", "search.num_trials=10")
+    done = run(tmp_path, "conf=digits", *quick, *space, "--name=quick")
+    assert done.document["counts"]["pruned"] > 3
+    for run_ in done.trials():
+        names = {item.path for item in done.client.list_artifacts(run_.info.run_id, "checkpoints")}
+        assert names == {"checkpoints/best", "checkpoints/last"}
+    assert "was gone" not in done.err
+    assert not list((tmp_path / "outputs").rglob("uploads"))
+
+
 def test_the_study_was_told_what_happened(digits: Done) -> None:
     import optuna
     from optuna.storages import JournalStorage

@@ -34,7 +34,9 @@ from sweeps.config.search import Limit
 from sweeps.credentials import shown
 from sweeps.errors import TrackingUnreachable, UnknownName, UserError
 from sweeps.objectives import Objectives
+from sweeps.runtime.held_checkpoints import hold
 from sweeps.tracking import store
+from sweeps.tracking.copier import Which
 from sweeps.tracking.journal import Tags
 from sweeps.tracking.points import StepSet
 from sweeps.tracking.reader import list_sweeps, load_sweep
@@ -344,6 +346,32 @@ def test_a_checkpoint_that_was_removed_meanwhile_is_warned_of_once(
     recorder.close("finished")
     assert sum("gone" in message for message in caplog.messages) == 1
     assert load_sweep(uri, "digits-1").trials[0].checkpoint is None
+
+
+def test_a_reported_checkpoint_is_copied_also_when_the_training_has_removed_it(
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = open_recorder(uri)
+    recorder.start_trial("0", POINT, CONFIG, 1)
+    root = Path("outputs", "digits-1", "trials", "0").absolute()
+    for step in (1, 2, 3):
+        checkpoint = make_checkpoint(root / f"step-{step:08}", "model.bin")
+        held = hold(str(checkpoint), str(root))
+        shutil.rmtree(checkpoint)  # a better one was saved, whose report is still on its way, or is dropped
+        kinds: list[Which] = ["last", "best"] if step == 2 else ["last"]
+        recorder.checkpoint("0", str(checkpoint), *kinds, held=held)
+    assert len(list(root.glob("uploads/*"))) <= 2  # the first was replaced, or copied
+    dropped = hold(str(make_checkpoint(root / "step-00000004", "model.bin")), str(root))
+    assert dropped is not None
+    recorder.close("finished")
+    trial = load_sweep(uri, "digits-1").trials[0]
+    for kind, step in (("last", 3), ("best", 2)):
+        (tmp_path / kind).mkdir()
+        files = artifact_files(uri, trial.run_id, f"checkpoints/{kind}", tmp_path / kind)
+        assert files == {"model.bin": f"step-{step:08}/model.bin"}
+    assert not (root / "uploads").exists()
+    assert (root / "step-00000004").is_dir()
+    assert not caplog.messages
 
 
 def test_only_the_newest_of_the_checkpoints_that_wait_is_copied(

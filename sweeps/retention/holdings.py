@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from sweeps.constants import CHECKPOINT_ARTIFACTS, TAG_CHECKPOINT_BEST, TAG_CHECKPOINT_LAST, TAG_FOLDER, TAG_SWEEP
 from sweeps.reopening import FORMAT, SWEEP_FILE
+from sweeps.runtime.held_checkpoints import UPLOADS
 from sweeps.runtime.lineage import PINNED
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.store import PAGE, tag_filter
@@ -111,7 +112,8 @@ def storage_folders(record: SweepRecord, trial: TrialRecord) -> Iterator[Path]:
     own = folder / "trials" / trial.trial
     for lineage in (own, *sorted(own.glob("lineage-*"))):
         yield from (path for path in sorted(lineage.glob("step-*")) if path.is_dir() and not path.is_symlink())
-    yield from (path for path in (own / PINNED).glob("step-*") if path.is_dir())
+    for links in (PINNED, UPLOADS):
+        yield from (path for path in sorted(own.glob(f"{links}/step-*")) if path.is_dir())
 
 
 def _leads_into(uri: str, folders: Sequence[Path]) -> bool:

@@ -39,6 +39,8 @@ class Report(Log):
     """``steps, epochs, samples, tokens, seconds`` done, as far as the training counts them."""
     checkpoint: str | None = None
     """Folder of a complete checkpoint of this step."""
+    held: str | None = None
+    """The same files, kept for MLflow when the training has superseded them."""
     done: bool = False
     """The training reached its end."""
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+from sweeps.runtime.held_checkpoints import UPLOADS
 from sweeps.runtime.mailbox import Log, Report
 
 SPOOL_FILE = "reports.jsonl"
@@ -71,7 +72,8 @@ def _here(report: Report, folder: Path) -> Report:
         return report
     parts = Path(report.checkpoint).parts
     own = next(index for index, part in enumerate(parts) if part.startswith("step-"))
-    return replace(report, checkpoint=str(folder.joinpath(*parts[own:])))
+    held = None if report.held is None else str(folder / UPLOADS / Path(report.held).name)
+    return replace(report, checkpoint=str(folder.joinpath(*parts[own:])), held=held)
 
 
 def _ends_with_newline(path: Path) -> bool:

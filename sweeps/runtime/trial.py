@@ -101,6 +101,7 @@ class Trial(tune.Trainable):
                 largest_micro_batch=self._largest_micro_batch,
                 waits=sweep.search.pauses_trials,
                 mailbox=context.mailbox,
+                holds_checkpoints=sweep.tracking.checkpoints == "copy" and bool(sweep.checkpoint.keep),
             )
         )
 

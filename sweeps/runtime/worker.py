@@ -10,6 +10,7 @@ from typing import Any
 import ray
 
 from sweeps.origin.redacted_text import redacted_error
+from sweeps.runtime.held_checkpoints import hold
 from sweeps.runtime.leftovers import Leftovers
 from sweeps.runtime.lineage import Origin
 from sweeps.runtime.mailbox import Ended, Log, Note, Report, Started
@@ -47,6 +48,8 @@ class Assignment:
     """After each report, for what the scheduler decides: so that it is paused or copied in the state that was judged,
     and nothing is trained that would be thrown away."""
     mailbox: Any
+    holds_checkpoints: bool = False
+    """Reported checkpoints are copied into MLflow: they are held for that."""
 
 
 def serve(config: dict[str, Any]) -> None:
@@ -137,6 +140,7 @@ class MailboxReporter:
             _now_ms(),
             progress=progress.resources(),
             checkpoint=checkpoint,
+            held=self._hold(checkpoint),
             done=done,
         )
         self._spool.write(report)
@@ -144,6 +148,11 @@ class MailboxReporter:
             ray.get(self._mailbox.post_and_wait.remote(report))
         else:
             self._previous_report = self._send(self._mailbox.post.remote(report))
+
+    def _hold(self, checkpoint: str | None) -> str | None:
+        if checkpoint is None or not self._to.holds_checkpoints:
+            return None
+        return hold(checkpoint, self._to.checkpoint_folder)
 
     def note(self, text: str) -> None:
         self._send(self._mailbox.post.remote(Note(self._to.trial, self._to.attempt, text)))

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from sweeps import constants
 from sweeps.errors import StorageFull
+from sweeps.runtime.held_checkpoints import is_held, release
 from sweeps.tracking.journal import Artifact
 from sweeps.tracking.link import GaveUp, Link, Refused
 
@@ -59,20 +60,26 @@ class ArtifactCopier:
         self._due: dict[tuple[str, str], float] = {}
         """When each is written, by ``time.monotonic``."""
         self._condition = threading.Condition()
-        self._busy = False
+        self._busy: Artifact | None = None
         self._closing = False
         self._warned = False
         self._thread = threading.Thread(target=self._run, name="sweeps-artifacts", daemon=True)
 
-    def submit(self, artifact: Artifact) -> None:
-        """Write it soon; an older one of that run and name that still waits is skipped."""
+    def submit(self, *artifacts: Artifact) -> None:
+        """Write them soon; an older one of the same run and name that still waits is skipped. Those that have the same
+        folder are given together: it goes when the last of them is written."""
         with self._condition:
-            key = artifact.key, artifact.name
-            self._queue[key] = artifact
-            self._due.setdefault(key, time.monotonic() + (COPY_AFTER_S if artifact.text is None else 0.0))
-            if not self._thread.is_alive() and not self._closing:
+            skipped = []
+            for artifact in artifacts:
+                key = artifact.key, artifact.name
+                skipped.append(self._queue.get(key))
+                self._queue[key] = artifact
+                self._due.setdefault(key, time.monotonic() + (COPY_AFTER_S if artifact.text is None else 0.0))
+            if not self._thread.is_alive() and not self._closing and self._queue:
                 self._thread.start()
             self._condition.notify_all()
+        for older in skipped:
+            self._release(older)
 
     def close(self) -> int:
         """Write what waits, until the link gives up, and end; how many were left."""
@@ -81,7 +88,7 @@ class ArtifactCopier:
             self._condition.notify_all()
         while self._thread.is_alive() and self._link.time_left() > 0:
             self._thread.join(0.2)
-        return len(self._queue) + self._busy
+        return len(self._queue) + (self._busy is not None)
 
     def _run(self) -> None:
         try:
@@ -94,13 +101,24 @@ class ArtifactCopier:
                     key = min(self._due, key=lambda each: self._due[each])
                     artifact = self._queue.pop(key)
                     del self._due[key]
-                    self._busy = True
+                    self._busy = artifact
                 self._write(artifact)
-                self._busy = False
+                self._busy = None
+                self._release(artifact)
         except GaveUp:
             pass
         except StorageFull:  # the driver meets that too, and says so; what waits is in the journal
             pass
+
+    def _release(self, artifact: Artifact | None) -> None:
+        """Remove the folder that held an artifact, if nothing else is to be written from it."""
+        if artifact is None or artifact.folder is None or not is_held(artifact.folder):
+            return
+        with self._condition:
+            needed = [*self._queue.values(), *([self._busy] if self._busy is not None else [])]
+            if any(each.folder == artifact.folder for each in needed):
+                return
+        release(artifact.folder)
 
     def _pause(self) -> float | None:
         """Seconds until one is due; None while there is none."""

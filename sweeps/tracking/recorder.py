@@ -25,6 +25,7 @@ from sweeps.objectives import Objectives, Values
 from sweeps.origin.code import git_commit
 from sweeps.origin.machine import user
 from sweeps.paths import find
+from sweeps.runtime.held_checkpoints import release_all
 from sweeps.tracking.client import artifact_location, connect
 from sweeps.tracking.copier import TAGS, ArtifactCopier, Which
 from sweeps.tracking.journal import (
@@ -248,6 +249,7 @@ class Recorder:
         left = Left(points, artifacts, entries=self._journal.position < self._journal.end)
         if not left:  # else a thread may still be about it
             self._journal.close()
+            release_all(self._folder / "trials")
         return left
 
     # --- its trials --------------------------------------------------------------------------------------------
@@ -355,19 +357,23 @@ class Recorder:
         """When and on which workers a trial has trained so far, of all its attempts."""
         self._outbox.put(Tags(trial_id, {constants.TAG_SPANS: to_tag(spans)}))
 
-    def checkpoint(self, trial_id: str, path: str, which: Which) -> None:
-        """A trial has a new best or last checkpoint.
+    def checkpoint(self, trial_id: str, path: str, *kinds: Which, held: str | None = None) -> None:
+        """A trial has a new best or last checkpoint, or one that is both.
 
         Args:
             trial_id: A started trial.
             path: Its folder.
-            which: Of which kind it is; it replaces the one before.
+            kinds: Of which kinds it is; it replaces the ones before.
+            held: A folder with the same files that stays until they are copied; then it is removed.
         """
         assert trial_id in self._trials, f"trial {trial_id} was not started"
         if self._checkpoints == "copy":
-            self._store(Artifact(trial_id, f"{constants.CHECKPOINT_ARTIFACTS}/{which}", folder=path))
+            folder = held if held is not None and Path(held).is_dir() else path
+            self._store(
+                *(Artifact(trial_id, f"{constants.CHECKPOINT_ARTIFACTS}/{kind}", folder=folder) for kind in kinds)
+            )
         elif self._checkpoints == "reference":
-            self._outbox.put(Tags(trial_id, {TAGS[which]: as_uri(path)}))
+            self._outbox.put(Tags(trial_id, {TAGS[kind]: as_uri(path) for kind in kinds}))
 
     def attach_to_trial(self, trial_id: str, name: str, text: str) -> None:
         """Add a text artifact to a trial's run.
@@ -504,9 +510,10 @@ class Recorder:
                     del waiting[key, name]
         return list(waiting.values())
 
-    def _store(self, artifact: Artifact) -> None:
-        self._outbox.put(artifact)
-        self._copier.submit(artifact)
+    def _store(self, *artifacts: Artifact) -> None:
+        for artifact in artifacts:
+            self._outbox.put(artifact)
+        self._copier.submit(*artifacts)
 
     def _stored(self, artifact: Artifact, uri: str | None) -> None:
         which = artifact.name.removeprefix(f"{constants.CHECKPOINT_ARTIFACTS}/")
