@@ -15,6 +15,7 @@ from sweeps.driver import has_died
 from sweeps.errors import UserError
 from sweeps.extension import extended
 from sweeps.plan import Plan, all_scalings
+from sweeps.private_files import opener
 from sweeps.search.study_version import check_study
 from sweeps.tracking.journal import check_journal
 from sweeps.tracking.reader import SILENT_AFTER_S
@@ -49,7 +50,7 @@ def save(plan: Plan) -> None:
     )
     for name in (SWEEP_FILE, COPY_FILE):
         unfinished = plan.folder / f"{name}.unfinished"
-        with unfinished.open("w", encoding="utf-8") as file:
+        with open(unfinished, "w", encoding="utf-8", opener=opener) as file:
             json.dump(document, file, indent=1)
             file.flush()
             os.fsync(file.fileno())

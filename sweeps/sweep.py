@@ -20,6 +20,7 @@ from sweeps.extension import check_running, describe_search, is_longer
 from sweeps.monitor import Monitor, View
 from sweeps.objectives import Objectives
 from sweeps.plan import Plan
+from sweeps.private_files import FOLDER_MODE
 from sweeps.provenance import record_origin
 from sweeps.reopening import COPY_FILE, SWEEP_FILE, reopened, save, saved
 from sweeps.space import Space
@@ -242,7 +243,7 @@ def _remove_folder(plan: Plan) -> None:
 
 def _make_folder(plan: Plan) -> None:
     try:
-        plan.folder.mkdir(parents=True)
+        plan.folder.mkdir(mode=FOLDER_MODE, parents=True)
     except OSError as error:
         raise UserError(
             f"output_dir={plan.config.output_dir}: cannot make the folder {plan.folder} ({error.strerror}); "

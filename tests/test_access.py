@@ -16,7 +16,7 @@ from serving import API, Api, serving
 from sweeps.service.access.guard import Guard, admin, expensive, known, reader, runner
 from sweeps.service.access.origins import SAFE_METHODS
 
-PUBLIC = {f"{API}/health", "/sign-in"}
+PUBLIC = {f"{API}/health", f"{API}/ready", "/sign-in"}
 """What may be asked by who does not say who they are."""
 THEIRS, NOBODYS = "theirs", "nobody"
 BODIES: dict[str, Any] = {

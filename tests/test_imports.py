@@ -19,7 +19,9 @@ from packaging.utils import canonicalize_name
 # layers. A new part joins the lowest layer that can do its work.
 LAYERS: list[set[str]] = [
     {
-        "bounded_arithmetic",
+    {
+        *("bounded_arithmetic"),
+    },
         "credentials",
         "errors",
         "constants",
@@ -27,6 +29,10 @@ LAYERS: list[set[str]] = [
         "paths",
         "trial_files",
         "worker_error",
+<<<<<<< HEAD
+=======
+        "private_files",
+>>>>>>> 14897e3 (Storage trouble is answered 503 and said once, ready is apart from health, the service's log rotates, and files that may hold secrets are their owner's alone)
         "versions",
     },
     {"config", "compose"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 
@@ -23,11 +22,12 @@ def serve(tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> None:
     from sweeps.service.process import ServiceProcess
     from sweeps.service.serve import address, listen
     from sweeps.service.serve import serve as serve_until_told
+    from sweeps.service.service_log import log_service
 
     config = compose_service(tokens, config_dirs)
     os.environ["MLFLOW_TRACKING_URI"] = config.tracking_uri  # sweeps are checked here as their drivers compose them
     listener = listen(config)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_service(config)
     service = ServiceProcess(config, config_dirs)
     stderr.print(f"serves on {address(listener)} (Ctrl-C ends it; sweeps go on)", highlight=False)
     serve_until_told(service, listener)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,14 @@ from sweeps.compose.overrides import parse_values
 from sweeps.compose.schema_errors import read_as
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.service import Service
+from sweeps.credentials import holds_password
 from sweeps.errors import ConfigError, UnknownName, nearest
 
 GROUP = "service"
+VARIABLES = {"database": "SWEEPS_DATABASE", "tracking_uri": "MLFLOW_TRACKING_URI"}
+"""Environment variables for what may have a password in it."""
+
+logger = logging.getLogger(__name__)
 
 
 def compose_service(tokens: Sequence[str], config_dirs: Sequence[Path]) -> Service:
@@ -31,6 +37,7 @@ def compose_service(tokens: Sequence[str], config_dirs: Sequence[Path]) -> Servi
         UnknownName: There is no such service.
         ConfigError: It is not valid; every mistake is named.
     """
+    _warn_of_passwords(tokens)
     values = parse_values(tokens)
     name = str(values.pop(GROUP, "local"))
     search_path = ConfSearchPath(config_dirs)
@@ -49,3 +56,15 @@ def compose_service(tokens: Sequence[str], config_dirs: Sequence[Path]) -> Servi
         raise ConfigError(f"{file}: {first_line(error)}") from None
     container: dict[str, Any] = resolve(config)
     return read_as(Service, container)
+
+
+def _warn_of_passwords(tokens: Sequence[str]) -> None:
+    for token in tokens:
+        key, _, value = token.partition("=")
+        if key in VARIABLES and holds_password(value):
+            logger.warning(
+                "%s=: everybody on this machine can read its password in the list of processes; give the URL in the "
+                "environment variable %s, or in a service/NAME.yaml that only you can read",
+                key,
+                VARIABLES[key],
+            )

@@ -38,6 +38,18 @@ class Queue:
 
 
 @dataclass(config=STRICT, kw_only=True)
+class Log:
+    """Where the service writes its own log, besides standard error."""
+
+    file: NonEmpty | None = None
+    """Default: ``service.log`` in ``output_dir``."""
+    max_mib: PositiveInt = 10
+    """Size at which the file is put aside, and a new one begun."""
+    files: Annotated[int, Field(ge=2)] = 5
+    """How many there are at most, the one in use among them."""
+
+
+@dataclass(config=STRICT, kw_only=True)
 class Service:
     """One process that runs schedules, the queue, the REST API and the pages. Several may share a database."""
 
@@ -66,6 +78,7 @@ class Service:
     keep_firings_days: PositiveInt = 400
     """Days for which it remembers what became of a schedule's firings; sweeps and their jobs are kept all the same."""
     queue: Queue = Field(default_factory=Queue)
+    log: Log = Field(default_factory=Log)
     access: Access = Field(default_factory=Access)
     notifications: list[Channel] = Field(default_factory=list)
     """Whom it tells of what."""

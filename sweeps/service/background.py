@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from sweeps.driver import LOG_FILE
+from sweeps.private_files import opener
 
 LOCK_FILE = "lock"
 """Held by the process, and says its number."""
@@ -27,8 +28,8 @@ OUTCOME_FILE = "outcome.json"
 ENTRY = "sweeps.cli.driving"
 """The module that it runs."""
 
-OF_THE_TERMINAL = ("SWEEPS_SERVER", "SWEEPS_TOKEN", "SWEEPS_TOKEN_FILE")
-"""Environment variables by which a command line would ask a service, instead of doing it."""
+OF_THE_TERMINAL = ("SWEEPS_SERVER", "SWEEPS_TOKEN", "SWEEPS_TOKEN_FILE", "SWEEPS_DATABASE")
+"""Environment variables by which a command line would ask a service, instead of doing it, and of a service itself."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def start(
             return None
         (folder / OUTCOME_FILE).unlink(missing_ok=True)
         write_whole(folder / REQUEST_FILE, {"commands": commands, "sweep_folder": str(sweep_folder)})
-        with (folder / LOG_FILE).open("ab") as log:
+        with open(folder / LOG_FILE, "ab", opener=opener) as log:
             return subprocess.Popen(
                 [sys.executable, "-m", ENTRY, str(folder), str(lock.fileno())],
                 stdin=subprocess.DEVNULL,

@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,15 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from sweeps.credentials import shown
 from sweeps.errors import ConfigError
+from sweeps.private_files import make_private
 from sweeps.service.schema_version import bring_forward, is_current
 
 BUSY_S = 30.0
 """Seconds that a writer to SQLite waits for another."""
+
+REQUESTS_WAIT_S = 5.0
+"""And one that answers a request, for which somebody waits."""
+_waits_s: ContextVar[float] = ContextVar("waits_s", default=BUSY_S)
 
 MAKING_TABLES, CLAIMING = 0x53574545, 0x53574546
 """Keys of locks: any numbers, the same in every service."""
@@ -223,7 +229,9 @@ def _open(url: str) -> Engine:
     if parts.get_backend_name() == "sqlite":
         engine = create_engine(url, connect_args={"timeout": BUSY_S, "check_same_thread": False})
         if parts.database not in {None, "", ":memory:"}:
-            Path(str(parts.database)).parent.mkdir(parents=True, exist_ok=True)
+            file = Path(str(parts.database))
+            file.parent.mkdir(parents=True, exist_ok=True)
+            make_private(file)  # SQLite gives its journals the same mode
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     else:
@@ -246,6 +254,11 @@ def writing(engine: Engine) -> Iterator[Connection]:
     """A transaction that writes; it is done whole, or not at all. SQLite has one writer at a time."""
     with engine.connect().execution_options(sweeps_writes=True) as connection, connection.begin():
         yield connection
+
+
+def wait_at_most(seconds: float) -> None:
+    """Let this context's transactions wait so long for another writer to SQLite."""
+    _waits_s.set(seconds)
 
 
 def lock(connection: Connection, key: int) -> None:
@@ -279,4 +292,5 @@ def _keep_journal_ahead(connection: Any) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     # A writer takes the lock before it reads: two that read first and then wrote would decide by the same state.
     writes = connection.get_execution_options().get("sweeps_writes", False)
+    connection.exec_driver_sql(f"PRAGMA busy_timeout={1000 * _waits_s.get():.0f}")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

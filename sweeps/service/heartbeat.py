@@ -11,9 +11,13 @@ from sqlalchemy import Connection, Engine, func, insert, select, update
 from sweeps.service import database
 from sweeps.service.clock import Clock
 from sweeps.service.database import writing
+from sweeps.service.storage import trouble
 
 SHARE = 0.2
 """Of the time after which a silent service is taken for dead, between two signs of life."""
+
+CHECK_EVERY_S = 1.0
+"""Seconds between two tries to write, while the storage does not work."""
 
 
 def is_served(connection: Connection, silent_since: float) -> bool:
@@ -62,9 +66,10 @@ class Heartbeat:
     def beat(self) -> None:
         """Give a sign of life, if it is time."""
         now = self._clock.now()
-        if now - self._last >= SHARE * self._dead_after_s:
+        if now - self._last >= (CHECK_EVERY_S if trouble.why else SHARE * self._dead_after_s):
             self._write(now)
             self._last = now
+            trouble.over()
 
     def leave(self) -> None:
         """The service ends: others need not wait to take over what it leaves."""

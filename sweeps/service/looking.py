@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from sweeps.service.clock import Clock
+from sweeps.service.storage import is_unavailable, trouble
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +25,8 @@ class Looking:
         """
         self._name, self._clock, self._look, self._every_s = name, clock, look, every_s
         self._wake, self._ending = threading.Event(), threading.Event()
+        self._said = ""
+        """The last error that was said; the same is said again after a good look only."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
@@ -50,7 +53,20 @@ class Looking:
             seconds: float | None = None
             try:
                 seconds = self._look()
-            except Exception:  # a database that is away is asked again
-                logger.exception("the %s had trouble, and looks again in %.1f s", self._name, self._every_s)
+                self._said = ""
+            except Exception as error:  # noqa: BLE001 - it is said, and a database that is away is asked again
+                self._say(error)
             self._clock.wait(self._wake, self._every_s if seconds is None else seconds)
             self._wake.clear()  # before the next look, which sees what it was woken for
+
+    def _say(self, error: Exception) -> None:
+        if is_unavailable(error):
+            trouble.met(error, f"the {self._name}")
+        elif repr(error) != self._said:
+            self._said = repr(error)
+            logger.error(
+                "the %s had trouble, and looks again every %.1f s (said once)",
+                self._name,
+                self._every_s,
+                exc_info=error,
+            )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from sweeps.compose.service import VARIABLES
 from sweeps.config.notifications import Channel
 from sweeps.config.service import Service
 from sweeps.errors import ConfigError
@@ -151,7 +152,7 @@ class ServiceProcess:
 
 def _for_sweeps(channels: Sequence[Channel]) -> dict[str, str]:
     """This process's environment without what its sweeps must not see or do: the service tells of them."""
-    hidden = {VARIABLE, *(channel.url_env for channel in channels)}
+    hidden = {VARIABLE, VARIABLES["database"], *(channel.url_env for channel in channels)}
     return {name: value for name, value in os.environ.items() if name not in hidden}
 
 

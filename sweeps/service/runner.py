@@ -27,6 +27,7 @@ from sweeps.service.looking import Looking
 from sweeps.service.lost import Watch
 from sweeps.service.notifications.by_hand import VARIABLE
 from sweeps.service.requests import Extend, Request, Retrain, Run
+from sweeps.service.storage import is_unavailable, trouble
 
 if TYPE_CHECKING:
     import subprocess
@@ -200,8 +201,11 @@ class Runner:
                 self._not_before[job.id] = self._clock.now() + STORE_AWAY_S
             except SweepsError as error:
                 self._end(job, "failed", str(error))
-            except Exception:
-                logger.exception("job %d (%s): cannot be seen to; trying again", job.id, job.sweep)
+            except Exception as error:
+                if is_unavailable(error):
+                    trouble.met(error, f"job {job.id}")
+                else:
+                    logger.exception("job %d (%s): cannot be seen to; trying again", job.id, job.sweep)
 
         self._busy[job.id] = self._hands.submit(doing)
 
@@ -337,6 +341,8 @@ def _heard(listener: Callable[[Job], T], job: Job) -> T:
     except SweepsError:
         raise
     except Exception as error:
+        if is_unavailable(error):
+            raise  # it starts later
         logger.exception("job %d (%s) cannot start", job.id, job.sweep)
         raise SweepsError(f"what comes before its start failed: {error!r}") from error
 

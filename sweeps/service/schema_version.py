@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sqlite3
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from sqlalchemy import Connection, MetaData, inspect, text
 
 from sweeps.credentials import shown
 from sweeps.errors import ConfigError
+from sweeps.private_files import make_private
 from sweeps.service.migrations import HEAD
 from sweeps.versions import check_not_newer, release
 
@@ -116,7 +116,7 @@ def _copy(connection: Connection, found: int) -> Path | None:
     copy = Path(f"{name}.version-{found}.backup")
     unfinished = copy.with_name(f"{copy.name}.unfinished")
     unfinished.unlink(missing_ok=True)
-    os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    make_private(unfinished)
     with contextlib.closing(sqlite3.connect(name)) as before, contextlib.closing(sqlite3.connect(unfinished)) as after:
         before.backup(after)
     unfinished.rename(copy)

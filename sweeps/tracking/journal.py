@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.errors import StorageFull, is_full
+from sweeps.private_files import FILE_MODE
 from sweeps.versions import check_not_newer, release
 
 PARENT = ""
@@ -194,7 +195,7 @@ class Journal:
         self._path, self._position_path = folder / JOURNAL_FILE, folder / POSITION_FILE
         self._lock = threading.Lock()
         self._versions = _versions(self._path)
-        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, FILE_MODE)
         self.end = os.fstat(self._file).st_size
         """Bytes in it, whole lines all of them."""
         self._on_disk = 0

@@ -10,6 +10,7 @@ import json
 import logging
 import re
 import secrets
+import sys
 import traceback
 from collections.abc import Collection
 from typing import NoReturn
@@ -22,8 +23,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sweeps.origin.secrets import redacted
 from sweeps.service.access.guard import FORMS, Guard
 from sweeps.service.access.origins import SAFE_METHODS, refusal_of_host, refusal_of_site
+from sweeps.service.database import REQUESTS_WAIT_S, wait_at_most
+from sweeps.service.storage import RETRY_AFTER_S, in_a_line, is_unavailable, trouble
 
 API = "/api/"
+ALIVE = {"/api/v1/health", "/api/v1/ready"}
+"""Answered to everybody without a look at the database, which may be what does not work."""
 SIGN_IN = "/sign-in"
 """The one address that takes a body from who has no token yet."""
 LARGEST_SIGN_IN = 8 * 1024
@@ -76,6 +81,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         answer = _Answer(send)
+        wait_at_most(REQUESTS_WAIT_S)
         try:
             await self._check_origin(scope)
             body = await self._body(scope, receive, is_read=await self._is_body_read(scope))
@@ -91,7 +97,7 @@ class Gate:
         headers = Headers(scope=scope)
         if CONTROL.search(scope.get("raw_path") or b"") or CONTROL.search(scope["query_string"]):
             raise _Refused(400, "the address has a control character in it")
-        if not await self._guard.is_closed() and (refusal := refusal_of_host(headers)):
+        if scope["path"] not in ALIVE and not await self._guard.is_closed() and (refusal := refusal_of_host(headers)):
             raise _Refused(421, refusal)
         if refusal := refusal_of_site(scope["method"], headers, self._own):
             raise _Refused(403, refusal)
@@ -123,6 +129,13 @@ class Gate:
         return body
 
     async def _explain(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        if (error := sys.exception()) is not None and is_unavailable(error):
+            trouble.met(error, f"{scope['method']} {scope['path']}")
+            if not answer.has_begun:
+                document = {"detail": f"the service's storage does not work now ({in_a_line(error)}); try again later"}
+                again = {"Retry-After": str(RETRY_AFTER_S)}
+                await JSONResponse(document, 503, again)(scope, receive, answer.send)
+            return
         reference = secrets.token_hex(4)
         logger.error(
             "%s %s (reference %s): %s", scope["method"], scope["path"], reference, redacted(traceback.format_exc())

@@ -15,11 +15,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, HTTPException, Request, Response, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
 
 from sweeps.config.access import Access
 from sweeps.service.access import sessions, tokens
@@ -29,6 +31,7 @@ from sweeps.service.access.rates import Rates
 from sweeps.service.access.tokens import Token
 from sweeps.service.clock import Clock
 from sweeps.service.database import writing
+from sweeps.service.storage import is_unavailable, trouble
 
 NOT_SIGNED_IN = "give a good token, as `Authorization: Bearer sweeps_...`; `python -m sweeps token create` makes one"
 NOT_OUR_FORM = "this did not come from a page of the service, or from one that was opened before signing in; reload it"
@@ -79,7 +82,7 @@ class Guard:
         return not await self.is_closed() or await self.token_of(request) is not None
 
     async def _aside(self, do: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, do)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, do)
 
     @property
     def demands_tokens(self) -> bool:
@@ -106,9 +109,18 @@ class Guard:
             elif cookie is not None:
                 token = sessions.holder(connection, cookie, now)
         if token is not None and tokens.is_use_old(token, now):
+            self._note_use(token, now)
+        return token
+
+    def _note_use(self, token: Token, now: float) -> None:
+        """When it was last used; not where the storage takes nothing now, as the token is good all the same."""
+        try:
             with writing(self._database) as connection:
                 tokens.note_use(connection, token, now)
-        return token
+        except DBAPIError as error:
+            if not is_unavailable(error):
+                raise
+            trouble.met(error, "the use of a token")
 
     def begin_session(self, secret: str) -> str | None:
         """The cookie of a browser that signs in; None if the token is not good."""

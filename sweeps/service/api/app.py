@@ -16,6 +16,7 @@ from sweeps.service.access.guard import reader
 from sweeps.service.api import health, operations, queue, results, schedules, sweeps
 from sweeps.service.api.depends import Problem
 from sweeps.service.page.app import add_pages
+from sweeps.service.storage import RETRY_AFTER_S
 
 if TYPE_CHECKING:
     from sweeps.service.process import ServiceProcess
@@ -66,7 +67,7 @@ def make_app(service: ServiceProcess) -> FastAPI:
 async def _answer(request: Request, error: Exception) -> JSONResponse:
     """A mistake in what was asked is answered as on a terminal, in the same words."""
     if isinstance(error, TrackingUnreachable):
-        return JSONResponse({"detail": str(error)}, 503)
+        return JSONResponse({"detail": str(error)}, 503, {"Retry-After": str(RETRY_AFTER_S)})
     if isinstance(error, UnknownName):
         return JSONResponse({"detail": str(error)}, 404)
     if isinstance(error, UserError):

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from typing import Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
+from sweeps.service.storage import RETRY_AFTER_S, trouble
+
 router = APIRouter(tags=["service"])
+
+
+class Ready(BaseModel):
+    """Whether requests can be answered and sweeps started now."""
+
+    status: Literal["ready", "not ready"]
+    trouble: str | None
+    """What the storage says, where it does not work."""
 
 
 class Health(BaseModel):
@@ -21,3 +32,14 @@ class Health(BaseModel):
 async def health() -> Health:
     """Whether the service answers; in the event loop itself, and not after others in a queue for a thread."""
     return Health(status="ok", version=version("ray-sweeps"))
+
+
+@router.get("/ready", responses={503: {"model": Ready}})
+async def ready(response: Response) -> Ready:
+    """Whether the service can do its work: 503 while its storage is locked, full or away. Send requests elsewhere
+    meanwhile; a new start helps only where `health` does not answer either."""
+    why = trouble.why
+    if why is not None:
+        response.status_code = 503
+        response.headers["Retry-After"] = str(RETRY_AFTER_S)
+    return Ready(status="ready" if why is None else "not ready", trouble=why)

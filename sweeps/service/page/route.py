@@ -10,9 +10,11 @@ from fastapi import HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse, Response
 from fastapi.routing import APIRoute
+from sqlalchemy.exc import DBAPIError
 
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName
 from sweeps.service.page.rendering import answer
+from sweeps.service.storage import RETRY_AFTER_S, in_a_line, is_unavailable, trouble
 
 SIGN_IN = "/sign-in"
 
@@ -29,6 +31,14 @@ class PageRoute(APIRoute):
                 return await handle(request)
             except (HTTPException, RequestValidationError, SweepsError) as error:
                 return _told(request, error)
+            except DBAPIError as error:
+                if not is_unavailable(error):
+                    raise
+                trouble.met(error, f"{request.method} {request.url.path}")
+                text = f"The service's storage does not work now ({in_a_line(error)}); try again when it does."
+                found = message(request, 503, "The service cannot answer now", text)
+                found.headers["Retry-After"] = str(RETRY_AFTER_S)
+                return found
 
         return handle_or_tell
 

@@ -18,6 +18,7 @@ from sweeps.service.schedules.definition import GROUP, Definition, load_definiti
 from sweeps.service.schedules.firing import decide, is_as_defined, next_decision, retire
 from sweeps.service.schedules.history import DAY_S, forget
 from sweeps.service.schedules.overview import coming
+from sweeps.service.storage import is_unavailable
 
 LOOK_EVERY_S = 1.0
 """Seconds between two looks at the files and at the clock, which people may set."""
@@ -103,7 +104,9 @@ class Scheduler:
             try:
                 if self._decide(definition, now):
                     soonest = 0.0  # there may be more
-            except Exception:  # no schedule keeps others from firing
+            except Exception as error:  # no schedule keeps others from firing
+                if is_unavailable(error):
+                    raise
                 logger.exception("%s: what becomes of its firings cannot be decided; trying again", name)
         if now >= self._forget_at:
             self._forget_at = now + DAY_S
