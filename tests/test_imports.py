@@ -19,21 +19,16 @@ from packaging.utils import canonicalize_name
 # layers. A new part joins the lowest layer that can do its work.
 LAYERS: list[set[str]] = [
     {
-    {
-        *("bounded_arithmetic"),
-    },
+        "bounded_arithmetic",
+        "constants",
         "credentials",
         "errors",
-        "constants",
         "expressions",
         "paths",
-        "trial_files",
-        "worker_error",
-<<<<<<< HEAD
-=======
         "private_files",
->>>>>>> 14897e3 (Storage trouble is answered 503 and said once, ready is apart from health, the service's log rotates, and files that may hold secrets are their owner's alone)
+        "trial_files",
         "versions",
+        "worker_error",
     },
     {"config", "compose"},
     {"objectives"},
