@@ -9,6 +9,8 @@ from sweeps.worker_error import WorkerError
 
 LOGS = "logs"
 """Folder in that of a trial, and among its run's artifacts."""
+BEGINS = "--- sweeps: "
+"""Begins the line with which the log of each start of a worker begins."""
 
 
 def logs_folder(sweep: Path, trial: str) -> Path:

@@ -76,6 +76,7 @@ def ours(uri: str, folder: Path) -> dict[str, float]:
         metric="train/metric_0",
         mode="min",
         checkpoint_folder=str(folder / "trials" / "0000"),
+        log_folder=str(folder / "trials" / "0000" / "logs"),
         origin=None,
         waits=False,
         mailbox=mailbox,

@@ -18,6 +18,7 @@ from sweeps.runtime.lineage import Origin, checkpoint_folder, pin
 from sweeps.runtime.mailbox import Ended, Report
 from sweeps.runtime.slot import Slot, Workers
 from sweeps.runtime.worker import Assignment
+from sweeps.trial_files import logs_folder
 
 TRIAL_RESOURCES = {"CPU": 0, "node:__internal_head__": 0.0001}
 """A trial's actor only waits. Tune refuses to ask for nothing at all, so it asks for a grain of what every Ray
@@ -97,6 +98,7 @@ class Trial(tune.Trainable):
                 metric=sweep.search.metrics[0],
                 mode=sweep.search.modes[0],
                 checkpoint_folder=str(checkpoint_folder(context.trials, self._trial, self._lineage)),
+                log_folder=str(logs_folder(Path(context.folder), self._trial)),
                 origin=origin,
                 largest_micro_batch=self._largest_micro_batch,
                 waits=sweep.search.pauses_trials,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
+import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +18,7 @@ from sweeps.runtime.leftovers import Leftovers
 from sweeps.runtime.lineage import Origin
 from sweeps.runtime.mailbox import Ended, Log, Note, Report, Started
 from sweeps.runtime.spool import Spool
+from sweeps.runtime.worker_log import WorkerLog
 from sweeps.worker_error import caught
 from sweeps_train.config import FunctionConfig, TrainingConfig
 from sweeps_train.out_of_memory import MicroBatchHalved
@@ -40,6 +44,7 @@ class Assignment:
     metric: str
     mode: str
     checkpoint_folder: str
+    log_folder: str
     origin: Origin | None
     """Where it goes on from, if it has taken over another trial's state."""
     largest_micro_batch: int | None
@@ -62,13 +67,14 @@ def serve(config: dict[str, Any]) -> None:
     slot, mailbox = config["slot"], config["mailbox"]
     context = ray.train.get_context()
     rank, num_workers = context.get_world_rank(), context.get_world_size()
-    leftovers = Leftovers()
+    leftovers, log = Leftovers(), WorkerLog(rank, num_workers)
     for index in itertools.count():
         assignment: Assignment | None = ray.get(mailbox.next_assignment.remote(slot, index))
         if assignment is None:
             return
         try:
-            _train(assignment, is_main=rank == 0)
+            with log.of_trial(assignment.log_folder), _errors_printed():
+                _train(assignment, is_main=rank == 0)
         except MicroBatchHalved as halved:  # said at once, since all others wait for this worker
             ended = Ended(assignment.trial, assignment.attempt, str(halved), halved_to=halved.half)
             ray.get(mailbox.ended.remote(ended))
@@ -79,6 +85,18 @@ def serve(config: dict[str, Any]) -> None:
             raise WorkerFailed(told.described) from None  # the error itself may not survive the way to the driver
         memory_mib = leftovers.clear()
         ray.get(mailbox.left.remote(assignment.trial, assignment.attempt, rank, num_workers, memory_mib))
+
+
+@contextlib.contextmanager
+def _errors_printed() -> Iterator[None]:
+    """The end of the log says why, as that of any program does."""
+    try:
+        yield
+    except MicroBatchHalved:
+        raise
+    except BaseException:
+        traceback.print_exc()
+        raise
 
 
 def _train(assignment: Assignment, *, is_main: bool) -> None:

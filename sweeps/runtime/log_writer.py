@@ -1,0 +1,142 @@
+"""The process that writes what a worker prints into the trial's log file, and outlives the worker to write all of it.
+
+A program of its own, with the standard library alone, so that it starts within milliseconds. Over a socket it is sent
+pipes, each with the path of a file. A file keeps its beginning and its end, and says how much is left out between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import selectors
+import socket
+import sys
+import time
+
+HEAD = TAIL = 2**20
+"""Bytes that are kept of the beginning and of the end."""
+LARGEST = 4 * 2**20
+"""Bytes at which a file is cut to these two: so a file of less is whole."""
+READ = 2**18
+AFTER_DEATH_S = 5.0
+"""Seconds that it waits for children of a dead worker that still hold a pipe."""
+LEFT_OUT = re.compile(rb"\n\[sweeps: ([\d,]+) bytes are left out here\]\n")
+ACK = b"."
+
+
+class BoundedFile:
+    """A log file that is appended to, and never grows beyond its bound. What a full disk does not take is left out:
+    no trouble here may hold up the training."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file = -1
+        self._size = 0
+        with contextlib.suppress(OSError):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            self._open()
+
+    def write(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            if self._file < 0:
+                self._open()
+            while data:
+                written = os.write(self._file, data)
+                self._size += written
+                data = data[written:]
+            if self._size > LARGEST:
+                self._cut()
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _open(self) -> None:
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        self._size = os.fstat(self._file).st_size
+
+    def _cut(self) -> None:
+        """Replaces the file by its beginning, what was left out, and its end: by a whole new one, for who reads it."""
+        head = os.pread(self._file, HEAD, 0)
+        earlier = 0
+        if (said := LEFT_OUT.search(os.pread(self._file, HEAD + 100, 0))) is not None:
+            head, earlier = head[: said.start()], int(said[1].replace(b",", b""))
+            between = said.end()
+        else:
+            head = head[: head.rfind(b"\n") + 1 or len(head)].removesuffix(b"\n")
+            between = len(head)
+        tail = os.pread(self._file, TAIL, self._size - TAIL)
+        tail = tail[tail.find(b"\n", 0, TAIL // 16) + 1 :]
+        left_out = earlier + self._size - len(tail) - between
+        new = f"{os.path.dirname(os.path.dirname(self._path))}/.{os.path.basename(self._path)}.new"
+        with open(new, "wb") as file:
+            file.write(b"%s\n[sweeps: %s bytes are left out here]\n%s" % (head, f"{left_out:,}".encode(), tail))
+        os.replace(new, self._path)
+        self.close()
+        self._open()
+
+
+class Writer:
+    """Reads all pipes until the worker has gone and its children have, too."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._files: dict[int, BoundedFile] = {}
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(control, selectors.EVENT_READ)
+        self._ends_at = float("inf")
+
+    def run(self) -> None:
+        while (self._files or self._ends_at == float("inf")) and time.monotonic() < self._ends_at:
+            for key, _ in self._selector.select(None if self._ends_at == float("inf") else 0.2):
+                if key.fileobj is self._control:
+                    self._obey()
+                else:
+                    self._read(key.fd)
+
+    def _obey(self) -> None:
+        try:
+            message, pipes, _, _ = socket.recv_fds(self._control, 2**16, 1)
+        except OSError:
+            message, pipes = b"", []
+        if pipes:
+            (pipe,) = pipes
+            os.set_blocking(pipe, False)
+            self._files[pipe] = BoundedFile(json.loads(message))
+            self._selector.register(pipe, selectors.EVENT_READ)
+        elif message:  # asks to be told when all has been written
+            for pipe in list(self._files):
+                while self._read(pipe):
+                    pass
+            with contextlib.suppress(OSError):
+                self._control.sendall(ACK)
+        else:
+            self._selector.unregister(self._control)
+            self._ends_at = time.monotonic() + AFTER_DEATH_S
+
+    def _read(self, pipe: int) -> bool:
+        """Whether there was something; a pipe that nobody can write to any more is closed."""
+        try:
+            data = os.read(pipe, READ)
+        except BlockingIOError:
+            return False
+        if data:
+            self._files[pipe].write(data)
+            return True
+        self._selector.unregister(pipe)
+        os.close(pipe)
+        self._files.pop(pipe).close()
+        return False
+
+
+def main() -> None:
+    if os.fork():  # so that it is nobody's child: a worker that dies takes its children with it
+        os._exit(0)
+    Writer(socket.socket(fileno=int(sys.argv[1]))).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""What a worker, its native code and its child processes write to standard output and error goes to the log file of the
+trial that it trains."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import fcntl
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from sweeps.runtime import log_writer
+from sweeps.trial_files import BEGINS, log_name
+
+STACKS_SIGNAL = signal.SIGRTMIN + 9
+"""A worker that gets it writes the stacks of all its threads into its log, also while native code holds the GIL."""
+PIPE_BYTES = 2**20
+WRITTEN_WITHIN_S = 10.0
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class WorkerLog:
+    """One for a worker process: it begins and ends with each trial."""
+
+    def __init__(self, rank: int, num_workers: int) -> None:
+        self._rank, self._num_workers = rank, num_workers
+        self._originals = os.dup(1), os.dup(2)
+        self._written = threading.Event()
+        self._control, theirs = socket.socketpair()
+        with theirs, contextlib.suppress(OSError):
+            command = [sys.executable, "-I", "-S", log_writer.__file__, str(theirs.fileno())]
+            quiet = subprocess.DEVNULL
+            subprocess.run(  # it goes on by itself
+                command,
+                pass_fds=[theirs.fileno()],
+                stdin=quiet,
+                stdout=quiet,
+                stderr=quiet,
+                start_new_session=True,
+                check=False,
+            )
+        self._pipe = -1
+        self._has_writer = True
+        threading.Thread(target=self._follow, name="worker-log", daemon=True).start()
+        faulthandler.enable(2, all_threads=True)
+        faulthandler.register(STACKS_SIGNAL, 2, all_threads=True)
+        # For loggers that have no handler; whoever configures logging has it their way.
+        last_resort = logging.StreamHandler(_Stderr())
+        last_resort.setFormatter(logging.Formatter(FORMAT))
+        logging.lastResort = last_resort
+        if logging.getLogger().level == logging.WARNING:
+            logging.getLogger().setLevel(logging.INFO)
+
+    @contextlib.contextmanager
+    def of_trial(self, folder: str) -> Iterator[None]:
+        """Everything goes to the trial's file.
+
+        Args:
+            folder: Of the trial's logs.
+        """
+        self._begin(Path(folder) / log_name(self._rank))
+        try:
+            yield
+        finally:
+            self._end()
+
+    def _begin(self, path: Path) -> None:
+        if not self._has_writer:
+            return
+        self._pipe, into = os.pipe()
+        with contextlib.suppress(OSError):  # more than an unprivileged user may have
+            fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        with contextlib.suppress(OSError):  # it has died: `_follow` reads the pipe
+            socket.send_fds(self._control, [json.dumps(str(path)).encode()], [self._pipe])
+        worker = f"worker {self._rank} of {self._num_workers} on {socket.gethostname()}, process {os.getpid()}"
+        os.write(into, f"{BEGINS}{worker}, {time.strftime('%Y-%m-%d %H:%M:%S')} ---\n".encode())
+        _redirect(into, into)
+        os.close(into)
+
+    def _end(self) -> None:
+        ctypes.CDLL(None).fflush(None)  # what native code has printed waits there
+        _redirect(*self._originals)
+        self._written.clear()
+        with contextlib.suppress(OSError):
+            self._control.sendall(b"?")
+            self._written.wait(WRITTEN_WITHIN_S)
+        pipe, self._pipe = self._pipe, -1
+        if pipe >= 0:
+            os.close(pipe)
+
+    def _follow(self) -> None:
+        """If the writer dies, its pipe is emptied here: nothing that is printed may block the training, or fail it."""
+        with contextlib.suppress(OSError):
+            while self._control.recv(1):
+                self._written.set()
+        self._has_writer = False
+        self._written.set()
+        _redirect(*self._originals)
+        with contextlib.suppress(OSError):
+            while os.read(self._pipe, log_writer.READ):
+                pass
+
+
+class _Stderr:
+    """``sys.stderr`` as it is at the time."""
+
+    def write(self, text: str) -> None:
+        sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def _redirect(out: int, err: int) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os.dup2(out, 1)
+    os.dup2(err, 2)
