@@ -418,6 +418,7 @@ class Monitor:
             status.state, status.error = state, error
             is_best = status in self.front()
         self.recorder.end_trial(trial, state, status.step, status.attempt + status.earlier_attempts, error)
+        self.recorder.attach_logs(trial, logs_folder(self.folder, trial))
         text = f"trial {trial} {state} at step {status.step}"
         if status.values is not None:
             text += f", {self.describe_values(status.values)}"

@@ -79,7 +79,9 @@ class WorkerError:
     def described(self) -> str:
         """One line: what happened, where in the code, and on which of several workers."""
         place = f"{PLACE}{self.frame})" if self.frame is not None else ""
-        worker = f"; worker {self.rank} on {self.node}" if self.num_workers > 1 and self.kind != "lost" else ""
+        worker = (
+            f"; worker {self.rank} on {self.node}" if self.num_workers > 1 and self.kind not in ("lost", "hang") else ""
+        )
         return f"{self._said()}{place}{worker}"
 
     @property

@@ -156,14 +156,14 @@ def test_a_broken_connection_is_no_cause_and_a_lost_worker_only_where_nobody_say
 
 
 def test_the_end_of_a_trial_names_the_cause_and_keeps_the_others() -> None:
-    ended = _with_errors(Ended("0003", 1, "whatever Ray says", others=(lost(2),)), [peer(0), peer(1)])
+    ended = _with_errors(Ended("0003", 1, "whatever Ray says", others=(lost(2),)), [peer(0), peer(1)], "none")
     assert ended.error == "worker 2 on node-b was lost: its process was killed or crashed"
     assert ended.failure == lost(2)
     assert [each.rank for each in ended.others] == [0, 1]
     halved = Ended("0003", 1, "out of memory", halved_to=2)
-    assert _with_errors(halved, [peer(0)]) == halved
+    assert _with_errors(halved, [peer(0)], "none") == halved
     good = Ended("0003", 1)
-    assert _with_errors(good, [peer(0)]) == good
+    assert _with_errors(good, [peer(0)], "none") == good
 
 
 def test_the_file_has_the_tracebacks_of_all_workers_the_cause_first() -> None:

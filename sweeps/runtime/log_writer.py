@@ -14,6 +14,7 @@ import selectors
 import socket
 import sys
 import time
+from pathlib import Path
 
 HEAD = TAIL = 2**20
 """Bytes that are kept of the beginning and of the end."""
@@ -22,7 +23,7 @@ LARGEST = 4 * 2**20
 READ = 2**18
 AFTER_DEATH_S = 5.0
 """Seconds that it waits for children of a dead worker that still hold a pipe."""
-LEFT_OUT = re.compile(rb"\n\[sweeps: ([\d,]+) bytes are left out here\]\n")
+LEFT_OUT = re.compile(rb"^\[sweeps: ([\d,]+) bytes are left out here\]\n", re.MULTILINE)
 ACK = b"."
 
 
@@ -31,11 +32,11 @@ class BoundedFile:
     no trouble here may hold up the training."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        self._path = Path(path)
         self._file = -1
         self._size = 0
         with contextlib.suppress(OSError):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
             self._open()
 
     def write(self, data: bytes) -> None:
@@ -60,21 +61,19 @@ class BoundedFile:
 
     def _cut(self) -> None:
         """Replaces the file by its beginning, what was left out, and its end: by a whole new one, for who reads it."""
-        head = os.pread(self._file, HEAD, 0)
-        earlier = 0
+        head, earlier = os.pread(self._file, HEAD, 0), 0
         if (said := LEFT_OUT.search(os.pread(self._file, HEAD + 100, 0))) is not None:
-            head, earlier = head[: said.start()], int(said[1].replace(b",", b""))
-            between = said.end()
+            head, earlier, between = head[: said.start()], int(said[1].replace(b",", b"")), said.end()
         else:
-            head = head[: head.rfind(b"\n") + 1 or len(head)].removesuffix(b"\n")
+            head = head[: head.rfind(b"\n") + 1 or HEAD]
             between = len(head)
         tail = os.pread(self._file, TAIL, self._size - TAIL)
         tail = tail[tail.find(b"\n", 0, TAIL // 16) + 1 :]
         left_out = earlier + self._size - len(tail) - between
-        new = f"{os.path.dirname(os.path.dirname(self._path))}/.{os.path.basename(self._path)}.new"
-        with open(new, "wb") as file:
-            file.write(b"%s\n[sweeps: %s bytes are left out here]\n%s" % (head, f"{left_out:,}".encode(), tail))
-        os.replace(new, self._path)
+        new = self._path.parent.with_name(f".{self._path.name}.new")  # where nobody looks for logs
+        notice = f"[sweeps: {left_out:,} bytes are left out here]\n".encode()
+        new.write_bytes(head + (b"" if head.endswith(b"\n") else b"\n") + notice + tail)
+        new.replace(self._path)
         self.close()
         self._open()
 
@@ -119,6 +118,8 @@ class Writer:
 
     def _read(self, pipe: int) -> bool:
         """Whether there was something; a pipe that nobody can write to any more is closed."""
+        if pipe not in self._files:  # it was closed since the events were asked for
+            return False
         try:
             data = os.read(pipe, READ)
         except BlockingIOError:

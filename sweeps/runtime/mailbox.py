@@ -9,6 +9,7 @@ costs nothing, and nobody polls.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from typing import Any
 import ray
 
 from sweeps.runtime.lineage import Origin
+from sweeps.runtime.native_stacks import ask_for_stacks, explained, hang
 from sweeps.worker_error import WorkerError, root_cause
 
 
@@ -93,6 +95,10 @@ Event = Log | Report | Ended | Started | Note
 
 START_WITHIN_S = 600.0
 """Seconds that workers have to begin a trial."""
+STACKS_WITHIN_S = 15.0
+"""Seconds in which workers that hang are asked where they are."""
+STACKS_WRITTEN_S = 0.5
+"""Seconds that the stacks take to their file."""
 IDLE_S = 2.0
 """Seconds that a slot waits for a paused or failed trial, once there are no new ones."""
 
@@ -103,6 +109,8 @@ class _Box:
 
     attempt: int = 0
     slot: str = ""
+    logs: str = ""
+    """Folder of the trial's logs."""
     assigned_ms: int = 0
     reports: asyncio.Queue[Report | Ended] = field(default_factory=asyncio.Queue)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -186,7 +194,7 @@ class Mailbox:
             allowed = silence_s if box.started else max(silence_s, START_WITHIN_S)
             if silent >= allowed:
                 what = "its workers hang" if box.started else "its workers do not start; are their resources taken?"
-                event = Ended(trial, box.attempt, f"no report for {silent:.0f} s: {what}")
+                event = await self._hang(box, Ended(trial, box.attempt, f"no report for {silent:.0f} s: {what}"))
                 self._end(box, event)
                 return event
             try:
@@ -198,9 +206,20 @@ class Mailbox:
         """The trial's workers are done with it, or gone; the first who says so is right."""
         box = self._boxes[event.trial]
         if event.attempt == box.attempt and box.end is None:
-            event = _with_errors(event, list(box.errors.values()))
+            event = _with_errors(event, list(box.errors.values()), box.logs)
             box.reports.put_nowait(event)
             self._end(box, event)
+
+    async def _hang(self, box: _Box, event: Ended) -> Ended:
+        """With where the workers are, as far as that can be learned from them."""
+        handles = self._slots[box.slot].handles
+        if not (processes := handles.get("processes")):
+            return event
+        with contextlib.suppress(ray.exceptions.RayError, TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*ask_for_stacks(processes)), STACKS_WITHIN_S)
+            await asyncio.sleep(STACKS_WRITTEN_S)
+        told = hang(str(event.error), processes, handles.get("places", ()), box.logs)
+        return replace(event, error=told.described, failure=told)
 
     async def failed(self, trial: str, attempt: int, error: WorkerError) -> None:
         """A worker of a trial has failed. The trial ends when its slot says so: other workers may have more to say."""
@@ -234,7 +253,7 @@ class Mailbox:
         box = self._slots[slot]
         box.expects_trial()
         trial = self._boxes[assignment.trial]
-        trial.slot, trial.assigned_ms = slot, _now_ms()
+        trial.slot, trial.logs, trial.assigned_ms = slot, assignment.log_folder, _now_ms()
         async with box.changed:
             box.assignments.append(assignment)
             box.changed.notify_all()
@@ -391,12 +410,13 @@ class Mailbox:
         self._arrived.set()
 
 
-def _with_errors(event: Ended, errors: list[WorkerError]) -> Ended:
+def _with_errors(event: Ended, errors: list[WorkerError], logs: str) -> Ended:
     """The end of a trial with what its workers have said of it themselves."""
     if event.error is None or event.halved_to is not None:
         return event
     known = {(each.rank, each.kind == "lost") for each in errors}
     errors += [each for each in event.others if (each.rank, each.kind == "lost") not in known]
+    errors = [explained(each, logs) if each.kind == "lost" else each for each in errors]
     cause = root_cause(errors)
     if cause is None:
         return event

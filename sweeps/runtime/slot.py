@@ -198,6 +198,7 @@ class _Watch(ControllerCallback, WorkerGroupCallback):
                 "placement_group": worker_group.get_worker_group_state().placement_group_handle.placement_group,
                 "workers": [worker.actor for worker in worker_group.get_workers()],
                 "places": tuple(map(_place, worker_group.get_workers())),
+                "processes": [(each.metadata.node_id, each.metadata.pid) for each in worker_group.get_workers()],
             }
         )
 

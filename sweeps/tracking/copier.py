@@ -16,9 +16,11 @@ from urllib.parse import unquote, urlsplit
 
 from sweeps import constants
 from sweeps.errors import StorageFull
+from sweeps.origin.redacted_text import redacted_log
 from sweeps.runtime.held_checkpoints import is_held, release
 from sweeps.tracking.journal import Artifact
 from sweeps.tracking.link import GaveUp, Link, Refused
+from sweeps.trial_files import LOGS
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -155,6 +157,9 @@ class ArtifactCopier:
             return True
         assert artifact.folder is not None
         folder = Path(artifact.folder)
+        if artifact.name == LOGS:
+            self._write_logs(run_id, folder)
+            return True
         if not folder.is_dir():
             return False
         files = [path for path in folder.rglob("*") if path.is_file()]
@@ -169,6 +174,12 @@ class ArtifactCopier:
                 return False
             raise
         return all(path.exists() for path in files)
+
+    def _write_logs(self, run_id: str, folder: Path) -> None:
+        """With secrets hidden; there are none of a trial that never began."""
+        for path in sorted(folder.glob("*.log")):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            self._client.log_text(run_id, redacted_log(text), f"{LOGS}/{path.name}")
 
     def _replace_folder(self, folder: Path, target: Path) -> None:
         # Whoever reads the old one meanwhile, and whoever looks after a crash, finds a whole checkpoint.

@@ -53,6 +53,7 @@ from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.summary import note, run_name, trials_table
 from sweeps.tracking.uris import as_uri
 from sweeps.tracking.values import metric_name, to_text, written
+from sweeps.trial_files import LOGS
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -384,6 +385,15 @@ class Recorder:
             text: What it holds.
         """
         self._store(Artifact(trial_id, name, text=text))
+
+    def attach_logs(self, trial_id: str, folder: Path) -> None:
+        """Add the logs of a trial's workers to its run, with secrets hidden.
+
+        Args:
+            trial_id: A trial that has ended.
+            folder: Of its logs.
+        """
+        self._store(Artifact(trial_id, LOGS, folder=str(folder)))
 
     def end_trial(
         self,
