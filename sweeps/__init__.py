@@ -283,12 +283,15 @@ def write_report(sweep: str, folder: str | Path | None = None, *, tracking_uri: 
         sweep: Its name.
         folder: Default: ``report/`` in the sweep's folder.
         tracking_uri: See the module.
+
+    Raises:
+        UserError: There is no such sweep, or the folder cannot be written.
     """
-    from sweeps.report.folder import report_folder
+    from sweeps.report.folder import make_folder, report_folder
     from sweeps.report.page.report import make_report
 
     record = load(sweep, tracking_uri=tracking_uri)
-    return make_report(record, report_folder(record) if folder is None else Path(folder))
+    return make_report(record, make_folder(report_folder(record) if folder is None else Path(folder)))
 
 
 # --- putting to use ---------------------------------------------------------------------------------------------
@@ -464,6 +467,14 @@ def clean(
     return cleaning if dry_run else replace(cleaning, removals=remove(uri, cleaning))
 
 
+def __getattr__(name: str) -> str:
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import version
+
+    return version("ray-sweeps")
+
+
 # --- inside -----------------------------------------------------------------------------------------------------
 
 
@@ -472,11 +483,10 @@ def _watched(story: Callable[[Plan, View], SweepRecord], planned: Plan, view: Vi
 
     if view is not None:
         return telling(story, planned, view)
-    from rich.console import Console
-
     from sweeps.report.live import PlainView
+    from sweeps.report.terminal import plain_console
 
-    with PlainView(Console(file=sys.stderr)) as plain:
+    with PlainView(plain_console(file=sys.stderr)) as plain:
         return telling(story, planned, plain)
 
 

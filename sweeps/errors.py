@@ -92,8 +92,14 @@ def tells_full(text: str | None) -> bool:
     return text is not None and any(os.strerror(number) in text for number in _FULL)
 
 
+LONGEST_NAME = 500
+"""Characters of what may be a misspelt name: a comparison takes time that grows with the square of them."""
+
+
 def closest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """Known names that are spelt like a wrong one, or that one of the two abbreviates (``maximize``, ``max``)."""
+    if len(name) > LONGEST_NAME:
+        return []
     known = sorted(set(known))
     alike = difflib.get_close_matches(name, known, n=count, cutoff=0.6)
     abbreviated = [each for each in known if min(len(each), len(name)) > 2 and _begins_alike(each, name)]
@@ -104,18 +110,15 @@ def _begins_alike(one: str, other: str) -> bool:
     return one.lower().startswith(other.lower()) or other.lower().startswith(one.lower())
 
 
-LONGEST_NAME = 500
-"""Characters of what may be a misspelt name: a comparison takes time that grows with the square of them."""
-
-
-def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
-    """``"; did you mean a, b?"``, or the whole choice when nothing is near and it is short, or nothing."""
+def nearest(name: str, known: Iterable[str], count: int = 3, listed: int = 12) -> str:
+    """``"; did you mean a, b?"``, or the whole choice when nothing is near and it has at most ``listed`` names, or
+    nothing."""
     if len(name) > LONGEST_NAME:
         return ""
     known = sorted(set(known))
     close = closest(name, known, count)
     if close:
         return f"; did you mean {', '.join(close)}?"
-    if known and len(known) <= 12:
+    if known and len(known) <= listed:
         return f"; there is {', '.join(known)}"
     return ""

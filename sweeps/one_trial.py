@@ -16,7 +16,7 @@ from sweeps.compose.schema_errors import read_config
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config import SweepConfig
 from sweeps.constants import CONFIG_ARTIFACT, PARAMETER_PREFIX, TAG_OF, TAG_OF_RUN, TAG_OF_SWEEP, TAG_OF_TRIAL
-from sweeps.errors import ConfigError, UnknownName, UserError, nearest
+from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.plan import Plan, make_plan
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.client import connect
@@ -40,9 +40,10 @@ def choose(record: SweepRecord, trial: str | None) -> TrialRecord:
             raise UserError(f"{record.sweep}: {describe_no_best(record)} Name a trial with --trial")
         return record.best
     by_id = {each.trial: each for each in record.trials}
-    chosen = by_id.get(trial) or by_id.get(trial.zfill(4))
+    chosen = by_id.get(trial) or (by_id.get(trial.zfill(4)) if trial else None)
     if chosen is None:
-        raise UnknownName(f"--trial={trial}: {record.sweep} has no such trial{nearest(trial.zfill(4), by_id)}")
+        known = f"it has {record.trials[0].trial} to {record.trials[-1].trial}" if by_id else "it has none yet"
+        raise UnknownName(f"--trial={trial}: {record.sweep} has no such trial; {known}")
     return chosen
 
 

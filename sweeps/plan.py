@@ -27,9 +27,14 @@ from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.origin.secrets import redacted
 from sweeps.points import Points
 from sweeps.space import Space
+from sweeps.tracking.sqlite_file import check_sqlite_file
+from sweeps.tracking.uris import sqlite_path
 
 if TYPE_CHECKING:
     from sweeps.search.earlier import EarlierSweep
+
+LONGEST_NAME = 120
+"""Letters of a sweep's name."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,7 @@ def make_plan(
 def new_plan(composition: Composition, name: str | None, command: str, tags: Mapping[str, str] | None = None) -> Plan:
     """The plan of a new sweep; see ``make_plan``."""
     space = check_sweep(composition)
-    name = _checked_name(name) if name else f"{composition.config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = _checked_name(name) if name is not None else f"{composition.config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     plan = Plan(
         name=name,
         composition=composition,
@@ -153,6 +158,8 @@ def new_plan(composition: Composition, name: str | None, command: str, tags: Map
     check_data(composition.config)
     _ = plan.local_fit
     _check_folder(plan.folder)
+    if (store := sqlite_path(composition.config.tracking.uri)) is not None:
+        check_sqlite_file(store)
     return plan
 
 
@@ -162,8 +169,12 @@ def _check_file(file: Path) -> None:
 
 
 def _checked_name(name: str) -> str:
-    if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or len(name) > 120:
-        raise ConfigError(f"--name={name}: use letters, digits, '.', '_' and '-', at most 120")
+    plain = name.replace("-", "").replace("_", "").replace(".", "")
+    if not name[:1].isalnum() or not plain.isalnum() or len(name) > LONGEST_NAME:
+        raise ConfigError(
+            f"--name={name}: use letters, digits, '.', '_' and '-', at most {LONGEST_NAME}, and begin with a letter or "
+            "a digit; without --name the sweep is named after its config and the time"
+        )
     return name
 
 

@@ -68,7 +68,7 @@ def plan_reproduction(
     record, chosen = _find(uri, run)
     if trial is not None:
         chosen = choose(record, trial)
-    name = name or new_name(record, chosen, "again")
+    name = new_name(record, chosen, "again") if name is None else name
     tags = lineage(record, chosen, "reproduce")
     if chosen is not None:
         plan = plan_alone(record, chosen, (), config_dirs, name, command, tags)

@@ -23,5 +23,5 @@ def plan_retraining(
     Raises:
         UserError: For every mistake that can be seen from here.
     """
-    name = name or new_name(record, trial, "retrain")
+    name = new_name(record, trial, "retrain") if name is None else name
     return plan_alone(record, trial, tokens, config_dirs, name, command, lineage(record, trial, "retrain"))

@@ -76,7 +76,7 @@ def test_any_trial_can_be_shown_and_exported_and_mistakes_are_named(searched: Do
     assert written["train"]["optimizer"] == params["train.optimizer"]
     assert written["model"]["kind"] == params["model"]
 
-    assert "did you mean" in call(searched.folder, "best", "searched", "--trial=12", status=2)[1]
+    assert "it has 0000 to 0002" in call(searched.folder, "best", "searched", "--trial=12", status=2)[1]
     assert ".yaml" in call(searched.folder, "best", "searched", "--export=best.json", status=2)[1]
     assert "cannot be written" in call(searched.folder, "best", "searched", "--export=no/best.yaml", status=2)[1]
     assert "no such file" in call(searched.folder, "run", "conf=nothing.yaml", status=2)[1]

@@ -78,7 +78,7 @@ def test_ones_own_schedule_takes_the_place_of_ours_and_may_build_on_it(tmp_path:
         (f"{DIGITS}budget: {{gpu_hours: 1}}\n", ["search.stop.gpu_hours=1", "hold no GPU"]),
         ("cron: '@daily'\nconf: digitss\n", ["conf=digitss: there is no such conf; did you mean digits"]),
         (f"{DIGITS}name: a/b\n", ["name='a/b'"]),
-        ("name: [\n", ["schedule/bad.yaml: is no schedule"]),
+        ("name: [\n", ["schedule/bad.yaml: line 2", "expected"]),
         ("name: bad\n", ["cron: is required", "conf: is required"]),
         (f"{DIGITS}name: nightly\n", ["name=nightly: schedule/", "has the same"]),
     ],

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from sweeps.errors import nearest
+from sweeps.report.terminal import plain_console
+
+PROGRAM = "python -m sweeps"
 
 INTERRUPTED = 130
 NO_SUCCESS = 1
+MISTAKE = 2
 PIPE_WIDTH = 200
 """Columns where no terminal says how many there are: tables are for people and for grep."""
 EXIT_STATUS = {"interrupted": INTERRUPTED, "failed": NO_SUCCESS}
@@ -33,7 +36,16 @@ class _Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        import sweeps
+
+        click.echo(f"sweeps {sweeps.__version__}")
+        context.exit()
+
+
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Print it.")
 def app() -> None:
     """Hyperparameter search for distributed training, on Ray Tune, Ray Train, Optuna and MLflow."""
 
@@ -91,5 +103,5 @@ def verb(name: str, group: click.Group = app) -> Callable[[Callable[..., None]],
     return decorate
 
 
-stderr = Console(stderr=True)
-stdout = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+stderr = plain_console(stderr=True)
+stdout = plain_console(width=None if sys.stdout.isatty() else PIPE_WIDTH)

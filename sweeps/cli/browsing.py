@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import click
 from sweeps.cli.app import as_json, server, stderr, stdout, tracking_uri, verb
 from sweeps.cli.output import print_json
 from sweeps.cli.remote import client_of
+from sweeps.errors import UserError
 
 
 @verb("ui")
@@ -25,8 +27,10 @@ def ui(port: int, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> No
     uri = tracking_uri or default_uri()
     is_server = uri.startswith(("http://", "https://"))
     address = shown(uri).rstrip("/") if is_server else f"http://127.0.0.1:{port}"
-    stderr.print(f"MLflow UI on {address}" + ("" if is_server else " (Ctrl-C ends it)"), soft_wrap=True)
     experiments = {each.experiment: each.experiment_id for each in list_sweeps(uri)}
+    if not is_server:
+        _check_free(port)
+    stderr.print(f"MLflow UI on {address}" + ("" if is_server else " (Ctrl-C ends it)"), soft_wrap=True)
     for name, number in sorted(experiments.items()):
         # The address without this part leads to MLflow's pages for language-model applications.
         page = f"{address}/#/experiments/{number}?workflowType=machine_learning"
@@ -37,6 +41,22 @@ def ui(port: int, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> No
     os.environ["MLFLOW_BACKEND_STORE_URI"] = uri
     arguments = ["-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(port)]
     os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - becomes the server, so that signals reach it
+
+
+def _check_free(port: int) -> None:
+    """
+    Raises:
+        UserError: Another process listens there.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UserError(
+                f"--port={port}: cannot be listened on at 127.0.0.1 ({error.strerror}); give another one, or end what "
+                "runs there"
+            ) from None
 
 
 @verb("conf")

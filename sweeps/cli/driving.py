@@ -35,7 +35,7 @@ def drive(folder: Path, lock: int) -> None:
         sys.argv = ["sweeps", *command]
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            status, error = answered(command)
+            status, error = answered(command, is_log=True)
         with contextlib.suppress(ValueError):
             document = json.loads(printed.getvalue())
         if status:

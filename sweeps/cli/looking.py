@@ -18,17 +18,19 @@ from sweeps.cli.remote import client_of, reader_of
 @tracking_uri
 def list_(as_json: bool, server: str | None, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
     """List the sweeps, newest first."""
+    from sweeps.credentials import shown
     from sweeps.tracking import default_uri
     from sweeps.tracking.reader import list_sweeps
 
     client = client_of(server, tracking_uri=tracking_uri)
-    sweeps = list_sweeps(tracking_uri or default_uri()) if client is None else client.sweeps()
+    uri = tracking_uri or default_uri()
+    sweeps = list_sweeps(uri) if client is None else client.sweeps()
     if as_json:
         print_json([each.as_json() for each in sweeps])
     else:
         from sweeps.report.tables import print_sweeps
 
-        print_sweeps(sweeps, stdout)
+        print_sweeps(sweeps, stdout, shown(uri) if client is None else client.server)
 
 
 @verb("show")
@@ -121,8 +123,8 @@ def report(
         page = fetch(client, sweep, output)
     else:
         record = load(sweep, tracking_uri)
-        from sweeps.report.folder import report_folder
+        from sweeps.report.folder import make_folder, report_folder
         from sweeps.report.page.report import make_report
 
-        page = make_report(record, output or report_folder(record))
+        page = make_report(record, make_folder(output or report_folder(record)))
     stdout.print(str(page), markup=False, highlight=False, soft_wrap=True)

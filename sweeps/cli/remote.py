@@ -195,10 +195,10 @@ def cleaned(found: Mapping[str, Any], *, dry_run: bool, as_json: bool) -> None:
 def report(client: Client, sweep: str, output: Path | None) -> Path:
     """Let a report be made there, and fetch it; the page's path."""
     from sweeps.constants import REPORT_PAGE
+    from sweeps.report.folder import make_folder
 
-    folder = output or Path(f"{sweep}-report")
+    folder = make_folder(output or Path(f"{sweep}-report"))
     packed = zipfile.ZipFile(io.BytesIO(client.report(sweep)))
-    folder.mkdir(parents=True, exist_ok=True)
     packed.extractall(folder)  # which keeps every name within the folder
     return folder / REPORT_PAGE
 

@@ -143,12 +143,17 @@ def nights(
 def _nights(name: str, tokens: Sequence[str], config_dirs: Sequence[Path]) -> list[dict[str, Any]]:
     from sweeps.compose.service import compose_service
     from sweeps.service.nights.night import of_schedule
+    from sweeps.service.schedules.definition import find_definition
 
     with _database(compose_service(tokens, config_dirs)) as engine:
         if engine is None:
-            return []
-        with engine.connect() as connection:
-            return [night.as_json() for night in of_schedule(connection, name)]
+            found = []
+        else:
+            with engine.connect() as connection:
+                found = [night.as_json() for night in of_schedule(connection, name)]
+    if not found:  # of a schedule that there was, too, its nights can be looked at
+        find_definition(_defined(tokens, config_dirs)[1], name)
+    return found
 
 
 def _queued(engine: Engine, config: Service, definition: Definition, *, as_json: bool) -> bool:

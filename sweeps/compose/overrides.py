@@ -12,6 +12,7 @@ from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException
 
 from sweeps.compose.composition import first_line
+from sweeps.compose.other_tools import hint_for_override
 from sweeps.errors import ConfigError
 
 
@@ -22,6 +23,8 @@ def parse_overrides(tokens: Sequence[str]) -> list[Override]:
         try:
             override = parser.parse_override(token)
         except HydraException as error:
+            if (hint := hint_for_override(token)) is not None:
+                raise ConfigError(f"{token!r}: that is how other tools write it; {hint}") from None
             raise ConfigError(
                 f"{token!r} is not an override ({first_line(error)}); write key=value, and quote what the shell "
                 "would take, as in 'train.lr=interval(1e-4, 1e-2)'"

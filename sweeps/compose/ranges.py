@@ -84,6 +84,11 @@ def _of_range(override: Override, sweep: RangeSweep) -> dict[str, Any]:
             f"{override.input_line}: the range is empty; give start < stop and a positive step, or start > stop and a "
             "negative one"
         )
+    if count == 1 and not (isinstance(start, int) and isinstance(stop, int)):
+        raise ConfigError(
+            f"{override.input_line}: has the one value {start}, in steps of {step}; give a step, or search all numbers "
+            f"between with interval({start}, {stop})"
+        )
     low, high = sorted((start, start + (count - 1) * step))
     whole = all(isinstance(each, int) for each in (start, stop, step))
     return {"type": "int" if whole else "float", "low": low, "high": high, "step": abs(step)}

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from sweeps.compose.other_tools import hint_for_key, hint_for_override, hint_for_type
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError, closest, nearest
 
@@ -70,24 +71,56 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
     key, value = ".".join(path), detail["input"]
     match detail["type"]:
         case "unexpected_keyword_argument":
-            known = [".".join([*path[:-1], name]) for name in _fields(schema, parent)]
-            return f"{key}={_short(value)}: there is no such key{nearest(key, known)}"
+            return f"{key}={_short(value)}: there is no such key{_nearest_key(path, _fields(schema, parent))}"
         case "missing" | "missing_keyword_only_argument":
             return f"{key}: is required and has no default; give it a value"
-        case "union_tag_invalid":
-            tag = detail["ctx"]["discriminator"].strip("'")
-            given, known = detail["ctx"]["tag"], str(detail["ctx"]["expected_tags"])
-            return f"{key}.{tag}={given!r}: must be one of {known}{_meant(given, known)}"
-        case "union_tag_not_found":
-            tag = detail["ctx"]["discriminator"].strip("'")
-            return f"{key}: needs the key {tag!r}, which says what it is"
+        case "union_tag_invalid" | "union_tag_not_found":
+            return _wrong_tag(path, detail["ctx"])
         case "value_error":
             prefix = f"{key}: " if key else ""
             return f"{prefix}{detail['ctx']['error']}"
-        case _:
-            message = detail["msg"].replace("Input should be", "must be").replace("String should", "must")
-            words = str(detail.get("ctx", {}).get("expected", "")) if detail["type"] == "literal_error" else ""
-            return f"{key}={_short(value)}: {message}{_meant(value, words)}"
+        case "dataclass_type" | "model_attributes_type":
+            return _not_a_mapping(key, value)
+    message = detail["msg"].replace("Input should be", "must be").replace("String should", "must")
+    words = str(detail.get("ctx", {}).get("expected", "")) if detail["type"] == "literal_error" else ""
+    return f"{key}={_short(value)}: {message}{_meant(value, words)}{_searched(key, value)}"
+
+
+def _wrong_tag(path: Sequence[str], context: Mapping[str, Any]) -> str:
+    """The key that says what a section is (``kind``, ``type``) is missing, or names nothing that there is."""
+    key, tag, is_space = ".".join(path), context["discriminator"].strip("'"), path[0] == "space"
+    if "tag" not in context:
+        example = ", as in {type: float, low: LOW, high: HIGH}" if is_space else ""
+        return f"{key}: needs the key {tag!r}, which says what it is{example}"
+    given, known = context["tag"], str(context["expected_tags"])
+    hint = hint_for_type(str(given)) if is_space else None
+    return f"{key}.{tag}={given!r}: must be one of {known}{f'; {hint}' if hint else _meant(given, known)}"
+
+
+def _searched(key: str, value: Any) -> str:
+    """How the values of a list are searched, where one value must be."""
+    if not isinstance(value, list) or not value or isinstance(value[0], list | dict):
+        return ""
+    return f"; to search these, write '{key}=choice({', '.join(map(str, value[:5]))}{', ...' if value[5:] else ''})'"
+
+
+def _not_a_mapping(key: str, value: Any) -> str:
+    """A plain value where there must be keys, such as a distribution in the words of another tool."""
+    hint = hint_for_override(f"{key}={value}") if isinstance(value, str) else None
+    return f"{key}={_short(value)}: must have keys of its own, as in {{key: value}}{f'; {hint}' if hint else ''}"
+
+
+def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
+    """``"; did you mean train.lr?"``: only the last part is compared, since all have the others."""
+    owner, name = path[:-1], path[-1]
+    other = hint_for_key(name) if path[0] == "space" else None
+    close = [other] if other in known else closest(name, known)
+    if not close and not owner:  # train.lr, where only lr was typed
+        within = [f"{section}.{name}" for section in known if name in _fields(SweepConfig, [section])]
+        return f"; did you mean {', '.join(within)}?" if within else nearest(name, known)
+    if not close:
+        return nearest(name, [".".join([*owner, each]) for each in known])
+    return f"; did you mean {', '.join('.'.join([*owner, each]) for each in close)}?"
 
 
 def _meant(value: Any, words: str) -> str:

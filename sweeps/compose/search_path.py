@@ -12,6 +12,7 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 
+from sweeps.compose.config_source import CheckedFiles, register_source
 from sweeps.errors import UnknownName
 
 _composing = threading.RLock()
@@ -50,9 +51,10 @@ class ConfSearchPath:
             raise
 
     def _open(self) -> ConfigLoader:
-        search_path = create_config_search_path(str(self.folders[-1]))
+        search_path = create_config_search_path(f"{CheckedFiles.scheme()}://{self.folders[-1]}")
+        register_source()
         for index, folder in enumerate(self.folders[:-1]):
-            search_path.prepend(f"user{index}", f"file://{folder}", anchor="main")
+            search_path.prepend(f"user{index}", f"{CheckedFiles.scheme()}://{folder}", anchor="main")
         GlobalHydra.instance().clear()
         return Hydra.create_main_hydra2("sweeps", search_path).config_loader
 
@@ -79,7 +81,7 @@ class ConfSearchPath:
         for folder in self.folders:
             path = folder / f"{name}.yaml"
             if path.is_file():
-                first = path.read_text(encoding="utf-8").split("\n", 1)[0]
+                first = path.read_text(encoding="utf-8", errors="replace").split("\n", 1)[0]
                 return first.removeprefix("#").strip() if first.startswith("#") else ""
         return ""
 

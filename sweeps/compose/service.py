@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from sweeps.compose.composition import first_line, resolve
+from sweeps.compose.composition import resolve
+from sweeps.compose.config_source import explain
 from sweeps.compose.overrides import parse_values
 from sweeps.compose.schema_errors import read_as
 from sweeps.compose.search_path import ConfSearchPath
@@ -52,8 +53,10 @@ def compose_service(tokens: Sequence[str], config_dirs: Sequence[Path]) -> Servi
         config = OmegaConf.create(yaml.safe_load(file.read_text(encoding="utf-8")) or {})
         for path, value in values.items():
             OmegaConf.update(config, path, value, force_add=True)
-    except (yaml.YAMLError, OmegaConfBaseException) as error:
-        raise ConfigError(f"{file}: {first_line(error)}") from None
+    except (UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException, OSError) as error:
+        raise ConfigError(f"{file}: {explain(error)}") from None
+    if not isinstance(config, DictConfig):
+        raise ConfigError(f"{file}: must have `key: value` lines, and is a list")
     container: dict[str, Any] = resolve(config)
     return read_as(Service, container)
 

@@ -10,6 +10,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
 from sweeps.compose.composition import resolve
+from sweeps.compose.other_tools import is_distribution_elsewhere
 from sweeps.compose.schema_errors import read_config
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, OrdinalDistribution
@@ -24,11 +25,18 @@ def flatten_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in space.items():
         path = f"{prefix}{name}"
-        if isinstance(value, Mapping) and value and not DISTRIBUTION_KEYS & {str(key) for key in value}:
+        if _is_section(value):
             flat.update(flatten_space(value, f"{path}."))
         elif value is not None:  # null takes a path out of the space
             flat[path] = dict(value) if isinstance(value, Mapping) else value
     return flat
+
+
+def _is_section(value: Any) -> bool:
+    """Whether distributions are below it, and it is none itself."""
+    if not isinstance(value, Mapping) or not value:
+        return False
+    return not DISTRIBUTION_KEYS & {str(key) for key in value} and not is_distribution_elsewhere(value)
 
 
 def change_space(space: dict[str, Any], override: Override) -> None:

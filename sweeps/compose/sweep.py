@@ -7,19 +7,18 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-import yaml
 from hydra import compose
-from hydra.errors import HydraException
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from sweeps.compose.composition import Composition, first_line, resolve
+from sweeps.compose.composition import Composition, resolve
 from sweeps.compose.overrides import check_option, hydra_token, parse_overrides, with_options
 from sweeps.compose.ranges import distribution_of_range
 from sweeps.compose.schema_errors import read_config
 from sweeps.compose.search_path import ConfSearchPath, confs_of, groups_of
 from sweeps.compose.space import change_space, check_group_conditions, flatten_space, is_whole, options_of
-from sweeps.errors import ConfigError, UnknownName, nearest
+from sweeps.errors import ConfigError, SweepsError, UnknownName, nearest
 
 MAX_GROUP_COMBINATIONS = 64
 
@@ -94,8 +93,10 @@ def _compose(conf: str, arguments: Iterable[str]) -> tuple[dict[str, Any], dict[
         OmegaConf.set_struct(composed, value=False)
         del composed["hydra"]
         container = OmegaConf.to_container(composed, resolve=False)
-    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
-        raise _explain(error) from None
+    except SweepsError:
+        raise
+    except Exception as error:  # noqa: BLE001 - Hydra and OmegaConf have many for what they do not expect
+        raise _explain(conf, error) from None
     assert isinstance(container, dict)
     assert isinstance(choices, dict)
     return {str(key): value for key, value in container.items()}, {
@@ -103,13 +104,27 @@ def _compose(conf: str, arguments: Iterable[str]) -> tuple[dict[str, Any], dict[
     }
 
 
-def _explain(error: Exception) -> ConfigError | UnknownName:
+def _explain(conf: str, error: Exception) -> ConfigError | UnknownName:
     """Hydra's own message, shortened to what a person can act on."""
     text = str(error)
+    if isinstance(error, RecursionError):
+        return ConfigError(f"conf={conf}: its defaults, or a YAML anchor (&a), lead back to themselves; remove one")
+    if isinstance(error, MissingConfigException) and "Could not load" in text:
+        inside = text.partition("'")[2].partition("'")[0]
+        return UnknownName(
+            f"{inside}.yaml: its defaults name {error.missing_cfg_file}, and there is no such conf"
+            f"{nearest(str(error.missing_cfg_file), confs_of(GlobalHydra.instance().config_loader()))}"
+        )
     if "Could not find" in text and "Available options" in text:
         missing = text.split("Could not find '", 1)[1].split("'", 1)[0]
         group, _, option = missing.rpartition("/")
         listed = text.split("Available options", 1)[1].split("Config search path", 1)[0]
         options = [line.strip() for line in listed.splitlines()[1:] if line.strip()]
         return UnknownName(f"{group}={option}: there is no such option{nearest(option, options, count=5)}")
-    return ConfigError(first_line(error))
+    lines = [line.strip() for line in text.strip().splitlines()] or [type(error).__name__]
+    message = " ".join(lines[:2]) if lines[0].endswith("while composing config:") else lines[0]
+    where = "" if message.startswith("In '") or "conf=" in message else f"conf={conf}: "
+    if "Could not override '" in message:
+        group = message.partition("Could not override '")[2].partition("'")[0]
+        message += nearest(group, groups_of(GlobalHydra.instance().config_loader()), listed=0)
+    return ConfigError(f"{where}{message}")

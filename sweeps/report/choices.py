@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import UnknownName, nearest
@@ -39,6 +40,6 @@ def print_choices(document: Document, console: Console) -> None:
     table.add_column()
     for group, options in document.items():
         for option, header in options.items():
-            table.add_row(f"[bold]{group}=[/bold]{option}", header)
+            table.add_row(Text.assemble((f"{group}=", "bold"), option), header)
         table.add_section()
     console.print(table)

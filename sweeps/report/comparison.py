@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.errors import UserError
@@ -197,7 +198,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
             record.sweep,
             record.status,
             str(len(record.trials)),
-            f"[bold green]{best}[/]" if each.curve and each.curve[-1].best == top else best,
+            Text(best, "bold green" if each.curve and each.curve[-1].best == top else ""),
             duration(record.time.wall_s),
             "" if each.hours is None else f"{each.hours:.3g}",
             _described(each.reached(target), comparison.unit) if target is not None else "",

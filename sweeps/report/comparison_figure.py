@@ -8,10 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from sweeps.errors import ConfigError, UserError
 from sweeps.report.comparison import Comparison, Progress, print_comparison
+from sweeps.report.terminal import plain_console
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +34,18 @@ def check_output(file: Path) -> None:
 
 
 def write_comparison(comparison: Comparison, file: Path) -> None:
-    """Write the figure; as HTML, one page that needs nothing else, with the tables."""
+    """Write the figure; as HTML, one page that needs nothing else, with the tables.
+
+    Raises:
+        UserError: The file cannot be written.
+    """
+    try:
+        _write(comparison, file)
+    except OSError as error:
+        raise UserError(f"--output={file}: cannot be written ({error.strerror}); give another file") from None
+
+
+def _write(comparison: Comparison, file: Path) -> None:
     figure = draw(comparison)
     if file.suffix != ".html":
         figure.savefig(file, dpi=160)
@@ -44,7 +54,7 @@ def write_comparison(comparison: Comparison, file: Path) -> None:
     figure.savefig(picture, format="svg")
     drawing = picture.getvalue()
     names = " and ".join(each.record.sweep for each in comparison.sweeps)
-    console = Console(record=True, file=io.StringIO(), width=160)
+    console = plain_console(record=True, file=io.StringIO(), width=160)
     print_comparison(comparison, console)
     tables = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
     file.write_text(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sweeps.constants import REPORT_ARTIFACTS, REPORT_PAGE, TAG_FOLDER
+from sweeps.errors import UserError
 from sweeps.tracking.record import SweepRecord
 
 
@@ -14,6 +15,22 @@ def report_folder(record: SweepRecord) -> Path:
     if folder.is_absolute() and folder.is_dir():
         return folder / REPORT_ARTIFACTS
     return Path.cwd() / f"{record.sweep}-{REPORT_ARTIFACTS}"
+
+
+def make_folder(folder: Path) -> Path:
+    """Make a report's folder, if it is not there.
+
+    Raises:
+        UserError: It cannot be made, or nothing can be written in it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / REPORT_PAGE).touch()
+    except OSError as error:
+        raise UserError(
+            f"{folder}: the report cannot be written there ({error.strerror}); give another folder with --output"
+        ) from None
+    return folder
 
 
 def existing_report(record: SweepRecord) -> Path | None:

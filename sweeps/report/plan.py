@@ -12,6 +12,7 @@ from sweeps.config import SWEEP_CONFIG
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
 from sweeps.credentials import shown
 from sweeps.plan import Plan
+from sweeps.report.terminal import plain_console
 from sweeps.space import boundary_values, wanted_values
 
 WIDTH = 200
@@ -34,7 +35,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 def plan_text(plan: Plan) -> str:
     """What ``print_plan`` prints, for a terminal elsewhere."""
-    console = Console(file=io.StringIO(), width=WIDTH)
+    console = plain_console(file=io.StringIO(), width=WIDTH)
     with console.capture() as printed:
         print_plan(plan, console)
     return printed.get()

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 MOST_ROWS = 40
 
@@ -67,7 +68,7 @@ def print_repeated(repeated: Sequence[Repeated], console: Console) -> None:
     ordered = sorted(repeated, key=lambda each: (not each.counts, each.equal))
     for each in ordered[:MOST_ROWS]:
         style = "green" if each.equal else "red" if each.counts else "yellow"
-        table.add_row(each.trial, each.metric, f"[{style}]{each.describe()}[/]")
+        table.add_row(each.trial, each.metric, Text(each.describe(), style))
     console.print(table)
     if len(ordered) > MOST_ROWS:
         console.print(f"and {len(ordered) - MOST_ROWS} more")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from sweeps.credentials import shown
 from sweeps.report.folder import existing_report
@@ -16,9 +17,16 @@ from sweeps.tracking.summary import describe_no_best, short_names
 from sweeps.tracking.values import short
 
 
-def print_sweeps(sweeps: Sequence[SweepSummary], console: Console) -> None:
+def print_sweeps(sweeps: Sequence[SweepSummary], console: Console, where: str) -> None:
+    """A row for each sweep.
+
+    Args:
+        sweeps: The newest first.
+        console: Where to print.
+        where: Address of the store or the service that was asked.
+    """
     if not sweeps:
-        console.print("There are no sweeps yet. Start one: python -m sweeps run conf=digits")
+        console.print(f"There are no sweeps in {where}. Start one: python -m sweeps run conf=digits", soft_wrap=True)
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("sweep", "conf", "status"):
@@ -89,7 +97,7 @@ def _trials_table(record: SweepRecord, trials: Sequence[TrialRecord]) -> Table:
         cells = [short(trial.params[path]) if path in trial.params else "" for path in paths]
         table.add_row(
             trial.trial,
-            f"[{style}]{trial.state}[/]",
+            Text(trial.state, style),
             *shown_values(record, trial),
             str(trial.steps),
             took(record, trial),
@@ -147,7 +155,7 @@ def print_outcome(record: SweepRecord, console: Console) -> None:
 def _print_headline(record: SweepRecord, console: Console) -> None:
     counts = ", ".join(f"{count} {state}" for state, count in record.counts.items() if count)
     time_ = record.time
-    console.print(f"[bold]{record.sweep}[/bold] {record.status}: {counts or 'no trials'}", highlight=False)
+    console.print(Text.assemble((record.sweep, "bold"), f" {record.status}: {counts or 'no trials'}"))
     held = f"; {time_.gpu_s / 3600:.2f} GPU hours" if time_.gpu_s else ""
     cost = f"; cost {time_.cost:.2f}" if time_.cost else ""
     console.print(

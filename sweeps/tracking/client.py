@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from sweeps.credentials import shown
 from sweeps.errors import TrackingUnreachable
+from sweeps.tracking.sqlite_file import check_sqlite_file
 from sweeps.tracking.uris import absolute, sqlite_path
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ REACH_WITHIN_S = 10
 """How long it may take to answer: a busy one that has just been started needs some seconds for its first answer."""
 CALLS_AT_ONCE = 32
 """To a server, which answers several and may take its time for each. A database is written by one thread."""
+
+DEFAULT = "tracking.uri=sqlite:///mlflow.db"
+SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql")
 
 _DEFAULT_PORTS = {"postgresql": 5432, "postgres": 5432, "mysql": 3306, "mssql": 1433}
 _limits = threading.local()
@@ -45,6 +49,8 @@ def connect(uri: str) -> MlflowClient:
     from mlflow import MlflowClient
 
     _limits_by_thread()
+    if (path := sqlite_path(uri)) is not None:
+        check_sqlite_file(path)
     try:
         _knock(uri)
         with request_limits(REACH_WITHIN_S):
@@ -53,9 +59,19 @@ def connect(uri: str) -> MlflowClient:
             client = MlflowClient(tracking_uri=absolute(uri))
             client.search_experiments(max_results=1)
     except Exception as error:
-        why = reason(error)
-        raise TrackingUnreachable(f"tracking.uri={shown(uri)} does not answer: {why}; {_advice(uri, why)}") from error
+        raise TrackingUnreachable(f"tracking.uri={shown(uri)} {_trouble(uri, error)}") from error
     return client
+
+
+def _trouble(uri: str, error: Exception) -> str:
+    """Why a store can't be used, and what helps."""
+    if type(error).__name__.startswith("Unsupported"):  # MLflow has one exception for each of its registries of stores
+        scheme = uri.partition(":")[0]
+        return f"is no tracking store: there is none of the scheme {scheme}; use {', '.join(SCHEMES)}, as in {DEFAULT}"
+    why = reason(error)
+    if "filesystem tracking backend" in why:
+        return f"is a folder of files, which MLflow no longer takes as a store; use a database, as in {DEFAULT}"
+    return f"does not answer: {why}; {_advice(uri, why)}"
 
 
 def _advice(uri: str, why: str) -> str:
@@ -68,7 +84,7 @@ def _advice(uri: str, why: str) -> str:
         "error code 401": "sign in with MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or a token",
         "error code 403": "ask for the permission, or sign in as somebody else with MLFLOW_TRACKING_USERNAME",
     }
-    plain = "start it, correct the address, or use tracking.uri=sqlite:///mlflow.db"
+    plain = f"start it, correct the address, or use {DEFAULT}"
     return next((advice for sign, advice in known.items() if sign in why), plain)
 
 

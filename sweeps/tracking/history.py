@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from typing import NamedTuple
 
 from sweeps.tracking.client import connect, request_limits
-from sweeps.tracking.store import ANSWER_WITHIN_S, open_to_read
+from sweeps.tracking.sqlite_file import reading
+from sweeps.tracking.store import ANSWER_WITHIN_S
 from sweeps.tracking.uris import sqlite_path
 from sweeps.tracking.values import metric_name
 
@@ -47,7 +47,7 @@ def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, lis
     if path is None:
         return _from_client(uri, runs, name)
     histories: dict[str, dict[int, float]] = {}
-    with closing(open_to_read(path)) as database:
+    with reading(path) as database:
         for start in range(0, len(runs), RUNS_PER_QUERY):
             chunk = runs[start : start + RUNS_PER_QUERY]
             for run, step, value in _query(database, chunk, name):

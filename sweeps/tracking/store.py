@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import quote
 
 from sweeps.tracking.client import connect, request_limits
+from sweeps.tracking.sqlite_file import reading
 from sweeps.tracking.uris import sqlite_path
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def fetch_tags(uri: str, run_id: str) -> dict[str, str]:
     if path is None:
         with request_limits(ANSWER_WITHIN_S, retries=1):
             return dict(connect(uri).get_run(run_id).data.tags)
-    with closing(open_to_read(path)) as database:
+    with reading(path) as database:
         rows: Iterable[tuple[str, str]] = database.execute("SELECT key, value FROM tags WHERE run_uuid = ?", (run_id,))
         return dict(rows)
 
@@ -95,7 +94,7 @@ def tag_filter(tags: Mapping[str, str]) -> str:
 
 
 def _from_sqlite(path: Path, tags: Mapping[str, str], experiment: str | None) -> list[RawRun]:
-    if not path.is_file():
+    if not path.exists():
         return []
     wanted = " AND ".join(
         "EXISTS (SELECT 1 FROM tags t WHERE t.run_uuid = r.run_uuid AND t.key = ? AND t.value = ?)" for _ in tags
@@ -107,7 +106,7 @@ def _from_sqlite(path: Path, tags: Mapping[str, str], experiment: str | None) ->
         values.append(experiment)
     source = f"FROM runs r JOIN experiments e ON e.experiment_id = r.experiment_id WHERE {where}"
     columns = "r.run_uuid, r.experiment_id, e.name, r.status, r.start_time, r.end_time"
-    with closing(open_to_read(path)) as database:
+    with reading(path) as database:
         try:
             # One read transaction: runs, tags and params of the same moment.
             database.execute("BEGIN")
@@ -121,8 +120,8 @@ def _from_sqlite(path: Path, tags: Mapping[str, str], experiment: str | None) ->
                 )
                 for table in ("tags", "params")
             }
-        except sqlite3.DatabaseError as error:
-            if "no such table" in str(error):
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):  # a store that is just being made
                 return []
             raise
     return [
@@ -138,19 +137,6 @@ def _from_sqlite(path: Path, tags: Mapping[str, str], experiment: str | None) ->
         )
         for run_id, experiment_id, name, status, started, ended in rows
     ]
-
-
-def open_to_read(path: Path) -> sqlite3.Connection:
-    # Without the right to create: a mistaken path must not become a file.
-    source = f"file:{quote(str(path.absolute()))}"
-    database = sqlite3.connect(f"{source}?mode=ro", uri=True)
-    try:
-        database.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError:
-        # A driver that was killed within a transaction leaves a journal, which only a writer may roll back.
-        database.close()
-        return sqlite3.connect(f"{source}?mode=rw", uri=True)
-    return database
 
 
 def _key_values(rows: Iterable[tuple[str, str, str]]) -> dict[str, dict[str, str]]:

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path
 from pydantic import BaseModel, ConfigDict, Field
-from rich.console import Console
 
 from sweeps.report.choices import choices_document
+from sweeps.report.terminal import plain_console
 from sweeps.service.access import tokens
 from sweeps.service.access.guard import admin, reader
 from sweeps.service.api.depends import Serving
@@ -108,7 +108,7 @@ def clean(service: Serving, body: CleanBody) -> Cleaned:
     cleaning = plan_cleaning(uri, body.sweeps, read_policy(body.sweeps, **options))
     if not body.dry_run:
         cleaning = replace(cleaning, removals=remove(uri, cleaning))
-    console = Console(file=io.StringIO(), width=WIDTH)
+    console = plain_console(file=io.StringIO(), width=WIDTH)
     with console.capture() as printed:
         print_cleaning(cleaning, cleaning.removals, console)
     return Cleaned(cleaning=cleaning.as_json(done=not body.dry_run), text=printed.get())

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 STYLES = {"first": "green", "promoted": "green", "regression": "red", "failed": "red"}
 
@@ -31,7 +32,7 @@ def print_nights(schedule: str, nights: Sequence[Mapping[str, Any]], console: Co
         table.add_row(
             time.strftime("%Y-%m-%d %H:%M", time.gmtime(night["due"])),
             night["sweep"],
-            f"[{style}]{verdict}[/]" if style else verdict,
+            Text(verdict, style or ""),
             *(_number(night[name]) for name in ("best", "champion", "noise")),
             night["version"] or "",
             night["reason"] or "",

@@ -193,7 +193,7 @@ def load_definitions(
         except ConfigError as error:
             mistakes += [f"{file}: {each}" for each in str(error).splitlines()]
             continue
-        except (HydraException, OmegaConfBaseException, YAMLError, KeyError) as error:
+        except (HydraException, OmegaConfBaseException, YAMLError, KeyError, ValueError, RecursionError) as error:
             mistakes.append(f"{file}: is no schedule: {first_line(error)}")
             continue
         if (other := files.setdefault(definition.name, file)) != file:

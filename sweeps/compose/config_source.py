@@ -1,0 +1,88 @@
+"""Reads the YAML files of a folder for Hydra; a mistake in one names its file and line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra.plugins.config_source import ConfigResult
+from omegaconf import DictConfig, ListConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from sweeps.errors import ConfigError
+
+EXAMPLE = "`defaults: [digits, _self_]` begins one"
+
+
+class CheckedFiles(FileConfigSource):
+    """Hydra's own source of files, which says what is wrong with a file and where."""
+
+    @staticmethod
+    def scheme() -> str:
+        return "conf"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """
+        Raises:
+            ConfigError: The file cannot be read, is no YAML, or is no mapping.
+        """
+        file = Path(self.path, self._normalize_file_name(config_path))
+        try:
+            loaded = super().load_config(config_path)
+        except (UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException, OSError) as error:
+            raise ConfigError(f"{_named(file)}: {explain(error)}") from None
+        _check_mapping(file, loaded.config, is_sweep="/" not in config_path)
+        return loaded
+
+
+def register_source() -> None:
+    """Let Hydra know the scheme ``conf://``; once, and again after somebody has cleared its registry."""
+    SourcesRegistry.instance().register(CheckedFiles)
+
+
+def explain(error: Exception) -> str:
+    """What is wrong with a YAML file, and in which line."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"is not written in UTF-8 (byte {error.start} is {error.object[error.start]:#04x}); save it as UTF-8"
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        where = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
+        context = "" if error.context is None or not error.context.startswith("while") else f" {error.context}"
+        return f"{where}{error.problem or 'is no YAML'}{context}{_advice(str(error.problem))}"
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"has the character {error.character:#04x} at {error.position}, which YAML does not allow; remove it"
+    if isinstance(error, OSError) and error.strerror:
+        return f"cannot be read ({error.strerror})"
+    if "Invalid loaded object type" in str(error):
+        return f"is one plain value, and not `key: value` lines; {EXAMPLE}"
+    return str(error).strip().partition("\n")[0]
+
+
+def _advice(problem: str) -> str:
+    if "'\\t'" in problem:
+        return "; indent with spaces, and not with tabs"
+    if "duplicate key" in problem:
+        return "; keep one of them"
+    if "mapping values are not allowed" in problem:
+        return "; check the indentation, and quote a value that has a colon"
+    return ""
+
+
+def _check_mapping(file: Path, config: object, *, is_sweep: bool) -> None:
+    if isinstance(config, ListConfig):
+        raise ConfigError(f"{_named(file)}: is a list, and not `key: value` lines; {EXAMPLE}")
+    if not isinstance(config, DictConfig):
+        return
+    if is_sweep and not config:
+        raise ConfigError(f"{_named(file)}: is empty; {EXAMPLE}")
+    if "defaults" not in config or isinstance(config["defaults"], ListConfig):
+        return
+    raise ConfigError(f"{_named(file)}: defaults must be a list, as in `defaults: [digits, _self_]`")
+
+
+def _named(file: Path) -> str:
+    """As a person would: relative where it is below the working folder."""
+    here = Path.cwd()
+    return str(file.relative_to(here) if file.is_relative_to(here) else file)

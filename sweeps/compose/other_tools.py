@@ -1,0 +1,124 @@
+"""Distributions as other tools write them (Ray Tune, Optuna, W&B, hyperopt), and how they are written here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+LONGEST = 300
+"""Letters of a value that are looked at."""
+_INNERMOST_CALL = re.compile(r"(?P<name>[A-Za-z_][\w.]*+)\((?P<inside>[^()]*+)\)")
+_WITH_LOG = re.compile(r"\blog\s?=\s?true\b", re.IGNORECASE)
+_NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?", re.IGNORECASE)
+_MODULES = re.compile(r"^(ray|tune|hp|trial|optuna|distributions|np|numpy|random|stats|scipy)\.")
+
+
+@dataclass(frozen=True)
+class _Form:
+    """One distribution of ours."""
+
+    override: str
+    yaml: str
+    note: str = ""
+
+
+_REAL = _Form("interval({low}, {high})", "{{type: float, low: {low}, high: {high}}}")
+_REAL_LOG = _Form("tag(log, interval({low}, {high}))", "{{type: float, low: {low}, high: {high}, log: true}}")
+_STEPS = _Form("", "{{type: float, low: {low}, high: {high}, step: {step}}}")
+_WHOLE = _Form("int(interval({low}, {high}))", "{{type: int, low: {low}, high: {high}}}", "both ends are included")
+_WHOLE_LOG = _Form(
+    "tag(log, int(interval({low}, {high})))", "{{type: int, low: {low}, high: {high}, log: true}}", _WHOLE.note
+)
+_CHOICE = _Form("choice({choices})", "{{type: categorical, choices: [{choices}]}}")
+_NORMAL = _Form(
+    "",
+    "{{type: float, low: LOW, high: HIGH, prior: {{value: {low}, confidence: 0.6}}}}",
+    "there is no normal distribution; a prior says where you expect the best value",
+)
+
+_FORMS = {
+    _REAL: ("uniform", "double", "float", "floatuniform", "uniformfloat", "floatdistribution", "uniformdistribution"),
+    _REAL_LOG: (
+        *("loguniform", "loguniformvalues", "reciprocal", "invloguniform", "log10uniform"),
+        *("qloguniform", "loguniformdistribution", "logfloat", "floatlog"),
+    ),
+    _STEPS: ("quniform", "discreteuniform", "quniformfloat", "uniformq"),
+    _WHOLE: ("randint", "qrandint", "int", "intuniform", "uniformint", "integer", "intdistribution", "randrange"),
+    _WHOLE_LOG: ("lograndint", "qlograndint", "intloguniform", "logint"),
+    _CHOICE: ("choice", "choices", "categorical", "grid", "gridsearch", "values", "samplefrom", "list", "pchoice"),
+    _NORMAL: ("normal", "qnormal", "randn", "qrandn", "lognormal", "qlognormal", "gaussian"),
+}
+_BY_NAME = {name: form for form, names in _FORMS.items() for name in names}
+
+_KEYS = {
+    "distribution": "type",
+    "dist": "type",
+    "min": "low",
+    "lower": "low",
+    "start": "low",
+    "max": "high",
+    "upper": "high",
+    "end": "high",
+    "stop": "high",
+    "values": "choices",
+    "options": "choices",
+    "q": "step",
+    "categories": "choices",
+    "condition": "when",
+    "default": "prior",
+}
+"""Keys of a distribution elsewhere, and ours."""
+
+
+def hint_for_override(token: str) -> str | None:
+    """How ``train.lr=loguniform(1e-5, 1e-2)`` is written here; None if it is no distribution that we know."""
+    key, _, value = token.partition("=")
+    found = _INNERMOST_CALL.search(value[:LONGEST])
+    if found is None:
+        return None
+    name, arguments = found["name"], [each.strip() for each in found["inside"].split(",") if each.strip()]
+    form = _form(name, log="log" in value[: found.start()] or _WITH_LOG.search(found["inside"]) is not None)
+    if form is None:
+        return None
+    if "suggest" in name:  # Optuna's name of the parameter comes first
+        del arguments[:1]
+    path, is_space = key.strip().lstrip("+").removeprefix("space."), key.startswith("space.")
+    ours = form.yaml if is_space or not form.override else form.override
+    text = ours.format(**_bounds(arguments), choices=", ".join(each.strip("[]") for each in arguments) or "A, B")
+    return f"write '{'space.' if ours == form.yaml else ''}{path}={text}'{f' ({form.note})' if form.note else ''}"
+
+
+def _bounds(arguments: Sequence[str]) -> dict[str, str]:
+    values = [each.rpartition("=")[2].strip() for each in arguments]
+    numbers = [each for each in values if _NUMBER.fullmatch(each)]
+    return dict(zip(("low", "high", "step"), (numbers + ["LOW", "HIGH", "STEP"][len(numbers) :])[:3], strict=True))
+
+
+def hint_for_type(name: str) -> str | None:
+    """How ``type: loguniform`` is written here."""
+    form = _form(name)
+    if form is None:
+        return None
+    text = form.yaml.format(low="LOW", high="HIGH", step="STEP", choices="A, B")
+    return f"write {text}{f' ({form.note})' if form.note else ''}"
+
+
+def is_distribution_elsewhere(value: Mapping[str, Any]) -> bool:
+    """Whether a mapping has only such keys as distributions have elsewhere: ``{min: 1, max: 2}``."""
+    return _KEYS.keys() >= value.keys() and not any(isinstance(each, Mapping) for each in value.values())
+
+
+def hint_for_key(name: str) -> str | None:
+    """Our name of a key that distributions have elsewhere, such as ``min``."""
+    return _KEYS.get(name)
+
+
+def _form(name: str, *, log: bool = False) -> _Form | None:
+    while (shorter := _MODULES.sub("", name)) != name:
+        name = shorter
+    form = _BY_NAME.get(name.removeprefix("suggest_").replace("_", "").replace("-", "").lower())
+    if log:
+        return _REAL_LOG if name == "interval" else {_REAL: _REAL_LOG, _WHOLE: _WHOLE_LOG}.get(form or _CHOICE, form)
+    return form
