@@ -51,6 +51,9 @@ class View(Protocol):
     def event(self, monitor: Monitor, text: str) -> None:
         """Something happened that is worth a line."""
 
+    def starting(self, text: str) -> None:
+        """What is being started, before the sweep begins. A view may lack this method."""
+
 
 @dataclass
 class Monitor:
@@ -92,7 +95,8 @@ class Monitor:
         if self.earlier is not None:
             self._take_over(self.earlier)
         self._lock = threading.RLock()
-        self._ended: list[tuple[str, State, str | None]] = []
+        self._news: list[tuple[str, State | None, str | None]] = []
+        """What Tune has said, in order: a trial's end with its error, or a line about it without a state."""
         self._retried: list[str] = []
         self._early: dict[str, list[Event]] = {}
         self._exploits: dict[tuple[str, int], Exploit] = {}
@@ -165,6 +169,7 @@ class Monitor:
             status.needs = status.holds = trial_resources(own.scaling, use_gpu=self.use_gpu)
             if goes_on:
                 return
+            status.assigned, status.training_since = time.time(), None
             attempt += status.earlier_attempts
             # Within the lock: what its workers post meanwhile must find the trial's run.
             self.recorder.start_trial(trial, parameters, config_as_yaml(own), attempt)
@@ -173,7 +178,11 @@ class Monitor:
             self._take_measured(trial)
         again = f", attempt {attempt}" if attempt > 1 else ""
         memory = self.memory.describe(parameters) if self.memory is not None else ""
-        self.view.event(self, f"trial {trial} started{again}: {describe(parameters)}{f'; {memory}' if memory else ''}")
+        line = f"trial {trial} started{again}: {describe(parameters)}{f'; {memory}' if memory else ''}"
+        with self._lock:
+            self._news.append(
+                (trial, None, line)
+            )  # after the end of the trial before it, which is still being taken in
 
     def trial_ended(self, config: dict[str, Any], result: dict[str, Any], error: str | None = None) -> None:
         if error is not None:
@@ -192,7 +201,7 @@ class Monitor:
         if state == "pruned":
             self._discard(status)
         with self._lock:
-            self._ended.append((config[TRIAL], state, error))
+            self._news.append((config[TRIAL], state, error))
 
     def exploited(self, exploit: Exploit) -> None:
         """A trial is to go on from another one's state, and has not begun to; or it did in an earlier session."""
@@ -261,8 +270,8 @@ class Monitor:
         self._closed.set()
         self._thread.join()
         try:
-            for trial, state, error in self._ended:  # when the cluster is gone, the thread was before these ended
-                self._finish(trial, state, error)
+            for news in self._news:  # when the cluster is gone, the thread was before these ended
+                self._take_news(*news)
             self._publish()
         except StorageFull as full:
             self.out_of_room(full)
@@ -273,11 +282,11 @@ class Monitor:
         while True:
             closing = self._closed.is_set()
             with self._lock:
-                ended, self._ended = self._ended, []
+                news, self._news = self._news, []
                 retried, self._retried = self._retried, []
             # Everything that a trial posted was posted before Tune heard of its end: draining after taking the ends
             # cannot miss any of it.
-            timeout = 0.01 if closing or ended or retried else DRAIN_TIMEOUT_S
+            timeout = 0.01 if closing or news or retried else DRAIN_TIMEOUT_S
             try:
                 self._take(ray.get(self.mailbox.drain.remote(timeout)))
             except ray.exceptions.RayError:  # the cluster is gone; what was reported before has been taken
@@ -288,8 +297,8 @@ class Monitor:
                 for trial in retried:
                     failure = self.trials[trial].failure or f"trial {trial}: its Tune actor died"
                     self.view.event(self, f"{failure}; it goes on from its last checkpoint")
-                for trial, state, error in ended:
-                    self._finish(trial, state, error)
+                for each in news:
+                    self._take_news(*each)
                 with self._lock:
                     self._publish()
             except StorageFull as full:
@@ -297,7 +306,7 @@ class Monitor:
             except Exception:  # a fault in what is shown must not end what is recorded
                 logging.getLogger(__name__).exception("the progress of the sweep could not be shown")
             with self._lock:
-                if closing and not self._ended:
+                if closing and not self._news:
                     return
 
     def out_of_room(self, full: StorageFull) -> None:
@@ -412,6 +421,12 @@ class Monitor:
             wanted = [kind for kind in kinds if kind in self.composition.config.checkpoint.keep]
             self.recorder.checkpoint(status.trial, report.checkpoint, *wanted, held=report.held)
 
+    def _take_news(self, trial: str, state: State | None, text: str | None) -> None:
+        if state is not None:
+            self._finish(trial, state, text)
+        elif text is not None:
+            self.view.event(self, text)
+
     def _finish(self, trial: str, state: State, error: str | None) -> None:
         with self._lock:
             status = self.trials[trial]
@@ -427,7 +442,7 @@ class Monitor:
         if error is not None:
             text += f": {error}"
         if is_best:
-            text += " (best so far)" if len(self.objectives.metrics) == 1 else " (none is better in all)"
+            text += " (best so far)" if len(self.objectives.metrics) == 1 else " (on the Pareto front)"
         self.view.event(self, text)
 
     def _count_usage(self) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import shutil
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
@@ -25,7 +26,7 @@ from sweeps.provenance import record_origin
 from sweeps.reopening import COPY_FILE, SWEEP_FILE, reopened, save, saved
 from sweeps.space import Space
 from sweeps.tracking.client import reason
-from sweeps.tracking.journal import JOURNAL_FILE
+from sweeps.tracking.journal import JOURNAL_FILE, Journal
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.requests import Requests, forget_requests
@@ -57,7 +58,12 @@ def run(plan: Plan, view: View) -> SweepRecord:
     """
     config = plan.config
     _make_folder(plan)
+    began = time.monotonic()
     try:
+        search = config.search
+        how = f"sampler {search.sampler.kind}, scheduler {search.scheduler.kind}"
+        _say_starting(view, f"{plan.name}: {search.num_trials} trials{_local_places(plan)}; {how}")
+        _say_starting(view, f"{plan.name}: starting Ray and connecting to MLflow")
         tracking = _connecting(config.tracking.uri)
         with the_only_driver(plan.folder, plan.name), connected(config) as cluster:
             tracking.result()  # no trial may start that could not be recorded
@@ -68,11 +74,27 @@ def run(plan: Plan, view: View) -> SweepRecord:
             recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`")
             recorder.attach({}, {TAG_DASHBOARD: cluster.dashboard or ""})
             origin = record_origin(plan, recorder)
-            _record(plan, recorder, view, places, _memory(plan, places, cluster.nodes), origin=origin)
+            memory = _memory(plan, places, cluster.nodes)
+            _record(plan, recorder, view, places, memory, origin=origin, began=began)
     except UserError:
         _remove_folder(plan)
         raise
+    except KeyboardInterrupt:
+        if not Journal.is_in(plan.folder):  # MLflow knows nothing of it
+            _remove_folder(plan)
+        raise
     return _ended(plan)
+
+
+def _say_starting(view: View, text: str) -> None:
+    starting = getattr(view, "starting", None)  # a user's own view may lack it
+    if starting is not None:
+        starting(text)
+
+
+def _local_places(plan: Plan) -> str:
+    fit_here = plan.local_fit
+    return "" if fit_here is None else f"; {fit_here.describe()}"
 
 
 def go_on(plan: Plan, view: View) -> SweepRecord:
@@ -89,7 +111,8 @@ def go_on(plan: Plan, view: View) -> SweepRecord:
 
 
 def _go_on(plan: Plan, view: View) -> None:
-    config = plan.config
+    config, began = plan.config, time.monotonic()
+    _say_starting(view, f"{plan.name}: starting Ray and connecting to MLflow")
     tracking = _connecting(config.tracking.uri)
     with connected(config) as cluster:
         tracking.result()
@@ -101,7 +124,8 @@ def _go_on(plan: Plan, view: View) -> None:
         recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`", resume=True)
         recorder.attach({}, {TAG_DASHBOARD: cluster.dashboard or ""})
         earlier = load_sweep(config.tracking.uri, plan.name)  # with what its last driver had still to deliver
-        _record(plan, recorder, view, places, _memory(plan, places, cluster.nodes, earlier), earlier)
+        memory = _memory(plan, places, cluster.nodes, earlier)
+        _record(plan, recorder, view, places, memory, earlier, began=began)
 
 
 def _ended(plan: Plan) -> SweepRecord:
@@ -178,6 +202,8 @@ def _record(
     memory: MemoryEstimate,
     earlier: SweepRecord | None = None,
     origin: threading.Thread | None = None,
+    *,
+    began: float,
 ) -> None:
     """Search, and record how it ended, however it ends.
 
@@ -200,6 +226,7 @@ def _record(
         )
         done = f", {monitor.ended_count()} of them done" if earlier is not None else ""
         view.event(monitor, f"{plan.name}: {plan.config.search.num_trials} trials{done}; {places.describe()}")
+        view.event(monitor, f"Ray and MLflow started in {time.monotonic() - began:.1f} s; starting workers")
         for sweep in plan.warm_start:
             view.event(monitor, f"{sweep.name}: {len(sweep.points)} of its trials are in this sweep's space")
         status = _search(plan, monitor, recorder)

@@ -36,7 +36,10 @@ class TrialStatus:
     """What its workers reserve together."""
     holds: dict[str, float] = field(default_factory=dict)
     """What they reserve now: nothing, while the trial is paused."""
+    assigned: float | None = None
+    """When it was last started; Unix time."""
     training_since: float | None = None
+    """Nothing while its workers start."""
     train_s: float = 0.0
     failure: str | None = None
     """What its workers said of its last failed attempt."""
@@ -44,6 +47,11 @@ class TrialStatus:
     """When and on which workers it trained."""
     ending: bool = False
     """Tune has said that it ended; what its workers posted is still being taken in."""
+
+    @property
+    def is_starting(self) -> bool:
+        """Its workers do not train yet: they are started, or import."""
+        return self.state == "running" and self.training_since is None
 
     @property
     def value(self) -> float | None:

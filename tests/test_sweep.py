@@ -422,5 +422,5 @@ def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept() -
     monitor._take([Started("0000", 1, 2000, assigned_ms=1000, workers=("a", "a")), Log("0000", 1, 1, {"loss": 2.0}, 3)])
     monitor.trial_started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
     monitor._take([Ended("0000", 1, timestamp_ms=5000)])
-    assert [name for name, _ in told.calls] == ["start_trial", "occupy", "log", "event", "occupy"]
+    assert [name for name, _ in told.calls] == ["start_trial", "occupy", "log", "occupy"]
     assert monitor.trials["0000"].spans == [Span(held=1, trained=2, ended=5, workers=("a", "a"))]

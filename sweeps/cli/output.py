@@ -7,9 +7,10 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from sweeps.cli.app import EXIT_STATUS, NO_SUCCESS, stderr, stdout
+from sweeps.cli.app import EXIT_STATUS, INTERRUPTED, NO_SUCCESS, stderr, stdout
 
 if TYPE_CHECKING:
     from sweeps.monitor import View
@@ -24,15 +25,32 @@ def go_on(plan: Plan, *, as_json: bool) -> None:
     drive(go_on_with, plan, as_json=as_json)
 
 
+def has_journal(folder: Path) -> bool:
+    """Whether a sweep has begun to be recorded, so that it can be resumed."""
+    from sweeps.tracking.journal import Journal
+
+    return Journal.is_in(folder)
+
+
 def drive(story: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_json: bool) -> None:
     """Run a plan before a person's eyes, show how it came out, and leave with that status."""
-    show_outcome(watched(story, plan), as_json=as_json)
+    try:
+        record = watched(story, plan)
+    except KeyboardInterrupt:  # before the search began, or once more while it ended
+        if has_journal(plan.folder):
+            say(f"{plan.name} was interrupted; `python -m sweeps resume {plan.name}` goes on with it")
+        else:
+            say(f"{plan.name} was interrupted before it began; nothing is left of it")
+        sys.exit(INTERRUPTED)
+    show_outcome(record, as_json=as_json)
 
 
 def show_outcome(record: SweepRecord, *, as_json: bool) -> NoReturn:
     """Show how a sweep came out, and leave with that status."""
     if as_json:
         print_json(record.as_json())
+        if record.status in ("interrupted", "stopped"):
+            say(f"{record.sweep} is {record.status}; `python -m sweeps resume {record.sweep}` goes on with it")
     else:
         from sweeps.report.tables import print_outcome
 

@@ -145,6 +145,8 @@ def print_outcome(record: SweepRecord, console: Console) -> None:
     console.print(f"MLflow    {shown(record.mlflow.tracking_uri)}", markup=False, soft_wrap=True)
     if (page := existing_report(record)) is not None:
         console.print(f"report    {page}", markup=False, soft_wrap=True)
+    if record.status in ("interrupted", "stopped"):
+        console.print(f"go on     python -m sweeps resume {record.sweep}", markup=False, soft_wrap=True)
     console.print("compare   python -m sweeps ui", markup=False)
     console.print(f"trials    python -m sweeps show {record.sweep}", markup=False, soft_wrap=True)
     failed = [trial for trial in record.trials if trial.state == "failed"]

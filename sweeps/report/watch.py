@@ -12,6 +12,7 @@ from rich.text import Text
 
 from sweeps.errors import TrackingUnreachable
 from sweeps.report.live import STATE_STYLES, duration
+from sweeps.report.parameter_columns import Column, parameter_table
 from sweeps.report.tables import by_rank, shown_values, took
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.summary import describe
@@ -20,7 +21,7 @@ from sweeps.tracking.values import short
 LOOK_EVERY_S = 2.0
 SHARE_OF_TIME = 0.2
 """Of its time in which it asks MLflow at most: a sweep of thousands of trials takes a server seconds to tell."""
-OTHER_LINES = 8
+OTHER_LINES = 9
 """On the screen besides the trials."""
 
 Load = Callable[[], SweepRecord]
@@ -101,25 +102,31 @@ def _screen(record: SweepRecord, console: Console, trouble: str = "") -> Rendera
         text = f"best {record.metric} {best.value:.5g}: trial {best.trial}, {describe(best.params)}"
         lines.append(Text(text, "bold green", no_wrap=True, overflow="ellipsis"))
     shown = _most_telling(record, max(3, console.height - OTHER_LINES))
-    lines.append(_table(record, shown))
+    table, hidden = _table(record, shown, console.width)
+    lines += [table] if hidden is None else [table, hidden]
     if len(record.trials) > len(shown):
         lines.append(Text(f"and {len(record.trials) - len(shown)} more", "dim"))
     lines.append(Text(trouble or "Ctrl-C leaves; the sweep goes on", "red" if trouble else "dim"))
     return Group(*lines)
 
 
-def _table(record: SweepRecord, trials: Sequence[TrialRecord]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
-    for name in ("trial", "state"):
-        table.add_column(name, no_wrap=True)
-    for name in (*record.metrics, "step", "took"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("parameters", overflow="ellipsis", no_wrap=True, ratio=1)  # what the others leave
-    for trial in trials:
-        state = Text(trial.state, STATE_STYLES.get(trial.state, ""))
-        cells = [*shown_values(record, trial), str(trial.steps), took(record, trial), describe(trial.params)]
-        table.add_row(trial.trial, state, *cells)
-    return table
+def _table(record: SweepRecord, trials: Sequence[TrialRecord], width: int) -> tuple[Table, Text | None]:
+    columns = [
+        Column("trial"),
+        Column("state"),
+        *(Column(name, right=True) for name in (*record.metrics, "step", "took")),
+    ]
+    cells = [
+        [
+            trial.trial,
+            Text(trial.state, STATE_STYLES.get(trial.state, "")),
+            *shown_values(record, trial),
+            str(trial.steps),
+            took(record, trial),
+        ]
+        for trial in trials
+    ]
+    return parameter_table(columns, cells, [trial.params for trial in trials], width)
 
 
 def _most_telling(record: SweepRecord, room: int) -> list[TrialRecord]:

@@ -1,0 +1,61 @@
+"""Parameters as columns of a table on a terminal, as many as it has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+from sweeps.tracking.summary import short_names
+from sweeps.tracking.values import short
+
+GAP = 2
+"""Spaces between two columns."""
+LONGEST_CELL = 24
+
+Cell = str | Text
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that every row has."""
+
+    name: str
+    right: bool = False
+
+
+def parameter_table(
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], params: Sequence[Mapping[str, Any]], width: int
+) -> tuple[Table, Text | None]:
+    """A table of trials with a column for each parameter, and a line on those that it has no room for.
+
+    Args:
+        columns: The first columns.
+        rows: Their cells, by trial.
+        params: The parameters of each trial, by path.
+        width: Of the terminal, in cells.
+    """
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    used = -GAP
+    for index, column in enumerate(columns):
+        table.add_column(column.name, justify="right" if column.right else "left", no_wrap=True)
+        used += GAP + max(map(cell_len, [column.name, *(str(row[index]) for row in rows)]))
+    paths = list(dict.fromkeys(path for each in params for path in each))
+    names = short_names(dict.fromkeys(paths))
+    texts = {path: [short(each[path])[:LONGEST_CELL] if path in each else "" for each in params] for path in paths}
+    shown: list[str] = []
+    for path in paths:
+        used += GAP + max(map(cell_len, [names[path], *texts[path]]))
+        if used > width:
+            break
+        shown.append(path)
+        table.add_column(names[path], justify="right", no_wrap=True)
+    for index, row in enumerate(rows):
+        table.add_row(*row, *(texts[path][index] for path in shown))
+    hidden = [names[path] for path in paths[len(shown) :]]
+    text = f"no room for {', '.join(hidden)}: a wider terminal shows them" if hidden else ""
+    return table, Text(text, "dim", no_wrap=True, overflow="ellipsis") if hidden else None
