@@ -33,6 +33,10 @@ class UnknownName(UserError):
     """A config, group option, key, verb or sweep that does not exist."""
 
 
+class TookTooLong(UserError):
+    """What was asked is not done within its limit of time."""
+
+
 class TrackingUnreachable(UserError):
     """The tracking server does not answer."""
 

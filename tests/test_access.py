@@ -13,11 +13,13 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from fastapi.testclient import TestClient
 from serving import API, Api, serving
 
+from sweeps.service.access.caller import Caller, Role
 from sweeps.service.access.guard import Guard, admin, expensive, known, reader, runner
 from sweeps.service.access.origins import SAFE_METHODS
 
 PUBLIC = {f"{API}/health", f"{API}/ready", "/sign-in"}
 """What may be asked by who does not say who they are."""
+USERS: list[tuple[str, Role]] = [("ada", "run"), ("bob", "run"), ("eve", "admin")]
 THEIRS, NOBODYS = "theirs", "nobody"
 BODIES: dict[str, Any] = {
     f"{API}/sweeps": {"conf": "digits"},
@@ -202,3 +204,18 @@ def test_the_apis_document_is_for_those_who_may_read(api: Api, bob: TestClient) 
     assert asking(api).get(f"{API}/openapi.json").status_code == 401
     document = bob.get(f"{API}/openapi.json").json()
     assert "/api/v1/sweeps" in json.dumps(document)
+
+
+def test_a_name_that_is_used_again_shows_nothing_of_the_job_that_had_it(api: Api) -> None:
+    """Ada's sweep was cancelled before it began, and Bob's has its name now."""
+    ada, bob, eve = (asking(api, api.token(user, role)) for user, role in USERS)
+    body = {"conf": "digits", "name": "reused"}
+    hers = ada.post(f"{API}/sweeps", json={**body, "overrides": ["search.num_trials=7"]}).json()
+    assert ada.post(f"{API}/jobs/{hers['id']}/cancel").json()["state"] == "cancelled"
+    his = bob.post(f"{API}/sweeps", json=body).json()
+    for client in (bob, eve):
+        assert [job["id"] for job in client.get(f"{API}/sweeps/reused/jobs").json()] == [his["id"]]
+    assert ada.get(f"{API}/sweeps/reused/jobs").status_code == 404
+    assert ada.get(f"{API}/jobs/{hers['id']}").json()["state"] == "cancelled"
+    assert "search.num_trials=7" not in bob.get("/sweeps/reused").text
+    api.service.desk.stop(Caller("bob", "run"), "reused")

@@ -22,8 +22,15 @@ PLANTED = "planted-secret-7Q"
 DATA = "data._target_=allowed_module.build"
 CUSTOM = "model._target_=allowed_module.build"
 
+MANY = ",".join(str(number) for number in range(600))
+
 HOSTILE: list[tuple[str, list[str], str]] = [
     # (conf, overrides, what the refusal says)
+    ("digits", [f"train.lr=choice({MANY})", f"train.weight_decay=choice({MANY})"], "1,216 choices and values"),
+    ("digits", ["search.points=[" + ",".join(["{}"] * 600) + "]"], "search.points: has 600 points"),
+    ("digits", ["search.constraints=[" + ",".join(["'train.lr < 1'"] * 60) + "]"], "search.constraints: has 60"),
+    ("digits", ["search.warm_start=[" + ",".join(["a"] * 30) + "]"], "search.warm_start: has 30 sweeps"),
+    ("digits", [f"space.task.arguments.a{n}={{type: constant, value: 1}}" for n in range(120)], "at most 100"),
     ("ray_train_function", [], "task._target_=sweeps_train.examples.ray_train_digits.train: is not among"),
     ("digits", ["search/sampler=custom", "search.sampler._target_=os.system"], "os.system: is not among"),
     ("digits", ["search/sampler=custom", "search.sampler._target_=allowed_module.system"], "is not defined in"),

@@ -290,3 +290,14 @@ def test_all_mistakes_are_told_at_once() -> None:
 def test_a_folder_of_configs_that_does_not_exist_is_named() -> None:
     with pytest.raises(UnknownName, match="config-dir"):
         ConfSearchPath([Path("no/such/folder")])
+
+
+def test_options_that_would_multiply_to_millions_are_counted_and_not_made(tmp_path: Path) -> None:
+    (tmp_path / "many.yaml").write_text("defaults: [digits, _self_]\n")
+    groups = [f"group{number}" for number in range(9)]
+    for group in groups:
+        (tmp_path / group).mkdir()
+        for option in range(10):
+            (tmp_path / group / f"o{option}.yaml").write_text("{}\n")
+    with pytest.raises(ConfigError, match="2,000,000,000 combinations"):
+        compose_sweep("many", [f"+{group}=glob(*)" for group in groups], ConfSearchPath([tmp_path]))

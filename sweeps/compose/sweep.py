@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -64,12 +65,13 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
 
         check_group_conditions(config, loader, groups)
         searched = {path: options_of(config, path) for path in space if path in groups}
-        combinations = [dict(zip(searched, each, strict=True)) for each in itertools.product(*searched.values())]
-        if len(combinations) > MAX_GROUP_COMBINATIONS:
+        count = math.prod(map(len, searched.values()))
+        if count > MAX_GROUP_COMBINATIONS:
             raise ConfigError(
-                f"space: the groups {', '.join(searched)} have {len(combinations)} combinations of options; "
+                f"space: the groups {', '.join(searched)} have {count:,} combinations of options; "
                 f"at most {MAX_GROUP_COMBINATIONS} can be searched together"
             )
+        combinations = [dict(zip(searched, each, strict=True)) for each in itertools.product(*searched.values())]
         own = {group: choices[group] for group in searched}  # may lie outside what is searched
         variants = {}
         for combination in [own, *combinations]:

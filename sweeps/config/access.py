@@ -42,6 +42,21 @@ class Access:
     """Requests of one address with a wrong token, or without one."""
     expensive_at_once: PositiveInt = 2
     """Reports, comparisons and the like that are made at the same time; further ones are asked to come again."""
+    plans_at_once: PositiveInt = 3
+    """Sweeps that are composed and checked at the same time, each in a process of its own; one user's never in all
+    places, if there are several."""
+    plan_within_s: PositiveFloat = 60.0
+    """Seconds that this may take, and may wait for its turn; what takes longer is refused."""
+    max_space: PositiveInt = 100
+    """Paths that one sweep may search."""
+    max_choices: PositiveInt = 1000
+    """Choices and other single values of all these paths and points together."""
+    max_points: PositiveInt = 500
+    """Points that one sweep may try first."""
+    max_warm_starts: PositiveInt = 20
+    """Earlier sweeps that one may learn from."""
+    max_constraints: PositiveInt = 50
+    """Constraints of one sweep."""
     max_overrides: PositiveInt = 200
     """Overrides, or changes, of one request."""
     max_value_length: PositiveInt = 10_000

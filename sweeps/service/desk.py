@@ -3,11 +3,10 @@ put into the queue."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Engine
 
@@ -18,10 +17,9 @@ from sweeps.config.service import Service
 from sweeps.errors import UnknownName, UserError
 from sweeps.extension import ask_driver, read_changes
 from sweeps.one_trial import choose, config_of
-from sweeps.plan import Plan, new_plan
 from sweeps.registry.names import check_registration
 from sweeps.reopening import reopened
-from sweeps.reproduction import Reproduction, plan_reproduction
+from sweeps.reproduction import plan_reproduction
 from sweeps.retraining import plan_retraining
 from sweeps.service import jobs
 from sweeps.service.access.allowed import Allowed
@@ -30,6 +28,8 @@ from sweeps.service.access.models import check_model
 from sweeps.service.clock import Clock
 from sweeps.service.database import writing
 from sweeps.service.jobs import Job
+from sweeps.service.planner import Planner
+from sweeps.service.plans import Planned, Plans, here
 from sweeps.service.requests import Extend, Reproduce, Request, Resume, Retrain, Run
 from sweeps.service.runner import Runner
 from sweeps.service.seen import Seen
@@ -40,64 +40,63 @@ from sweeps.tracking.record import SweepRecord
 if TYPE_CHECKING:
     from sweeps.registry.register import RegisteredModel
 
+T = TypeVar("T")
+
 
 class Desk:
     """Takes what is asked. Every call raises ``UserError`` for a mistake in it, in the terminal's words."""
 
     def __init__(
-        self, config: Service, config_dirs: Sequence[Path], engine: Engine, clock: Clock, runner: Runner, seen: Seen
+        self,
+        config: Service,
+        config_dirs: Sequence[Path],
+        engine: Engine,
+        clock: Clock,
+        runner: Runner,
+        seen: Seen,
+        planner: Planner,
     ) -> None:
         self._config, self._config_dirs = config, config_dirs
         self._engine, self._clock, self._runner, self._seen = engine, clock, runner, seen
-        self._output_dir = Path(config.output_dir).expanduser().absolute()
+        self._plans = Plans(config, tuple(config_dirs))
+        self._planner = planner
         self._allowed = Allowed(config.access, tracking_uri=config.tracking_uri, output_dir=config.output_dir)
 
     # --- a new sweep --------------------------------------------------------------------------------------------
 
-    def plan(self, caller: Caller, asked: Run) -> Plan:
+    def plan(self, caller: Caller, asked: Run) -> Planned:
         """What ``run`` would do; starts nothing."""
-        with self._judging(caller, asked.conf, asked.overrides):
-            composition = compose_sweep(asked.conf, self._here(asked.overrides), ConfSearchPath(self._config_dirs))
-            return new_plan(composition, asked.name, f"python -m sweeps {' '.join(asked.arguments())}")
+        return self._made(caller, self._plans.run, asked)
 
     def run(self, caller: Caller, asked: Run, *, project: str | None = None, priority: int = 0) -> Job:
         """Run a sweep."""
         plan = self.plan(caller, asked)
-        placed = asked.model_copy(update={"overrides": self._here(asked.overrides)})
+        placed = asked.model_copy(update={"overrides": here(self._config, asked.overrides)})
         return self._submit(caller, placed, plan.name, project, priority)
 
-    def plan_retraining(self, caller: Caller, asked: Retrain) -> Plan:
+    def plan_retraining(self, caller: Caller, asked: Retrain) -> Planned:
         """What ``retrain`` would do; starts nothing."""
         record = self._record(caller, asked.sweep)
-        with self._judging(caller, None, asked.overrides):
-            trial = choose(record, asked.trial)
-            command = f"python -m sweeps {' '.join(asked.arguments())}"
-            overrides = self._here(asked.overrides)
-            plan = plan_retraining(record, trial, overrides, self._config_dirs, asked.name, command)
-            if not asked.no_register:
-                model = asked.register_as or record.conf
-                check_registration(plan.config, model, asked.alias, merged=asked.merged)
-                self._check_model(caller, model)
+        plan = self._made(caller, self._plans.retrain, record, asked)
+        if not asked.no_register:
+            self._check_model(caller, asked.register_as or record.conf)
         return plan
 
     def retrain(self, caller: Caller, asked: Retrain, *, project: str | None = None, priority: int = 0) -> Job:
         """Train one trial with its full budget."""
         plan = self.plan_retraining(caller, asked)
-        placed = asked.model_copy(update={"overrides": self._here(asked.overrides)})
+        placed = asked.model_copy(update={"overrides": here(self._config, asked.overrides)})
         return self._submit(caller, placed, plan.name, project, priority)
 
-    def plan_reproduction(self, caller: Caller, asked: Reproduce) -> Reproduction:
+    def plan_reproduction(self, caller: Caller, asked: Reproduce) -> Planned:
         """What ``reproduce`` would do; starts nothing."""
         self._seen.sweep(caller, asked.sweep)
-        command = f"python -m sweeps {' '.join(asked.arguments())}"
-        with self._judging(caller, None, ()):
-            uri = self._config.tracking_uri
-            return plan_reproduction(uri, asked.sweep, asked.trial, asked.name, command, self._config_dirs)
+        return self._made(caller, self._plans.reproduce, asked)
 
     def reproduce(self, caller: Caller, asked: Reproduce, *, project: str | None = None, priority: int = 0) -> Job:
         """Run a sweep, or one of its trials, once more."""
-        found = self.plan_reproduction(caller, asked)
-        return self._submit(caller, asked, found.plan.name, project, priority)
+        plan = self.plan_reproduction(caller, asked)
+        return self._submit(caller, asked, plan.name, project, priority)
 
     # --- one that there is --------------------------------------------------------------------------------------
 
@@ -105,18 +104,15 @@ class Desk:
         """Go on with a sweep that was interrupted or stopped."""
         record = self._record(caller, asked.sweep)
         self._check_ended(record)
-        with self._judging(caller, None, ()):
-            reopened(record, {})
+        self._made(caller, self._plans.extend, record, ())
         return self._submit(caller, asked, record.sweep, None, priority)
 
     def extend(self, caller: Caller, asked: Extend, *, priority: int = 0) -> Job | str:
         """Let a sweep go further: one that runs is told to, and what it answers is returned; one that has ended goes on
         as a job."""
         record = self._record(caller, asked.sweep)
-        with self._judging(caller, None, asked.changes):
-            changes = read_changes(asked.changes)
-            plan = reopened(record, changes)
-        answer = ask_driver(record, plan.folder, changes)
+        folder, changes = self._made(caller, self._plans.extend, record, asked.changes)
+        answer = ask_driver(record, folder, changes)
         if answer is not None:
             self._seen.forget(record.sweep)
             return answer
@@ -126,7 +122,7 @@ class Desk:
         """Tell a sweep to end, or one of its trials. It saves its state first: that is not waited for."""
         if trial is None:
             with writing(self._engine) as connection:
-                own = [job for job in jobs.of_sweep(connection, sweep) if not job.has_ended]
+                own = [job for job in jobs.of_its_maker(connection, sweep) if not job.has_ended]
                 if own and self._seen.exists(caller, sweep):
                     for job in own:
                         jobs.ask_to_stop(connection, job.id, self._clock.now())
@@ -159,7 +155,7 @@ class Desk:
         asked, begun = job.asked, self._begun(job)
         changes = asked.changes if isinstance(asked, Extend) else ()
         if isinstance(asked, Run) and begun is None:
-            placed = set(self._here(()))  # by the service itself
+            placed = set(here(self._config, ()))  # by the service itself
             overrides = [each for each in asked.overrides if each not in placed]
             self._allowed.check_request(asked.conf, overrides)
             composition = compose_sweep(asked.conf, asked.overrides, ConfSearchPath(self._config_dirs))
@@ -185,13 +181,9 @@ class Desk:
 
     # --- inside -------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _judging(self, caller: Caller, conf: str | None, overrides: Sequence[str]) -> Iterator[None]:
-        """Within this nothing is planned that the operator does not allow."""
-        self._allowed.check_request(conf, overrides)
-        sees = partial(self._sees, caller)
-        with approved_by(lambda composition: self._allowed.check(composition, sees)):
-            yield
+    def _made(self, caller: Caller, work: Callable[..., T], *arguments: Any) -> T:
+        """What a method of ``Plans`` returns, for a caller."""
+        return self._planner.make(caller.user, work, partial(self._sees, caller), *arguments)
 
     def _sees(self, caller: Caller, sweep: str) -> bool:
         """Whether there is such a sweep for a caller: in the store, too, which names others' where it misses one."""
@@ -209,13 +201,6 @@ class Desk:
         if not caller.may("admin"):
             check_model(self._config.tracking_uri, model, partial(self._seen.exists, caller))
 
-    def _here(self, overrides: Sequence[str]) -> list[str]:
-        """With the service's folder as the sweep's, unless that is the default."""
-        if self._output_dir == Path("outputs").absolute() or any(each.startswith("output_dir=") for each in overrides):
-            return [*overrides]
-        quoted = str(self._output_dir).replace("\\", "\\\\").replace("'", "\\'")
-        return [*overrides, f"output_dir='{quoted}'"]
-
     def _record(self, caller: Caller, sweep: str) -> SweepRecord:
         """As it is now, and not as it was last seen."""
         self._seen.sweep(caller, sweep)  # that it exists for the caller
@@ -223,7 +208,7 @@ class Desk:
 
     def _check_ended(self, record: SweepRecord) -> None:
         with self._engine.connect() as connection:
-            open_jobs = [job for job in jobs.of_sweep(connection, record.sweep) if not job.has_ended]
+            open_jobs = [job for job in jobs.of_its_maker(connection, record.sweep) if not job.has_ended]
         if open_jobs:
             raise UserError(
                 f"{record.sweep} needs no resuming: job {open_jobs[0].id}, which goes on with it, is "

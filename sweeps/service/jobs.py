@@ -23,6 +23,8 @@ QUEUED, RUNNING = "queued", "running"
 ENDED = ("finished", "stopped", "failed", "cancelled")
 """``finished``, ``stopped`` and ``failed``: as its sweep; ``cancelled``: before it started."""
 STATES = (QUEUED, RUNNING, *ENDED)
+GO_ON = ("resume", "extend")
+"""Verbs that make no sweep of their own."""
 LONGEST_NAME = 120
 HIGHEST_PRIORITY = 1000
 
@@ -155,6 +157,16 @@ def find(connection: Connection, number: int) -> Job:
 def of_sweep(connection: Connection, sweep: str) -> list[Job]:
     """Those that have made a sweep, or gone on with it, the newest first."""
     return _all(connection, select(_jobs).where(_jobs.c.sweep == sweep).order_by(_jobs.c.id.desc()))
+
+
+def of_its_maker(connection: Connection, sweep: str) -> list[Job]:
+    """Those of the sweep that has the name now, the newest first: the job that made it and what came after. A name
+    whose job was cancelled is free again, and that job is no part of what others make under it."""
+    made_by = maker(connection, sweep)
+    mine = _jobs.c.makes.is_not(None) | _jobs.c.verb.in_(GO_ON)
+    since = 0 if made_by is None else made_by.id
+    asked = select(_jobs).where(_jobs.c.sweep == sweep, _jobs.c.id >= since, mine)
+    return _all(connection, asked.order_by(_jobs.c.id.desc()))
 
 
 def maker(connection: Connection, sweep: str) -> Job | None:

@@ -26,6 +26,7 @@ from sweeps.service.nights.preparation import prepare
 from sweeps.service.notifications.address import addresses
 from sweeps.service.notifications.by_hand import VARIABLE
 from sweeps.service.notifications.notifier import Notifier
+from sweeps.service.planner import Planner
 from sweeps.service.requests import Run
 from sweeps.service.runner import Runner
 from sweeps.service.schedules.scheduler import Scheduler
@@ -80,7 +81,8 @@ class ServiceProcess:
             environment=_for_sweeps(config.notifications),
         )
         self.seen = Seen(self.database, config.tracking_uri)
-        self.desk = Desk(config, self.config_dirs, self.database, self.clock, self.runner, self.seen)
+        self.planner = Planner(config.access.plans_at_once, config.access.plan_within_s)
+        self.desk = Desk(config, self.config_dirs, self.database, self.clock, self.runner, self.seen, self.planner)
         self.scheduler = Scheduler(
             self.database,
             self.clock,
@@ -111,7 +113,7 @@ class ServiceProcess:
         self.runner.listeners.before_start.append(self._tonight)
         self.runner.listeners.judges.append(self._judge_again)
         self.runner.listeners.ended += [self.judge.wake, self.notifier.wake]
-        self.parts: list[Part] = [self.runner, self.scheduler, self.judge, self.notifier]
+        self.parts: list[Part] = [self.planner, self.runner, self.scheduler, self.judge, self.notifier]
         """In the order in which they start; they stop in the other."""
 
     def _tonight(self, job: Job) -> list[str]:

@@ -17,6 +17,7 @@ from sweeps.expressions import Expression
 from sweeps.origin.secrets import redacted
 from sweeps.service.access.asked import check_conf, check_overrides
 from sweeps.service.access.rules import Place, Rule, at_path, places
+from sweeps.service.access.sizes import check_sizes
 from sweeps.service.access.sources import Sources
 from sweeps.service.access.targets import refusal_of_target
 from sweeps.tracking.uris import absolute
@@ -67,6 +68,7 @@ class Allowed:
         Raises:
             ConfigError: With everything that is not allowed, one a line.
         """
+        check_sizes(composition, self._access)
         refusals = dict.fromkeys(
             f"{place.path}={_short(place.value)}: {refusal}"
             for each in _all_configs(composition)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
-from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName, UserError
+from sweeps.errors import SweepsError, TookTooLong, TrackingUnreachable, UnknownName, UserError
 from sweeps.service.access.gate import Gate
 from sweeps.service.access.guard import reader
 from sweeps.service.api import health, operations, queue, results, schedules, sweeps
@@ -32,7 +32,7 @@ RESOURCES: tuple[APIRouter, ...] = (
 )
 MOST_MISTAKES = 50
 """Of a request that are named in its answer."""
-PROBLEMS = (401, 403, 404, 409, 422, 503)
+PROBLEMS = (401, 403, 404, 409, 422, 503, 504)
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +68,8 @@ async def _answer(request: Request, error: Exception) -> JSONResponse:
     """A mistake in what was asked is answered as on a terminal, in the same words."""
     if isinstance(error, TrackingUnreachable):
         return JSONResponse({"detail": str(error)}, 503, {"Retry-After": str(RETRY_AFTER_S)})
+    if isinstance(error, TookTooLong):
+        return JSONResponse({"detail": str(error)}, 504)
     if isinstance(error, UnknownName):
         return JSONResponse({"detail": str(error)}, 404)
     if isinstance(error, UserError):

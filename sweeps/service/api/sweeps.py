@@ -8,8 +8,6 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from sweeps.credentials import shown
-from sweeps.report.plan import plan_document, plan_text
-from sweeps.reproduction import document
 from sweeps.service import jobs, wire
 from sweeps.service.access.guard import Reader, Runner
 from sweeps.service.api.depends import Limit, Name, Offset, Serving, Word
@@ -144,7 +142,7 @@ def run(service: Serving, caller: Runner, body: RunBody) -> JobDocument:
 def plan(service: Serving, caller: Runner, body: RunBody) -> PlanDocument:
     """What running a sweep would do; starts nothing."""
     found = service.desk.plan(caller, body.asked())
-    return PlanDocument(plan=plan_document(found), text=plan_text(found))
+    return PlanDocument(plan=found.document, text=found.text)
 
 
 @router.get("/sweeps/{name}")
@@ -194,7 +192,7 @@ def jobs_of(service: Serving, caller: Reader, name: Name) -> list[JobDocument]:
     """The jobs that made a sweep or went on with it, the newest first."""
     service.seen.check_exists(caller, name)
     with service.database.connect() as connection:
-        return [JobDocument.of(job) for job in jobs.of_sweep(connection, name)]
+        return [JobDocument.of(job) for job in jobs.of_its_maker(connection, name)]
 
 
 @router.post("/sweeps/{name}/stop", status_code=202)
@@ -229,7 +227,7 @@ def retrain(service: Serving, caller: Runner, name: Name, body: RetrainBody) -> 
 def plan_retraining(service: Serving, caller: Runner, name: Name, body: RetrainBody) -> PlanDocument:
     """What retraining would do; starts nothing."""
     found = service.desk.plan_retraining(caller, body.asked(name))
-    return PlanDocument(plan=plan_document(found), text=plan_text(found))
+    return PlanDocument(plan=found.document, text=found.text)
 
 
 @router.post("/sweeps/{name}/reproduce", status_code=202)
@@ -243,4 +241,4 @@ def reproduce(service: Serving, caller: Runner, name: Name, body: ReproduceBody)
 def plan_reproduction(service: Serving, caller: Runner, name: Name, body: ReproduceBody) -> PlanDocument:
     """What reproducing would do, and what is another now than it was then; starts nothing."""
     found = service.desk.plan_reproduction(caller, body.asked(name))
-    return PlanDocument(plan=document(found, None, ()), text="\n".join(found.describe()))
+    return PlanDocument(plan=found.document, text=found.text)

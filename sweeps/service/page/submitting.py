@@ -14,7 +14,6 @@ from pydantic import ValidationError
 
 from sweeps.errors import ConfigError, SweepsError
 from sweeps.report.choices import choices_document
-from sweeps.report.plan import plan_text
 from sweeps.service.access.caller import Caller, project_of
 from sweeps.service.access.guard import Reader, Runner
 from sweeps.service.jobs import HIGHEST_PRIORITY
@@ -73,7 +72,7 @@ def submit(
         place, asked, wanted = read_priority(priority), filled.asked(), project.strip() or None
         project_of(caller, wanted)
         if then != "submit":
-            return _answer(request, pages, caller, filled, plan=plan_text(pages.service.desk.plan(caller, asked)))
+            return _answer(request, pages, caller, filled, plan=pages.service.desk.plan(caller, asked).text)
         job = pages.service.desk.run(caller, asked, project=wanted, priority=place)
     except (SweepsError, ValidationError) as error:
         return _answer(request, pages, caller, filled, mistakes=_mistakes(filled, error))

@@ -1,0 +1,100 @@
+"""Plans of what callers ask for, judged by what the operator allows. They are made in processes of their own (see
+``planner``): what they take and return pickles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sweeps.checks.approval import approved_by
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.config.service import Service
+from sweeps.extension import read_changes
+from sweeps.one_trial import choose
+from sweeps.plan import Plan, new_plan
+from sweeps.registry.names import check_registration
+from sweeps.reopening import reopened
+from sweeps.report.plan import plan_document, plan_text
+from sweeps.reproduction import document, plan_reproduction
+from sweeps.retraining import plan_retraining
+from sweeps.service.access.allowed import Allowed, Sees
+from sweeps.service.requests import Reproduce, Retrain, Run
+from sweeps.tracking.record import SweepRecord
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What would be done."""
+
+    name: str
+    """Of the sweep."""
+    document: dict[str, Any]
+    """As ``--dry-run --json`` prints it."""
+    text: str
+    """As ``--dry-run`` does."""
+
+
+@dataclass(frozen=True)
+class Plans:
+    """Makes them. Each raises ``UserError`` for a mistake in what is asked, in the terminal's words."""
+
+    config: Service
+    config_dirs: tuple[Path, ...]
+
+    def run(self, sees: Sees, asked: Run) -> Planned:
+        """What ``run`` would do."""
+        with self._judging(sees, asked.conf, asked.overrides):
+            search_path = ConfSearchPath(self.config_dirs)
+            composition = compose_sweep(asked.conf, here(self.config, asked.overrides), search_path)
+            return _planned(new_plan(composition, asked.name, f"python -m sweeps {' '.join(asked.arguments())}"))
+
+    def retrain(self, sees: Sees, record: SweepRecord, asked: Retrain) -> Planned:
+        """What ``retrain`` would do."""
+        with self._judging(sees, None, asked.overrides):
+            trial = choose(record, asked.trial)
+            command = f"python -m sweeps {' '.join(asked.arguments())}"
+            overrides = here(self.config, asked.overrides)
+            plan = plan_retraining(record, trial, overrides, self.config_dirs, asked.name, command)
+            if not asked.no_register:
+                model = asked.register_as or record.conf
+                check_registration(plan.config, model, asked.alias, merged=asked.merged)
+            return _planned(plan)
+
+    def reproduce(self, sees: Sees, asked: Reproduce) -> Planned:
+        """What ``reproduce`` would do, and what is another now than it was then."""
+        command = f"python -m sweeps {' '.join(asked.arguments())}"
+        with self._judging(sees, None, ()):
+            uri = self.config.tracking_uri
+            found = plan_reproduction(uri, asked.sweep, asked.trial, asked.name, command, self.config_dirs)
+            return Planned(found.plan.name, document(found, None, ()), "\n".join(found.describe()))
+
+    def extend(self, sees: Sees, record: SweepRecord, changes: Sequence[str]) -> tuple[Path, Mapping[str, Any]]:
+        """The folder of a sweep that is to go further, and what changes of it; without changes, of one that goes on."""
+        with self._judging(sees, None, changes):
+            read = read_changes(changes)
+            return reopened(record, read).folder, read
+
+    @contextmanager
+    def _judging(self, sees: Sees, conf: str | None, overrides: Sequence[str]) -> Iterator[None]:
+        """Within this nothing is planned that the operator does not allow."""
+        allowed = Allowed(self.config.access, tracking_uri=self.config.tracking_uri, output_dir=self.config.output_dir)
+        allowed.check_request(conf, overrides)
+        with approved_by(lambda composition: allowed.check(composition, sees)):
+            yield
+
+
+def here(config: Service, overrides: Sequence[str]) -> list[str]:
+    """Overrides with the service's folder as the sweep's, unless that is the default."""
+    output_dir = Path(config.output_dir).expanduser().absolute()
+    if output_dir == Path("outputs").absolute() or any(each.startswith("output_dir=") for each in overrides):
+        return [*overrides]
+    quoted = str(output_dir).replace("\\", "\\\\").replace("'", "\\'")
+    return [*overrides, f"output_dir='{quoted}'"]
+
+
+def _planned(plan: Plan) -> Planned:
+    return Planned(plan.name, plan_document(plan), plan_text(plan))

@@ -1,0 +1,120 @@
+"""Plans are made in processes of their own: what one of them does, or does not end, holds up nobody else."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import HTTPException
+from serving import API, Api, serving
+
+from sweeps.errors import ConfigError, TookTooLong
+from sweeps.service.planner import PlanFailed, Planner
+
+
+def seen_here(sees: Callable[[str], bool], *names: str) -> tuple[list[bool], str, int, str | None]:
+    return [sees(name) for name in names], str(Path.cwd()), os.getpid(), os.environ.get("PLANTED")
+
+
+def wrong(_sees: Any, text: str) -> None:
+    raise ConfigError(text)
+
+
+def broken(_sees: Any) -> None:
+    raise ZeroDivisionError("of ours")
+
+
+def endless(_sees: Any, folder: str) -> None:
+    """Holds the interpreter, as a power of millions of digits does."""
+    (Path(folder) / f"process-{os.getpid()}").touch()
+    while True:
+        pass
+
+
+def quick(_sees: Any, answer: int) -> int:
+    return answer
+
+
+def everything(_name: str) -> bool:
+    return True
+
+
+@pytest.fixture
+def planner() -> Iterator[Planner]:
+    planner = Planner(2, 60.0)
+    yield planner
+    planner.stop()
+
+
+def test_a_plan_is_made_elsewhere_as_it_would_be_here(
+    planner: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PLANTED", "here")
+    sees, folder, process, planted = planner.make("ada", seen_here, lambda name: name == "mine", "mine", "theirs")
+    assert (sees, folder, planted) == ([True, False], str(tmp_path), "here")
+    assert process != os.getpid()
+
+
+def test_a_mistake_is_told_in_its_own_words_and_ours_as_ours(planner: Planner) -> None:
+    with pytest.raises(ConfigError, match=r"train\.lr=x"):
+        planner.make("ada", wrong, everything, "train.lr=x: is no number")
+    with pytest.raises(PlanFailed, match="ZeroDivisionError: of ours"):
+        planner.make("ada", broken, everything)
+
+
+def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
+    planner = Planner(1, 3.0)
+    with pytest.raises(TookTooLong, match=r"access\.plan_within_s"):
+        planner.make("ada", endless, everything, str(tmp_path))
+    for started in tmp_path.glob("process-*"):
+        assert not Path("/proc", started.name.removeprefix("process-")).exists()
+    planner.stop()
+
+
+def test_one_user_leaves_a_place_to_others_and_a_service_that_ends_waits_for_none(
+    planner: Planner, tmp_path: Path
+) -> None:
+    ended: list[str] = []
+
+    def ask() -> None:
+        try:
+            planner.make("eve", endless, everything, str(tmp_path))
+        except (PlanFailed, HTTPException, TookTooLong) as error:
+            ended.append(type(error).__name__)
+
+    threads = [threading.Thread(target=ask) for _ in range(9)]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + 50
+    while not any(tmp_path.glob("process-*")) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert planner.make("ada", quick, everything, 7) == 7
+    assert len(list(tmp_path.glob("process-*"))) == 1
+    assert ended == ["HTTPException"] * 2  # one runs, six wait, and no more may
+    since = time.monotonic()
+    planner.stop()
+    for thread in threads:
+        thread.join(30)
+    assert time.monotonic() - since < 20
+    assert len(ended) == 9
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with serving(tmp_path_factory.mktemp("plans"), "access.plan_within_s=0.001") as api:
+        yield api
+
+
+def test_a_plan_that_takes_too_long_is_answered_so(api: Api) -> None:
+    for path in ("plans", "sweeps"):
+        answer = api.client().post(f"{API}/{path}", json={"conf": "digits"})
+        assert answer.status_code == 504
+        assert "access.plan_within_s" in answer.json()["detail"]
+    page = api.client().post("/submit", data={"conf": "digits", "then": "check"})
+    assert (page.status_code, "access.plan_within_s" in page.text) == (422, True)
