@@ -8,13 +8,14 @@ what is asked raise ``sweeps.errors.UserError`` before anything starts. Names of
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from sweeps.compose.overrides import Overrides
     from sweeps.monitor import View
     from sweeps.plan import Plan
     from sweeps.registry.register import RegisteredModel
@@ -51,7 +52,7 @@ __all__ = [
 
 def run(
     conf: str,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     *,
     name: str | None = None,
     config_dirs: Sequence[str | Path] = (),
@@ -61,7 +62,8 @@ def run(
 
     Args:
         conf: Name of a config or path of a YAML file, as in ``conf=NAME``.
-        overrides: Hydra overrides, as on the command line.
+        overrides: As on the command line, ``["train.lr=0.01", "train.lr=interval(0, 1)"]``, or values by key,
+            ``{"train.lr": 0.01, "search.metric": ["eval/loss"]}``, of which a text may be a range, too.
         name: Name of the sweep; default: the config's and the time.
         config_dirs: Folders of configs to look into before ours.
         view: Hears of all that happens; default: a line on stderr for every event.
@@ -75,17 +77,19 @@ def run(
 
 
 def dry_run(
-    conf: str, overrides: Sequence[str] = (), *, name: str | None = None, config_dirs: Sequence[str | Path] = ()
+    conf: str, overrides: Overrides = (), *, name: str | None = None, config_dirs: Sequence[str | Path] = ()
 ) -> Plan:
     """What ``run`` would do, checked: its whole config, its space, the points that come first. Starts nothing.
 
     Raises:
         UserError: A mistake in what was asked.
     """
+    from sweeps.compose.overrides import override_tokens
     from sweeps.plan import make_plan
 
-    command = f"sweeps.run({conf!r}, {[*overrides]!r})"
-    return make_plan([f"conf={conf}", *overrides], [Path(each) for each in config_dirs], name, command)
+    tokens = override_tokens(overrides)
+    command = f"sweeps.run({conf!r}, {tokens!r})"
+    return make_plan([f"conf={conf}", *tokens], [Path(each) for each in config_dirs], name, command)
 
 
 def resume(
@@ -118,7 +122,7 @@ def resume(
 
 def extend(
     sweep: str,
-    changes: Mapping[str, Any],
+    changes: Overrides,
     *,
     folder: str | Path | None = None,
     tracking_uri: str | None = None,
@@ -129,9 +133,9 @@ def extend(
 
     Args:
         sweep: Its name.
-        changes: New values by dotted path: ``search.num_trials``, ``search.max_concurrent``, ``search.max_retries``,
-            ``search.stop.*``; of a sweep that has ended ``train.max_steps``, ``train.epochs``, and ``low``, ``high`` or
-            ``choices`` of ``space.PATH``, too.
+        changes: New values by dotted path, or ``["key=value"]``: of ``search.num_trials``, ``search.max_concurrent``,
+            ``search.max_retries``, ``search.stop.*``; of a sweep that has ended ``train.max_steps``, ``train.epochs``,
+            and ``low``, ``high`` or ``choices`` of ``space.PATH``, too.
         folder: See ``resume``.
         tracking_uri: See the module.
         view: See ``run``.
@@ -139,11 +143,12 @@ def extend(
     Raises:
         UserError: The changes make no valid sweep, or less of one.
     """
-    from sweeps.extension import ask_driver, check_changes
+    from sweeps.compose.overrides import override_tokens
+    from sweeps.extension import ask_driver, read_changes
     from sweeps.reopening import reopened
     from sweeps.sweep import go_on
 
-    check_changes(changes)
+    changes = read_changes(override_tokens(changes))
     record = load(sweep, tracking_uri=tracking_uri)
     further = reopened(record, changes, None if folder is None else Path(folder))
     if ask_driver(record, further.folder, changes) is not None:
@@ -264,7 +269,7 @@ def curves(*sweeps: str, metric: str | None = None, tracking_uri: str | None = N
 
 def importance(sweep: str, *, objective: int = 0, tracking_uri: str | None = None) -> pd.DataFrame:
     """How much each parameter matters: a row for each, the most important first, and a column for each of Optuna's
-    evaluators; empty where there are too few trials to tell.
+    evaluators; empty, with a warning that says why, where there are too few trials to tell.
 
     Args:
         sweep: Its name.
@@ -350,7 +355,7 @@ def register(
 
 def retrain(
     sweep: str,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     *,
     trial: str | None = None,
     name: str | None = None,
@@ -362,7 +367,7 @@ def retrain(
 
     Args:
         sweep: Name of the sweep.
-        overrides: What is changed of the trial, such as ``data.path=all.jsonl``.
+        overrides: What is changed of the trial, such as ``["data.path=all.jsonl"]``; see ``run``.
         trial: Number of the trial; default: the best.
         name: Of the new sweep; default: after the old one.
         config_dirs: Folders of configs to look into before ours.
@@ -372,13 +377,15 @@ def retrain(
     Raises:
         UserError: There is no such trial, or a mistake in what was asked.
     """
+    from sweeps.compose.overrides import override_tokens
     from sweeps.one_trial import choose
     from sweeps.retraining import plan_retraining
     from sweeps.sweep import run as run_plan
 
     record, folders = load(sweep, tracking_uri=tracking_uri), [Path(each) for each in config_dirs]
-    command = f"sweeps.retrain({sweep!r}, {[*overrides]!r})"
-    again = plan_retraining(record, choose(record, trial), overrides, folders, name, command)
+    tokens = override_tokens(overrides)
+    command = f"sweeps.retrain({sweep!r}, {tokens!r})"
+    again = plan_retraining(record, choose(record, trial), tokens, folders, name, command)
     return _watched(run_plan, again, view)
 
 

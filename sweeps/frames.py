@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from sweeps.report.page.landscape import importances
+from sweeps.report.page.landscape import FEWEST_TRIALS, importances
 from sweeps.report.page.material import Material, gather
 from sweeps.tracking.history import fetch_histories
 from sweeps.tracking.record import SweepRecord, TrialRecord
@@ -43,7 +44,16 @@ def importance_frame(record: SweepRecord, objective: int = 0) -> pd.DataFrame:
         record: The sweep.
         objective: Index of the objective.
     """
-    return importances_table(gather(record), objective)
+    material = gather(record)
+    table = importances_table(material, objective)
+    if table.empty:
+        why = (
+            f"{len(material.valued)} of its trials have a value, and it takes {FEWEST_TRIALS}"
+            if len(material.valued) < FEWEST_TRIALS
+            else "its trials differ in no parameter, or all came out the same"
+        )
+        warnings.warn(f"{record.sweep}: the importance of parameters cannot be told: {why}", stacklevel=3)
+    return table
 
 
 def importances_table(material: Material, objective: int = 0) -> pd.DataFrame:

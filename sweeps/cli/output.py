@@ -86,7 +86,7 @@ def register_model(record: SweepRecord, trial: TrialRecord, name: str, alias: st
     from sweeps.registry.register import register
 
     with contextlib.redirect_stdout(sys.stderr):
-        model = register(record, trial, name, alias, merged=merged)
+        model = register(record, trial, name, alias, merged=merged, tell=lambda text: say(f"registering: {text}"))
     say(f"registered: version {model.version} of {name}, as {model.uri}")
     return model
 

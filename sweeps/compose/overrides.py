@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -14,6 +14,11 @@ from hydra.errors import HydraException
 from sweeps.compose.composition import first_line
 from sweeps.compose.other_tools import hint_for_override
 from sweeps.errors import ConfigError
+
+Overrides = Sequence[str] | Mapping[str, Any]
+"""What Python's functions take: ``["train.lr=0.01"]`` or ``{"train.lr": 0.01}``."""
+
+_RANGE = re.compile(r"(tag|choice|interval|range|glob|int|float|sort|shuffle)\(.*\)", re.DOTALL)
 
 
 def parse_overrides(tokens: Sequence[str]) -> list[Override]:
@@ -47,6 +52,31 @@ def parse_values(tokens: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(f"{override.input_line}: must be key=value, with one value")
         values[override.key_or_group] = override.value()
     return values
+
+
+def override_tokens(overrides: Overrides) -> list[str]:
+    """Overrides as they are typed, from a list of these or from a mapping of values by key.
+
+    Raises:
+        ConfigError: It is neither, such as one text, whose letters would be taken for overrides.
+    """
+    if isinstance(overrides, Mapping):
+        return [_token(str(key), value) for key, value in overrides.items()]
+    is_one = isinstance(overrides, str) or not isinstance(overrides, Iterable)
+    if is_one or not all(isinstance(each, str) for each in overrides):
+        raise ConfigError(
+            f"overrides={overrides!r}: must be a list, as in ['train.lr=0.01'], or a mapping, as in "
+            "{'train.lr': 0.01}"
+        )
+    return [*overrides]
+
+
+def _token(key: str, value: Any) -> str:
+    if key.startswith("~") and value is None:
+        return key
+    if isinstance(value, str) and _RANGE.fullmatch(value.strip()):
+        return f"{key}={value}"
+    return written_override(key, value)
 
 
 def written_override(key: str, value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +49,13 @@ class RegisteredModel:
 
 
 def register(
-    record: SweepRecord, trial: TrialRecord, name: str, alias: str | None, *, merged: bool = False
+    record: SweepRecord,
+    trial: TrialRecord,
+    name: str,
+    alias: str | None,
+    *,
+    merged: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> RegisteredModel:
     """Log a trial's model to its own run, and make it a version of a registered model.
 
@@ -59,6 +65,7 @@ def register(
         name: Of the registered model; made if there is none.
         alias: That moves to the new version; None for none.
         merged: Fold LoRA adapters into their base; else adapters are kept alone, and the base is named.
+        tell: Hears what is being done, which takes minutes for a large model.
 
     Raises:
         UserError: There is no checkpoint, its model does not load, or MLflow refuses.
@@ -70,7 +77,11 @@ def register(
     from sweeps.registry.flavours import flavour_of
 
     with TemporaryDirectory() as folder, _quiet(client):
-        flavour = flavour_of(fetch_checkpoint(record, trial, Path(folder)), merged=merged)
+        tell(f"fetching the checkpoint of trial {trial.trial}")
+        checkpoint = fetch_checkpoint(record, trial, Path(folder))
+        tell("loading its model" + (" and merging its adapters" if merged else ""))
+        flavour = flavour_of(checkpoint, merged=merged)
+        tell(f"logging it to MLflow, for a version of {name}")
         tags = _lineage(record, trial, merged=merged)
         try:
             logged = Model.log(

@@ -1,0 +1,77 @@
+"""Overrides from Python: a list as on the command line, or a mapping of values by key; everywhere the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from recording import record_small_sweep
+
+import sweeps
+from sweeps.compose.overrides import override_tokens
+from sweeps.errors import ConfigError, UserError
+
+
+def test_a_mapping_composes_what_the_list_does() -> None:
+    listed = [
+        "train.lr=0.01",
+        "model=vision_transformer",
+        "model.dropout=interval(0, 0.2)",
+        "space.train.max_steps={type: int, low: 8, high: 16}",
+        "search.metric=[eval/accuracy, eval/loss]",
+        "search.mode=[max, min]",
+        "search/scheduler=none",
+        "search.stop.wall_hours=null",
+        "~space.train.optimizer",
+    ]
+    mapped: dict[str, Any] = {
+        "train.lr": 0.01,
+        "model": "vision_transformer",
+        "model.dropout": "interval(0, 0.2)",
+        "space.train.max_steps": {"type": "int", "low": 8, "high": 16},
+        "search.metric": ["eval/accuracy", "eval/loss"],
+        "search.mode": ["max", "min"],
+        "search/scheduler": "none",
+        "search.stop.wall_hours": None,
+        "~space.train.optimizer": None,
+    }
+    first, second = sweeps.dry_run("digits", listed), sweeps.dry_run("digits", mapped)
+    assert first.config == second.config
+    assert second.command.startswith("sweeps.run('digits', ['train.lr=0.01'")
+
+
+@pytest.mark.parametrize("text", ["a, b", "${nothing}", 'x"y', "[a]", "a=b", "null", "1e-3", "choice", "ünï"])
+def test_a_text_of_a_mapping_is_that_text(text: str) -> None:
+    overrides = {"task": "function", "task._target_": "sweeps_train.examples.function.train", "name": "x"}
+    (token,) = override_tokens({"task.arguments.text": text})
+    from sweeps.compose.overrides import parse_values
+
+    value = parse_values([token])["task.arguments.text"]
+    assert value == text.replace("${", "\\${")  # which OmegaConf takes for the text
+    assert override_tokens(overrides)[0] == 'task="function"'
+
+
+@pytest.mark.parametrize("overrides", ["search.num_trials=4", [3], [["a=b"]], 3.5])
+def test_anything_else_is_refused_before_anything_starts(overrides: Any) -> None:
+    with pytest.raises(UserError, match=r"must be a list.*or a mapping"):
+        sweeps.dry_run("digits", overrides)
+
+
+@pytest.mark.parametrize("changes", [["train.optimizer=sgd"], {"train.optimizer": "sgd"}])
+def test_extend_takes_both_forms(changes: Any, uri: str) -> None:
+    with pytest.raises(ConfigError, match=r"train\.optimizer=sgd: extend changes how far a sweep goes"):
+        sweeps.extend("digits-1", changes, tracking_uri=uri)
+
+
+@pytest.mark.parametrize("overrides", [["train.lrr=1"], {"train.lrr": 1}])
+def test_retrain_takes_both_forms(overrides: Any, uri: str) -> None:
+    config = sweeps.dry_run("digits", ["space=none"]).composition.as_yaml()
+    record_small_sweep(uri, config=config)
+    with pytest.raises(ConfigError, match=r"train.lrr=1: there is no such key; did you mean train.lr\?"):
+        sweeps.retrain("digits-1", overrides, tracking_uri=uri)
+
+
+def test_importance_that_cannot_be_told_says_why(uri: str) -> None:
+    record_small_sweep(uri)
+    with pytest.warns(UserWarning, match="digits-1: the importance of parameters cannot be told: .* it takes 8"):
+        assert sweeps.importance("digits-1", tracking_uri=uri).empty
