@@ -59,6 +59,8 @@ class LiveView:
         self._opened = ExitStack()
         self._drawn = 0.0
         self._news: list[str] = []
+        self._said_before: list[str] = []
+        """What was said before the sweep began."""
 
     def __enter__(self) -> LiveView:
         self._opened.enter_context(without_control_echo())
@@ -71,8 +73,8 @@ class LiveView:
         self._opened.__exit__(kind, error, trace)
 
     def starting(self, text: str) -> None:
-        self._news = [*self._news[-2:], text]
-        before = [Text(each, no_wrap=True, overflow="ellipsis") for each in self._news[:-1]]
+        before = [Text(each, no_wrap=True, overflow="ellipsis") for each in self._said_before]
+        self._said_before.append(text)
         self._live.update(Group(*before, _Starting(text)), refresh=True)
 
     def changed(self, monitor: Monitor) -> None:

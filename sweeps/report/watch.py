@@ -116,7 +116,7 @@ def _table(record: SweepRecord, trials: Sequence[TrialRecord], width: int) -> tu
         Column("state"),
         *(Column(name, right=True) for name in (*record.metrics, "step", "took")),
     ]
-    cells = [
+    cells: list[list[str | Text]] = [
         [
             trial.trial,
             Text(trial.state, STATE_STYLES.get(trial.state, "")),
