@@ -40,6 +40,15 @@ def tell_to_stop(record: SweepRecord, trial: str | None = None) -> None:
     Raises:
         UserError: As ``stop`` does.
     """
+    ask(record, {"verb": "stop", "trial": check_can_stop(record, trial)})
+
+
+def check_can_stop(record: SweepRecord, trial: str | None = None) -> str | None:
+    """The trial's number as it is recorded, of a sweep and a trial that run.
+
+    Raises:
+        UserError: One of them does not.
+    """
     if record.status != "running":
         raise UserError(f"{record.sweep} does not run: it is {record.status}{_hint(record.status, record.sweep)}")
     if has_died(Path(record.tags.get(TAG_FOLDER, ""))):
@@ -51,7 +60,7 @@ def tell_to_stop(record: SweepRecord, trial: str | None = None) -> None:
     if trial is not None:
         trial = trial.zfill(4)
         _check_runs(record, trial)
-    ask(record, {"verb": "stop", "trial": trial})
+    return trial
 
 
 def _wait(record: SweepRecord, trial: str | None) -> SweepRecord:

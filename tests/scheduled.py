@@ -26,9 +26,18 @@ class Travelling:
 
     def __init__(self, shown: str) -> None:
         self.time = at(shown)
+        self.set_by = 0.0
 
     def now(self) -> float:
         return self.time
+
+    def steady(self) -> float:
+        return self.time - self.set_by
+
+    def put(self, seconds: float) -> None:
+        """Somebody sets the clock; no time passes."""
+        self.time += seconds
+        self.set_by += seconds
 
     def wait(self, wake: threading.Event, seconds: float) -> bool:
         self.time += seconds

@@ -219,3 +219,18 @@ def test_a_name_that_is_used_again_shows_nothing_of_the_job_that_had_it(api: Api
     assert ada.get(f"{API}/jobs/{hers['id']}").json()["state"] == "cancelled"
     assert "search.num_trials=7" not in bob.get("/sweeps/reused").text
     api.service.desk.stop(Caller("bob", "run"), "reused")
+
+
+def test_a_runner_puts_nothing_before_what_others_have_submitted(api: Api) -> None:
+    (_, bob, eve) = (asking(api, api.token(user, role)) for user, role in USERS)
+    high = {"conf": "digits", "priority": 1}
+    for answer in (
+        bob.post(f"{API}/sweeps", json=high),
+        bob.post("/submit", data={**high, "overrides": ""}),
+    ):
+        assert (answer.status_code, "access.runner_priority" in answer.text) == (422, True)
+    job = bob.post(f"{API}/sweeps", json={"conf": "digits", "priority": -5}).json()
+    for priority, status in ((1000, 422), (1, 422), (0, 200), (-9, 200)):
+        assert bob.patch(f"{API}/jobs/{job['id']}", json={"priority": priority}).status_code == status
+    assert eve.patch(f"{API}/jobs/{job['id']}", json={"priority": 1000}).json()["priority"] == 1000
+    bob.post(f"{API}/jobs/{job['id']}/cancel")

@@ -32,6 +32,9 @@ class Stopped:
     def now(self) -> float:
         return self.time
 
+    def steady(self) -> float:
+        return self.time
+
     def wait(self, wake: Any, seconds: float) -> bool:
         raise AssertionError
 

@@ -192,6 +192,9 @@ class SharedClock:
     def set(self, now: float) -> None:
         self._time[:] = struct.pack("d", now)
 
+    def steady(self) -> float:
+        return self.now()
+
     def wait(self, wake: threading.Event, seconds: float) -> bool:
         until = self.now() + seconds
         while self.now() < until and not wake.is_set():

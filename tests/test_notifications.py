@@ -47,6 +47,9 @@ class Clock:
     def now(self) -> float:
         return self.time
 
+    def steady(self) -> float:
+        return self.now()
+
     def wait(self, wake: threading.Event, seconds: float) -> bool:
         self.time += seconds
         return wake.wait(0.01)

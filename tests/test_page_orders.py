@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from recording import CONFIG, new_recorder, wait_until
-from serving import Api, serving
+from serving import API, Api, serving
 
 from sweeps.service import jobs
 from sweeps.service.jobs import Job
@@ -94,8 +95,12 @@ def test_one_trial_is_told_to_stop_and_a_trial_that_does_not_run_cannot_be(
         told.append((request["verb"], request["trial"]))
         return "told"
 
+    since = time.monotonic()
+    assert client.post(f"{API}/sweeps/alive/stop", json={"trial": "0"}).status_code == 202  # nobody answers yet
+    assert time.monotonic() - since < 20  # a driver has 30 s to answer
     with Requests(recorder.ids, handle):  # as its driver has it
         answer = client.post("/sweeps/alive/trials/stop", data={"trial": "0"})
+        wait_until(lambda: bool(told))
     assert answer.headers["location"] == "/sweeps/alive?done=stop-trial"
     assert told == [("stop", "0000")]
     assert "The trial was told to stop." in client.get(answer.headers["location"]).text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import threading
 import time
@@ -34,7 +35,12 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 def port() -> Iterator[int]:
     patch = pytest.MonkeyPatch()
     patch.setattr(patience, "HEAD_WITHIN_S", WITHIN_S)
-    config = uvicorn.Config(application, port=0, http=ImpatientProtocol, ws="none", log_level="error", lifespan="off")
+    yield from serving_with(ImpatientProtocol)
+    patch.undo()
+
+
+def serving_with(protocol: type[ImpatientProtocol]) -> Iterator[int]:
+    config = uvicorn.Config(application, port=0, http=protocol, ws="none", log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -44,7 +50,6 @@ def port() -> Iterator[int]:
     yield server.servers[0].sockets[0].getsockname()[1]
     server.should_exit = True
     thread.join(30)
-    patch.undo()
 
 
 def connect(port: int) -> socket.socket:
@@ -120,4 +125,49 @@ def test_slow_ones_are_gone_when_others_come(port: int) -> None:
         assert answer(quick) == b"  0"
     for client in slow:
         assert client.recv(10) == b""
+        client.close()
+
+
+@pytest.fixture
+def crowded() -> Iterator[int]:
+    yield from serving_with(patience.protocol(8, 4))
+
+
+def test_idle_connections_of_one_address_keep_nobody_out(crowded: int) -> None:
+    idle = [connect(crowded) for _ in range(30)]
+    for _ in range(3):
+        with connect(crowded) as client:
+            client.send(HEAD)
+            assert answer(client) == b"  0"
+    closed = 0
+    for client in idle:
+        client.settimeout(0.2)
+        with contextlib.suppress(TimeoutError):
+            closed += client.recv(10) == b""
+        client.close()
+    assert closed >= 30 - 4
+
+
+def test_connections_that_are_being_answered_are_not_closed_for_others(crowded: int) -> None:
+    busy = [connect(crowded) for _ in range(4)]
+    for client in busy:
+        client.send(HEAD.replace(b"GET /", b"GET /slow"))
+    time.sleep(0.3)
+    with connect(crowded) as one_more:
+        assert one_more.recv(1000).startswith(b"HTTP/1.1 503")
+    assert [answer(client) for client in busy] == [b"  0"] * 4
+    for client in busy:
+        client.close()
+
+
+def test_one_address_leaves_room_for_others(crowded: int) -> None:
+    busy = [connect(crowded) for _ in range(4)]
+    for client in busy:
+        client.send(HEAD.replace(b"GET /", b"GET /slow"))
+    time.sleep(0.3)
+    with socket.create_connection(("127.0.0.1", crowded), source_address=("127.0.0.2", 0)) as other:
+        other.settimeout(20)
+        other.send(HEAD)
+        assert answer(other) == b"  0"
+    for client in busy:
         client.close()

@@ -42,6 +42,13 @@ class Access:
     """Requests of one address with a wrong token, or without one."""
     expensive_at_once: PositiveInt = 2
     """Reports, comparisons and the like that are made at the same time; further ones are asked to come again."""
+    runner_priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
+    """Highest priority that a token with the role ``run`` may give a job; that of schedules is 0 unless theirs says
+    otherwise. An admin may give any."""
+    connections: PositiveInt = 1000
+    """Connections at once; idle ones are closed to make room, and only then are new ones refused."""
+    connections_per_address: PositiveInt = 250
+    """Of one address: one client, or all behind one proxy."""
     plans_at_once: PositiveInt = 3
     """Sweeps that are composed and checked at the same time, each in a process of its own; one user's never in all
     places, if there are several."""

@@ -14,6 +14,10 @@ class Clock(Protocol):
         """The time."""
         ...
 
+    def steady(self) -> float:
+        """Seconds since any one moment, which nobody sets; also those in which the machine was asleep."""
+        ...
+
     def wait(self, wake: threading.Event, seconds: float) -> bool:
         """Sleep until ``seconds`` have passed or ``wake`` is set; returns whether it is set."""
         ...
@@ -24,6 +28,10 @@ class WallClock:
 
     def now(self) -> float:
         return time.time()
+
+    def steady(self) -> float:
+        # Elsewhere than on Linux the monotonic clock counts sleep by itself, or does not at all.
+        return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
     def wait(self, wake: threading.Event, seconds: float) -> bool:
         return wake.wait(seconds)

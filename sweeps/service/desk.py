@@ -25,15 +25,16 @@ from sweeps.service import jobs
 from sweeps.service.access.allowed import Allowed
 from sweeps.service.access.caller import Caller, project_of
 from sweeps.service.access.models import check_model
+from sweeps.service.access.priorities import check_priority
 from sweeps.service.clock import Clock
 from sweeps.service.database import writing
+from sweeps.service.driver_stops import DriverStops
 from sweeps.service.jobs import Job
 from sweeps.service.planner import Planner
 from sweeps.service.plans import Planned, Plans, here
 from sweeps.service.requests import Extend, Reproduce, Request, Resume, Retrain, Run
 from sweeps.service.runner import Runner
 from sweeps.service.seen import Seen
-from sweeps.stopping import tell_to_stop
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 
@@ -60,6 +61,7 @@ class Desk:
         self._engine, self._clock, self._runner, self._seen = engine, clock, runner, seen
         self._plans = Plans(config, tuple(config_dirs))
         self._planner = planner
+        self._stops = DriverStops()
         self._allowed = Allowed(config.access, tracking_uri=config.tracking_uri, output_dir=config.output_dir)
 
     # --- a new sweep --------------------------------------------------------------------------------------------
@@ -128,7 +130,7 @@ class Desk:
                         jobs.ask_to_stop(connection, job.id, self._clock.now())
                     self._runner.wake()
                     return
-        tell_to_stop(self._record(caller, sweep), trial)
+        self._stops.send(self._record(caller, sweep), trial)
         self._seen.forget(sweep)
 
     def register(
@@ -142,6 +144,10 @@ class Desk:
         check_registration(config_of(record, chosen), model, alias, merged=merged)
         self._check_model(caller, model)
         return register(record, chosen, model, alias, merged=merged)
+
+    def close(self) -> None:
+        """Nothing more is told to drivers."""
+        self._stops.close()
 
     # --- before it starts ---------------------------------------------------------------------------------------
 
@@ -216,6 +222,7 @@ class Desk:
             )
 
     def _submit(self, caller: Caller, request: Request, sweep: str, project: str | None, priority: int) -> Job:
+        check_priority(caller, priority, self._config.access)
         if not isinstance(request, Resume | Extend) and request.name is not None:
             self._check_free(request.name)
         with writing(self._engine) as connection:

@@ -66,7 +66,7 @@ class Heartbeat:
     def beat(self) -> None:
         """Give a sign of life, if it is time."""
         now = self._clock.now()
-        if now - self._last >= (CHECK_EVERY_S if trouble.why else SHARE * self._dead_after_s):
+        if abs(now - self._last) >= (CHECK_EVERY_S if trouble.why else SHARE * self._dead_after_s):
             self._write(now)
             self._last = now
             trouble.over()

@@ -148,6 +148,7 @@ class ServiceProcess:
         """End all that; sweeps that run go on."""
         for part in reversed(self.parts):
             part.stop()
+        self.desk.close()
         self.seen.close()
         self.database.dispose()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import resource
 import signal
 import socket
 from collections.abc import Iterator
@@ -12,15 +13,15 @@ import uvicorn
 
 from sweeps.config.service import Service
 from sweeps.errors import UserError
-from sweeps.service.access.patience import ImpatientProtocol
+from sweeps.service.access.patience import protocol
 from sweeps.service.api.app import make_app
 from sweeps.service.process import ServiceProcess
 
 LEAVE_WITHIN_S = 5
 """Seconds that requests have to be answered when the service ends."""
 
-CONNECTIONS = 1000
-"""At once; the next ones are answered 503."""
+OTHER_FILES = 500
+"""Open files besides connections: databases, logs, pipes."""
 
 
 class _Server(uvicorn.Server):
@@ -42,12 +43,13 @@ def serve(service: ServiceProcess, listener: socket.socket) -> None:
         service: What to serve.
         listener: See ``listen``.
     """
+    access = service.config.access
+    _allow_files(access.connections + OTHER_FILES)
     server = _Server(
         uvicorn.Config(
             make_app(service),
-            http=ImpatientProtocol,
+            http=protocol(access.connections, access.connections_per_address),
             ws="none",
-            limit_concurrency=CONNECTIONS,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -60,6 +62,14 @@ def serve(service: ServiceProcess, listener: socket.socket) -> None:
         server.run(sockets=[listener])
     finally:
         service.stop()
+
+
+def _allow_files(count: int) -> None:
+    """Let this process open so many, as far as the machine allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def listen(config: Service) -> socket.socket:

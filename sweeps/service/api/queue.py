@@ -14,6 +14,7 @@ from sweeps.origin.secrets import redacted
 from sweeps.service import background, jobs
 from sweeps.service.access.caller import Caller, visible
 from sweeps.service.access.guard import Reader, Runner
+from sweeps.service.access.priorities import check_priority
 from sweeps.service.api.depends import Limit, Number, Offset, Serving, Word
 from sweeps.service.api.documents import JobDocument, Jobs, Priority
 from sweeps.service.database import writing
@@ -78,6 +79,7 @@ def reorder(service: Serving, caller: Runner, number: Number, body: Order) -> Jo
     """Let a waiting job start earlier or later."""
     with writing(service.database) as connection:
         _find(connection, caller, number)
+        check_priority(caller, body.priority, service.config.access)
         return JobDocument.of(jobs.prioritise(connection, number, body.priority))
 
 

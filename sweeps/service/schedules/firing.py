@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import islice, takewhile
 
-from sqlalchemy import Connection, Engine, RowMapping, insert, select, update
+from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
 
 from sweeps.service import database, jobs
 from sweeps.service.database import writing
@@ -29,6 +29,9 @@ from sweeps.service.schedules.definition import Definition, OutsideWindow
 QUEUED, SKIPPED, MISSED = "queued", "skipped", "missed"
 AT_ONCE = 100
 """Firings of ``missed: all`` that become jobs in one transaction, during which nobody else can write."""
+
+AHEAD_S = 600.0
+"""Seconds by which the clocks of two services may differ: decided further ahead than that is what a wrong one did."""
 
 SETTLED_AFTER_S = 60.0
 """Seconds after its start until when a service may not know yet that a sweep has ended while no service was up."""
@@ -104,6 +107,18 @@ def decide(engine: Engine, definition: Definition, now: float, service: str | No
         return firings
 
 
+def put_right(engine: Engine, definition: Definition, now: float) -> None:
+    """A clock was wrong, and firings were decided that are to come: forget those of which nothing came. Those that
+    became jobs have run, ahead of their time, and do not run again."""
+    with writing(engine) as connection:
+        row = _held(connection, definition.name)
+        if row is None or row["decided"] <= now + AHEAD_S:
+            return  # another service has just done so
+        mine = _firings.c.schedule == definition.name
+        connection.execute(delete(_firings).where(mine, _firings.c.due > now, _firings.c.job.is_(None)))
+        connection.execute(update(_schedules).where(_schedules.c.name == definition.name).values(decided=now))
+
+
 def retire(engine: Engine, definition: Definition, now: float, service: str | None = None) -> list[Firing]:
     """A schedule is gone: nothing comes of what is undecided. Should it come back, it fires from then on."""
     with writing(engine) as connection:
@@ -142,11 +157,20 @@ class _Deciding:
         """Decide all that are to be decided by now."""
         ready = takewhile(lambda each: each.ready <= self._now, _in_turn(self._definition, decided))
         at_once = AT_ONCE if self._definition.schedule.missed == "all" else None
-        firings = self._decide(list(islice(ready, at_once)), may_wait=True)
-        if firings:
+        due = list(islice(ready, at_once))
+        new = self._undecided(due, decided)
+        firings = self._decide(new, may_wait=True)
+        waits = len(firings) < len(new)
+        if firings or (due and not waits):
             mine = update(_schedules).where(_schedules.c.name == self._definition.name)
-            self._connection.execute(mine.values(decided=firings[-1].due))
+            self._connection.execute(mine.values(decided=firings[-1].due if waits else due[-1].due))
         return firings
+
+    def _undecided(self, due: list[_Pending], decided: float) -> list[_Pending]:
+        """Without those that a clock which was wrong has fired already."""
+        asked = select(_firings.c.due).where(_firings.c.schedule == self._definition.name, _firings.c.due > decided)
+        ahead = set(self._connection.execute(asked).scalars()) if due else set()
+        return [each for each in due if each.due not in ahead]
 
     def rest(self, row: RowMapping, why_missed: str | None) -> list[Firing]:
         """Decide all that were due while the schedule was what its row says: run them, or miss them for a reason."""
@@ -156,8 +180,9 @@ class _Deciding:
         self._definition = replace(self._definition, schedule=was)
         due = list(takewhile(lambda each: each.due <= self._now, _in_turn(self._definition, row["decided"])))
         if why_missed is None:
-            return self._decide(due, may_wait=False)
-        return self._written([self._firing(each, MISSED, why_missed) for each in due])
+            return self._decide(self._undecided(due, row["decided"]), may_wait=False)
+        new = self._undecided(due, row["decided"])
+        return self._written([self._firing(each, MISSED, why_missed) for each in new])
 
     def _decide(self, pending: list[_Pending], *, may_wait: bool) -> list[Firing]:
         latest = max((each.due for each in pending if each.may_start(self._now)), default=math.inf)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, RowMapping, select
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import SweepsError
@@ -15,9 +15,17 @@ from sweeps.service import database
 from sweeps.service.clock import Clock
 from sweeps.service.looking import Looking
 from sweeps.service.schedules.definition import GROUP, Definition, load_definitions
-from sweeps.service.schedules.firing import decide, is_as_defined, next_decision, retire
+from sweeps.service.schedules.firing import (
+    AHEAD_S,
+    decide,
+    is_as_defined,
+    next_decision,
+    put_right,
+    retire,
+)
 from sweeps.service.schedules.history import DAY_S, forget
 from sweeps.service.schedules.overview import coming
+from sweeps.service.schedules.steady import SteadyTime
 from sweeps.service.storage import is_unavailable
 
 LOOK_EVERY_S = 1.0
@@ -69,6 +77,7 @@ class Scheduler:
         """What is wrong with the files as they are now."""
         self._gone: list[Definition] = []
         self._keep_days, self._forget_at = keep_days, -math.inf
+        self._time = SteadyTime(clock)
         self._looking = Looking("scheduler", clock, self.look, AGAIN_AFTER_S)
 
     def start(self) -> None:
@@ -89,11 +98,10 @@ class Scheduler:
         """Do what is to be done now; returns the seconds until there is more to do, as far as one can see."""
         self._reload()
         while self._gone:
-            retire(self._engine, self._gone[-1], self._clock.now(), self._service)
+            retire(self._engine, self._gone[-1], self._time.now(), self._service)
             self._gone.pop()
-        with self._engine.connect() as connection:
-            rows = {row["name"]: row for row in connection.execute(select(database.schedules)).mappings()}
-        now, soonest = self._clock.now(), LOOK_EVERY_S
+        now, soonest = self._time.now(), LOOK_EVERY_S
+        rows = self._put_right(self._rows(), now)
         for name, definition in self.definitions.items():
             row = rows.get(name)
             if row is not None and is_as_defined(row, definition):
@@ -113,6 +121,26 @@ class Scheduler:
             if forgotten := forget(self._engine, now, self._keep_days):
                 logger.info("%d firings of more than %g days ago are forgotten", forgotten, self._keep_days)
         return soonest
+
+    def _rows(self) -> dict[str, RowMapping]:
+        with self._engine.connect() as connection:
+            return {row["name"]: row for row in connection.execute(select(database.schedules)).mappings()}
+
+    def _put_right(self, rows: Mapping[str, RowMapping], now: float) -> Mapping[str, RowMapping]:
+        """Schedules whose firings were decided by a clock that was ahead; their rows, as they are then."""
+        if not self._time.is_settled:
+            return rows
+        ahead = [name for name in self.definitions if name in rows and rows[name]["decided"] > now + AHEAD_S]
+        for name in ahead:
+            definition = self.definitions[name]
+            put_right(self._engine, definition, now)
+            logger.warning(
+                "%s: its firings were decided up to %s, which is to come: a clock was wrong. What was recorded as "
+                "missed or skipped after now is forgotten, and it fires as its line says",
+                name,
+                definition.shown(rows[name]["decided"]),
+            )
+        return self._rows() if ahead else rows
 
     def _decide(self, definition: Definition, now: float) -> bool:
         """Whether anything could be decided."""
