@@ -124,7 +124,7 @@ def measure(folder: Path, clients: int, sweeps: int, seconds: float) -> dict[str
     names = [f"written-{number:02}" for number in range(sweeps)]
     writers = []
     try:
-        url = _address(folder / "serve.log")
+        url = address_in(folder / "serve.log")
         body = {"conf": "digits", "name": "real", "overrides": REAL}
         requests.post(f"{url}/api/v1/sweeps", json=body, timeout=60).raise_for_status()
         for number in range(WRITERS):
@@ -158,16 +158,16 @@ def measure(folder: Path, clients: int, sweeps: int, seconds: float) -> dict[str
         "errors": len(errors),
         "kinds_of_errors": sorted(set(errors))[:5],
         "real_sweep": job["state"],
-        "ms": {kind: _shares(each) for kind, each in [*sorted(took.items()), ("all", every)]},
+        "ms": {kind: shares(each) for kind, each in [*sorted(took.items()), ("all", every)]},
     }
 
 
-def _shares(seconds: list[float]) -> dict[str, float]:
-    cuts = statistics.quantiles(seconds, n=100)
+def shares(seconds: list[float]) -> dict[str, float]:
+    cuts = statistics.quantiles(seconds, n=100, method="inclusive")
     return {"p50": round(1000 * cuts[49], 1), "p99": round(1000 * cuts[98], 1), "max": round(1000 * max(seconds), 1)}
 
 
-def _address(log: Path) -> str:
+def address_in(log: Path) -> str:
     for _ in range(300):
         if match := re.search(r"serves on (\S+)", log.read_text()):
             return match[1]

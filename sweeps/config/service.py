@@ -29,6 +29,10 @@ class Queue:
     """Sweeps of one user that may wait."""
     restarts: NonNegativeInt = 3
     """How often a sweep whose process has died, or whose machine was started anew, is resumed by itself."""
+    keep_jobs_days: PositiveInt = 400
+    """Days for which a job that has ended is remembered; longer, as long as the sweep that it made is in the store."""
+    keep_logs_days: PositiveInt = 90
+    """Days for which the log of a job's process is kept outside of its sweep's folder."""
     dead_after_s: PositiveFloat = 30.0
     """Seconds without a sign of life after which a service is taken for dead, and another one on its machine takes over
     its sweeps. They run on meanwhile."""
@@ -76,7 +80,7 @@ class Service:
     enable: list[NonEmpty] = Field(default_factory=list)
     """Names of schedules that it fires although their files say ``enabled: false``, as that of ours does."""
     keep_firings_days: PositiveInt = 400
-    """Days for which it remembers what became of a schedule's firings; sweeps and their jobs are kept all the same."""
+    """Days for which it remembers what became of a schedule's firings; sweeps are kept all the same."""
     queue: Queue = Field(default_factory=Queue)
     log: Log = Field(default_factory=Log)
     access: Access = Field(default_factory=Access)

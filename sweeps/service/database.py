@@ -74,10 +74,10 @@ jobs = Table(
     Column("sweep", String(200), nullable=False, index=True, doc="Name of the sweep that it makes or goes on with."),
     Column("makes", String(200), unique=True, doc="The same where it makes a sweep: no name is given twice."),
     Column("request", JSON, nullable=False, doc="What was asked: conf, overrides, changes and the like."),
-    Column("user", String(100), nullable=False, index=True),
-    Column("project", String(100), nullable=False, index=True),
+    Column("user", String(100), nullable=False),
+    Column("project", String(100), nullable=False),
     Column("priority", Integer, nullable=False, default=0, doc="The higher starts first; equals in their order."),
-    Column("state", String(16), nullable=False, index=True, doc="queued, running, or as it ended."),
+    Column("state", String(16), nullable=False, doc="queued, running, or as it ended."),
     Column("submitted", Float, nullable=False),
     Column("started", Float),
     Column("ended", Float),
@@ -92,6 +92,12 @@ jobs = Table(
     Column("error", Text, doc="Why it failed or did not start, in a sentence."),
     Column("told", Float, index=True, doc="When the messages that tell of its end were written."),
     Index("jobs_waiting", "state", "priority", "id"),
+    Index("jobs_by_state", "state", "id"),
+    Index("jobs_by_user", "user", "state", "id"),
+    Index("jobs_by_project", "project", "state", "id"),
+    Index("jobs_by_schedule", "schedule", "state", "id"),
+    Index("jobs_started", "user", "started"),
+    Index("jobs_ended", "ended"),
 )
 """Sweeps that were submitted: by people, by the API and by schedules."""
 

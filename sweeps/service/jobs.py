@@ -16,6 +16,7 @@ from sweeps.config.service import Queue
 from sweeps.errors import UnknownName, UserError
 from sweeps.service import database
 from sweeps.service.access.caller import Caller
+from sweeps.service.job_query import newest
 from sweeps.service.requests import Reproduce, Request, Retrain, Run, read_request
 
 State = Literal["queued", "running", "finished", "stopped", "failed", "cancelled"]
@@ -25,6 +26,8 @@ ENDED = ("finished", "stopped", "failed", "cancelled")
 STATES = (QUEUED, RUNNING, *ENDED)
 GO_ON = ("resume", "extend")
 """Verbs that make no sweep of their own."""
+NAMES_AT_ONCE = 500
+"""Of sweeps in one query."""
 LONGEST_NAME = 120
 HIGHEST_PRIORITY = 1000
 
@@ -175,9 +178,19 @@ def maker(connection: Connection, sweep: str) -> Job | None:
     return None if row is None else _job(row)
 
 
-def makers(connection: Connection) -> dict[str, Job]:
-    """The same of all sweeps, by name."""
-    return {job.sweep: job for job in _all(connection, select(_jobs).where(_jobs.c.makes.is_not(None)))}
+def makers(connection: Connection, sweeps: Sequence[str]) -> dict[str, Job]:
+    """The same of several sweeps, by name."""
+    found: dict[str, Job] = {}
+    for start in range(0, len(sweeps), NAMES_AT_ONCE):
+        named = _jobs.c.makes.in_(sweeps[start : start + NAMES_AT_ONCE])
+        found |= {job.sweep: job for job in _all(connection, select(_jobs).where(named))}
+    return found
+
+
+def recent(connection: Connection, ended: int) -> list[Job]:
+    """All jobs that wait or run, and so many of the newest that have ended."""
+    live = listed(connection, states=(QUEUED, RUNNING))
+    return [*live, *listed(connection, states=ENDED, limit=ended)]
 
 
 def listed(
@@ -190,6 +203,7 @@ def listed(
     caller: Caller | None = None,
     limit: int | None = None,
     offset: int = 0,
+    before: int | None = None,
 ) -> list[Job]:
     """Jobs, the newest first; with ``states=["queued"]`` in the order of the queue.
 
@@ -201,15 +215,21 @@ def listed(
         schedule: Firings of this schedule.
         caller: Only those that there are for them; see ``visible``.
         limit: How many at most.
-        offset: How many to leave out first.
+        offset: How many to leave out first; each of them is read, too.
+        before: Only those with a lower number: the next page after a job, however far down it is.
     """
-    asked = select(_jobs).where(_jobs.c.state.in_(states))
+    in_queue = tuple(states) == (QUEUED,)
+    named = {"user": user, "project": project, "schedule": schedule}
+    filters = {name: value for name, value in named.items() if value is not None}
+    if limit is not None and not in_queue:
+        numbers = newest(states, filters=filters, caller=caller, before=before, most=limit + offset)
+        page = numbers.limit(limit).offset(offset).subquery()
+        return _all(connection, select(_jobs).where(_jobs.c.id.in_(select(page.c.id))).order_by(_jobs.c.id.desc()))
+    asked = select(_jobs).where(_jobs.c.state.in_(states), *(_jobs.c[name] == value for name, value in filters.items()))
     if caller is not None and caller.role != "admin":
         asked = asked.where(or_(_jobs.c.user == caller.user, _jobs.c.project.in_(caller.projects)))
-    for column, value in ((_jobs.c.user, user), (_jobs.c.project, project), (_jobs.c.schedule, schedule)):
-        if value is not None:
-            asked = asked.where(column == value)
-    in_queue = tuple(states) == (QUEUED,)
+    if before is not None:
+        asked = asked.where(_jobs.c.id < before)
     asked = asked.order_by(_jobs.c.priority.desc(), _jobs.c.id) if in_queue else asked.order_by(_jobs.c.id.desc())
     return _all(connection, asked.limit(limit).offset(offset))
 
@@ -265,18 +285,14 @@ def claim(connection: Connection, limits: Queue, service: str, host: str, now: f
     if sum(job.host == host for job in running) >= limits.running:
         return None
     waiting = _all(connection, select(_jobs).where(_jobs.c.state == QUEUED))
-    last_start: dict[str, float] = {
-        user: started
-        for user, started in connection.execute(select(_jobs.c.user, func.max(_jobs.c.started)).group_by(_jobs.c.user))
-        if started is not None
-    }
+    last_start = {user: _last_start(connection, user) for user in {job.user for job in waiting}}
     busy = {job.sweep for job in running}
     fired = {job.schedule for job in running if job.schedule is not None}
 
     def of_user(job: Job) -> int:
         return sum(each.user == job.user for each in running)
 
-    for job in sorted(waiting, key=lambda job: (-job.priority, of_user(job), last_start.get(job.user, 0.0), job.id)):
+    for job in sorted(waiting, key=lambda job: (-job.priority, of_user(job), last_start[job.user], job.id)):
         of_project = sum(each.project == job.project for each in running)
         if (
             job.sweep in busy
@@ -287,6 +303,11 @@ def claim(connection: Connection, limits: Queue, service: str, host: str, now: f
             continue
         return _set(connection, job.id, state=RUNNING, started=now, service=service, host=host, pid=None, attempts=0)
     return None
+
+
+def _last_start(connection: Connection, user: str) -> float:
+    asked = select(func.max(_jobs.c.started)).where(_jobs.c.user == user)
+    return connection.execute(asked).scalar_one() or 0.0
 
 
 def left_behind(connection: Connection, host: str, silent_since: float) -> list[Job]:

@@ -19,6 +19,7 @@ from sweeps.service.clock import Clock, WallClock
 from sweeps.service.database import open_database
 from sweeps.service.desk import Desk
 from sweeps.service.heartbeat import Heartbeat
+from sweeps.service.housekeeping import Housekeeping
 from sweeps.service.jobs import Job
 from sweeps.service.nights import night as nights
 from sweeps.service.nights.judge import Judge
@@ -113,7 +114,12 @@ class ServiceProcess:
         self.runner.listeners.before_start.append(self._tonight)
         self.runner.listeners.judges.append(self._judge_again)
         self.runner.listeners.ended += [self.judge.wake, self.notifier.wake]
-        self.parts: list[Part] = [self.planner, self.runner, self.scheduler, self.judge, self.notifier]
+        self.housekeeping = Housekeeping(
+            self.database, self.clock, config.queue, output_dir=self.output_dir, tracking_uri=config.tracking_uri
+        )
+        self.parts: list[Part] = [
+            *(self.planner, self.runner, self.scheduler, self.judge, self.notifier, self.housekeeping)
+        ]
         """In the order in which they start; they stop in the other."""
 
     def _tonight(self, job: Job) -> list[str]:

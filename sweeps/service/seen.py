@@ -181,5 +181,5 @@ class Seen:
     def _read_list(self) -> list[SweepLine]:
         summaries = list_sweeps(self._uri)
         with self._engine.connect() as connection:
-            makers = jobs.makers(connection)
+            makers = jobs.makers(connection, [summary.sweep for summary in summaries])
         return [SweepLine(summary, makers.get(summary.sweep)) for summary in summaries]

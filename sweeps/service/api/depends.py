@@ -21,6 +21,7 @@ Number = Annotated[int, Path(description="Number of a job.", ge=1, lt=2**31)]
 Word = Annotated[str, Query(pattern=r"^[^\x00-\x1f]*$", max_length=250)]
 Limit = Annotated[int, Query(description="How many at most.", ge=1, le=1000)]
 Offset = Annotated[int, Query(description="How many to leave out first.", ge=0, lt=2**31)]
+Before = Annotated[int, Query(description="Only jobs with a lower number.", ge=1, lt=2**31)]
 Trial = Annotated[str | None, Query(description="Number of a trial; default: the best.", pattern=r"^[0-9]{1,9}$")]
 
 

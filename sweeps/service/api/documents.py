@@ -58,6 +58,8 @@ class Jobs(BaseModel):
     """A page of jobs."""
 
     jobs: list[JobDocument]
+    next: int | None = None
+    """Value of ``before`` for the next page; null on the last one, and in the queue."""
 
 
 class Extended(BaseModel):

@@ -14,8 +14,7 @@ from sweeps.origin.secrets import redacted
 from sweeps.service import background, jobs
 from sweeps.service.access.caller import Caller, visible
 from sweeps.service.access.guard import Reader, Runner
-from sweeps.service.access.priorities import check_priority
-from sweeps.service.api.depends import Limit, Number, Offset, Serving, Word
+from sweeps.service.api.depends import Before, Limit, Number, Offset, Serving, Word, check_priority
 from sweeps.service.api.documents import JobDocument, Jobs, Priority
 from sweeps.service.database import writing
 
@@ -51,8 +50,10 @@ def listed(
     schedule: Word | None = None,
     limit: Limit = 100,
     offset: Offset = 0,
+    before: Before | None = None,
 ) -> Jobs:
-    """Jobs, the newest first; with ``state=queued`` alone in the order of the queue."""
+    """Jobs, the newest first; with ``state=queued`` alone in the order of the queue. The next page is asked for with
+    ``before``, which costs as little for the last page as for the first."""
     with service.database.connect() as connection:
         found = jobs.listed(
             connection,
@@ -63,8 +64,10 @@ def listed(
             caller=caller,
             limit=limit,
             offset=offset,
+            before=before,
         )
-    return Jobs(jobs=[JobDocument.of(job) for job in found])
+    more = len(found) == limit and state != ["queued"]
+    return Jobs(jobs=[JobDocument.of(job) for job in found], next=found[-1].id if more else None)
 
 
 @router.get("/jobs/{number}")

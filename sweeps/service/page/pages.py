@@ -21,6 +21,9 @@ from sweeps.service.page.sweep_view import Elsewhere
 from sweeps.service.process import ServiceProcess
 from sweeps.service.seen import SweepLine
 
+ENDED_JOBS = 500
+"""Jobs that have ended among which the list looks for those without a sweep: such as failed before they began. Older
+ones are in the API, ``GET jobs?before=NUMBER``."""
 FRESH_S = 1.0
 """How old the queue may be that is shown."""
 EVERYBODY = Caller("", "admin")
@@ -52,14 +55,20 @@ class Pages:
         with self._lock:
             if self._lines is not lines or time.monotonic() - self._made >= FRESH_S:
                 with self.service.database.connect() as connection:
-                    self._rows = rows_of(lines, jobs.listed(connection))
+                    self._rows = rows_of(lines, jobs.recent(connection, ENDED_JOBS))
                 self._lines, self._made = lines, time.monotonic()
             rows = self._rows
         return [row for row in rows if visible(caller, row.owner)]
 
     def row(self, caller: Caller, name: str) -> Row | None:
         """A sweep; None if there is none of that name for the caller."""
-        return next((row for row in self.rows(caller) if row.sweep == name), None)
+        found = next((row for row in self.rows(caller) if row.sweep == name), None)
+        if found is not None:
+            return found
+        with self.service.database.connect() as connection:
+            older = jobs.of_sweep(connection, name)
+        rows = rows_of([], older)
+        return rows[0] if rows and visible(caller, rows[0].owner) else None
 
     def changed(self) -> None:
         """Somebody has changed something: who looks next sees that."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 
 from sweeps.service import database
+from sweeps.service.job_query import newest
+from sweeps.service.jobs import STATES
 from sweeps.service.schedules.definition import Definition, OutsideWindow
 
 _firings, _jobs = database.firings, database.jobs
@@ -80,7 +82,7 @@ def states(
         now: The time.
         connection: To the service's database; without one there was no firing.
     """
-    last = {} if connection is None else _last(connection)
+    last = {} if connection is None else _last(connection, list(definitions))
     return [
         ScheduleState(definition=each, last=last.get(name), coming=next(coming([each], now), None))
         for name, each in sorted(definitions.items())
@@ -102,28 +104,33 @@ def _coming(definition: Definition, now: float) -> Iterator[Coming]:
             continue
 
 
-def _last(connection: Connection) -> dict[str, Last]:
-    """Of every schedule that has fired."""
-    newest = select(_firings.c.schedule, func.max(_firings.c.due).label("due")).group_by(_firings.c.schedule).subquery()
-    of_line = (
-        select(_firings.c.schedule, _firings.c.due, _firings.c.outcome, _firings.c.reason)
-        .add_columns(_jobs.c.id, _jobs.c.sweep, _jobs.c.state)
-        .join(newest, (_firings.c.schedule == newest.c.schedule) & (_firings.c.due == newest.c.due))
+def _last(connection: Connection, names: Sequence[str]) -> dict[str, Last]:
+    """Of every schedule that has fired, one after another: the newest of each is the end of an index."""
+    found = {name: _last_of(connection, name) for name in names}
+    return {name: last for name, last in found.items() if last is not None}
+
+
+def _last_of(connection: Connection, name: str) -> Last | None:
+    decided = (
+        select(_firings.c.due, _firings.c.outcome, _firings.c.reason, _jobs.c.id, _jobs.c.sweep, _jobs.c.state)
         .outerjoin(_jobs, _jobs.c.id == _firings.c.job)
+        .where(_firings.c.schedule == name)
+        .order_by(_firings.c.due.desc())
+        .limit(1)
     )
-    newest_job = select(func.max(_jobs.c.id)).where(_jobs.c.schedule.is_not(None)).group_by(_jobs.c.schedule)
-    by_hand = (
-        select(_jobs.c.schedule, _jobs.c.due, _jobs.c.id, _jobs.c.sweep, _jobs.c.state)
-        .where(_jobs.c.id.in_(newest_job))
-        .where(~select(_firings.c.job).where(_firings.c.job == _jobs.c.id).exists())
-    )
-    found = {}
-    for schedule, due, outcome, reason, job, sweep, state in connection.execute(of_line):
-        found[schedule] = Last(due=due, outcome=outcome, reason=reason, job=job, sweep=sweep, state=state)
-    for schedule, due, job, sweep, state in connection.execute(by_hand):
-        if schedule not in found or found[schedule].due < due:
-            found[schedule] = Last(due=due, outcome="by hand", reason=None, job=job, sweep=sweep, state=state)
-    return found
+    row = connection.execute(decided).one_or_none()
+    last = None
+    if row is not None:
+        last = Last(due=row.due, outcome=row.outcome, reason=row.reason, job=row.id, sweep=row.sweep, state=row.state)
+    newest_job = newest(STATES, filters={"schedule": name}, caller=None, before=None, most=1).scalar_subquery()
+    by_hand = select(_jobs.c.due, _jobs.c.id, _jobs.c.sweep, _jobs.c.state).where(_jobs.c.id == newest_job)
+    job = connection.execute(by_hand).one_or_none()
+    if job is None or (last is not None and (last.job == job.id or last.due >= job.due)):
+        return last
+    decides = select(_firings.c.job).where(_firings.c.schedule == name, _firings.c.job == job.id)
+    if connection.execute(decides).first() is not None:
+        return last
+    return Last(due=job.due, outcome="by hand", reason=None, job=job.id, sweep=job.sweep, state=job.state)
 
 
 def _shown(time: float | None, zone: ZoneInfo) -> str | None:

@@ -1,0 +1,46 @@
+"""Finds jobs among hundreds of thousands, by indexes alone: one short query for each kind that is asked for, each of
+which reads no more rows than it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, select, union_all
+
+from sweeps.service import database
+from sweeps.service.access.caller import Caller
+
+_jobs = database.jobs
+
+
+def newest(
+    states: Sequence[str],
+    *,
+    filters: dict[str, str],
+    caller: Caller | None,
+    before: int | None,
+    most: int,
+) -> Select[Any]:
+    """The numbers of the newest jobs, the newest first.
+
+    Args:
+        states: In one of these states.
+        filters: And with these values of ``user``, ``project`` and ``schedule``.
+        caller: Only those that there are for them; None: all.
+        before: Only those with a lower number.
+        most: How many at most.
+    """
+    rest = [_jobs.c[name] == value for name, value in filters.items()]
+    if before is not None:
+        rest.append(_jobs.c.id < before)
+    kinds: list[list[ColumnElement[bool]]] = [[_jobs.c.state == state, *rest] for state in states]
+    if caller is not None and caller.role != "admin":
+        whose = [_jobs.c.user == caller.user, *(_jobs.c.project == project for project in caller.projects)]
+        kinds = [[one, *kind] for kind in kinds for one in whose]
+    parts = [
+        select(select(_jobs.c.id).where(*kind).order_by(_jobs.c.id.desc()).limit(most).subquery().c.id)
+        for kind in kinds
+    ]
+    found = union_all(*parts).subquery()
+    return select(found.c.id).distinct().order_by(found.c.id.desc()).limit(most)
