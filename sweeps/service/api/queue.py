@@ -14,7 +14,8 @@ from sweeps.origin.secrets import redacted
 from sweeps.service import background, jobs
 from sweeps.service.access.caller import Caller, visible
 from sweeps.service.access.guard import Reader, Runner
-from sweeps.service.api.depends import Before, Limit, Number, Offset, Serving, Word, check_priority
+from sweeps.service.access.priorities import check_priority
+from sweeps.service.api.depends import Before, Limit, Number, Offset, Serving, Word
 from sweeps.service.api.documents import JobDocument, Jobs, Priority
 from sweeps.service.database import writing
 
