@@ -53,7 +53,7 @@ def comes_again(text: str, error: WorkerError | None, *, reported: bool) -> bool
     return "OSError" not in error.types or bool(WRONG_PATH & set(error.types))
 
 
-class RetriedTrial(TuneTrial):  # type: ignore[misc]  # Tune's class has no types
+class RetriedTrial(TuneTrial):
     """Tune's trial, which is tried again only after errors that may pass. A trial becomes one when it starts."""
 
     mistake: str | None = None
@@ -69,7 +69,7 @@ class RetriedTrial(TuneTrial):  # type: ignore[misc]  # Tune's class has no type
         self.mistake = (repr(error.alike) if error is not None else re.sub(r"\d+", "#", text)) if is_mistake else None
 
     def should_recover(self) -> bool:
-        return self.mistake is None and bool(super().should_recover())
+        return self.mistake is None and bool(super().should_recover())  # type: ignore[no-untyped-call]
 
 
 def retry_only_what_may_pass(trial: TuneTrial) -> None:

@@ -21,6 +21,7 @@ from sweeps.extension import check_running, describe_search, is_longer
 from sweeps.monitor import Monitor, View
 from sweeps.objectives import Objectives
 from sweeps.plan import Plan
+from sweeps.preflight.preflight import Preflight
 from sweeps.private_files import FOLDER_MODE
 from sweeps.provenance import record_origin
 from sweeps.reopening import COPY_FILE, SWEEP_FILE, reopened, save, saved
@@ -65,8 +66,9 @@ def run(plan: Plan, view: View) -> SweepRecord:
         _say_starting(view, f"{plan.name}: {search.num_trials} trials{_local_places(plan)}; {how}")
         _say_starting(view, f"{plan.name}: starting Ray and connecting to MLflow")
         tracking = _connecting(config.tracking.uri)
-        with the_only_driver(plan.folder, plan.name), connected(config) as cluster:
+        with the_only_driver(plan.folder, plan.name), Preflight(plan) as preflight, connected(config) as cluster:
             tracking.result()  # no trial may start that could not be recorded
+            warnings = preflight.result()
             _ = plan.warm_start
             places = fit(config, plan.scalings, cluster.nodes)
             save(plan)
@@ -75,7 +77,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
             recorder.attach({}, {TAG_DASHBOARD: cluster.dashboard or ""})
             origin = record_origin(plan, recorder)
             memory = _memory(plan, places, cluster.nodes)
-            _record(plan, recorder, view, places, memory, origin=origin, began=began)
+            _record(plan, recorder, view, places, memory, origin=origin, began=began, warnings=warnings)
     except UserError:
         _remove_folder(plan)
         raise
@@ -204,6 +206,7 @@ def _record(
     origin: threading.Thread | None = None,
     *,
     began: float,
+    warnings: Sequence[str] = (),
 ) -> None:
     """Search, and record how it ended, however it ends.
 
@@ -227,6 +230,8 @@ def _record(
         done = f", {monitor.ended_count()} of them done" if earlier is not None else ""
         view.event(monitor, f"{plan.name}: {plan.config.search.num_trials} trials{done}; {places.describe()}")
         view.event(monitor, f"Ray and MLflow started in {time.monotonic() - began:.1f} s; starting workers")
+        for warning in warnings:
+            view.event(monitor, warning)
         for sweep in plan.warm_start:
             view.event(monitor, f"{sweep.name}: {len(sweep.points)} of its trials are in this sweep's space")
         status = _search(plan, monitor, recorder)

@@ -168,7 +168,7 @@ def test_conf_lists_every_sweep_and_option_with_a_line_on_each(
 def test_a_module_beside_the_working_folder_can_be_a_target(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("my_nets.py").write_text("class Net:\n    pass\n", encoding="utf-8")
+    Path("my_nets.py").write_text("from torch import nn\n\ndef Net():\n    return nn.Flatten()\n", encoding="utf-8")
     monkeypatch.setattr(sys, "path", [str(Path.cwd()), *sys.path])
     tokens = ["space=none", "model=custom", "model._target_=my_nets.Net", "--dry-run"]
     assert typed(monkeypatch, "run", "conf=digits", *tokens) == 0

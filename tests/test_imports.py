@@ -36,7 +36,18 @@ LAYERS: list[set[str]] = [
         *("checks", "cluster", "constraints", "driver", "origin", "points", "runtime", "search", "space", "tracking"),
     },
     {"extension", "frames", "monitor", "plan", "report", "trial_status"},
-    {"completion", "ending", "one_trial", "provenance", "registry", "reopening", "retries", "stopping", "tuning"},
+    {
+        "completion",
+        "ending",
+        "one_trial",
+        "provenance",
+        "registry",
+        "preflight",
+        "reopening",
+        "retries",
+        "stopping",
+        "tuning",
+    },
     {"doctor", "reproduction", "retention", "retraining", "sweep"},
     {"launch", "service"},
     {"__init__", "cli"},
@@ -45,7 +56,7 @@ LAYERS: list[set[str]] = [
 
 # Who may import `sweeps_train`: those who run training, look at its data or load its models all of it, those who
 # check a config its torch-free schema, and what finds and reads files, which is as free of it.
-TRAINING = {"origin", "registry", "runtime"}
+TRAINING = {"origin", "preflight", "registry", "runtime"}
 TRAINING_SCHEMA = {"checks", "config"}
 SCHEMA = ("sweeps_train.config", "sweeps_train.data.files")
 

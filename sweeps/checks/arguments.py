@@ -30,7 +30,7 @@ def check_arguments(composition: Composition, space: Space, lookup: Lookup) -> N
     mistakes = [
         line
         for _, config in configs_of_trials(composition, space, lookup)
-        for line in argument_mistakes(config, source_signature, space)
+        for line in argument_mistakes(config, source_signature, list(space))
     ]
     if mistakes:
         raise ConfigError("\n".join(dict.fromkeys(mistakes)))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from sweeps.checks.approval import check_approval
+from sweeps.checks.model import check_model_on_data
 from sweeps.checks.search import search_mistakes
 from sweeps.checks.strategy import check_strategy
 from sweeps.checks.tracking import tracking_mistakes
@@ -19,7 +20,7 @@ from sweeps.points import Points
 from sweeps.space import Lookup, Space
 from sweeps_train.config import FunctionTask
 
-OF_THE_SWEEP = {"name", "output_dir", "space", "search", "tracking", "cluster"}
+OF_THE_SWEEP = {"name", "output_dir", "space", "search", "tracking", "cluster", "preflight"}
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -60,6 +61,7 @@ def check_training(config: SweepConfig) -> None:
     if config.train is None:
         return
     check_strategy(config)
+    check_model_on_data(config)
     every, kind = config.checkpoint.every, config.search.scheduler.kind
     if config.search.pauses_trials and every and config.train.eval_every % every:
         raise ConfigError(

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-from pathlib import Path
-from typing import Any
-
+from sweeps.checks.model import model_facts
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError
 from sweeps_train.config import CausalLM, ConvNet, VisionTransformer, check_batch_split, check_compile, check_exchange
@@ -64,7 +60,7 @@ def _check_context(config: SweepConfig, size: int) -> None:
             "strategy.kind=context_parallel: model.attention=eager is not for long sequences; use sdpa, "
             "flash_attention_2 or flex_attention"
         )
-    other = sorted(set(_facts(model.path).get("layer_types") or ()) - _ATTENTIONS)
+    other = sorted(set(model_facts(model.path).get("layer_types") or ()) - _ATTENTIONS)
     if other:
         raise ConfigError(
             f"strategy.kind=context_parallel: model.path={model.path} has layers ({', '.join(other)}) whose sequences "
@@ -82,7 +78,7 @@ def _heads(model: object) -> dict[str, int]:
     if isinstance(model, VisionTransformer):
         return {"model.heads": model.heads}
     if isinstance(model, CausalLM):
-        facts = _facts(model.path)
+        facts = model_facts(model.path)
         names = ("num_attention_heads", "num_key_value_heads")
         return {f"{name} of model.path={model.path}": facts[name] for name in names if facts.get(name)}
     return {}
@@ -132,31 +128,5 @@ def _num_parts(config: SweepConfig) -> int | None:
     if isinstance(model, VisionTransformer):
         return model.depth + 2  # the embedding and the head
     if isinstance(model, CausalLM):
-        return _facts(model.path).get("num_hidden_layers")
+        return model_facts(model.path).get("num_hidden_layers")
     return None
-
-
-def _facts(path: str) -> dict[str, Any]:
-    """What the ``config.json`` of a causal language model says; nothing where it is not on this machine."""
-    if path.startswith("builtin:"):
-        spec = importlib.util.find_spec("sweeps_train")
-        assert spec is not None and spec.submodule_search_locations
-        file = Path(spec.submodule_search_locations[0]) / "models" / path.removeprefix("builtin:") / "config.json"
-    else:
-        file = Path(path).expanduser() / "config.json"
-        if not file.is_file():
-            from huggingface_hub import try_to_load_from_cache
-            from huggingface_hub.errors import HFValidationError
-
-            try:
-                cached = try_to_load_from_cache(path, "config.json")
-            except HFValidationError:
-                return {}
-            if not isinstance(cached, str):
-                return {}
-            file = Path(cached)
-    if not file.is_file():
-        return {}
-    content = json.loads(file.read_text(encoding="utf-8"))
-    facts: dict[str, Any] = content.get("text_config", content)  # apart in a model that also sees
-    return facts

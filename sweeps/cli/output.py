@@ -74,12 +74,15 @@ def watched(story: Callable[[Plan, View], SweepRecord], plan: Plan) -> SweepReco
 
 
 def print_dry_run(plan: Plan, *, as_json: bool) -> None:
+    from sweeps.preflight.preflight import Preflight
     from sweeps.report.plan import plan_document, print_plan
 
+    with Preflight(plan) as preflight:
+        warnings = preflight.result()
     if as_json:
-        print_json(plan_document(plan))
+        print_json(plan_document(plan, warnings))
     else:
-        print_plan(plan, stdout)
+        print_plan(plan, stdout, warnings)
 
 
 def register_model(record: SweepRecord, trial: TrialRecord, name: str, alias: str, *, merged: bool) -> RegisteredModel:

@@ -24,6 +24,7 @@ from sweeps_train.config import (
     FunctionTask,
     ImageClassificationTask,
     Model,
+    NonNegativeFloat,
     Strategy,
     Train,
     TrainingConfig,
@@ -35,6 +36,15 @@ AnyTask = Annotated[CausalLMTask | ImageClassificationTask | FunctionTask, Field
 
 OF_OUR_TASKS = ("model", "data", "train", "strategy")
 """Sections that our own tasks need, and that a user's own function knows nothing of."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Preflight:
+    """The look at a user's own data and model before the first trial: lengths, NaN and infinite values, labels, and one
+    forward pass on the CPU, in a process of its own while Ray starts."""
+
+    timeout_s: NonNegativeFloat = 60.0
+    """Seconds after which the sweep goes on without its result; 0 leaves it out."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -57,6 +67,7 @@ class SweepConfig:
     cluster: Cluster
     space: dict[str, Distribution] = Field(default_factory=dict)
     """Dotted path of a value, or name of a group -> distribution."""
+    preflight: Preflight = Field(default_factory=Preflight)
     output_dir: NonEmpty = "outputs"
     """Folder for checkpoints and Ray's files, one subfolder a sweep."""
 

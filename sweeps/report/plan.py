@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -18,15 +19,20 @@ from sweeps.space import boundary_values, wanted_values
 WIDTH = 200
 
 
-def plan_document(plan: Plan) -> dict[str, Any]:
-    """The plan as ``--dry-run --json`` prints it."""
+def plan_document(plan: Plan, warnings: Sequence[str] = ()) -> dict[str, Any]:
+    """The plan as ``--dry-run --json`` prints it.
+
+    Args:
+        plan: The plan.
+        warnings: Further notes, of a look at the data.
+    """
     fit = plan.local_fit
     return {
         "sweep": plan.name,
         "config": SWEEP_CONFIG.dump_python(plan.config, mode="json", by_alias=True),
         "fixed": plan.composition.fixed,
         "first": plan.points.first(),
-        "notes": plan.notes,
+        "notes": [*plan.notes, *warnings],
         "trial": None
         if fit is None
         else {"num_workers": fit.num_workers, "per_worker": fit.per_worker, "concurrent": fit.concurrent},
@@ -41,7 +47,7 @@ def plan_text(plan: Plan) -> str:
     return printed.get()
 
 
-def print_plan(plan: Plan, console: Console) -> None:
+def print_plan(plan: Plan, console: Console, warnings: Sequence[str] = ()) -> None:
     console.print(plan.composition.as_yaml().rstrip(), markup=False, highlight=False, soft_wrap=True)
     console.print()
     table = Table("searched", "values", "when", box=None, pad_edge=False, header_style="dim")
@@ -63,7 +69,7 @@ def print_plan(plan: Plan, console: Console) -> None:
     console.print(f"trial     {needs}", markup=False)
     console.print(f"folder    {plan.folder}", markup=False, soft_wrap=True)
     console.print(f"MLflow    {shown(plan.config.tracking.uri)}", markup=False, soft_wrap=True)
-    for note in plan.notes:
+    for note in (*plan.notes, *warnings):
         console.print(f"note      {note}", markup=False, soft_wrap=True)
     console.print("Nothing was started.")
 

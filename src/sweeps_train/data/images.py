@@ -18,23 +18,31 @@ class ImageSamples:
     """(input, label) pairs; every sample is one unit of the loss."""
 
     def __init__(self, pairs: Dataset[Any]):
-        self._pairs = pairs
+        self.pairs = pairs
 
     def __len__(self) -> int:
-        return len(self._pairs)  # type: ignore[arg-type] # torch's Dataset leaves __len__ out on purpose
+        return len(self.pairs)  # type: ignore[arg-type] # torch's Dataset leaves __len__ out on purpose
+
+    def column(self, index: int) -> str:
+        """Index of a feature, with its name if the data set has ``columns`` or ``feature_names``."""
+        for attribute in ("columns", "feature_names"):
+            names = getattr(self.pairs, attribute, None)
+            if names is not None and index < len(names):
+                return f"{index} ({names[index]})"
+        return str(index)
 
     def num_classes(self) -> int:
         """From the data set's ``classes``, as torchvision's have them, or from all labels."""
-        classes = getattr(self._pairs, "classes", None)
-        return len(classes) if classes is not None else 1 + max(int(self._pairs[i][1]) for i in range(len(self)))
+        classes = getattr(self.pairs, "classes", None)
+        return len(classes) if classes is not None else 1 + max(int(self.pairs[i][1]) for i in range(len(self)))
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """``inputs`` of the data set's shape after the batch dimension, ``labels`` of shape (batch,)."""
-        if type(self._pairs) is TensorDataset:  # all at once: one by one takes as long as a small model's forward pass
+        if type(self.pairs) is TensorDataset:  # all at once: one by one takes as long as a small model's forward pass
             index = torch.tensor(indices)
-            inputs, labels = (tensor.index_select(0, index) for tensor in self._pairs.tensors)
+            inputs, labels = (tensor.index_select(0, index) for tensor in self.pairs.tensors)
         else:
-            inputs, labels = default_collate([self._pairs[index] for index in indices])
+            inputs, labels = default_collate([self.pairs[index] for index in indices])
         return {"inputs": inputs, "labels": labels}
 
     def units(self, indices: Sequence[int]) -> int:

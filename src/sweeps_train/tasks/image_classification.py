@@ -27,7 +27,7 @@ class ImageClassification:
     def __init__(self, config: TrainingConfig, weights: Path | None):
         assert isinstance(config.model, ImageModel) and isinstance(config.data, DigitsData | CustomData)
         data = config.data
-        self.train_samples, self.eval_samples = keep("images", data, lambda: _samples(data))
+        self.train_samples, self.eval_samples = keep("images", data, lambda: build_both_samples(data))
         seed_all(config.seed)  # as if they had been kept, and had drawn nothing
         # A user's own model knows what it takes, which need not be images.
         self._shape = None if isinstance(config.model, CustomModel) else image_shape(self.train_samples)
@@ -60,8 +60,8 @@ class ImageClassification:
         pass
 
 
-def _samples(data: DigitsData | CustomData) -> tuple[ImageSamples, ImageSamples]:
-    """The same for every seed of training, so that trials are measured on the same samples: a user's code may draw what
-    it holds out."""
+def build_both_samples(data: DigitsData | CustomData) -> tuple[ImageSamples, ImageSamples]:
+    """Training and held-out samples, the same for every seed of training, so that trials are measured on the same ones:
+    a user's code may draw what it holds out."""
     seed_all(0)
     return build_image_samples(data)

@@ -1,0 +1,175 @@
+"""One look at data and model before a search: values that cannot be learned from, and one forward pass on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from sweeps_train.config import CustomData, CustomModel, DigitsData, TrainingConfig
+from sweeps_train.data.images import ImageSamples
+from sweeps_train.data.samples import Batch
+from sweeps_train.random_state import seed_all
+from sweeps_train.shared import keep
+from sweeps_train.targets import call_target
+from sweeps_train.tasks.image_classification import ImageClassification, build_both_samples
+from sweeps_train.tasks.task import Task
+
+MOST_PARAMETERS = 100_000_000
+"""Parameters of a user's model beyond which it is not built for a look: 400 MB in float32."""
+SAMPLES = 256
+"""Samples of each split that are read, spread evenly over it."""
+ALL_VALUES = 2**26
+"""Numbers in a data set of tensors up to which all of them are looked at."""
+BATCH = 8
+"""Samples that go through the model."""
+IGNORED_LABEL = -100
+"""What ``cross_entropy`` leaves out."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about data or model that a person should know before the search."""
+
+    kind: Literal["mistake", "warning"]
+    """``mistake``: every training would fail."""
+    text: str
+
+
+def examine(config: TrainingConfig) -> Iterator[Finding]:
+    """Looks at the data of a training, and lets one batch go through its model.
+
+    Raises:
+        Exception: Whatever the user's code raises.
+    """
+    if config.task.kind == "causal_lm":
+        yield from _examine_text(config)
+        return
+    assert isinstance(config.data, DigitsData | CustomData)
+    data = config.data
+    with _stage("data"):
+        splits = keep("images", data, lambda: build_both_samples(data))
+        looks = [
+            _Look(name, samples, _indices(samples))
+            for name, samples in zip(("training", "held-out"), splits, strict=True)
+        ]
+    wrong = [finding for look in looks for finding in look.labels()]
+    if wrong:
+        yield from wrong
+        return
+    if isinstance(config.model, CustomModel) and (count := _parameters(config.model)) > MOST_PARAMETERS:
+        yield Finding("warning", f"model._target_={config.model.target}: has {count:,} parameters, and was not tried")
+        return
+    with _stage("model"):
+        task = ImageClassification(config, None)
+        found = [finding for look in looks for finding in look.forward(task)]
+    yield from found
+
+
+@contextmanager
+def _stage(section: str) -> Iterator[None]:
+    """Notes in an exception which section of the config it belongs to."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(section)
+        raise
+
+
+class _Look:
+    """Some samples of a split."""
+
+    def __init__(self, split: str, samples: ImageSamples, indices: Sequence[int]):
+        self._split, self._samples, self._indices = split, samples, indices
+        self._batch: dict[str, Any] = {**samples.batch(indices)}  # a user's may hold more than tensors
+        inputs = self._batch["inputs"]
+        self._bad: torch.Tensor | None = None
+        """Which inputs are NaN or infinite, if one is."""
+        if isinstance(inputs, torch.Tensor) and inputs.is_floating_point() and not inputs.isfinite().all():
+            self._bad = ~inputs.isfinite()
+
+    def labels(self) -> Iterator[Finding]:
+        labels = self._batch["labels"]
+        if not isinstance(labels, torch.Tensor) or labels.dim() != 1:
+            return
+        if labels.is_floating_point():
+            bad = int((~labels.isfinite()).sum())
+            what = f"are NaN or infinite in {bad} of {len(labels)} samples" if bad else f"are {labels.dtype} numbers"
+            yield Finding("mistake", f"data: {self._split} labels {what}; give class indices as integers, from 0 on")
+        elif (lowest := int(labels.min())) < 0 and lowest != IGNORED_LABEL:
+            yield Finding("mistake", f"data: {self._split} label {lowest} is negative; classes are numbered from 0 on")
+
+    def forward(self, task: Task) -> Iterator[Finding]:
+        """One batch goes through the model, with the bad inputs first."""
+        rows = range(len(self._indices)) if self._bad is None else self._bad.flatten(1).any(1).nonzero()[:, 0].tolist()
+        chosen = [*rows, *range(len(self._indices))][:BATCH] if len(self._indices) >= BATCH else list(rows)
+        batch = self._samples.batch([self._indices[row] for row in chosen])
+        logits, largest = _logits(task, batch), self._largest_label()
+        if largest is not None and logits.dim() == 2 and largest >= logits.shape[1]:
+            yield Finding(
+                "mistake",
+                f"data: {self._split} label {largest} is out of range: the model has {logits.shape[1]} outputs, for "
+                f"labels 0 to {logits.shape[1] - 1}; correct the labels or the model's outputs",
+            )
+            return
+        is_finite = bool(task.loss(logits, batch).isfinite())
+        if self._bad is not None:
+            effect = "which the model tolerates" if is_finite else "so that the loss is not finite"
+            yield Finding("warning" if is_finite else "mistake", f"{self._bad_inputs()}, {effect}; clean the data")
+        elif not is_finite:
+            yield Finding("warning", f"the loss of the first {self._split} batch is not finite")
+
+    def _largest_label(self) -> int | None:
+        labels = self._batch["labels"]
+        if not isinstance(labels, torch.Tensor) or labels.dim() != 1 or labels.is_floating_point():
+            return None
+        return int(labels.max())
+
+    def _bad_inputs(self) -> str:
+        assert self._bad is not None
+        number, total = int(self._bad.flatten(1).any(1).sum()), len(self._bad)
+        where = f"data: {self._split} inputs"
+        if self._bad.dim() == 2:
+            columns = self._bad.any(0).nonzero()[:, 0].tolist()
+            named = ", ".join(map(self._samples.column, columns[:8])) + (", ..." if len(columns) > 8 else "")
+            where = f"data: {self._split} feature column{'s' if len(columns) > 1 else ''} {named}"
+        return f"{where}: NaN or infinite in {number} of {total} samples"
+
+
+def _indices(samples: ImageSamples) -> Sequence[int]:
+    """All samples of a small data set of tensors; some of another one."""
+    count = len(samples)
+    pairs = samples.pairs
+    if type(pairs) is TensorDataset and sum(tensor.numel() for tensor in pairs.tensors) <= ALL_VALUES:
+        return range(count)
+    return sorted({index * count // min(count, SAMPLES) for index in range(min(count, SAMPLES))})
+
+
+def _parameters(model: CustomModel) -> int:
+    """Parameters of a model, built without memory; 0 where it cannot be built so."""
+    try:
+        with torch.device("meta"):
+            built = call_target("model", model.target, model.arguments)
+    except Exception:  # noqa: BLE001 - it may compute with values, which are not there; building it really will tell
+        return 0
+    return sum(each.numel() for each in built.parameters()) if isinstance(built, nn.Module) else 0
+
+
+def _examine_text(config: TrainingConfig) -> Iterator[Finding]:
+    from sweeps_train.tasks import build_task
+
+    seed_all(config.seed)
+    task = build_task(config)
+    batch = task.padded(task.train_samples.batch(range(min(2, len(task.train_samples)))))
+    if not task.loss(_logits(task, batch), batch).isfinite():
+        yield Finding("warning", "the loss of the first training batch is not finite")
+
+
+def _logits(task: Task, batch: Batch) -> Any:
+    with torch.no_grad():
+        return task.logits(task.model.train(), batch)

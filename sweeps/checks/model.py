@@ -1,0 +1,68 @@
+"""Whether a model that ships, or whose files are on this machine, takes the data that it is given."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+from sweeps.config import SweepConfig
+from sweeps.errors import ConfigError
+from sweeps_train.config import CausalLM, ConvNet, DigitsData, TextData, VisionTransformer
+
+DIGITS_PIXELS = 8
+"""Height and width of scikit-learn's digits."""
+
+
+def check_model_on_data(config: SweepConfig) -> None:
+    """
+    Raises:
+        ConfigError: Sequences are longer than the model has positions for, or images do not divide as it cuts them.
+    """
+    model, data = config.model, config.data
+    if isinstance(model, CausalLM) and isinstance(data, TextData):
+        positions = model_facts(model.path).get("max_position_embeddings")
+        if isinstance(positions, int) and data.sequence_length > positions:
+            raise ConfigError(
+                f"data.sequence_length={data.sequence_length}: model.path={model.path} has {positions} positions; set "
+                f"data.sequence_length to at most {positions}"
+            )
+    if not isinstance(data, DigitsData):
+        return
+    if isinstance(model, VisionTransformer) and DIGITS_PIXELS % model.patch_size:
+        raise ConfigError(
+            f"model.patch_size={model.patch_size}: does not divide images of {DIGITS_PIXELS}x{DIGITS_PIXELS} pixels; "
+            "use 1, 2, 4 or 8"
+        )
+    if isinstance(model, ConvNet) and 2**model.blocks > DIGITS_PIXELS:
+        raise ConfigError(
+            f"model.blocks={model.blocks}: halve images of {DIGITS_PIXELS}x{DIGITS_PIXELS} pixels to nothing; use at "
+            f"most {DIGITS_PIXELS.bit_length() - 1}"
+        )
+
+
+def model_facts(path: str) -> dict[str, Any]:
+    """What the ``config.json`` of a causal language model says; nothing where it is not on this machine."""
+    if path.startswith("builtin:"):
+        spec = importlib.util.find_spec("sweeps_train")
+        assert spec is not None and spec.submodule_search_locations
+        file = Path(spec.submodule_search_locations[0]) / "models" / path.removeprefix("builtin:") / "config.json"
+    else:
+        file = Path(path).expanduser() / "config.json"
+        if not file.is_file():
+            from huggingface_hub import try_to_load_from_cache
+            from huggingface_hub.errors import HFValidationError
+
+            try:
+                cached = try_to_load_from_cache(path, "config.json")
+            except HFValidationError:
+                return {}
+            if not isinstance(cached, str):
+                return {}
+            file = Path(cached)
+    if not file.is_file():
+        return {}
+    content = json.loads(file.read_text(encoding="utf-8"))
+    facts: dict[str, Any] = content.get("text_config", content)  # apart in a model that also sees
+    return facts
