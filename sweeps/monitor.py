@@ -19,6 +19,7 @@ from sweeps.objectives import Objectives, Values
 from sweeps.runtime.lineage import checkpoint_folders
 from sweeps.runtime.spool import read_spool
 from sweeps.search.budget import Usage, cost, spent
+from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.sessions import Session, with_session
 from sweeps.tracking.spans import Span
 from sweeps.tracking.summary import describe
@@ -121,6 +122,7 @@ class Monitor:
                 violation=trial.violation,
                 error=trial.error,
                 spans=list(trial.spans),
+                failures=list(trial.failures),
             )
         time_ = earlier.time
         self._usage = Usage(time_.wall_s, time_.cpu_s, time_.gpu_s)
@@ -366,6 +368,8 @@ class Monitor:
         if event.error is not None and event.halved_to is None:
             attempt = status.attempt + status.earlier_attempts
             status.failure = f"trial {event.trial}: attempt {attempt} failed: {event.error}"
+            status.failures.append(FailedAttempt(attempt=attempt, ended=event.timestamp_ms / 1000, error=event.error))
+            self.recorder.failed(event.trial, status.failures)
             if event.failure is not None:
                 self._keep_tracebacks(event.trial, attempt, [event.failure, *event.others])
             if tells_full(event.error):

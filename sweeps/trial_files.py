@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from sweeps.worker_error import WorkerError
 
 LOGS = "logs"
 """Folder in that of a trial, and among its run's artifacts."""
+LEFT_OUT = re.compile(rb"^\[sweeps: (\d[\d,]*) bytes are left out here\]\n", re.MULTILINE)
+"""The line in a log that says how much of it is not kept."""
 BEGINS = "--- sweeps: "
 """Begins the line with which the log of each start of a worker begins."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sweeps.objectives import Values
+from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.spans import Span
 
 State = Literal["waiting", "running", "finished", "pruned", "failed", "stopped"]
@@ -43,6 +44,8 @@ class TrialStatus:
     train_s: float = 0.0
     failure: str | None = None
     """What its workers said of its last failed attempt."""
+    failures: list[FailedAttempt] = field(default_factory=list)
+    """Its attempts that failed."""
     spans: list[Span] = field(default_factory=list)
     """When and on which workers it trained."""
     ending: bool = False

@@ -12,7 +12,7 @@ from rich.traceback import Traceback
 
 # In the order of the verbs in the help.
 # isort: off
-from sweeps.cli import running, looking, using, browsing, serving, scheduling, tokens  # noqa: F401
+from sweeps.cli import running, looking, logs, using, browsing, serving, scheduling, tokens  # noqa: F401
 
 # isort: on
 from sweeps.cli.app import INTERRUPTED, MISTAKE, NO_SUCCESS, PROGRAM, app, stderr

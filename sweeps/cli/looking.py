@@ -35,12 +35,14 @@ def list_(as_json: bool, server: str | None, tracking_uri: str | None, config_di
 
 @verb("show")
 @click.argument("sweep")
+@click.option("--trial", metavar="ID", help="One trial whole: parameters, attempts, checkpoints, the end of its logs.")
 @click.option("--watch", is_flag=True, help="Live, until the sweep has ended; Ctrl-C leaves.")
 @as_json
 @server
 @tracking_uri
 def show(
     sweep: str,
+    trial: str | None,
     watch: bool,
     as_json: bool,
     server: str | None,
@@ -53,6 +55,11 @@ def show(
     """
     if watch and as_json:
         raise click.UsageError("--watch is for people: leave --json out, or ask for it once the sweep has ended")
+    if trial is not None:
+        if watch:
+            raise click.UsageError("--watch shows a whole sweep: leave --trial out; `logs --follow` follows a trial")
+        _show_trial(sweep, trial, server, tracking_uri, as_json=as_json)
+        return
     read = reader_of(server, tracking_uri)
     record = read(sweep)
     if watch and record.status == "running":
@@ -66,6 +73,24 @@ def show(
 
         print_sweep(record, stdout)
     sys.exit(EXIT_STATUS.get(record.status, 0) if watch else 0)
+
+
+def _show_trial(sweep: str, trial: str, server: str | None, tracking_uri: str | None, *, as_json: bool) -> None:
+    client = client_of(server, tracking_uri=tracking_uri)
+    if client is None:
+        from sweeps.one_trial import choose
+        from sweeps.report.trial import trial_document
+
+        record = load(sweep, tracking_uri)
+        document = trial_document(record, choose(record, trial))
+    else:
+        document = client.trial(sweep, trial)
+    if as_json:
+        print_json(document)
+    else:
+        from sweeps.report.trial import print_trial
+
+        print_trial(document, stdout, debug="--debug" in sys.argv)
 
 
 @verb("compare")

@@ -23,7 +23,7 @@ LARGEST = 4 * 2**20
 READ = 2**18
 AFTER_DEATH_S = 5.0
 """Seconds that it waits for children of a dead worker that still hold a pipe."""
-LEFT_OUT = re.compile(rb"^\[sweeps: ([\d,]+) bytes are left out here\]\n", re.MULTILINE)
+LEFT_OUT = re.compile(rb"^\[sweeps: (\d[\d,]*) bytes are left out here\]\n", re.MULTILINE)
 ACK = b"."
 
 

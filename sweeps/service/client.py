@@ -15,6 +15,7 @@ from sweeps.credentials import shown
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName, UserError
 from sweeps.service.wire import read_record
 from sweeps.tracking.record import SweepRecord, SweepSummary
+from sweeps.tracking.trial_logs import Part
 
 TOKEN, TOKEN_FILE = "SWEEPS_TOKEN", "SWEEPS_TOKEN_FILE"
 """Environment variables: the token, or a file that holds it. It is no option: everybody sees a process's arguments."""
@@ -67,6 +68,21 @@ class Client:
     def record(self, sweep: str) -> SweepRecord:
         """One sweep."""
         return read_record(self._ask("GET", f"{_of(sweep)}/record").content)
+
+    def trial(self, sweep: str, trial: str) -> dict[str, Any]:
+        """One trial whole, as ``show --trial --json`` prints it."""
+        found: dict[str, Any] = self._json("GET", f"{_of(sweep)}/trials/{quote(trial, safe='')}")
+        return found
+
+    def log_workers(self, sweep: str, trial: str) -> list[int]:
+        """Ranks of a trial's workers that have a log."""
+        found: list[int] = self._json("GET", f"{_of(sweep)}/trials/{quote(trial, safe='')}/logs")["workers"]
+        return found
+
+    def log_part(self, sweep: str, trial: str, worker: int, position: int) -> Part:
+        """A part of a worker's log."""
+        path = f"{_of(sweep)}/trials/{quote(trial, safe='')}/logs/{worker}"
+        return Part(**self._json("GET", path, params={"position": position}))
 
     def config_text(self, record: SweepRecord) -> str | None:
         """Its config, as YAML."""

@@ -27,3 +27,23 @@ def read_text(uri: str, run_id: str, path: str) -> str | None:
             return Path(client.download_artifacts(run_id, path, folder)).read_text(encoding="utf-8")
         except (MlflowException, OSError):
             return None
+
+
+def list_names(uri: str, run_id: str, folder: str) -> list[str]:
+    """Names of the files in a folder of a run's artifacts; none if there is no such folder.
+
+    Args:
+        uri: Tracking URI.
+        run_id: MLflow's id of the run.
+        folder: Its path.
+
+    Raises:
+        TrackingUnreachable: The server does not answer.
+    """
+    client = connect(uri)
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return [Path(each.path).name for each in client.list_artifacts(run_id, folder) if not each.is_dir]
+    except (MlflowException, OSError):
+        return []

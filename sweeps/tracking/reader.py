@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from sweeps import constants
 from sweeps.credentials import shown
 from sweeps.errors import UnknownName, nearest
-from sweeps.tracking import spans
+from sweeps.tracking import failed_attempts, spans
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.values import from_text, number, numbers
@@ -150,6 +150,12 @@ def _trial(run: RawRun) -> TrialRecord:
         checkpoint=tags.get(constants.TAG_CHECKPOINT_BEST) or tags.get(constants.TAG_CHECKPOINT_LAST),
         error=tags.get(constants.TAG_ERROR),
         spans=spans.from_text(tags.get(constants.TAG_SPANS, "[]")),
+        failures=failed_attempts.from_text(tags.get(constants.TAG_FAILURES, "[]")),
+        checkpoints={
+            which: tags[tag]
+            for which, tag in (("best", constants.TAG_CHECKPOINT_BEST), ("last", constants.TAG_CHECKPOINT_LAST))
+            if tag in tags
+        },
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sweeps.credentials import shown
+from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.sessions import Session, elapsed
 from sweeps.tracking.spans import Span
 from sweeps.tracking.values import finite
@@ -41,6 +42,10 @@ class TrialRecord:
     error: str | None = None
     spans: tuple[Span, ...] = ()
     """When and on which workers it trained."""
+    failures: tuple[FailedAttempt, ...] = ()
+    """Its attempts that failed."""
+    checkpoints: dict[str, str] = field(default_factory=dict)
+    """URIs of its ``best`` and ``last`` checkpoint, as far as they are kept."""
 
     def shown_value(self) -> float | list[float | None] | None:
         """As ``--json`` shows it: a number, or a list with one for each objective."""

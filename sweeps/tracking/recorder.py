@@ -28,6 +28,8 @@ from sweeps.paths import find
 from sweeps.runtime.held_checkpoints import release_all
 from sweeps.tracking.client import artifact_location, connect
 from sweeps.tracking.copier import TAGS, ArtifactCopier, Which
+from sweeps.tracking.failed_attempts import FailedAttempt
+from sweeps.tracking.failed_attempts import to_text as failures_to_tag
 from sweeps.tracking.journal import (
     JOURNAL_FILE,
     PARENT,
@@ -375,6 +377,10 @@ class Recorder:
             )
         elif self._checkpoints == "reference":
             self._outbox.put(Tags(trial_id, {TAGS[kind]: as_uri(path) for kind in kinds}))
+
+    def failed(self, trial_id: str, failures: Sequence[FailedAttempt]) -> None:
+        """Attempts of a trial have failed: all of them so far."""
+        self._outbox.put(Tags(trial_id, {constants.TAG_FAILURES: failures_to_tag(failures)}))
 
     def attach_to_trial(self, trial_id: str, name: str, text: str) -> None:
         """Add a text artifact to a trial's run.

@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from sweeps.errors import SweepsError, TookTooLong, TrackingUnreachable, UnknownName, UserError
 from sweeps.service.access.gate import Gate
 from sweeps.service.access.guard import reader
-from sweeps.service.api import health, operations, queue, results, schedules, sweeps
+from sweeps.service.api import health, operations, queue, results, schedules, sweeps, trials
 from sweeps.service.api.depends import Problem
 from sweeps.service.page.app import add_pages
 from sweeps.service.storage import RETRY_AFTER_S
@@ -25,6 +25,7 @@ PREFIX = "/api/v1"
 RESOURCES: tuple[APIRouter, ...] = (
     health.router,
     sweeps.router,
+    trials.router,
     results.router,
     queue.router,
     schedules.router,

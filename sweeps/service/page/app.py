@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
-from sweeps.service.page import comparing, orders, router, schedules, signing_in, submitting
+from sweeps.service.page import comparing, orders, router, schedules, signing_in, submitting, trial
 from sweeps.service.page.pages import Pages
 from sweeps.service.page.rendering import STATIC
 
@@ -23,5 +23,5 @@ def add_pages(app: FastAPI, service: ServiceProcess) -> None:
     """
     app.state.pages = Pages(service)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
-    for part in (router, comparing, orders, submitting, schedules, signing_in):
+    for part in (router, trial, comparing, orders, submitting, schedules, signing_in):
         app.include_router(part.router)

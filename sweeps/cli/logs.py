@@ -1,0 +1,172 @@
+"""The verb ``logs``: what workers have printed and logged, also while they run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Protocol
+
+import click
+
+from sweeps.cli.app import server, tracking_uri, verb
+from sweeps.cli.output import load, say
+from sweeps.cli.remote import client_of
+from sweeps.errors import TrackingUnreachable, UnknownName, UserError
+from sweeps.service.client import Client
+from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.trial_logs import Part, TrialLogs
+
+LOOK_EVERY_S = 1.0
+
+
+class _Source(Protocol):
+    """Where logs are read."""
+
+    def record(self) -> SweepRecord: ...
+
+    def workers(self, record: SweepRecord, trial: TrialRecord) -> list[int]: ...
+
+    def part(self, record: SweepRecord, trial: TrialRecord, worker: int, position: int) -> Part: ...
+
+
+class _Here:
+    """The store, and the sweep's folder if it is on this machine."""
+
+    def __init__(self, sweep: str, tracking_uri: str | None) -> None:
+        self._sweep, self._uri = sweep, tracking_uri
+
+    def record(self) -> SweepRecord:
+        return load(self._sweep, self._uri)
+
+    def workers(self, record: SweepRecord, trial: TrialRecord) -> list[int]:
+        return TrialLogs(record, trial).workers()
+
+    def part(self, record: SweepRecord, trial: TrialRecord, worker: int, position: int) -> Part:
+        return TrialLogs(record, trial).part(worker, position)
+
+
+class _There:
+    """A service."""
+
+    def __init__(self, sweep: str, client: Client) -> None:
+        self._sweep, self._client = sweep, client
+
+    def record(self) -> SweepRecord:
+        return self._client.record(self._sweep)
+
+    def workers(self, record: SweepRecord, trial: TrialRecord) -> list[int]:
+        return self._client.log_workers(self._sweep, trial.trial)
+
+    def part(self, record: SweepRecord, trial: TrialRecord, worker: int, position: int) -> Part:
+        return self._client.log_part(self._sweep, trial.trial, worker, position)
+
+
+@verb("logs")
+@click.argument("sweep")
+@click.option("--trial", metavar="ID", help="Of this trial alone.")
+@click.option("--worker", metavar="N", type=click.IntRange(min=0), help="Of the worker of this rank alone.")
+@click.option("--lines", "-n", metavar="N", type=click.IntRange(min=1), help="Only the last N lines of each log.")
+@click.option("--follow", "-f", is_flag=True, help="And what comes, until the sweep has ended; Ctrl-C leaves.")
+@server
+@tracking_uri
+def logs(
+    sweep: str,
+    trial: str | None,
+    worker: int | None,
+    lines: int | None,
+    follow: bool,
+    server: str | None,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
+    """Show what the workers of a sweep's trials have printed and logged, their child processes and crashes included.
+
+    Works while the sweep runs, and from MLflow alone when its folder is gone. Secrets are hidden.
+    """
+    client = client_of(server, tracking_uri=tracking_uri)
+    source: _Source = _Here(sweep, tracking_uri) if client is None else _There(sweep, client)
+    _Printing(source, trial, worker, lines).run(follow=follow)
+
+
+class _Printing:
+    """Prints logs as far as they have come, and remembers how far that was."""
+
+    def __init__(self, source: _Source, trial: str | None, worker: int | None, lines: int | None) -> None:
+        self._source, self._trial, self._worker, self._lines = source, trial, worker, lines
+        self._positions: dict[tuple[str, int], int] = {}
+        self._complete: set[str] = set()
+
+    def run(self, *, follow: bool) -> None:
+        record = self._source.record()
+        self._print(record)
+        while follow and self._goes_on(record):
+            time.sleep(LOOK_EVERY_S)
+            try:
+                record = self._source.record()
+                self._print(record)
+            except TrackingUnreachable as error:
+                say(f"{error}; trying again")
+        if not self._positions:
+            raise UserError(self._why_nothing(record))
+
+    def _goes_on(self, record: SweepRecord) -> bool:
+        if self._trial is None:
+            return record.status == "running"
+        return record.status == "running" and self._chosen(record)[0].state == "running"
+
+    def _chosen(self, record: SweepRecord) -> list[TrialRecord]:
+        if self._trial is None:
+            return record.trials
+        from sweeps.one_trial import choose
+
+        return [choose(record, self._trial)]
+
+    def _print(self, record: SweepRecord) -> None:
+        for trial in self._chosen(record):
+            if trial.trial in self._complete:
+                continue
+            workers = self._source.workers(record, trial)
+            for worker in workers:
+                if self._worker in (None, worker):
+                    self._print_worker(record, trial, worker, alone=len(workers) == 1 or self._worker is not None)
+            if trial.state != "running":
+                self._complete.add(trial.trial)
+
+    def _print_worker(self, record: SweepRecord, trial: TrialRecord, worker: int, *, alone: bool) -> None:
+        key = trial.trial, worker
+        is_first = key not in self._positions
+        names = [*([f"trial {trial.trial}"] if self._trial is None else []), *([] if alone else [f"worker {worker}"])]
+        prefix = f"{' '.join(names)} | " if names else ""
+        found: list[str] = []
+        more = True
+        while more:
+            part = self._source.part(record, trial, worker, self._positions.get(key, 0))
+            more = part.more and part.position > self._positions.get(key, 0)
+            self._positions[key] = part.position
+            found += part.text.splitlines()
+            if self._lines is not None and is_first:
+                found = found[-self._lines :]
+            elif more:
+                _write(prefix, found)
+                found = []
+        _write(prefix, found)
+
+    def _why_nothing(self, record: SweepRecord) -> str:
+        if self._worker is not None and self._trial is not None:
+            trial = self._chosen(record)[0]
+            known = ", ".join(map(str, self._source.workers(record, trial)))
+            if known:
+                raise UnknownName(f"--worker={self._worker}: trial {trial.trial} has logs of the workers {known}")
+        if record.status == "running":
+            return (
+                f"{record.sweep} has no logs that can be read here yet: its workers have not begun, or its folder is "
+                "on another machine; ask the service there with --server, or again when it has ended"
+            )
+        return f"{record.sweep} has no logs: its workers never began, or it is of a version that kept none"
+
+
+def _write(prefix: str, lines: list[str]) -> None:
+    for line in lines:
+        sys.stdout.write(f"{prefix}{line}\n")
+    sys.stdout.flush()

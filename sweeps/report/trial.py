@@ -1,0 +1,118 @@
+"""One trial whole: its parameters, values, attempts and checkpoints, and the end of its logs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from sweeps.report.live import duration
+from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.trial_logs import TrialLogs
+from sweeps.tracking.values import short
+
+END_LINES = 20
+"""Of each worker's log."""
+END_OF_WORKERS = 8
+"""Workers whose logs' ends are shown."""
+
+
+def trial_document(record: SweepRecord, trial: TrialRecord, lines: int = END_LINES) -> dict[str, Any]:
+    """The document of ``show --trial --json``; reads the trial's logs.
+
+    Args:
+        record: The sweep's.
+        trial: One of its trials.
+        lines: Of the end of each worker's log.
+    """
+    logs = TrialLogs(record, trial)
+    workers = logs.workers()
+    return {
+        "sweep": record.sweep,
+        **trial.as_json(),
+        "metric": list(record.metrics),
+        "started": trial.started,
+        "ended": trial.ended,
+        "error": trial.error,
+        "violation": trial.violation,
+        "checkpoints": trial.checkpoints,
+        "failed_attempts": [
+            {"attempt": each.attempt, "ended": each.ended, "error": each.error} for each in trial.failures
+        ],
+        "spans": [
+            {"held": each.held, "trained": each.trained, "ended": each.ended, "workers": list(each.workers)}
+            for each in trial.spans
+        ],
+        "traceback": logs.traceback(),
+        "logs": {str(worker): logs.end(worker, lines) for worker in workers[:END_OF_WORKERS]},
+        "workers": workers,
+    }
+
+
+def print_trial(document: Mapping[str, Any], console: Console, *, debug: bool = False) -> None:
+    """
+    Args:
+        document: Of ``trial_document``.
+        console: Where it is shown.
+        debug: With the whole traceback.
+    """
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    steps = f"{document['state']} after {document['steps']:,} steps"
+    table.add_row("trial", f"{document['trial']} of {document['sweep']}: {steps}")
+    values = document["value"] if isinstance(document["value"], list) else [document["value"]]
+    for metric, value in zip(document["metric"], values, strict=False):
+        table.add_row(metric, "" if value is None else f"{value:.6g}")
+    for path, value in document["params"].items():
+        table.add_row(path, short(value))
+    if document["violation"]:
+        table.add_row("out of bounds", document["violation"])
+    for which, uri in document["checkpoints"].items():
+        table.add_row(f"{which} checkpoint", uri)
+    if not document["checkpoints"]:
+        table.add_row("checkpoint", "none was kept")
+    table.add_row("MLflow run", document["run_id"])
+    _add_times(table, document)
+    console.print(table, markup=False, highlight=False)
+    _print_failures(document, console)
+    if document["traceback"] and debug:
+        _section(console, "traceback of the last attempt that failed")
+        console.out(document["traceback"].rstrip(), highlight=False)
+    for worker, lines in document["logs"].items():
+        _section(console, f"end of the log of worker {worker}")
+        console.out("\n".join(lines), highlight=False)
+    console.print()
+    also = "" if debug or not document["traceback"] else "; --debug shows the whole traceback"
+    command = f"python -m sweeps logs {document['sweep']} --trial {document['trial']}"
+    console.print(f"whole log  {command}{also}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _add_times(table: Table, document: Mapping[str, Any]) -> None:
+    if document["started"] is not None:
+        end = document["ended"] or time.time()
+        took = f", took {duration(max(0.0, end - document['started']))}"
+        table.add_row("started", f"{_moment(document['started'])}{took}")
+    for span in document["spans"]:
+        end = f" to {_moment(span['ended'])}" if span["ended"] else ""
+        table.add_row("trained", f"{_moment(span['trained'])}{end} on {', '.join(span['workers']) or 'unknown nodes'}")
+
+
+def _print_failures(document: Mapping[str, Any], console: Console) -> None:
+    for each in document["failed_attempts"]:
+        text = f"attempt {each['attempt']} failed at {_moment(each['ended'])}: {each['error']}"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    if document["error"] and not document["failed_attempts"]:
+        console.print(f"failed: {document['error']}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _section(console: Console, title: str) -> None:
+    console.print()
+    console.print(f"--- {title} ---", style="dim", markup=False, highlight=False)
+
+
+def _moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

@@ -1,0 +1,61 @@
+"""One trial of a sweep: all that is known of it, and what its workers have printed and logged."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query
+from pydantic import BaseModel
+
+from sweeps import one_trial
+from sweeps.report.trial import trial_document
+from sweeps.service.access.guard import Reader, expensive
+from sweeps.service.api.depends import Name, Serving
+from sweeps.tracking.trial_logs import TrialLogs
+
+router = APIRouter(tags=["sweeps"])
+
+TrialId = Annotated[str, Path(description="Number of a trial.", pattern=r"^[0-9]{1,9}$")]
+Worker = Annotated[int, Path(description="Rank of a worker.", ge=0, lt=1_000_000)]
+Position = Annotated[int, Query(description="Where to begin: 0, or `position` of the part before.", ge=0, lt=2**60)]
+
+
+class LogWorkers(BaseModel):
+    """The workers that have a log."""
+
+    workers: list[int]
+    """Their ranks."""
+
+
+class LogPart(BaseModel):
+    """A part of a worker's log: at most a mebibyte, secrets hidden."""
+
+    text: str
+    position: int
+    """Where the next part begins."""
+    more: bool
+    """Whether there is more already."""
+
+
+@router.get("/sweeps/{name}/trials/{trial}")
+def show(service: Serving, caller: Reader, name: Name, trial: TrialId) -> dict[str, Any]:
+    """One trial whole, with the end of its logs: the document of ``show --trial --json``."""
+    record = service.seen.sweep(caller, name)
+    return trial_document(record, one_trial.choose(record, trial))
+
+
+@router.get("/sweeps/{name}/trials/{trial}/logs")
+def logs(service: Serving, caller: Reader, name: Name, trial: TrialId) -> LogWorkers:
+    """Which workers of a trial have a log."""
+    record = service.seen.sweep(caller, name)
+    return LogWorkers(workers=TrialLogs(record, one_trial.choose(record, trial)).workers())
+
+
+@router.get("/sweeps/{name}/trials/{trial}/logs/{worker}", dependencies=[Depends(expensive)])
+def log(
+    service: Serving, caller: Reader, name: Name, trial: TrialId, worker: Worker, position: Position = 0
+) -> LogPart:
+    """What a worker has printed and logged, from a position on."""
+    record = service.seen.sweep(caller, name)
+    part = TrialLogs(record, one_trial.choose(record, trial)).part(worker, position)
+    return LogPart(text=part.text, position=part.position, more=part.more)
