@@ -54,7 +54,7 @@ def show_outcome(record: SweepRecord, *, as_json: bool) -> NoReturn:
     else:
         from sweeps.report.tables import print_outcome
 
-        print_outcome(record, stdout)
+        print_outcome(record, stdout, debug="--debug" in sys.argv)
     leave_with(record)
 
 

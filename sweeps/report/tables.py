@@ -14,6 +14,7 @@ from sweeps.report.folder import existing_report
 from sweeps.report.live import STATE_STYLES, duration
 from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
 from sweeps.tracking.summary import describe_no_best, short_names
+from sweeps.tracking.trial_logs import TrialLogs
 from sweeps.tracking.values import short
 
 
@@ -137,8 +138,14 @@ def _print_trial(record: SweepRecord, best: TrialRecord, console: Console) -> No
     console.print(table)
 
 
-def print_outcome(record: SweepRecord, console: Console) -> None:
-    """What a person wants to know at the end of a sweep, and what to type next."""
+def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False) -> None:
+    """How a sweep came out, and what to type next.
+
+    Args:
+        record: The sweep's.
+        console: Where it is shown.
+        debug: With the tracebacks of trials that failed.
+    """
     _print_headline(record, console)
     print_best(record, console)
     console.print()
@@ -150,8 +157,13 @@ def print_outcome(record: SweepRecord, console: Console) -> None:
     console.print("compare   python -m sweeps ui", markup=False)
     console.print(f"trials    python -m sweeps show {record.sweep}", markup=False, soft_wrap=True)
     failed = [trial for trial in record.trials if trial.state == "failed"]
+    if failed:
+        say = f"logs      python -m sweeps logs {record.sweep} --trial {failed[0].trial}"
+        console.print(say, markup=False, highlight=False, soft_wrap=True)
     for trial in failed[:3]:
         console.print(f"trial {trial.trial} failed: {trial.error}", markup=False, highlight=False, soft_wrap=True)
+        if debug and (traceback := TrialLogs(record, trial).traceback()) is not None:
+            console.out(traceback.rstrip(), highlight=False)
 
 
 def _print_headline(record: SweepRecord, console: Console) -> None:

@@ -24,7 +24,7 @@ def read_text(uri: str, run_id: str, path: str) -> str | None:
 
     with TemporaryDirectory() as folder:
         try:
-            return Path(client.download_artifacts(run_id, path, folder)).read_text(encoding="utf-8")
+            return Path(client.download_artifacts(run_id, path, folder)).read_bytes().decode()  # with its "\r"
         except (MlflowException, OSError):
             return None
 

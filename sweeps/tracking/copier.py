@@ -178,7 +178,7 @@ class ArtifactCopier:
     def _write_logs(self, run_id: str, folder: Path) -> None:
         """With secrets hidden; there are none of a trial that never began."""
         for path in sorted(folder.glob("*.log")):
-            text = path.read_text(encoding="utf-8", errors="replace")
+            text = path.read_bytes().decode(errors="replace")
             self._client.log_text(run_id, redacted_log(text), f"{LOGS}/{path.name}")
 
     def _replace_folder(self, folder: Path, target: Path) -> None:

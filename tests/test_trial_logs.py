@@ -1,0 +1,236 @@
+"""The logs of trials and single trials, shown by the command line, by the API, on a page, and from MLflow alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from recording import CONFIG, open_recorder, wait_until
+from test_server_option import Serving
+
+from sweeps.cli import answered
+from sweeps.runtime.log_writer import BoundedFile
+from sweeps.tracking.failed_attempts import FailedAttempt, from_text, to_text
+from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.recorder import Recorder
+from sweeps.tracking.trial_logs import AT_MOST, TrialLogs, printable
+from sweeps.trial_files import BEGINS, logs_folder
+
+Captured = pytest.CaptureFixture[str]
+ERROR = "KeyError: 'x' (at users.py:3 in train: {}['x']); worker 1 on vm"
+FOLDER = Path("outputs", "told")
+
+
+def log_of(trial: str, worker: int) -> Path:
+    return logs_folder(FOLDER.absolute(), trial) / f"worker-{worker}.log"
+
+
+def write(trial: str, worker: int, text: str) -> None:
+    log = log_of(trial, worker)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as file:
+        file.write(text)
+
+
+@pytest.fixture
+def recorder(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    """A sweep that runs, of which one trial has failed and another one trains."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    recorder = open_recorder(uri, "told")
+    for trial in ("0003", "0004"):
+        recorder.start_trial(trial, {"train.lr": 0.1}, CONFIG, 1)
+        for worker in (0, 1):
+            write(trial, worker, f"{BEGINS}worker {worker} of 2 ---\nhello of {trial}/{worker}\n")
+    write("0003", 1, "password=hunter2 \x1b[31mred\x1b[0m\nepoch 1\repoch 2\nTraceback ...\n")
+    recorder.failed("0003", [FailedAttempt(attempt=1, ended=1e9, error=ERROR)])
+    recorder.attach_to_trial("0003", "logs/attempt-1.traceback.txt", "Traceback\nwhole")
+    (log_of("0003", 0).parent / "attempt-1.traceback.txt").write_text("Traceback\nwhole")
+    recorder.end_trial("0003", "failed", 5, 1, ERROR)
+    recorder.attach_logs("0003", log_of("0003", 0).parent)
+    wait_until(lambda: [each.state for each in load_sweep(uri, "told").trials] == ["failed", "running"])
+    yield recorder
+    with contextlib.suppress(OSError):  # the test has closed it
+        recorder.close("stopped")
+
+
+@pytest.fixture
+def ended(recorder: Recorder) -> None:
+    recorder.end_trial("0004", "finished", 9, 1)
+    recorder.attach_logs("0004", log_of("0004", 0).parent)
+    assert not recorder.close("finished")
+
+
+@pytest.fixture
+def serving(ended: None, uri: str) -> Iterator[Serving]:
+    serving = Serving(uri)
+    yield serving
+    serving.stop()
+
+
+def printed(capsys: Captured, *arguments: str) -> str:
+    capsys.readouterr()
+    status, error = answered(arguments)
+    assert status == 0, error
+    return capsys.readouterr().out
+
+
+def test_logs_and_trials_are_shown_from_the_folder_and_from_mlflow_when_it_is_gone(
+    ended: None, capsys: Captured
+) -> None:
+    shows_logs(capsys)
+    shows_a_trial(capsys)
+    shutil.rmtree(FOLDER)
+    shows_logs(capsys)
+    shows_a_trial(capsys)
+
+
+def shows_logs(capsys: Captured) -> None:
+    assert printed(capsys, "logs", "told", "--trial", "3", "--worker", "1").splitlines() == [
+        "--- sweeps: worker 1 of 2 ---",
+        "hello of 0003/1",
+        "password=*** red",
+        "epoch 2",
+        "Traceback ...",
+    ]
+    assert printed(capsys, "logs", "told", "--trial", "4").splitlines() == [
+        "worker 0 | --- sweeps: worker 0 of 2 ---",
+        "worker 0 | hello of 0004/0",
+        "worker 1 | --- sweeps: worker 1 of 2 ---",
+        "worker 1 | hello of 0004/1",
+    ]
+    of_all = printed(capsys, "logs", "told", "-n", "1").splitlines()
+    assert of_all == [
+        "trial 0003 worker 0 | hello of 0003/0",
+        "trial 0003 worker 1 | Traceback ...",
+        "trial 0004 worker 0 | hello of 0004/0",
+        "trial 0004 worker 1 | hello of 0004/1",
+    ]
+
+
+def shows_a_trial(capsys: Captured) -> None:
+    text = printed(capsys, "show", "told", "--trial", "3")
+    for said in ("0003 of told: failed after 5 steps", "train.lr", "attempt 1 failed at 2001-09-0", ERROR):
+        assert said in text
+    assert "hello of 0003/0" in text
+    assert "hunter2" not in text
+    document = json.loads(printed(capsys, "show", "told", "--trial", "3", "--json"))
+    assert document["failed_attempts"] == [{"attempt": 1, "ended": 1e9, "error": ERROR}]
+    assert document["traceback"].splitlines() == ["Traceback", "whole"]
+    assert document["logs"]["1"][-1] == "Traceback ..."
+    assert document["params"] == {"train.lr": 0.1}
+
+
+def test_a_server_shows_the_same(serving: Serving, capsys: Captured) -> None:
+    for arguments in (
+        ["logs", "told"],
+        ["logs", "told", "--trial", "3", "-n", "2"],
+        ["logs", "told", "--trial", "3", "--worker", "0", "--follow"],
+        ["show", "told", "--trial", "3"],
+        ["show", "told", "--trial", "4", "--json"],
+    ):
+        here = printed(capsys, *arguments)
+        assert here
+        assert printed(capsys, *arguments, "--server", serving.url) == here, arguments
+    for arguments in (["logs", "told", "--trial", "9"], ["show", "told", "--trial", "9"], ["logs", "toll"]):
+        here_status, here_error = answered(arguments)
+        status, error = answered([*arguments, "--server", serving.url])
+        assert (status, str(error)[:20]) == (here_status, str(here_error)[:20]) == (2, str(error)[:20])
+
+
+def test_what_is_not_there_is_named(ended: None) -> None:
+    status, error = answered(["logs", "told", "--trial", "3", "--worker", "7"])
+    assert (status, error) == (2, "--worker=7: trial 0003 has logs of the workers 0, 1")
+    shutil.rmtree(FOLDER / "trials")
+    assert answered(["show", "told", "--trial", "3", "--watch"])[0] == 2
+
+
+def test_follow_shows_what_comes_until_the_trial_has_ended(recorder: Recorder, capsys: Captured) -> None:
+    def goes_on() -> None:
+        for line in range(3):
+            time.sleep(1)
+            write("0004", 0, f"line {line}\n")
+        write("0004", 0, "without an end")
+        recorder.end_trial("0004", "finished", 9, 1)
+
+    thread = threading.Thread(target=goes_on)
+    thread.start()
+    text = printed(capsys, "logs", "told", "--trial", "4", "--worker", "0", "--follow")
+    thread.join()
+    assert text.splitlines()[1:] == ["hello of 0004/0", "line 0", "line 1", "line 2", "without an end"]
+
+
+def test_a_log_is_read_in_parts_and_goes_on_where_it_was_cut_meanwhile(recorder: Recorder, uri: str) -> None:
+    record = load_sweep(uri, "told")
+    trial = next(each for each in record.trials if each.trial == "0004")
+    file = BoundedFile(str(log_of("0004", 5)))
+    written, position, lines, count = 0, 0, list[str](), 0
+    while written < 60_000:
+        for _ in range(3_000):
+            file.write(f"{written:098}\n".encode())
+            written += 1
+        part = TrialLogs(record, trial).part(5, position)
+        assert len(part.text) <= AT_MOST + 100
+        lines += part.text.splitlines()
+        assert part.position > position
+        position = part.position
+    while position < 60_000 * 99:
+        part = TrialLogs(record, trial).part(5, position)
+        lines += part.text.splitlines()
+        position = part.position
+    assert position == 60_000 * 99
+    assert [int(line) for line in lines] == list(range(60_000))  # it kept up: nothing was left out of what it read
+    again, position = list[str](), 0
+    while position < 60_000 * 99:
+        part = TrialLogs(record, trial).part(5, position)
+        count += 1
+        assert part.more is (part.position < 60_000 * 99)
+        again += part.text.splitlines()
+        position = part.position
+    assert sum("bytes are left out here]" in line for line in again) == 1
+    assert again[0] == f"{0:098}"
+    assert again[-1] == f"{59_999:098}"
+    file.close()
+
+
+def test_a_link_in_place_of_a_log_is_not_followed(recorder: Recorder, uri: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("of somebody else")
+    log_of("0004", 9).symlink_to(secret)
+    status, error = answered(["logs", "told", "--trial", "4", "--worker", "9"])
+    assert status == 2
+    assert "of somebody else" not in str(error)
+
+
+def test_what_a_terminal_would_obey_is_left_out() -> None:
+    assert printable("a\x1b]0;title\x07b\x1b[2Jc\td\r\ne\x9b3m\n") == "a]0;titlebc\td\ne3m\n"
+    assert printable("1%\r50%\r100%\ndone") == "100%\ndone"
+
+
+def test_failed_attempts_fit_into_a_tag() -> None:
+    failures = [FailedAttempt(attempt=each, ended=1.5, error="x" * 5000) for each in range(1, 50)]
+    kept = from_text(to_text(failures))
+    assert len(to_text(failures)) < 8000
+    assert kept[-1].attempt == 49
+    assert len(kept[-1].error) == 700
+    assert from_text("{}") == from_text("no") == ()
+
+
+def test_the_page_of_a_trial_shows_its_errors_and_logs(serving: Serving) -> None:
+    from fastapi.testclient import TestClient
+
+    from sweeps.service.api.app import make_app
+
+    with TestClient(make_app(serving.service), base_url="http://127.0.0.1:8642") as client:
+        page = client.get("/sweeps/told/trials/3")
+        assert page.status_code == 200
+        for said in ("Trial 0003 of told", "KeyError", "hello of 0003/0", "password=***"):
+            assert said in page.text
+        assert 'href="/sweeps/told/trials/0003"' in client.get("/sweeps/told").text
+        assert client.get("/sweeps/told/trials/99").status_code == 404
+        assert client.get("/sweeps/told/trials/x").status_code == 422
