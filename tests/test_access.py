@@ -69,6 +69,7 @@ def routes(api: Api) -> dict[Route, Any]:
 def ask(client: TestClient, route: Route, name: str = NOBODYS, number: int = 999) -> Any:
     method, path = route
     filled = path.replace("{name}", name).replace("{number}", str(number))
+    filled = filled.replace("{trial}", "1").replace("{worker}", "0")
     address = re.sub(r"\{[^}]*\}", "x", filled) + QUERIES.get(path, "").format(name=name)
     if method in SAFE_METHODS:
         return client.request(method, address)
