@@ -214,6 +214,12 @@ def test_a_misspelt_argument_of_a_function_is_refused_and_an_inherited_one_is_bo
     ]
 
 
+def test_a_misspelt_argument_is_refused_also_where_the_right_one_has_a_value() -> None:
+    (line,) = mistakes("conf=ray_train_function", "task.arguments.epoch=3")
+    assert line.startswith("task.arguments.epoch=3: ")
+    assert line.endswith("does not read 'epoch'; did you mean epochs?")
+
+
 def test_an_argument_that_only_the_space_gives_a_value_is_not_missing() -> None:
     assert make_plan((*MODEL, "model.arguments.width=choice(2, 4)"), [], None, "").config.space.keys()
     when = "space.model.arguments.width={type: int, low: 1, high: 2, when: {model: own}}"

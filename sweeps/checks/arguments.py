@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
@@ -18,6 +19,8 @@ from sweeps_train.config import CustomData, CustomModel, FunctionTask
 
 Signature = Callable[[str], inspect.Signature | None]
 """The signature behind an import path; None where it is not known."""
+MISSPELT = 0.8
+"""Similarity from which a name that is not read is taken for a misspelt one that has a value, too."""
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -170,7 +173,7 @@ def _unread(task: FunctionTask, keys: set[str] | None, space: Collection[str]) -
                 f"space.{path}: task._target_={task.target} does not read {name!r}, so nothing depends on it; "
                 f"remove it (~space.{path}){_reads(keys, name)}"
             )
-        elif closest(name, keys - task.arguments.keys()):
+        elif closest(name, keys - task.arguments.keys()) or difflib.get_close_matches(name, keys, cutoff=MISSPELT):
             yield f"{path}={value!r}: task._target_={task.target} does not read {name!r}{nearest(name, keys)}"
 
 

@@ -114,7 +114,7 @@ def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
     """``"; did you mean train.lr?"``: only the last part is compared, since all have the others."""
     owner, name = path[:-1], path[-1]
     other = hint_for_key(name) if path[0] == "space" else None
-    close = [other] if other in known else closest(name, known)
+    close = [other] if other is not None and other in known else closest(name, known)
     if not close and not owner:  # train.lr, where only lr was typed
         within = [f"{section}.{name}" for section in known if name in _fields(SweepConfig, [section])]
         return f"; did you mean {', '.join(within)}?" if within else nearest(name, known)
