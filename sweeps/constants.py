@@ -30,6 +30,8 @@ PARAMETERS = "parameters"
 """Sampled values by dotted path."""
 ORIGIN = "origin"
 """The ``Origin`` of a trial that has taken over another one's state."""
+HEARD = "heard"
+"""Step of the last report that an earlier session has heard of, of a trial that goes on from there; 0 if of none."""
 
 # --- attributes of an Optuna trial -------------------------------------------------------------------------
 
@@ -45,6 +47,8 @@ REPORT_PREFIX = "sweeps:report:"
 ORIGIN_PREFIX = "sweeps:origin:"
 """``sweeps:origin:2``: where a trial went on from when it took over another one's state for the second time, and with
 which values."""
+DECISION_PREFIX = "sweeps:decision:"
+"""``sweeps:decision:17``: the scheduler's 17th decision of the sweep, as it needs it to rebuild its state."""
 
 # --- MLflow tags -------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from sweeps.cluster import trial_resources
 from sweeps.compose.composition import config_as_yaml
-from sweeps.constants import COMPLETED, PARAMETERS, STOPPED, TRIAL
+from sweeps.constants import COMPLETED, HEARD, PARAMETERS, STOPPED, TRIAL
 from sweeps.errors import StorageFull, UserError, tells_full
 from sweeps.objectives import Objectives, Values
 from sweeps.runtime.lineage import checkpoint_folders
@@ -104,6 +104,10 @@ class Monitor:
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="monitor", daemon=True)
 
+    def is_interrupted(self) -> bool:
+        """Whether trials that are stopped now go on in another session."""
+        return self.stopping is not None or self.budget_spent is not None
+
     def __reduce__(self) -> tuple[type[object], tuple[()]]:
         # Tune pickles its callbacks for a restore that we do not use; a monitor belongs to its driver.
         return object, ()
@@ -177,7 +181,8 @@ class Monitor:
             self.recorder.start_trial(trial, parameters, config_as_yaml(own), attempt)
             self._take(self._early.pop(trial, ()))
         if self.earlier is not None and status.attempt == 1:  # what an earlier driver had not passed on
-            self._take_measured(trial)
+            # What Tune has not heard of yet, its workers post again: it may be that the trial stops before that.
+            self._take_measured(trial, config.get(HEARD) if self.composition.config.search.judges_trials else None)
         again = f", attempt {attempt}" if attempt > 1 else ""
         memory = self.memory.describe(parameters) if self.memory is not None else ""
         line = f"trial {trial} started{again}: {describe(parameters)}{f'; {memory}' if memory else ''}"
@@ -199,6 +204,9 @@ class Monitor:
             self.trial_started(config, 1)
         with self._lock:
             status = self.trials[config[TRIAL]]
+            if status.state == "waiting" and state == "pruned":  # it was paused in the session before, and waited since
+                self.catch_up(status.trial, status.parameters, state, None, None)
+                return
             status.ending = True
         if state == "pruned":
             self._discard(status)

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
-from sweeps.constants import NUMBER, ORIGIN, ORIGIN_PREFIX, PARAMETERS, REASON, STEP, TRIAL
+from sweeps.constants import HEARD, NUMBER, ORIGIN, ORIGIN_PREFIX, PARAMETERS, REASON, STEP, TRIAL
 from sweeps.errors import StorageFull, tells_full
 from sweeps.monitor import Monitor
 from sweeps.plan import Plan
@@ -21,6 +21,7 @@ from sweeps.runtime.lineage import Origin
 from sweeps.runtime.trial import TRIAL_RESOURCES, Trial, TrialContext
 from sweeps.search.advice import Advisor
 from sweeps.search.failures import FailureAdvisor
+from sweeps.search.history import History, was_stopped
 from sweeps.search.improvement import ExpectedImprovement
 from sweeps.search.places import Places
 from sweeps.search.population import Exploit
@@ -44,6 +45,7 @@ def build_tuner(plan: Plan, monitor: Monitor, places: Places, context: TrialCont
     """The tuner that runs a plan's search."""
     config, searcher = plan.config, cast("SweepSearcher", places.searcher)
     shutil.rmtree(plan.folder / TUNE_FOLDER, ignore_errors=True)  # an earlier session's, of which nothing is needed
+    places.takes_up_all = config.search.pauses_trials
     return tune.Tuner(
         tune.with_resources(tune.with_parameters(Trial, context=context), TRIAL_RESOURCES),
         tune_config=tune.TuneConfig(
@@ -57,6 +59,7 @@ def build_tuner(plan: Plan, monitor: Monitor, places: Places, context: TrialCont
                 validate=plan.check_point,
                 trials=context.trials,
                 exploited=searcher.exploited,
+                history=History(searcher.study, hear=searcher.on_trial_result, interrupted=monitor.is_interrupted),
             ),
             num_samples=-1,  # the searcher knows how many, which may change
             reuse_actors=True,
@@ -132,6 +135,7 @@ def catch_up(searcher: OptunaSearcher, lookup: Lookup, monitor: Monitor) -> None
     _restore(searcher, lookup, monitor)
     for unfinished in searcher.unfinished:
         monitor.reopen(f"{unfinished.number:04}")
+    searcher.prune_unfinished(was_stopped)
     for trial in searcher.study.get_trials(deepcopy=False):
         for exploit in _exploits(trial, searcher.space, lookup):
             monitor.exploited(exploit)
@@ -210,11 +214,13 @@ class SweepSearcher(OptunaSearcher):
         return "it could not be started" if trial is None else _reason(trial)
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        goes_on = bool(self.unfinished)
         point = super().suggest(trial_id)
         if not isinstance(point, dict):
             # At once, and not only when the last trial has ended: Tune then gives back the slots of those that have.
             return cast("dict[str, Any]", self.FINISHED) if self.ended_because is not None else point
-        return {TRIAL: f"{self.number(trial_id):04}", PARAMETERS: point, **self._taken_over(trial_id)}
+        heard = {HEARD: max(self._running[trial_id].reports, default=0)} if goes_on else {}
+        return {TRIAL: f"{self.number(trial_id):04}", PARAMETERS: point, **heard, **self._taken_over(trial_id)}
 
     def _taken_over(self, trial_id: str) -> dict[str, Any]:
         """What a trial that goes on from an earlier session had last taken over from another one."""
@@ -232,13 +238,18 @@ class SweepSearcher(OptunaSearcher):
         origin = exploit.origin
         self._running[trial_id].trial.set_user_attr(
             f"{ORIGIN_PREFIX}{origin.lineage}",
-            {"trial": origin.trial, "step": origin.step, "parameters": dict(exploit.parameters)},
+            {
+                "trial": origin.trial,
+                "step": origin.step,
+                "parameters": dict(exploit.parameters),
+                "decision": dict(exploit.decision),
+            },
         )
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         if error and tells_full(why := self.why_failed(trial_id)):
             self._monitor.out_of_room(StorageFull(self._monitor.folder, why))
-        self.interrupted = self._monitor.stopping is not None or self._monitor.budget_spent is not None
+        self.interrupted = self._monitor.is_interrupted()
         super().on_trial_complete(trial_id, result, error)
         if error and not self.interrupted:
             self._end_if_all_fail_alike(trial_id)

@@ -10,6 +10,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
+from sweeps.constants import TRIAL
 from sweeps.search.places import Places
 
 
@@ -18,6 +19,7 @@ class FakeTrial:
 
     def __init__(self, name: str, curve: Sequence[tuple[float, float]]):
         self.trial_id = name
+        self.config: dict[str, Any] = {TRIAL: name}
         self.curve = list(curve)
         self.position = 0
         self.status = Trial.PENDING
@@ -26,6 +28,9 @@ class FakeTrial:
 
     def __repr__(self) -> str:
         return self.trial_id
+
+    def set_status(self, status: str) -> None:
+        self.status = status
 
     def is_finished(self) -> bool:
         return self.status in (Trial.TERMINATED, Trial.ERROR)
@@ -90,7 +95,8 @@ class Controller:
         trial = FakeTrial(name, curve)
         self.trials.append(trial)
         self.scheduler.on_trial_add(self, trial)  # type: ignore[arg-type]
-        trial.status = Trial.RUNNING
+        if trial.status == Trial.PENDING:
+            trial.status = Trial.RUNNING
         return trial
 
     def report(self, trial: FakeTrial) -> str:

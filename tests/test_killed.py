@@ -1,4 +1,4 @@
-"""Drivers that are killed again and again: what they leave is what nobody would have disturbed."""
+"""Drivers that are killed again and again leave what nobody would have disturbed, under every scheduler."""
 
 from __future__ import annotations
 
@@ -14,13 +14,36 @@ from typing import Any
 import optuna
 import pytest
 from running import Done, run, start
-from test_reopening import ONE_AT_ONCE, SEARCH, journal, verb
+from test_reopening import ONE_AT_ONCE, SPACE, journal, verb
 
 from sweeps.constants import NUMBER
+from sweeps.search.history import History
 
-KILLS = 20
+KILLS = int(os.environ.get("SWEEPS_TEST_KILLS", "20"))
 MEASURED = ("per_second", "system/", "communication_share")
 """In the names of metrics that are another number each time."""
+# By itself a training decides by the time that it takes after which steps it watches communication.
+SMALL = ("conf=digits", *SPACE, "model=vision_transformer", "train.log_every=1", "train.communication_every=1000")
+STEPS = ("train.max_steps=36", "train.eval_every=4", "search.metric=eval/loss", "search.mode=min")
+POPULATION = (
+    "search/sampler=random",
+    "search.scheduler.quantile=0.5",
+    "train.schedule=constant",
+    "search.num_trials=4",
+)
+SWEEPS: dict[str, tuple[str, ...]] = {
+    "none": ("search.num_trials=5", *ONE_AT_ONCE),
+    "asha": ("search.num_trials=14", *ONE_AT_ONCE),
+    "median": ("search.num_trials=10", "search.scheduler.min_trials=2", *ONE_AT_ONCE),
+    "hyperband": ("search.num_trials=14", *ONE_AT_ONCE),
+    "pbt": (*POPULATION, *ONE_AT_ONCE),
+    "pb2": (*POPULATION, *ONE_AT_ONCE),
+    # Which trials of a bracket go on depends on all their values at the rung, and not on who came there first; what the
+    # random sampler draws depends on the trial's number alone. So it is all determined, however two trials interleave.
+    "hyperband, two at once": (
+        *("search.num_trials=14", "search/sampler=random", "cluster.num_cpus=2", "scaling.num_workers=1"),
+    ),
+}
 
 
 def metrics(done: Done) -> dict[str, dict[str, list[tuple[int, float | None]]]]:
@@ -29,60 +52,86 @@ def metrics(done: Done) -> dict[str, dict[str, list[tuple[int, float | None]]]]:
     for trial in done.trials():
         of_trial = found.setdefault(trial.data.tags["sweeps.trial"], {})
         for name in trial.data.metrics:
-            points = sorted(done.client.get_metric_history(trial.info.run_id, name), key=lambda point: point.step)
+            points = done.client.get_metric_history(trial.info.run_id, name)
             varies = any(part in name for part in MEASURED)
-            of_trial[name] = [(point.step, None if varies else point.value) for point in points]
+            of_trial[name] = sorted((point.step, None if varies else point.value) for point in points)
     return found
 
 
 def study(done: Done) -> list[tuple[Any, ...]]:
-    storage = journal(done.folder / "outputs" / "often" / "optuna.log")
-    trials = optuna.load_study(study_name="often", storage=storage).get_trials()
+    trials = load(done).get_trials()
     return [(t.number, t.user_attrs.get(NUMBER), t.state, t.params, t.value, t.intermediate_values) for t in trials]
 
 
+def decisions(done: Done, *, in_order: bool) -> list[str]:
+    """Every decision of the scheduler, without the place that it has among them."""
+    events = History(load(done)).events
+    found = [json.dumps([trial, {**event, "order": None}], sort_keys=True) for trial, event in events]
+    return found if in_order else sorted(found)
+
+
+def load(done: Done) -> optuna.Study:
+    return optuna.load_study(study_name="often", storage=journal(journal_file(done.folder)))
+
+
+def journal_file(folder: Path) -> Path:
+    return folder / "outputs" / "often" / "optuna.log"
+
+
+def written(folder: Path) -> int:
+    """Lines of the study's journal."""
+    try:
+        return journal_file(folder).read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
 def recorded(done: Done) -> list[tuple[Any, ...]]:
-    return [(trial["trial"], trial["state"], trial["params"], trial["value"]) for trial in done.document["trials"]]
+    keys = ("trial", "state", "params", "value", "steps")
+    return [tuple(trial[key] for key in keys) for trial in done.document["trials"]]
 
 
-def kill(process: subprocess.Popen[str], chance: random.Random, number: int) -> None:
-    """At a random moment: of the search, or every fifth time of the start, too."""
-    assert process.stderr is not None
-    if number % 5:
-        assert process.stderr.readline(), "it ended"
-    time.sleep(chance.uniform(0, 9))
+def kill(process: subprocess.Popen[str], folder: Path, lines: int, chance: random.Random) -> None:
+    """Once the study has so many lines; if the last driver had got there, at a random moment of the start."""
+    if written(folder) >= lines:
+        time.sleep(chance.uniform(0, 9))
+    while written(folder) < lines and process.poll() is None:
+        time.sleep(0.001)
     assert process.poll() is None, process.communicate()
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_a_driver_killed_at_random_moments_leaves_the_record_of_an_undisturbed_sweep(tmp_path: Path) -> None:
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("case", SWEEPS)
+def test_a_driver_killed_at_random_moments_leaves_the_record_of_an_undisturbed_sweep(case: str, tmp_path: Path) -> None:
     chance = random.Random(int(os.environ.get("SWEEPS_TEST_SEED", "0")))
-    # By itself a training decides by the time that it takes after which steps it watches communication.
-    steps = ("train.max_steps=400", "train.communication_every=200")
-    arguments = (*SEARCH, *ONE_AT_ONCE, *steps, "search.num_trials=8", "--name", "often")
+    scheduler = f"search/scheduler={case.partition(',')[0]}"
+    arguments = (*SMALL, *STEPS, scheduler, *SWEEPS[case], "--name", "often")
     disturbed, undisturbed = tmp_path / "disturbed", tmp_path / "undisturbed"
     for folder in (disturbed, undisturbed):
         folder.mkdir()
-    process = start(disturbed, "run", *arguments)
-    kill(process, chance, 1)
-    for number in range(2, KILLS + 1):
-        process = start(disturbed, "resume", "often")
-        kill(process, chance, number)
+    other = run(undisturbed, *arguments)
+    assert other.status == 0, other.err
+    moments = sorted(chance.sample(range(1, written(undisturbed) - 2), KILLS))
+    kill(start(disturbed, "run", *arguments), disturbed, moments[0], chance)
+    for moment in moments[1:]:
+        kill(start(disturbed, "resume", "often"), disturbed, moment, chance)
     process = start(disturbed, "resume", "often")
-    _, err = process.communicate(timeout=400)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     status, err, document = verb(disturbed, "show", "often", "--json")
     assert document is not None
-    killed, other = Done(disturbed, status, err, document), run(undisturbed, *arguments)
-    assert document["counts"] == {"finished": 8, "pruned": 0, "failed": 0, "running": 0, "stopped": 0}
-    assert sum(trial["attempts"] - 1 for trial in document["trials"]) <= KILLS
+    killed, counts = Done(disturbed, status, err, document), other.document["counts"]
+    assert document["counts"] == counts
+    assert sum(trial["attempts"] - 1 for trial in document["trials"]) <= 2 * KILLS
+    at_once = "at once" in case
+    assert decisions(killed, in_order=not at_once) == decisions(other, in_order=not at_once)
+    assert study(killed) == study(other)
     assert recorded(killed) == recorded(other)
     assert metrics(killed) == metrics(other)
-    assert study(killed) == study(other)
     best = (document["best"]["trial"], document["best"]["value"])
     assert best == (other.document["best"]["trial"], other.document["best"]["value"])
-    assert [run.info.status for run in killed.trials()] == ["FINISHED"] * 8
-    assert json.loads(killed.parent().data.tags["sweeps.counts"])["finished"] == 8
+    assert [run.info.status for run in killed.trials()] == [run.info.status for run in other.trials()]
+    assert json.loads(killed.parent().data.tags["sweeps.counts"]) == counts

@@ -24,6 +24,7 @@ from running import SHORT, Done, run, start
 from sweeps.constants import NUMBER
 from sweeps.runtime.mailbox import Log, Report
 from sweeps.runtime.spool import SPOOL_FILE, Spool, read_spool
+from sweeps.search.history import History
 from sweeps.tracking.reader import load_sweep
 
 SPACE = ("space=none", "train.lr=tag(log, interval(1e-3, 1e-1))", "model.dropout=interval(0, 0.3)")
@@ -284,3 +285,44 @@ def test_a_spent_budget_stops_what_runs_and_more_of_it_lets_that_go_on(tmp_path:
     assert document["trials"][0]["steps"] == 4000 > steps > 0
     history = histories(Done(tmp_path, status, err, document))["0000"]
     assert [step for step, _ in history] == sorted({step for step, _ in history})
+
+
+def decided(folder: Path, document: dict[str, Any]) -> tuple[Any, ...]:
+    """What became of every trial, and every decision of the scheduler in its order."""
+    storage = journal(folder / "outputs" / "asha" / "optuna.log")
+    events = History(optuna.load_study(study_name="asha", storage=storage)).events
+    return [
+        [trial[key] for key in ("trial", "state", "steps", "value", "params")] for trial in document["trials"]
+    ], events
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_an_extended_sweep_and_an_interrupted_one_stop_the_trials_that_an_undisturbed_one_stops(
+    tmp_path: Path,
+) -> None:
+    folders = [tmp_path / name for name in ("undisturbed", "extended", "interrupted")]
+    for folder in folders:
+        folder.mkdir()
+    steps = ("train.max_steps=60", "train.eval_every=4", "train.log_every=2")
+    arguments = ("conf=digits", *SPACE, *steps, *ONE_AT_ONCE, "search/scheduler=asha", "--name=asha")
+    undisturbed = run(folders[0], *arguments, "search.num_trials=9")
+    expected = decided(undisturbed.folder, undisturbed.document)
+    assert {state for _, state, *_ in expected[0]} == {"finished", "pruned"}
+
+    run(folders[1], *arguments, "search.num_trials=3")
+    status, err, document = verb(folders[1], "extend", "asha", "search.num_trials=9", "--json")
+    assert status == 0, err
+    assert document is not None
+    assert decided(folders[1], document) == expected
+
+    process = start(folders[2], "run", *arguments, "search.num_trials=9")
+    for trial in (1, 4):
+        wait_for(folders[2], "asha", lambda sweep, trial=trial: len(sweep.trials) > trial, process)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(200) == 130
+        process.communicate()
+        process = start(folders[2], "resume", "asha", "--json")
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert decided(folders[2], json.loads(out)) == expected

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 from scheduling import Controller
 
@@ -26,7 +25,6 @@ from sweeps.config.space import (
 from sweeps.errors import ConfigError
 from sweeps.runtime.lineage import Origin, checkpoint_folder, pin, take_over
 from sweeps.search.asha import Asha
-from sweeps.search.bandits import PopulationBandits
 from sweeps.search.hyperband import Hyperband
 from sweeps.search.median import MedianStopping
 from sweeps.search.mutation import Mutation
@@ -294,45 +292,6 @@ def test_the_same_occasion_changes_the_same_whatever_was_changed_before() -> Non
         second.near(POINT, f"0000/{each}") for each in range(9)
     ]
     assert len({str(first.near(POINT, f"0000/{each}")) for each in range(9)}) > 2
-
-
-def bandits(trials: Path) -> PopulationBandits:
-    """Two trials that have reported nothing yet."""
-    space = {path: SPACE[path] for path in ("train.lr", "model.width")}
-    scheduler = PopulationBandits(
-        *("steps", 1, 0.5, mutation([*space])),
-        population=2,
-        trials=trials,
-        exploited=lambda exploit: None,
-        ranges=space,
-    )
-    scheduler.set_search_properties("loss", "min")
-    for name, rate in (("0000", 0.01), ("0001", 0.001)):
-        config = {"trial": name, "parameters": POINT | {"train.lr": rate}}
-        trial = Trial("trial", config=config, trial_id=name, stub=True)
-        scheduler.on_trial_add(None, trial)  # type: ignore[arg-type]
-    return scheduler
-
-
-def test_what_bandits_have_learned_outlives_their_driver(tmp_path: Path) -> None:
-    def exploited(scheduler: PopulationBandits) -> dict[str, Any]:
-        best, worst = scheduler._trial_state
-        return scheduler.mutated(worst, best)
-
-    ignorant = exploited(bandits(tmp_path))
-    first = bandits(tmp_path)
-    for trial, state in first._trial_state.items():
-        for step in (1, 2, 3):
-            rate = trial.config["parameters"]["train.lr"]
-            first._save_trial_state(state, step, {"steps": step, "loss": 1 - 10 * rate * step}, trial)
-    second = bandits(tmp_path)
-    learned = exploited(second)
-    assert learned != ignorant
-    assert exploited(first) == pytest.approx(learned)
-    for trial, state in second._trial_state.items():  # what it hears again is no news
-        rate = trial.config["parameters"]["train.lr"]
-        second._save_trial_state(state, 3, {"steps": 3, "loss": 1 - 30 * rate}, trial)
-    assert exploited(bandits(tmp_path)) == pytest.approx(learned)
 
 
 def test_a_point_that_cannot_be_run_is_not_chosen() -> None:

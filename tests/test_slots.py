@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from running import SHORT, Done, points, run
 
-from sweeps.runtime.mailbox import Ended, Mailbox, Started
+from sweeps.runtime.mailbox import Ended, Log, Mailbox, Report, Started
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -184,3 +184,43 @@ def test_a_hung_trial_is_ended_and_other_slots_never_notice(tmp_path: Path) -> N
     attempts = sorted(trial["attempts"] for trial in done.document["trials"])
     assert attempts == [1] * 7 + [2]
     assert "no report for" in done.err
+
+
+def logged(step: int) -> Log:
+    return Log("0000", 1, step, {"train/loss": 1.0}, 1000)
+
+
+def reported(step: int) -> Report:
+    return Report("0000", 1, step, {"eval/loss": 1.0}, 1000)
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_what_a_trial_measures_before_the_scheduler_has_decided_counts_only_if_it_goes_on(*, stops: bool) -> None:
+    async def story() -> list[int]:
+        mailbox = Mailbox()
+        assert await mailbox.begin("0000", judged=True) == (1, None)
+        events = [logged(1), reported(2), logged(3), reported(4), logged(5)]
+        for event in events:
+            await mailbox.post(event)
+        assert [event.step for event in await mailbox.drain(1)] == [1, 2]  # what the scheduler is to decide on
+        assert await mailbox.next_report("0000", 1) == events[1]
+        if stops:
+            await mailbox.stop("0000", discard=True)
+        else:
+            assert await mailbox.next_report("0000", 1) == events[3]
+        await mailbox.post(logged(6))
+        return [event.step for event in await mailbox.drain(0.1)]
+
+    assert asyncio.run(story()) == ([] if stops else [3, 4])
+
+
+def test_an_attempt_learns_which_report_the_one_before_was_heard_with() -> None:
+    async def story() -> tuple[int, int | None]:
+        mailbox = Mailbox()
+        await mailbox.begin("0000")
+        for step in (2, 4):
+            await mailbox.post(reported(step))
+        await mailbox.next_report("0000", 1)
+        return await mailbox.begin("0000")
+
+    assert asyncio.run(story()) == (2, 2)

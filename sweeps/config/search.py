@@ -334,6 +334,11 @@ class Search:
         return self.scheduler.kind in ("hyperband", "pbt", "pb2")
 
     @property
+    def judges_trials(self) -> bool:
+        """Whether the scheduler may stop a trial at a report while it trains on."""
+        return self.scheduler.kind in ("asha", "median")
+
+    @property
     def copies_trials(self) -> bool:
         """Whether the scheduler lets a trial go on from another one's state."""
         return self.scheduler.kind in ("pbt", "pb2")

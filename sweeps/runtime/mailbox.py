@@ -131,6 +131,13 @@ class _Box:
     heard: float = field(default_factory=time.monotonic)
     """When the workers last posted something, or when they were asked for."""
     longest_silence: float = 0.0
+    handed: int | None = None
+    """Step of the last report that Tune was given; None if it was given none."""
+    judged: bool = False
+    """The scheduler may stop the trial at a report while it trains on."""
+    held: list[tuple[int, Event]] = field(default_factory=list)
+    """What came after a report that Tune has not decided on, with the number of that report: it is no part of the
+    trial, if that is to stop there."""
     discards: bool = False
     """The trial is over for Tune: what its workers still post, before they notice, is no part of it."""
 
@@ -170,16 +177,24 @@ class Mailbox:
 
     # --- a trial's actor ---------------------------------------------------------------------------------
 
-    async def begin(self, trial: str) -> int:
-        """A trial is about to be started; returns the number of this attempt, from 1."""
+    async def begin(self, trial: str, judged: bool = False) -> tuple[int, int | None]:
+        """A trial is about to be started.
+
+        Args:
+            trial: Its number.
+            judged: Whether the scheduler may stop it at a report while it trains on.
+
+        Returns:
+            The number of this attempt, from 1, and the step of the last report that Tune was given by the one before.
+        """
         box = self._boxes[trial]
         # What is left of an earlier attempt must not save into the folder that this one starts from.
         box.discards = True
         box.halt()
-        self._boxes[trial] = _Box(attempt=box.attempt + 1)
+        self._boxes[trial] = _Box(attempt=box.attempt + 1, judged=judged, handed=box.handed)
         if self._stopping or trial in self._unwanted:
             self._boxes[trial].halt()
-        return box.attempt + 1
+        return box.attempt + 1, box.handed
 
     async def next_report(self, trial: str, silence_s: float) -> Report | Ended:
         """Waits for the trial's next report, or for its end: workers that train and say nothing at all for
@@ -189,18 +204,22 @@ class Mailbox:
         if box.asked > box.posted and not box.decided.is_set():
             box.heard = time.monotonic()  # if they were silent, they waited for this
             box.decided.set()
+        self._let_go(box)
         while True:
             silent = time.monotonic() - box.heard
             allowed = silence_s if box.started else max(silence_s, START_WITHIN_S)
             if silent >= allowed:
                 what = "its workers hang" if box.started else "its workers do not start; are their resources taken?"
-                event = await self._hang(box, Ended(trial, box.attempt, f"no report for {silent:.0f} s: {what}"))
-                self._end(box, event)
-                return event
+                end = await self._hang(box, Ended(trial, box.attempt, f"no report for {silent:.0f} s: {what}"))
+                self._end(box, end)
+                return end
             try:
-                return await asyncio.wait_for(box.reports.get(), min(allowed - silent, silence_s))
+                event = await asyncio.wait_for(box.reports.get(), min(allowed - silent, silence_s))
             except TimeoutError:
                 continue  # something else may have been posted meanwhile
+            if isinstance(event, Report):
+                box.handed = event.step
+            return event
 
     async def ended(self, event: Ended) -> None:
         """The trial's workers are done with it, or gone; the first who says so is right."""
@@ -319,12 +338,21 @@ class Mailbox:
         if isinstance(event, Started):
             places = self._slots[box.slot].handles.get("places", ())
             event = replace(event, assigned_ms=box.assigned_ms, workers=places)
+        undecided = box.judged and box.posted >= max(box.asked, 1)
+        if undecided or box.held:
+            box.held.append((box.posted, event))
+        else:
+            self._publish(event)
         if isinstance(event, Report):
             box.posted += 1
             if box.asked <= box.posted and not box.stop.is_set():
                 box.decided.clear()  # until it is asked for the next one, or told to stop
             box.reports.put_nowait(event)
-        self._publish(event)
+
+    def _let_go(self, box: _Box) -> None:
+        """Tune has decided that the trial goes on after all reports before the one that it asks for."""
+        while box.held and box.held[0][0] < box.asked:
+            self._publish(box.held.pop(0)[1])
 
     async def left(self, trial: str, attempt: int, rank: int, num_workers: int, memory_mib: float) -> None:
         """A worker is done with a trial, which has ended when all of them are."""
@@ -364,6 +392,8 @@ class Mailbox:
         box = self._boxes.get(trial)
         if box is not None and attempt in (None, box.attempt):
             box.discards = box.discards or discard
+            if discard:
+                box.held.clear()
             box.halt()
 
     async def stop_for_good(self, trial: str) -> None:

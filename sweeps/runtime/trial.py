@@ -12,7 +12,7 @@ from ray import tune
 from ray.tune.result import AUTO_RESULT_KEYS
 
 from sweeps.compose import Composition
-from sweeps.constants import COMPLETED, EVALUATIONS, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
+from sweeps.constants import COMPLETED, EVALUATIONS, HEARD, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
 from sweeps.errors import TrialFailed
 from sweeps.runtime.lineage import Origin, checkpoint_folder, pin
 from sweeps.runtime.mailbox import Ended, Report
@@ -87,7 +87,8 @@ class Trial(tune.Trainable):
         )
         if self._slot is not None and not (sweep.warm and self._slot.workers == workers and self._slot.release()):
             self.cleanup()
-        attempt = ray.get(context.mailbox.begin.remote(self._trial))
+        attempt, handed = ray.get(context.mailbox.begin.remote(self._trial, sweep.search.judges_trials))
+        heard = max((step for step in (handed, config.get(HEARD)) if step is not None), default=None)
         if self._slot is None:
             self._slot = Slot(f"slot-{self._trial}-{attempt}", workers, context.mailbox)
         self._slot.assign(
@@ -102,6 +103,7 @@ class Trial(tune.Trainable):
                 origin=origin,
                 largest_micro_batch=self._largest_micro_batch,
                 waits=sweep.search.pauses_trials,
+                heard=None if sweep.search.pauses_trials else heard,
                 mailbox=context.mailbox,
                 holds_checkpoints=sweep.tracking.checkpoints == "copy" and bool(sweep.checkpoint.keep),
             )

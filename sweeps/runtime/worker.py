@@ -7,7 +7,8 @@ import itertools
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -17,7 +18,7 @@ from sweeps.runtime.held_checkpoints import hold
 from sweeps.runtime.leftovers import Leftovers
 from sweeps.runtime.lineage import Origin
 from sweeps.runtime.mailbox import Ended, Log, Note, Report, Started
-from sweeps.runtime.spool import Spool
+from sweeps.runtime.spool import Spool, read_spool
 from sweeps.runtime.worker_log import WorkerLog
 from sweeps.worker_error import caught
 from sweeps_train.config import FunctionConfig, TrainingConfig
@@ -52,6 +53,9 @@ class Assignment:
     waits: bool
     """After each report, for what the scheduler decides: so that it is paused or copied in the state that was judged,
     and nothing is trained that would be thrown away."""
+    heard: int | None
+    """Step of the last report of earlier attempts that Tune may have heard of: what they measured after it is posted
+    again, since a checkpoint may be later. None: nothing is."""
     mailbox: Any
     holds_checkpoints: bool = False
     """Reported checkpoints are copied into MLflow: they are held for that."""
@@ -129,6 +133,7 @@ class MailboxReporter:
     def __init__(self, assignment: Assignment):
         self._to = assignment
         self._mailbox = assignment.mailbox
+        self._unheard = _unheard(assignment)
         self._spool = Spool(assignment.checkpoint_folder)
         self._stop = self._mailbox.stop_requested.remote(assignment.trial, assignment.attempt)
         self._previous_report: Any = None
@@ -140,6 +145,7 @@ class MailboxReporter:
         )
 
     def log(self, progress: Progress, metrics: dict[str, float]) -> None:
+        self._post_unheard(progress.step)
         log = Log(self._to.trial, self._to.attempt, progress.step, metrics, _now_ms())
         self._spool.write(log)
         self._logs.append(log)
@@ -147,6 +153,7 @@ class MailboxReporter:
             self._send_logs()
 
     def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
+        self._post_unheard(progress.step)
         self._send_logs()
         if self._previous_report is not None:
             ray.get(self._previous_report)  # an asynchronous actor may reorder; reports must not be
@@ -187,6 +194,12 @@ class MailboxReporter:
         ray.get(self._posted)
         self._spool.close()
 
+    def _post_unheard(self, step: int) -> None:
+        """What earlier attempts measured before the step at which this one goes on."""
+        unheard, self._unheard = [event for event in self._unheard if event.step < step], []
+        if unheard:
+            ray.get(self._mailbox.post_all.remote(unheard))
+
     def _send_logs(self) -> None:
         if self._logs:
             logs, self._logs = self._logs, []
@@ -196,6 +209,25 @@ class MailboxReporter:
     def _send(self, posted: Any) -> Any:
         _, self._posted = ray.wait([*self._posted, posted], num_returns=len(self._posted) + 1, timeout=0)
         return posted
+
+
+def _unheard(assignment: Assignment) -> list[Log | Report]:
+    """What earlier attempts measured, and Tune may not have heard of: each step as it was measured first."""
+    if assignment.heard is None:
+        return []
+    found: dict[tuple[type, int], Log | Report] = {}
+    for event in read_spool(assignment.checkpoint_folder):
+        if event.step >= assignment.heard:
+            found.setdefault((type(event), event.step), replace(event, attempt=assignment.attempt))
+    return sorted(map(_with_its_checkpoint, found.values()), key=lambda event: event.step)
+
+
+def _with_its_checkpoint(event: Log | Report) -> Log | Report:
+    """Without it, if a later checkpoint has taken its place and it was not kept for MLflow."""
+    if not isinstance(event, Report) or event.checkpoint is None:
+        return event
+    kept = [folder for folder in (event.checkpoint, event.held) if folder is not None and Path(folder).is_dir()]
+    return event if kept else replace(event, checkpoint=None, held=None)
 
 
 def _now_ms() -> int:

@@ -9,6 +9,8 @@ from typing import Any
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
+from sweeps.constants import COMPLETED, TRIAL
+from sweeps.search.history import STOPS, History, encoded
 from sweeps.search.places import Pausing
 
 
@@ -47,11 +49,15 @@ class Bracket:
                 return TrialScheduler.PAUSE
         return TrialScheduler.STOP if trial in self.losers else TrialScheduler.CONTINUE
 
+    def is_complete(self) -> bool:
+        """Whether all have come to the rung."""
+        return self.closed and bool(self.values) and None not in self.values.values()
+
     def halve(self) -> bool:
         """When all have come to the rung, the best 1/eta of those that were to train towards it go on; whether so."""
-        arrived = {trial: value for trial, value in self.values.items() if value is not None}
-        if not self.closed or not arrived or len(arrived) < len(self.values):
+        if not self.is_complete():
             return False
+        arrived = {trial: value for trial, value in self.values.items() if value is not None}
         best = sorted(arrived, key=lambda trial: arrived[trial], reverse=True)
         count = max(1, math.floor(self.entered / self.eta + 1e-9))
         self.losers |= set(best[count:])
@@ -72,37 +78,78 @@ class Hyperband(Pausing, FIFOScheduler):
     when no further trials come.
     """
 
-    def __init__(self, resource: str, grace: float, longest: float, eta: float):
+    def __init__(self, resource: str, grace: float, longest: float, eta: float, history: History | None = None):
         """
         Args:
             resource: Key of the result that the rungs are counted in.
             grace: The first rung of the bracket with the most rungs, about.
             longest: What a trial that goes on to its end takes.
             eta: One in eta goes on.
+            history: The decisions of earlier sessions, and where this one's are kept.
         """
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__(history=history)
         self._resource, self._longest, self._eta = resource, longest, eta
         self._most_rungs = max(0, math.floor(math.log(longest / grace) / math.log(eta) + 1e-9))
         self._next_rungs = self._most_rungs
         self._metric, self._sign = "", 1
         self._brackets: list[Bracket] = []
         self._bracket_of: dict[str, Bracket] = {}
+        self._done: set[str] = set()
+        """Trials that came to their end."""
+        for name, event in self._history.events:
+            self._apply(name, event)
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         assert metric is not None
         self._metric, self._sign = metric, 1 if mode == "max" else -1
         return True
 
-    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
-        """Put it into the bracket that is being filled; one that failed and is started again, back into its own."""
-        own = self._bracket_of.get(trial.trial_id)
-        if own is not None:
-            own.values[trial.trial_id] = None
-            return
+    # --- what changes its state, now and when that is rebuilt ----------------------------------------------------
+
+    def _decide(self, trial: str | None, event: dict[str, Any]) -> str:
+        """Change the state, and keep that."""
+        decision = self._apply(trial, event)
+        if decision == TrialScheduler.STOP:
+            event = {**event, STOPS: True}
+        self._history.add(trial, event)
+        return decision
+
+    def _apply(self, trial: str | None, event: dict[str, Any]) -> str:
+        """What is to become of the trial, in Tune's words."""
+        decision = TrialScheduler.CONTINUE
+        match event:
+            case {"event": "closed"}:
+                self._brackets[-1].closed = True
+            case {"event": "halved", "bracket": index}:
+                self._brackets[index].halve()
+            case {"event": kind} if trial is not None:
+                decision = self._apply_to(trial, kind, event)
+        return decision
+
+    def _apply_to(self, trial: str, kind: str, event: dict[str, Any]) -> str:
+        self._paused.discard(trial)
+        match kind:
+            case "added":
+                self._bracket_of[trial] = self._open_bracket()
+                self._bracket_of[trial].add(trial)
+            case "added again":
+                self._bracket_of[trial].values[trial] = None
+            case "arrived":
+                decision = self._bracket_of[trial].arrive(trial, float(event["reached"]), float(event["value"]))
+                if decision == TrialScheduler.PAUSE:
+                    self._paused.add(trial)
+                return decision
+            case "left" | "done":
+                self._bracket_of[trial].values.pop(trial, None)
+                if kind == "done":
+                    self._done.add(trial)
+        return TrialScheduler.CONTINUE
+
+    def _open_bracket(self) -> Bracket:
+        """The bracket that is being filled."""
         if not self._brackets or self._brackets[-1].closed:
             self._brackets.append(self._new_bracket())
-        self._brackets[-1].add(trial.trial_id)
-        self._bracket_of[trial.trial_id] = self._brackets[-1]
+        return self._brackets[-1]
 
     def _new_bracket(self) -> Bracket:
         count = self._next_rungs
@@ -110,47 +157,75 @@ class Hyperband(Pausing, FIFOScheduler):
         size = math.ceil((self._most_rungs + 1) / (count + 1) * self._eta**count - 1e-9)
         return Bracket(size, [self._longest * self._eta ** (index - count) for index in range(count)], self._eta)
 
+    # --- what Tune says ------------------------------------------------------------------------------------------
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        """Put it into the bracket that is being filled; one that failed and is started again, back into its own."""
+        self.take_up(tune_controller, trial)
+        name = trial.config[TRIAL]
+        own = self._bracket_of.get(name)
+        if own is None:
+            self._decide(name, {"event": "added"})
+        elif name not in own.values and name not in own.losers and name not in self._done:
+            self._decide(name, {"event": "added again"})
+
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        self._history.hear(trial, result)
         if self._resource not in result or self._metric not in result:
             return TrialScheduler.CONTINUE
+        name, reached = trial.config[TRIAL], result[self._resource]
+        bracket = self._bracket_of[name]
+        if name not in bracket.values or reached < bracket.rung():
+            return TrialScheduler.STOP if name in bracket.losers else TrialScheduler.CONTINUE
         value = self._sign * result[self._metric]
         value = -math.inf if math.isnan(value) else value
-        bracket = self._bracket_of[trial.trial_id]
         level = bracket.level
-        decision = bracket.arrive(trial.trial_id, result[self._resource], value)
-        if bracket.level > level:  # Tune asks for new trials before it asks which of the paused ones may go on
-            tune_controller.search_alg.searcher.held_back = True
+        decision = self._decide(name, {"event": "arrived", "reached": encoded(reached), "value": encoded(value)})
+        if bracket.level > level:
+            _hold_back(tune_controller)
         return decision
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
-        self._drop(trial)
+        if not self._history.goes_on_later(result):
+            self._drop(tune_controller, trial, "done" if result.get(COMPLETED) else "left")
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
-        self._drop(trial)
+        if not self._history.goes_on_later():
+            self._drop(tune_controller, trial)
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         """If it is started again, it is added again at once."""
-        self._drop(trial)
+        if not self._history.goes_on_later():
+            self._drop(tune_controller, trial)
 
-    def _drop(self, trial: Trial) -> None:
-        bracket = self._bracket_of[trial.trial_id]
-        bracket.values.pop(trial.trial_id, None)
-        bracket.losers.discard(trial.trial_id)
+    def _drop(self, tune_controller: Any, trial: Trial, how: str = "left") -> None:
+        """Its bracket does not wait for it any longer."""
+        name = trial.config[TRIAL]
+        if name in self._bracket_of[name].values:
+            self._decide(name, {"event": how})
+            _hold_back(tune_controller)
 
     def ready(self, tune_controller: Any, paused: list[Trial], *, complete: bool) -> list[Trial]:
         """Those that were among the best of their rung, the furthest first; stops the others."""
-        if self._brackets and complete:
-            self._brackets[-1].closed = True
-        for bracket in self._brackets:
-            bracket.halve()
+        if complete and self._brackets and not self._brackets[-1].closed:
+            self._decide(None, {"event": "closed"})
+        for index, bracket in enumerate(self._brackets):
+            if bracket.is_complete():
+                self._decide(None, {"event": "halved", "bracket": index})
         going_on = []
         for trial in paused:
-            bracket = self._bracket_of[trial.trial_id]
-            if trial.trial_id in bracket.losers:
+            name = trial.config[TRIAL]
+            bracket = self._bracket_of[name]
+            if name in bracket.losers:
                 tune_controller.stop_trial(trial)
-            elif bracket.values[trial.trial_id] is None:
+            elif bracket.values[name] is None:
                 going_on.append(trial)
-        return sorted(going_on, key=lambda trial: -self._bracket_of[trial.trial_id].level)
+        return sorted(going_on, key=lambda trial: (-self._bracket_of[trial.config[TRIAL]].level, trial.config[TRIAL]))
 
     def debug_string(self) -> str:
         return f"Hyperband: {len(self._brackets)} brackets"
+
+
+def _hold_back(tune_controller: Any) -> None:
+    """Tune asks for new trials before it asks which of the paused ones may go on."""
+    tune_controller.search_alg.searcher.held_back = True

@@ -8,6 +8,12 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import ConcurrencyLimiter, Searcher
 
+from sweeps.constants import TRIAL
+from sweeps.search.history import History
+
+RESUMED = {"event": "resumed"}
+"""The decision that a paused trial goes on."""
+
 
 class Places(ConcurrencyLimiter):
     """Asks its searcher for a trial when a place is free. Other than Tune's own limiter, it gives the place of a paused
@@ -25,6 +31,8 @@ class Places(ConcurrencyLimiter):
         self.pauses = False
         """Trials may be paused: then it is not over before the last one has ended, since Tune gives up slots after
         that."""
+        self.takes_up_all = False
+        """The unfinished trials of an earlier session all come at once: those without a place are paused."""
         self._live: set[str] = set()
 
     @property
@@ -37,7 +45,9 @@ class Places(ConcurrencyLimiter):
         return getattr(self.searcher, "ended_because", None) is not None
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
-        if self.free < 1 or self.held_back:
+        unfinished = self.takes_up_all and bool(getattr(self.searcher, "unfinished", ()))
+        # With no trial left Tune waits for a new one, and does not ask the scheduler.
+        if not unfinished and (self.free < 1 or (self.held_back and self._live)):
             return None
         suggestion = self.searcher.suggest(trial_id)
         self.dry = not isinstance(suggestion, dict)
@@ -57,6 +67,28 @@ class Pausing(TrialScheduler):
     resumes_first = True
     """Whether paused trials come before new ones."""
 
+    def __init__(self, *arguments: Any, history: History | None = None, **named: Any):
+        super().__init__(*arguments, **named)  # type: ignore[no-untyped-call]
+        self._history = history or History()
+        self._paused: set[str] = set()
+        """Numbers of the trials that wait."""
+        self._earlier = set(self._history.trials)
+        """Numbers of the trials of an earlier session that were not taken up yet."""
+
+    def take_up(self, tune_controller: Any, trial: Trial) -> bool:
+        """Let a trial of an earlier session wait as it did there; whether it is one. To be called when it is added."""
+        name = trial.config[TRIAL]
+        if name not in self._earlier:
+            return False
+        self._earlier.remove(name)
+        places: Places = tune_controller.search_alg.searcher
+        if name in self._paused or places.free < 0:
+            # Before Tune has put it among those that it starts.
+            trial.set_status(Trial.PAUSED)  # type: ignore[no-untyped-call]
+            places.paused.add(trial.trial_id)
+            places.held_back = True  # until the scheduler has said which of them may go on
+        return True
+
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         """The next paused trial that may go on, if a place is free for it."""
         places: Places = tune_controller.search_alg.searcher
@@ -71,6 +103,9 @@ class Pausing(TrialScheduler):
         if not ready or places.free < 1 or not (self.resumes_first or places.dry or complete):
             return None
         places.paused.discard(ready[0].trial_id)
+        if not self._history.goes_on_later():  # else only to be told that it is to end
+            self._history.add(ready[0].config[TRIAL], RESUMED)
+        self._paused.discard(ready[0].config[TRIAL])
         return ready[0]
 
     def _begin(self, tune_controller: Any, places: Places) -> None:

@@ -20,6 +20,7 @@ from sweeps.config.search import (
 from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.search.asha import Asha
 from sweeps.search.bandits import PopulationBandits
+from sweeps.search.history import History
 from sweeps.search.hyperband import Hyperband
 from sweeps.search.median import MedianStopping
 from sweeps.search.mid_training import mutated_paths
@@ -37,6 +38,7 @@ def build_scheduler(
     validate: Callable[[Any], object],
     trials: Path,
     exploited: Callable[[Exploit], None],
+    history: History,
 ) -> TrialScheduler:
     """A scheduler that is given metric and mode by Tune; of several objectives the first.
 
@@ -47,17 +49,18 @@ def build_scheduler(
         validate: Raises ``ConfigError`` for a point that cannot be run.
         trials: Folder of all trials' checkpoints.
         exploited: Hears of every trial that goes on from another one's state.
+        history: The decisions of earlier sessions, and where this one's are kept.
     """
     config, search = composition.config, composition.config.search
     match search.scheduler:
         case AshaScheduler() as asha:
-            return Asha(asha.resource, asha.grace, asha.eta, asha.brackets, config.seed)
+            return Asha(asha.resource, asha.grace, asha.eta, asha.brackets, config.seed, history)
         case HyperbandScheduler() as hyperband:
             grace, longest = hyperband_range(composition, space, lookup)
             assert grace is not None and longest is not None
-            return Hyperband(hyperband.resource, grace, longest, hyperband.eta)
+            return Hyperband(hyperband.resource, grace, longest, hyperband.eta, history)
         case MedianScheduler() as median:
-            return MedianStopping(median.resource, median.grace, median.min_trials)
+            return MedianStopping(median.resource, median.grace, median.min_trials, history)
         case NoScheduler():
             return FIFOScheduler()  # type: ignore[no-untyped-call]
         case PBTScheduler() | PB2Scheduler() as population:
@@ -67,7 +70,7 @@ def build_scheduler(
             mutation = Mutation(space, changing, lookup, validate, resample_probability=resampling, seed=config.seed)
             arguments = population.resource, population.interval, population.quantile, mutation
             named: dict[str, Any] = {"population": search.num_trials, "trials": trials, "exploited": exploited}
-            named["seed"] = config.seed
+            named |= {"seed": config.seed, "history": history}
             if not only_numbers:
                 return PopulationTraining(*arguments, **named)
             ranges = {path: cast("FloatDistribution | IntDistribution", space[path]) for path in changing}

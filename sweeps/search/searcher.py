@@ -32,8 +32,10 @@ MAX_GIVEN_AGAIN = 100
 """How often what a person's point left out is sampled anew, until the point is valid."""
 GIVEN_AGAIN = "sweeps:given_again"
 """Attribute of an Optuna trial: how often its given values were asked for before."""
+POINT = "sweeps:point"
+"""Attribute of an Optuna trial: the number, from 1, of the point to try first that it was enqueued for."""
 POINTS = "sweeps:points"
-"""Attribute of the study: how many of the points to try first were enqueued."""
+"""Attribute of a study of an earlier version: how many of the points to try first were enqueued."""
 
 
 STOPPED_BY_A_PERSON = "stopped by a person"
@@ -170,10 +172,11 @@ class OptunaSearcher(Searcher):
         return optuna.Trial(self.study, trial._trial_id)  # noqa: SLF001 - Optuna has no other way to go on with one
 
     def _enqueue(self, points: Sequence[Point]) -> None:
-        done = self.study.user_attrs.get(POINTS, 0)
+        trials = self.study.get_trials(deepcopy=False)
+        done = max((trial.user_attrs[POINT] for trial in trials if POINT in trial.user_attrs), default=0)
+        done = max(done, self.study.user_attrs.get(POINTS, 0))
         for index, point in enumerate(points[done:], start=done + 1):
-            self.study.enqueue_trial(self.space.encode(point))
-            self.study.set_user_attr(POINTS, index)
+            self.study.enqueue_trial(self.space.encode(point), user_attrs={POINT: index})  # at once, or not at all
 
     def take_in(self, trial: FrozenTrial) -> None:
         """Add a trial that the study has lost, and that another record still has."""
@@ -188,6 +191,17 @@ class OptunaSearcher(Searcher):
     def unfinished(self) -> Sequence[Unfinished]:
         """The trials that an earlier driver left running and that were not suggested again yet."""
         return tuple(self._unfinished)
+
+    def prune_unfinished(self, was_stopped: Callable[[FrozenTrial], bool]) -> None:
+        """Tell the study of unfinished trials that the scheduler had stopped, when their driver died before it did."""
+        numbers = {unfinished.number for unfinished in self._unfinished}
+        for trial in self._of_state(TrialState.RUNNING):
+            number = trial.user_attrs.get(NUMBER)
+            if number in numbers and was_stopped(trial):
+                progress = Progress(self._taken_up(trial), self.objectives, trial)
+                progress.set_constraints()
+                self.study.tell(progress.trial, state=TrialState.PRUNED)
+                self._unfinished = [each for each in self._unfinished if each.number != number]
 
     # --- what Tune asks -----------------------------------------------------------------------------------------
 

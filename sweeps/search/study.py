@@ -17,6 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sweeps.config.space import OrdinalDistribution
 from sweeps.constants import NUMBER, REASON
 from sweeps.objectives import Objectives, Values
+from sweeps.search.history import decisions_of_longer
 from sweeps.search.progress import Progress
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.space import Lookup, Space
@@ -175,6 +176,7 @@ def _in_space(trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *
     trial.params, trial.distributions = again.params, again.distributions
     if reopen and trial.state == TrialState.COMPLETE:
         trial.state, trial.values, trial.datetime_complete = TrialState.RUNNING, None, None
+        trial.user_attrs = decisions_of_longer(trial.user_attrs)
     return trial
 
 

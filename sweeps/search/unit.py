@@ -63,7 +63,7 @@ class UnitSpace:
 
 def position(distribution: FloatDistribution | IntDistribution | OrdinalDistribution, value: Any) -> float:
     """Where a value lies in its range, from 0 to 1; beyond that for values outside of it."""
-    low, high = _ends(distribution)
+    low, high = ends_of(distribution)
     if low == high:
         return 0.5
     return (_scale(distribution, value) - low) / (high - low)
@@ -71,7 +71,7 @@ def position(distribution: FloatDistribution | IntDistribution | OrdinalDistribu
 
 def value_at(distribution: FloatDistribution | IntDistribution | OrdinalDistribution, place: float) -> Any:
     """The value at a position between 0 and 1; the nearest one that can be sampled."""
-    low, high = _ends(distribution)
+    low, high = ends_of(distribution)
     scaled = low + place * (high - low)
     if isinstance(distribution, OrdinalDistribution):
         return distribution.choices[round(scaled)]
@@ -84,7 +84,8 @@ def value_at(distribution: FloatDistribution | IntDistribution | OrdinalDistribu
     return round(value) if isinstance(distribution, IntDistribution) else float(value)
 
 
-def _ends(distribution: FloatDistribution | IntDistribution | OrdinalDistribution) -> tuple[float, float]:
+def ends_of(distribution: FloatDistribution | IntDistribution | OrdinalDistribution) -> tuple[float, float]:
+    """Both ends of a range, in its own scale."""
     if isinstance(distribution, OrdinalDistribution):
         return 0.0, len(distribution.choices) - 1.0
     return _scale(distribution, distribution.low), _scale(distribution, distribution.high)

@@ -1,0 +1,288 @@
+"""A search whose driver dies: as much of Tune and of workers as searcher and scheduler see, with the real study and the
+real checkpoint folders. What a driver writes into the study, and into the folders, is all that outlives it."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import optuna
+from optuna.storages import InMemoryStorage
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import TrialScheduler
+
+from sweeps.config.space import FloatDistribution
+from sweeps.constants import COMPLETED, NUMBER, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
+from sweeps.runtime.lineage import checkpoint_folder, pin
+from sweeps.search.history import History, was_stopped
+from sweeps.search.places import Places
+from sweeps.search.population import Exploit
+from sweeps.space import Space
+from sweeps.tuning import SweepSearcher
+
+SPACE = Space(
+    {
+        "lr": FloatDistribution(type="float", low=1e-4, high=1.0, log=True),
+        "decay": FloatDistribution(type="float", low=0.0, high=1.0),
+    }
+)
+WRITES = (
+    *("create_new_trial", "set_trial_param", "set_trial_state_values", "set_trial_intermediate_value"),
+    *("set_trial_user_attr", "set_trial_system_attr", "set_study_user_attr", "set_study_system_attr"),
+)
+
+
+class DriverDied(BaseException):
+    """Not an error that anybody would catch."""
+
+
+class Disk:
+    """Counts what is written, and lets the driver die before a write of a given number."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.writes = 0
+        self.dies_at: int | None = None
+        self.storage = InMemoryStorage()
+        for name in WRITES:
+            setattr(self.storage, name, self._counted(getattr(self.storage, name)))
+
+    def _counted(self, write: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **named: Any) -> Any:
+            self.point()
+            return write(*arguments, **named)
+
+        return counted
+
+    def point(self) -> None:
+        """Something is about to be written."""
+        self.writes += 1
+        if self.writes == self.dies_at:
+            self.dies_at = None
+            raise DriverDied
+
+
+class Worker:
+    """Trains a trial from its newest checkpoint: each step moves a state, and reports a loss. As real ones do, it
+    repeats the report of the checkpoint that it starts from."""
+
+    def __init__(self, config: dict[str, Any], trials: Path, length: int, known: int):
+        self._config, self._length = config, length
+        origin = config.get(ORIGIN)
+        self.lineage = origin.lineage if origin is not None else 0
+        self._folder = checkpoint_folder(trials, config[TRIAL], self.lineage)
+        found = sorted(self._folder.glob("step-*"))
+        self.step = int(found[-1].name.removeprefix("step-")) if found else 0
+        self._metrics = json.loads((found[-1] / "metrics.json").read_text()) if found else {"state": 0.0}
+        self.repeats = self.step > known
+
+    def report(self) -> dict[str, Any]:
+        if not self.repeats:
+            self._train()
+        self.repeats = False
+        done = self.step == self._length
+        progress = {"steps": self.step, STEP: self.step, "training_iteration": self.step}
+        return {**self._metrics, **progress, COMPLETED: done, "done": done}
+
+    def _train(self) -> None:
+        self.step += 1
+        chance = random.Random(f"{self._config[TRIAL]}/{self.lineage}/{self.step}")
+        point = self._config[PARAMETERS]
+        state = self._metrics["state"] + point["lr"] * (1 - point["decay"]) + chance.gauss(0, 0.2)
+        loss = round(1 / (1 + abs(state)), 2)  # so that ties occur
+        self._metrics = {"state": state, "loss": loss}
+        checkpoint = self._folder / f"step-{self.step:08d}"
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        (checkpoint / "metrics.json").write_text(json.dumps(self._metrics))
+
+
+class SimulatedTrial(Trial):
+    """Tune's, without what runs it."""
+
+    def __init__(self, trial_id: str, config: dict[str, Any]):
+        super().__init__("trial", config=config, trial_id=trial_id, stub=True)
+        self.worker: Worker | None = None
+        self.known = 0
+        """Step up to which Tune has heard of it in this session."""
+        self.last: dict[str, Any] = {}
+
+
+class Driver:
+    """One session of a search: as much of Tune's controller as matters, in the order in which it does things."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        build: Callable[[History, Callable[[Exploit], None], Path], TrialScheduler],
+        *,
+        trials: int,
+        length: int,
+        places: int,
+        num_trials: int | None = None,
+    ):
+        self.disk, self.length = disk, length
+        self.interrupted = False
+        self.exploits: list[Exploit] = []
+        monitor: Any = SimpleNamespace(is_interrupted=lambda: self.interrupted, exploited=self.exploits.append)
+        chance = random.Random(0)
+        points = [{"lr": 10 ** chance.uniform(-4, 0), "decay": chance.random()} for _ in range(trials)]
+        self.searcher = SweepSearcher(
+            monitor,
+            SPACE,
+            metric="loss",
+            mode="min",
+            sampler=optuna.samplers.RandomSampler(seed=0),
+            storage=disk.storage,
+            study_name="study",
+            num_trials=num_trials or trials,
+            points=points,
+        )
+        self.searcher.prune_unfinished(was_stopped)
+        self._places = Places(self.searcher, places)
+        history = History(self.searcher.study, hear=self.searcher.on_trial_result, interrupted=lambda: self.interrupted)
+        self.scheduler = build(history, self.searcher.exploited, disk.folder)
+        self._places.takes_up_all = hasattr(self.scheduler, "take_up")
+        self.scheduler.set_search_properties("loss", "min")
+        self.search_alg = SimpleNamespace(searcher=self._places)
+        self._actor_cache = SimpleNamespace(increase_max=lambda request, by: None)
+        self._trials: list[SimulatedTrial] = []
+        self._saving: set[str] = set()
+
+    # --- what schedulers ask -------------------------------------------------------------------------------------
+
+    def get_trials(self) -> list[SimulatedTrial]:
+        return self._trials
+
+    def get_live_trials(self) -> set[SimulatedTrial]:
+        return {trial for trial in self._trials if not trial.is_finished()}  # in any order, as Tune's
+
+    def _schedule_trial_save(self, trial: SimulatedTrial, result: dict[str, Any]) -> object:
+        self._saving.add(trial.trial_id)
+        return object()
+
+    def pause_trial(self, trial: SimulatedTrial, should_checkpoint: bool = True) -> None:
+        trial.status, trial.worker = Trial.PAUSED, None
+
+    def stop_trial(self, trial: SimulatedTrial) -> None:
+        if trial.status == Trial.PAUSED:
+            self.scheduler.on_trial_remove(self, trial)  # type: ignore[arg-type]
+            self.disk.point()
+            self.searcher_ends(trial)
+        else:
+            self.scheduler.on_trial_complete(self, trial, trial.last)  # type: ignore[arg-type]
+            self.disk.point()
+            self.searcher_ends(trial, trial.last)
+        trial.status, trial.worker = Trial.TERMINATED, None
+
+    def searcher_ends(self, trial: SimulatedTrial, result: dict[str, Any] | None = None) -> None:
+        self._places.on_trial_complete(trial.trial_id, result)
+
+    # --- what Tune does ------------------------------------------------------------------------------------------
+
+    def run(self, stop_after: int | None = None) -> None:
+        """To the end of the search, or until it is interrupted.
+
+        Args:
+            stop_after: Events until then.
+        """
+        events = 0
+        while True:
+            self._settle()
+            running = [trial for trial in self._trials if trial.status == Trial.RUNNING]
+            if not running and not self.get_live_trials() and self.searcher.ended_because is not None:
+                return
+            if events == stop_after:
+                self._interrupt(running)
+                return
+            if running:
+                events += 1
+                self._hear(_next(running))
+
+    def _settle(self) -> None:
+        """All trials start that may, before one reports: that takes longer."""
+        quiet = 0
+        while quiet < 2:  # what the scheduler says counts for the suggestions of the next round
+            quiet = 0 if any([self._take_suggestions(), self._resume()]) else quiet + 1
+
+    def _resume(self) -> bool:
+        trial: Any = self.scheduler.choose_trial_to_run(self)  # type: ignore[arg-type]
+        if trial is None or trial.status != Trial.PAUSED:
+            return False
+        self._start(trial)
+        return True
+
+    def _take_suggestions(self) -> bool:
+        before = len(self._trials)
+        while isinstance(config := self._places.suggest(trial_id := Trial.generate_id()), dict):
+            trial = SimulatedTrial(trial_id, config)
+            self._trials.append(trial)
+            self.scheduler.on_trial_add(self, trial)  # type: ignore[arg-type]
+            if trial.status == Trial.PENDING:
+                self._start(trial)
+        return len(self._trials) > before
+
+    def _start(self, trial: SimulatedTrial) -> None:
+        trial.status = Trial.RUNNING
+        trial.worker = Worker(trial.config, self.disk.folder, self.length, trial.known)
+
+    def _hear(self, trial: SimulatedTrial) -> None:
+        assert trial.worker is not None
+        worker, result = trial.worker, trial.worker.report()
+        if result["done"]:
+            trial.last = result
+            self.stop_trial(trial)
+            return
+        decision = self.scheduler.on_trial_result(self, trial, result)  # type: ignore[arg-type]
+        if decision != TrialScheduler.STOP:
+            self._places.searcher.on_trial_result(trial.trial_id, result)
+        trial.last = result
+        if trial.trial_id in self._saving:
+            self._saving.remove(trial.trial_id)
+            self.disk.point()
+            pin(self.disk.folder, trial.config[TRIAL], worker.lineage, worker.step)
+        if decision == TrialScheduler.STOP:
+            self.stop_trial(trial)
+        elif decision == TrialScheduler.PAUSE:
+            trial.known = worker.step
+            self.pause_trial(trial)
+        elif decision == TrialScheduler.NOOP:
+            trial.known = 0  # what was saved is of another trial
+
+    def _interrupt(self, running: list[SimulatedTrial]) -> None:
+        """Of some trials Tune still hears that they have stopped, of the others it does not."""
+        self.interrupted = True
+        for trial in running[::2]:
+            ended = {STOPPED: True, COMPLETED: False, "done": True}
+            trial.last = {"training_iteration": 0, **trial.last, **ended}
+            self.stop_trial(trial)
+            self._resume()
+
+
+def _next(running: list[SimulatedTrial]) -> SimulatedTrial:
+    """Who reports next: always the same among the same trials at the same steps; repeated reports come at once."""
+    for trial in running:
+        if trial.worker is not None and trial.worker.repeats and trial.worker.step:
+            return trial
+    ordered = sorted(running, key=lambda trial: str(trial.config[TRIAL]))
+    where = [(trial.config[TRIAL], trial.worker and (trial.worker.lineage, trial.worker.step)) for trial in ordered]
+    return random.Random(str(where)).choice(ordered)
+
+
+def outcome(disk: Disk) -> list[Any]:
+    """All that a search has come to: every decision in its order, and what the study says of every trial."""
+    study = optuna.load_study(study_name="study", storage=disk.storage)
+    decisions = [(name, {**event, "order": 0}) for name, event in History(study).events]
+    return [decisions, list(_trials(study))]
+
+
+def _trials(study: optuna.Study) -> Iterator[Any]:
+    for trial in study.get_trials():
+        own = {name: value for name, value in trial.user_attrs.items() if not name.startswith("sweeps:decision")}
+        for value in own.values():
+            if isinstance(value, dict):
+                value.pop("decision", None)
+        yield trial.number, trial.user_attrs.get(NUMBER), trial.state, trial.params, trial.intermediate_values, own
