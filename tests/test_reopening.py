@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from running import SHORT, Done, run, start
 from sweeps.constants import NUMBER
 from sweeps.runtime.mailbox import Log, Report
 from sweeps.runtime.spool import SPOOL_FILE, Spool, read_spool
+from sweeps.runtime.worker import Assignment, unheard
 from sweeps.search.history import History
 from sweeps.tracking.reader import load_sweep
 
@@ -268,6 +270,28 @@ def test_what_a_dead_driver_had_not_recorded_is_read_from_beside_the_checkpoints
     assert events[1] == Report("0003", 1, 10, events[1].metrics, 2000, checkpoint=here, done=True)
     assert [event.step for event in read_spool(str(path.parent), up_to=10)] == [5, 10]
     assert list(read_spool(str(tmp_path))) == []
+
+
+def test_what_tune_may_not_have_heard_of_is_posted_again_each_step_as_it_was_measured_first(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path))
+    for attempt, step in ((1, 10), (1, 20), (1, 30), (2, 30), (2, 40)):
+        spool.write(Log("0003", attempt, step - 5, {"train/loss": attempt}, 1000))
+        spool.write(Report("0003", attempt, step, {"eval/loss": attempt}, 1000, checkpoint="step-00000010"))
+    spool.close()
+    nothing: Any = None
+    assignment = Assignment(
+        *("0003", 3, nothing, "eval/loss", "min", str(tmp_path), "", None, None), waits=False, heard=20, mailbox=None
+    )
+    found = [(type(event), event.attempt, event.step, *event.metrics.values()) for event in unheard(assignment)]
+    assert found == [
+        (Report, 3, 20, 1),
+        (Log, 3, 25, 1),
+        (Report, 3, 30, 1),
+        (Log, 3, 35, 2),
+        (Report, 3, 40, 2),
+    ]
+    assert all(event.checkpoint is None for event in unheard(assignment) if isinstance(event, Report))  # gone
+    assert unheard(replace(assignment, heard=None)) == []
 
 
 @pytest.mark.slow

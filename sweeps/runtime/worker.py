@@ -133,7 +133,7 @@ class MailboxReporter:
     def __init__(self, assignment: Assignment):
         self._to = assignment
         self._mailbox = assignment.mailbox
-        self._unheard = _unheard(assignment)
+        self._unheard = unheard(assignment)
         self._spool = Spool(assignment.checkpoint_folder)
         self._stop = self._mailbox.stop_requested.remote(assignment.trial, assignment.attempt)
         self._previous_report: Any = None
@@ -211,7 +211,7 @@ class MailboxReporter:
         return posted
 
 
-def _unheard(assignment: Assignment) -> list[Log | Report]:
+def unheard(assignment: Assignment) -> list[Log | Report]:
     """What earlier attempts measured, and Tune may not have heard of: each step as it was measured first."""
     if assignment.heard is None:
         return []
