@@ -60,6 +60,7 @@ def build_tuner(plan: Plan, monitor: Monitor, places: Places, context: TrialCont
                 trials=context.trials,
                 exploited=searcher.exploited,
                 history=History(searcher.study, hear=searcher.on_trial_result, interrupted=monitor.is_interrupted),
+                num_trials=lambda: searcher.num_trials or config.search.num_trials,
             ),
             num_samples=-1,  # the searcher knows how many, which may change
             reuse_actors=True,

@@ -37,12 +37,12 @@ def hyperband(history: History, exploited: Callable[[Exploit], None], trials: Pa
 
 
 def pbt(history: History, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
-    named: dict[str, Any] = {"population": TRIALS, "trials": trials, "exploited": exploited, "history": history}
+    named: dict[str, Any] = {"population": lambda: TRIALS, "trials": trials, "exploited": exploited, "history": history}
     return PopulationTraining("steps", 1, 0.34, mutation(), **named)
 
 
 def pb2(history: History, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
-    named: dict[str, Any] = {"population": TRIALS, "trials": trials, "exploited": exploited, "history": history}
+    named: dict[str, Any] = {"population": lambda: TRIALS, "trials": trials, "exploited": exploited, "history": history}
     ranges = {path: cast("FloatDistribution", SPACE[path]) for path in SPACE}
     return PopulationBandits("steps", 1, 0.34, mutation(), ranges=ranges, **named)
 

@@ -53,7 +53,7 @@ class PopulationTraining(Pausing, PopulationBasedTraining):
         quantile: float,
         mutation: Mutation,
         *,
-        population: int,
+        population: Callable[[], int],
         trials: Path,
         exploited: Callable[[Exploit], None],
         seed: int = 0,
@@ -65,7 +65,7 @@ class PopulationTraining(Pausing, PopulationBasedTraining):
             interval: How often a trial may be changed.
             quantile: Part of the population that is replaced, and that is copied.
             mutation: Makes the new values.
-            population: Trials that there will be.
+            population: Number of trials that there will be, which may be raised.
             trials: Folder of all trials' checkpoints.
             exploited: Hears of every exploit.
             seed: Of the choice among the best, with who chooses and how often it has.
@@ -141,7 +141,7 @@ class PopulationTraining(Pausing, PopulationBasedTraining):
     def _is_incomplete(self) -> bool:
         """Whether trials of the population have not begun yet."""
         begun = {trial.config[TRIAL] for trial in self._trial_state} | self._history.trials
-        return len(begun) < self._population
+        return len(begun) < self._population()
 
     def _decision(self, trial: Trial, *, paused: bool) -> dict[str, Any]:
         """All that the scheduler knows of a trial."""

@@ -39,6 +39,7 @@ def build_scheduler(
     trials: Path,
     exploited: Callable[[Exploit], None],
     history: History,
+    num_trials: Callable[[], int],
 ) -> TrialScheduler:
     """A scheduler that is given metric and mode by Tune; of several objectives the first.
 
@@ -50,6 +51,7 @@ def build_scheduler(
         trials: Folder of all trials' checkpoints.
         exploited: Hears of every trial that goes on from another one's state.
         history: The decisions of earlier sessions, and where this one's are kept.
+        num_trials: Number of trials that there will be, which may be raised.
     """
     config, search = composition.config, composition.config.search
     match search.scheduler:
@@ -69,7 +71,7 @@ def build_scheduler(
             resampling = population.resample_probability if isinstance(population, PBTScheduler) else 0.0
             mutation = Mutation(space, changing, lookup, validate, resample_probability=resampling, seed=config.seed)
             arguments = population.resource, population.interval, population.quantile, mutation
-            named: dict[str, Any] = {"population": search.num_trials, "trials": trials, "exploited": exploited}
+            named: dict[str, Any] = {"population": num_trials, "trials": trials, "exploited": exploited}
             named |= {"seed": config.seed, "history": history}
             if not only_numbers:
                 return PopulationTraining(*arguments, **named)
