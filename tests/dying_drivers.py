@@ -110,6 +110,9 @@ class SimulatedTrial(Trial):
         """Step up to which Tune has heard of it in this session."""
         self.last: dict[str, Any] = {}
 
+    def init_local_path(self) -> None:
+        """It has no folder of its own."""
+
 
 class Driver:
     """One session of a search: as much of Tune's controller as matters, in the order in which it does things."""

@@ -125,7 +125,8 @@ def test_a_driver_killed_at_random_moments_leaves_the_record_of_an_undisturbed_s
     assert document is not None
     killed, counts = Done(disturbed, status, err, document), other.document["counts"]
     assert document["counts"] == counts
-    assert sum(trial["attempts"] - 1 for trial in document["trials"]) <= 2 * KILLS
+    # One that is paused is started again by each session in which its turn comes.
+    assert all(trial["attempts"] <= KILLS + 1 for trial in document["trials"])
     at_once = "at once" in case
     assert decisions(killed, in_order=not at_once) == decisions(other, in_order=not at_once)
     assert study(killed) == study(other)

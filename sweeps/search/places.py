@@ -8,7 +8,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import ConcurrencyLimiter, Searcher
 
-from sweeps.constants import TRIAL
+from sweeps.constants import HEARD, STEP, TRIAL
 from sweeps.search.history import History
 
 RESUMED = {"event": "resumed"}
@@ -83,8 +83,11 @@ class Pausing(TrialScheduler):
         self._earlier.remove(name)
         places: Places = tune_controller.search_alg.searcher
         if name in self._paused or places.free < 0:
-            # Before Tune has put it among those that it starts.
+            # Before Tune has put it among those that it starts. If it is stopped without having been started, Tune still
+            # wants its folder and its last result.
             trial.set_status(Trial.PAUSED)  # type: ignore[no-untyped-call]
+            trial.init_local_path()  # type: ignore[no-untyped-call]
+            trial.update_last_result({STEP: trial.config.get(HEARD, 0)})  # type: ignore[no-untyped-call]
             places.paused.add(trial.trial_id)
             places.held_back = True  # until the scheduler has said which of them may go on
         return True
