@@ -83,8 +83,8 @@ class Pausing(TrialScheduler):
         self._earlier.remove(name)
         places: Places = tune_controller.search_alg.searcher
         if name in self._paused or places.free < 0:
-            # Before Tune has put it among those that it starts. If it is stopped without having been started, Tune still
-            # wants its folder and its last result.
+            # Before Tune has put it among those that it starts. It may be stopped without having been started: Tune
+            # wants its folder and its last result all the same.
             trial.set_status(Trial.PAUSED)  # type: ignore[no-untyped-call]
             trial.init_local_path()  # type: ignore[no-untyped-call]
             trial.update_last_result({STEP: trial.config.get(HEARD, 0)})  # type: ignore[no-untyped-call]
