@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import logging.handlers
-import os
 from io import TextIOWrapper
 from pathlib import Path
 
 from sweeps.config.service import Service
+from sweeps.private_files import opener
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOG_FILE = "service.log"
@@ -19,8 +19,7 @@ class PrivateRotatingFileHandler(logging.handlers.RotatingFileHandler):
     """Its files are readable by their owner alone, from the moment that they are made."""
 
     def _open(self) -> TextIOWrapper:
-        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        return os.fdopen(descriptor, self.mode, encoding=self.encoding)
+        return open(self.baseFilename, "a", encoding=self.encoding, opener=opener)
 
 
 def log_service(config: Service) -> None:
