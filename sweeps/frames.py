@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from sweeps.errors import UserError
 from sweeps.report.page.landscape import FEWEST_TRIALS, importances
 from sweeps.report.page.material import Material, gather
 from sweeps.tracking.history import fetch_histories
@@ -44,6 +45,8 @@ def importance_frame(record: SweepRecord, objective: int = 0) -> pd.DataFrame:
         record: The sweep.
         objective: Index of the objective.
     """
+    if not -len(record.metrics) <= objective < len(record.metrics):
+        raise UserError(f"objective={objective}: {record.sweep} has {len(record.metrics)}, counted from 0")
     material = gather(record)
     table = importances_table(material, objective)
     if table.empty:

@@ -192,6 +192,10 @@ def test_a_retrained_best_trial_is_a_champion_that_loads_and_predicts_elsewhere(
     assert tags["sweeps.data"] == searched.parent().data.tags["sweeps.data"]
     assert version.run_id == document["best"]["run_id"]
     assert searched.client.get_run(version.run_id).info.status == "FINISHED"
+    kept = [yaml.safe_load(each.read_text(encoding="utf-8")) for each in searched.folder.rglob("MLmodel")]
+    assert {each["metadata"]["sweeps.classes"] for each in kept} == {json.dumps([*"0123456789"])}
+    for stage in ("fetching the checkpoint of trial 0000", "loading its model", "logging it to MLflow"):
+        assert f"registering: {stage}" in err
 
     given = torch.rand(3, 1, 8, 8)
     folder = artifacts.download_artifacts(document["best"]["checkpoint"], tracking_uri=searched.store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,7 +72,18 @@ def test_retrain_takes_both_forms(overrides: Any, uri: str) -> None:
         sweeps.retrain("digits-1", overrides, tracking_uri=uri)
 
 
+def test_numbers_of_numpy_and_paths_are_taken() -> None:
+    import numpy as np
+
+    mapped = {"train.lr": np.float64(0.1), "train.max_steps": np.int64(7), "output_dir": Path("below")}
+    config = sweeps.dry_run("digits", mapped).config
+    assert config.train is not None
+    assert (config.train.lr, config.train.max_steps, config.output_dir) == (0.1, 7, "below")
+
+
 def test_importance_that_cannot_be_told_says_why(uri: str) -> None:
     record_small_sweep(uri)
     with pytest.warns(UserWarning, match="digits-1: the importance of parameters cannot be told: .* it takes 8"):
         assert sweeps.importance("digits-1", tracking_uri=uri).empty
+    with pytest.raises(UserError, match="objective=1: digits-1 has 1"):
+        sweeps.importance("digits-1", objective=1, tracking_uri=uri)

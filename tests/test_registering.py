@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+from typing import ClassVar
 
 import mlflow
 import pytest
+import torch
 from recording import record_small_sweep
+from torch import nn
+from torch.utils.data import TensorDataset
+from training_runs import IMAGES, TRAINING_CONFIG
 
 from sweeps.errors import UserError
+from sweeps.registry.flavours import class_names_of
 from sweeps.registry.register import register
 from sweeps.tracking.reader import load_sweep
 
@@ -25,3 +31,37 @@ def test_mlflows_store_and_its_variable_are_as_they_were(
         register(sweep, sweep.trials[0], "mine", None)
     assert os.environ.get("MLFLOW_TRACKING_URI") == variable
     assert mlflow.get_tracking_uri() == before
+
+
+class Named(nn.Module):
+    """A user's own model that names its classes."""
+
+    classes = ("cat", "dog")
+
+
+class Animals(TensorDataset):
+    """A user's own data set that names its classes, as torchvision's do."""
+
+    classes: ClassVar = ["ant", "bee"]
+
+
+def animals() -> tuple[Animals, Animals]:
+    images, labels = torch.zeros(4, 1, 2, 2), torch.tensor([0, 1, 0, 1])
+    return Animals(images, labels), Animals(images, labels)
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "outputs", "names"),
+    [
+        (nn.Identity(), {"kind": "digits"}, 10, tuple("0123456789")),
+        (nn.Identity(), {"kind": "digits"}, 7, ()),  # another data set's model
+        (Named(), {"kind": "digits"}, 2, ("cat", "dog")),
+        (nn.Identity(), {"kind": "custom", "_target_": f"{__name__}.animals"}, 2, ("ant", "bee")),
+        (nn.Identity(), {"kind": "custom", "_target_": "nowhere.data"}, 2, ()),
+    ],
+)
+def test_classes_are_named_by_the_model_or_its_data(
+    model: nn.Module, data: dict[str, object], outputs: int, names: tuple[str, ...]
+) -> None:
+    config = TRAINING_CONFIG.validate_python({**IMAGES, "data": data})
+    assert class_names_of(config, model, outputs) == names

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import numbers
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -96,6 +98,10 @@ def _written(value: Any) -> str:
             return "{" + ", ".join(f"{name}: {_written(each)}" for name, each in value.items()) + "}"
         case Sequence():
             return "[" + ", ".join(map(_written, value)) + "]"
+        case os.PathLike():
+            return _written(os.fspath(value))
+    if isinstance(value, numbers.Real):  # NumPy's numbers, too, whose repr names their type
+        value = int(value) if isinstance(value, numbers.Integral) else float(value)
     return repr(value)
 
 

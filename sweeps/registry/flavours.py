@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -32,6 +33,8 @@ class Flavour:
     """MLflow's own module for such models."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Of its ``save_model``."""
+    class_names: Sequence[str] = ()
+    """Of a classifier's outputs, in their order; empty if nothing says them."""
 
 
 def flavour_of(folder: Path, *, merged: bool) -> Flavour:
@@ -101,6 +104,7 @@ def _image(config: TrainingConfig, folder: Path) -> Flavour:
     model, example = load_model(folder), _example(config, folder)
     with torch.no_grad():
         answer = model(example)
+    names = class_names_of(config, model, answer.shape[-1])
     given, got = (np.dtype(str(each.dtype).removeprefix("torch.")) for each in (example, answer))
     signature = ModelSignature(
         Schema([TensorSpec(given, (-1, *example.shape[1:]))]), Schema([TensorSpec(got, (-1, *answer.shape[1:]))])
@@ -112,9 +116,21 @@ def _image(config: TrainingConfig, folder: Path) -> Flavour:
         "pip_requirements": _pinned("torch", "numpy"),
     }
     if _exports(model, example):
-        return Flavour(mlflow.pytorch, arguments | {"serialization_format": "pt2"})
+        return Flavour(mlflow.pytorch, arguments | {"serialization_format": "pt2"}, names)
     code = [str(Path(sweeps_train.__file__).parent), *_own_code(config)]
-    return Flavour(mlflow.pytorch, arguments | {"serialization_format": "pickle", "code_paths": code})
+    return Flavour(mlflow.pytorch, arguments | {"serialization_format": "pickle", "code_paths": code}, names)
+
+
+def class_names_of(config: TrainingConfig, model: torch.nn.Module, outputs: int) -> tuple[str, ...]:
+    """Names of a classifier's outputs: the model's own ``classes``, else those of its data set, where these are as many
+    as it has outputs."""
+    names = getattr(model, "classes", None)
+    if not isinstance(names, Sequence) or isinstance(names, str):
+        try:
+            names = build_image_samples(config.data)[1].class_names  # type: ignore[arg-type] # of images
+        except Exception:  # noqa: BLE001 - a user's data, which may be elsewhere; a model is registered without it, too
+            return ()
+    return tuple(map(str, names)) if len(names) == outputs else ()
 
 
 def _exports(model: torch.nn.Module, example: torch.Tensor) -> bool:

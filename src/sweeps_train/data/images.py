@@ -17,8 +17,14 @@ from sweeps_train.targets import call_target
 class ImageSamples:
     """(input, label) pairs; every sample is one unit of the loss."""
 
-    def __init__(self, pairs: Dataset[Any]):
+    def __init__(self, pairs: Dataset[Any], class_names: Sequence[str] = ()):
+        """
+        Args:
+            pairs: The data set.
+            class_names: In the order of the labels; default: the data set's ``classes``, as torchvision's have them.
+        """
         self.pairs = pairs
+        self.class_names = class_names or tuple(map(str, getattr(pairs, "classes", None) or ()))
 
     def __len__(self) -> int:
         return len(self.pairs)  # type: ignore[arg-type] # torch's Dataset leaves __len__ out on purpose
@@ -111,6 +117,7 @@ def _digits(eval_fraction: float) -> tuple[ImageSamples, ImageSamples]:
     images = torch.from_numpy(pixels).float().view(-1, 1, 8, 8) / 8 - 1
     train, held_out = train_test_split(range(len(labels)), test_size=eval_fraction, random_state=0, stratify=labels)
     classes = torch.from_numpy(labels).long()
-    return ImageSamples(TensorDataset(images[train], classes[train])), ImageSamples(
-        TensorDataset(images[held_out], classes[held_out])
+    names = tuple(map(str, range(10)))
+    return ImageSamples(TensorDataset(images[train], classes[train]), names), ImageSamples(
+        TensorDataset(images[held_out], classes[held_out]), names
     )
