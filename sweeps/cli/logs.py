@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
@@ -13,9 +13,11 @@ from sweeps.cli.app import server, tracking_uri, verb
 from sweeps.cli.output import load, say
 from sweeps.cli.remote import client_of
 from sweeps.errors import TrackingUnreachable, UnknownName, UserError
-from sweeps.service.client import Client
-from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps.tracking.trial_logs import Part, TrialLogs
+
+if TYPE_CHECKING:
+    from sweeps.service.client import Client
+    from sweeps.tracking.record import SweepRecord, TrialRecord
+    from sweeps.tracking.trial_logs import Part
 
 LOOK_EVERY_S = 1.0
 
@@ -40,9 +42,13 @@ class _Here:
         return load(self._sweep, self._uri)
 
     def workers(self, record: SweepRecord, trial: TrialRecord) -> list[int]:
+        from sweeps.tracking.trial_logs import TrialLogs
+
         return TrialLogs(record, trial).workers()
 
     def part(self, record: SweepRecord, trial: TrialRecord, worker: int, position: int) -> Part:
+        from sweeps.tracking.trial_logs import TrialLogs
+
         return TrialLogs(record, trial).part(worker, position)
 
 

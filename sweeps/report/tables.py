@@ -14,7 +14,6 @@ from sweeps.report.folder import existing_report
 from sweeps.report.live import STATE_STYLES, duration
 from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
 from sweeps.tracking.summary import describe_no_best, short_names
-from sweeps.tracking.trial_logs import TrialLogs
 from sweeps.tracking.values import short
 
 
@@ -162,8 +161,15 @@ def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False)
         console.print(say, markup=False, highlight=False, soft_wrap=True)
     for trial in failed[:3]:
         console.print(f"trial {trial.trial} failed: {trial.error}", markup=False, highlight=False, soft_wrap=True)
-        if debug and (traceback := TrialLogs(record, trial).traceback()) is not None:
-            console.out(traceback.rstrip(), highlight=False)
+        if debug:
+            _print_traceback(record, trial, console)
+
+
+def _print_traceback(record: SweepRecord, trial: TrialRecord, console: Console) -> None:
+    from sweeps.tracking.trial_logs import TrialLogs
+
+    if (traceback := TrialLogs(record, trial).traceback()) is not None:
+        console.out(traceback.rstrip(), highlight=False)
 
 
 def _print_headline(record: SweepRecord, console: Console) -> None:

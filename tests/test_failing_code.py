@@ -1,0 +1,160 @@
+"""Users' code that fails in every way: what the sweep, `logs` and `show --trial` say of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import Done, run
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+USERS = """
+import ctypes, logging, subprocess, sys
+import ray.train
+import torch
+import torch.distributed as dist
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = torch.nn.Linear(8, 32), torch.nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+def train(config):
+    fault, rank = config["fault"], ray.train.get_context().get_world_rank()
+    print("begins with", fault)
+    ray.train.report({"loss": 1.0})
+    if fault == "shape":
+        Net()(torch.zeros(8, 8))
+    if rank == 1 and fault == "second":
+        raise KeyError("the label column")
+    if rank == 1 and fault == "exit":
+        sys.exit(3)
+    if rank == 1 and fault == "crash":
+        ctypes.string_at(0)
+    while rank == 1 and fault == "loop":
+        pass
+    if fault == "prints":
+        for line in range(1_000_000):
+            sys.stdout.write(f"{line:099}\\n")
+    logging.getLogger("users").info("logged")
+    subprocess.run(["echo", "from a child process"])
+    dist.all_reduce(torch.zeros(1))
+    ray.train.report({"loss": 0.5})
+"""
+CONF = """
+# A function of this test.
+defaults: [ray_train_function, override task: function, _self_]
+space: null
+task:
+  _target_: users.train
+  arguments: {fault: none}
+  metrics: []
+search: {metric: loss, mode: min, default_first: false, max_retries: 0}
+scaling: {hang_timeout_s: 15}
+"""
+
+
+def at(function: str, source: str) -> str:
+    """The place of a line of the user's code, as it is told."""
+    number = next(number for number, line in enumerate(USERS.splitlines(), 1) if line.strip() == source)
+    return f"users.py:{number} in {function}: {source}"
+
+
+SAID = {
+    "shape": "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x32 and 64x10) (at "
+    + at("forward", "return self.head(self.body(x))"),
+    "second": f"""KeyError: 'the label column' (at {at("train", 'raise KeyError("the label column")')}); worker 1""",
+    "exit": "sys.exit(3) ended the worker; return from the function instead (at " + at("train", "sys.exit(3)"),
+    "crash": "crashed: Segmentation fault (at " + at("train", "ctypes.string_at(0)"),
+    "loop": f"its workers hang (worker 0 at {at('train', 'dist.all_reduce(torch.zeros(1))')}; worker 1 at users.py:",
+}
+
+
+def sweeps(folder: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "sweeps", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    folder = tmp_path_factory.mktemp("failing")
+    (folder / "users.py").write_text(USERS, encoding="utf-8")
+    (folder / "users.yaml").write_text(CONF.strip(), encoding="utf-8")
+    faults = ", ".join([*SAID, "prints"])
+    return run(
+        folder,
+        "conf=users",
+        f"--config-dir={folder}",
+        "--name=told",
+        f"task.arguments.fault=choice({faults})",
+        "search=grid",
+        f"search.num_trials={len(SAID) + 1}",
+        "search.max_retries=0",
+        "cluster.num_cpus=2",
+    )
+
+
+def trial_of(done: Done, fault: str) -> dict[str, Any]:
+    return next(each for each in done.document["trials"] if each["params"]["task.arguments.fault"] == fault)
+
+
+@pytest.mark.parametrize("fault", list(SAID))
+def test_the_cause_is_told_with_its_line_and_all_of_it_is_in_the_logs(done: Done, fault: str) -> None:
+    trial = trial_of(done, fault)["trial"]
+    assert trial_of(done, fault)["state"] == "failed"
+    assert SAID[fault] in done.err
+    assert "Traceback" not in done.err
+    assert "begins with" not in done.err
+    shown = json.loads(sweeps(done.folder, "show", "told", "--trial", trial, "--json"))
+    (failed,) = shown["failed_attempts"]
+    assert SAID[fault] in failed["error"]
+    assert "users.py" in shown["traceback"]
+    for worker in (0, 1):
+        assert f"begins with {fault}" in sweeps(done.folder, "logs", "told", "--trial", trial, "--worker", str(worker))
+
+
+def test_what_was_printed_is_bounded_and_has_children_and_logs(done: Done) -> None:
+    trial = trial_of(done, "prints")
+    assert trial["state"] == "finished"
+    log = done.folder / "outputs" / "told" / "trials" / trial["trial"] / "logs" / "worker-1.log"
+    assert log.stat().st_size <= 4 * 2**20
+    lines = sweeps(done.folder, "logs", "told", "--trial", trial["trial"], "--worker", "1").splitlines()
+    assert lines[1] == "begins with prints"
+    assert sum("bytes are left out here]" in line for line in lines) == 1
+    assert lines[-1] == "from a child process"
+    assert lines[-2].endswith("INFO users: logged")
+    run_id = trial["run_id"]
+    names = [Path(each.path).name for each in done.client.list_artifacts(run_id, "logs")]
+    assert names == ["worker-0.log", "worker-1.log"]
+
+
+MODEL = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = torch.nn.Linear(64, 32), torch.nn.Linear(64, 10)
+
+    def forward(self, images):
+        return self.head(self.body(images.flatten(1)))
+"""
+
+
+def test_a_model_of_the_users_own_is_told_with_its_line_at_each_attempt(tmp_path: Path) -> None:
+    (tmp_path / "mynet.py").write_text(MODEL, encoding="utf-8")
+    model = ("space=none", "model=custom", "model._target_=mynet.Net")
+    done = run(tmp_path, "conf=digits", *model, "--name=own", "search.num_trials=1", "cluster.num_cpus=2")
+    said = "(at mynet.py:10 in forward: return self.head(self.body(images.flatten(1))))"
+    assert said in done.err
+    shown = sweeps(tmp_path, "show", "own", "--trial", "0", "--debug")
+    assert said in shown
+    assert "Traceback (most recent call last)" in shown
