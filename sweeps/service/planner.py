@@ -126,7 +126,8 @@ class Planner:
             with self._changed:
                 self._processes.add(process)
             try:
-                return self._answer(ours, sees)
+                answer: T = self._answer(ours, sees)
+                return answer
             finally:
                 _end(process)
                 process.join()
