@@ -196,7 +196,7 @@ class Monitor:
             state: State = "failed"
         elif result.get(COMPLETED):
             state = "finished"
-        elif result.get(STOPPED) or self.stopping:
+        elif result.get(STOPPED) or self.is_interrupted():
             state = "stopped"
         else:
             state = "pruned"
@@ -204,8 +204,9 @@ class Monitor:
             self.trial_started(config, 1)
         with self._lock:
             status = self.trials[config[TRIAL]]
-            if status.state == "waiting" and state == "pruned":  # it was paused in the session before, and waited since
-                self.catch_up(status.trial, status.parameters, state, None, None)
+            if status.state == "waiting" and state in ("pruned", "stopped"):  # paused in an earlier session, and since
+                if state == "pruned":
+                    self.catch_up(status.trial, status.parameters, state, None, None)
                 return
             status.ending = True
         if state == "pruned":

@@ -256,8 +256,15 @@ class Driver:
             trial.known = 0  # what was saved is of another trial
 
     def _interrupt(self, running: list[SimulatedTrial]) -> None:
-        """Of some trials Tune still hears that they have stopped, of the others it does not."""
+        """Of some trials Tune still hears that they have stopped, of the others it does not. Before that, one may have
+        reported; where a scheduler pauses trials, that is not decided on any more."""
         self.interrupted = True
+        for trial in [_next(running)] if running and self._places.takes_up_all else []:
+            assert trial.worker is not None
+            if trial.worker.step + 1 < self.length:
+                result = trial.worker.report()
+                assert self.scheduler.on_trial_result(self, trial, result) == TrialScheduler.CONTINUE  # type: ignore[arg-type]
+                trial.last = result
         for trial in running[::2]:
             ended = {STOPPED: True, COMPLETED: False, "done": True}
             trial.last = {"training_iteration": 0, **trial.last, **ended}

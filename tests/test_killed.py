@@ -92,9 +92,9 @@ def recorded(done: Done) -> list[tuple[Any, ...]]:
 
 
 def kill(process: subprocess.Popen[str], folder: Path, lines: int, chance: random.Random) -> None:
-    """Once the study has so many lines; if the last driver had got there, at a random moment of the start."""
+    """Once the study has so many lines; if the driver before has got there, at a random moment of the start."""
     if written(folder) >= lines:
-        time.sleep(chance.uniform(0, 9))
+        time.sleep(chance.uniform(0, 4))
     while written(folder) < lines and process.poll() is None:
         time.sleep(0.001)
     assert process.poll() is None, process.communicate()

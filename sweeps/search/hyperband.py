@@ -171,7 +171,7 @@ class Hyperband(Pausing, FIFOScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         self._history.hear(trial, result)
-        if self._resource not in result or self._metric not in result:
+        if self._resource not in result or self._metric not in result or self._history.goes_on_later():
             return TrialScheduler.CONTINUE
         name, reached = trial.config[TRIAL], result[self._resource]
         bracket = self._bracket_of[name]

@@ -98,6 +98,10 @@ class Pausing(TrialScheduler):
         if not places.pauses and tune_controller.get_trials():
             self._begin(tune_controller, places)
         live: list[Trial] = [trial for trial in tune_controller.get_live_trials() if not trial.is_finished()]
+        if self._history.goes_on_later():  # nothing is decided any more: what waits, waits in the next session
+            for trial in [each for each in live if each.status == Trial.PAUSED]:
+                tune_controller.stop_trial(trial)
+            return None
         places.paused = {trial.trial_id for trial in live if trial.status == Trial.PAUSED}
         idle = len(places.paused) == len(live)
         complete = places.ended or (places.dry and idle)
@@ -106,8 +110,7 @@ class Pausing(TrialScheduler):
         if not ready or places.free < 1 or not (self.resumes_first or places.dry or complete):
             return None
         places.paused.discard(ready[0].trial_id)
-        if not self._history.goes_on_later():  # else only to be told that it is to end
-            self._history.add(ready[0].config[TRIAL], RESUMED)
+        self._history.add(ready[0].config[TRIAL], RESUMED)
         self._paused.discard(ready[0].config[TRIAL])
         return ready[0]
 

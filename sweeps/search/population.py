@@ -125,6 +125,8 @@ class PopulationTraining(Pausing, PopulationBasedTraining):
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         self._history.hear(trial, result)
+        if self._history.goes_on_later():  # it is compared in the next session, with all others
+            return TrialScheduler.CONTINUE
         self._compared = False
         state = self._trial_state[trial]
         before = state.last_train_time
