@@ -204,11 +204,12 @@ class _Watch(ControllerCallback, WorkerGroupCallback):
 
     def before_worker_group_shutdown(self, worker_group: Any) -> None:
         """If workers have lost the connection to another one, find out which one died, while the others still live."""
-        attempt = ray.get(self._mailbox.unexplained.remote(self._slot))
-        if attempt is not None:
-            workers = worker_group.get_workers()
-            for error in dead_workers([each.actor for each in workers], tuple(map(_place, workers))):
-                ray.get(self._mailbox.failed.remote(*attempt, error))
+        with contextlib.suppress(ray.exceptions.RayError):  # without the mailbox nobody wants to know
+            attempt = ray.get(self._mailbox.unexplained.remote(self._slot))
+            if attempt is not None:
+                workers = worker_group.get_workers()
+                for error in dead_workers([each.actor for each in workers], tuple(map(_place, workers))):
+                    ray.get(self._mailbox.failed.remote(*attempt, error))
 
     def _tell(self, handles: dict[str, Any]) -> None:
         ray.get(self._mailbox.slot_started.remote(self._slot, handles))
