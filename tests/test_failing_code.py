@@ -149,9 +149,9 @@ class Net(torch.nn.Module):
 """
 
 
-def test_a_model_of_the_users_own_is_told_with_its_line_at_each_attempt(tmp_path: Path) -> None:
+def test_a_model_of_the_users_own_that_fails_on_a_worker_is_told_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "mynet.py").write_text(MODEL, encoding="utf-8")
-    model = ("space=none", "model=custom", "model._target_=mynet.Net")
+    model = ("space=none", "model=custom", "model._target_=mynet.Net", "preflight.timeout_s=0")
     done = run(tmp_path, "conf=digits", *model, "--name=own", "search.num_trials=1", "cluster.num_cpus=2")
     said = "(at mynet.py:10 in forward: return self.head(self.body(images.flatten(1))))"
     assert said in done.err
