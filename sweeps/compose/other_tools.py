@@ -9,7 +9,7 @@ from typing import Any
 
 LONGEST = 300
 """Letters of a value that are looked at."""
-_INNERMOST_CALL = re.compile(r"(?P<name>[A-Za-z_][\w.]*+)\((?P<inside>[^()]*+)\)")
+_INNERMOST_CALL = re.compile(r"(?<![\w.])(?P<name>[A-Za-z_][\w.]*+)\((?P<inside>[^()]*+)\)")
 _WITH_LOG = re.compile(r"\blog\s?=\s?true\b", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?", re.IGNORECASE)
 _MODULES = re.compile(r"^(ray|tune|hp|trial|optuna|distributions|np|numpy|random|stats|scipy)\.")
