@@ -51,10 +51,10 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def run(folder: Path, *arguments: str, report: bool = False) -> Done:
+def run(folder: Path, *arguments: str, report: bool = False, within_s: float = 280) -> Done:
     """A sweep with its report takes some seconds longer."""
     process = start(folder, "run", *arguments, f"tracking.report={str(report).lower()}", "--json")
-    out, err = process.communicate(timeout=280)
+    out, err = process.communicate(timeout=within_s)
     assert process.returncode in (0, 1), err
     return Done(folder, process.returncode, err, json.loads(out))
 

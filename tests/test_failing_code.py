@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from running import Done, run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
 USERS = """
 import ctypes, logging, subprocess, sys
@@ -99,6 +99,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
         f"search.num_trials={len(SAID) + 1}",
         "search.max_retries=0",
         "cluster.num_cpus=2",
+        within_s=900,  # a minute and a half on an idle machine
     )
 
 
