@@ -64,8 +64,12 @@ def study(done: Done) -> list[tuple[Any, ...]]:
 
 
 def decisions(done: Done, *, in_order: bool) -> list[str]:
-    """Every decision of the scheduler, without the place that it has among them."""
+    """Every decision of the scheduler, without the place that it has among them. In no order: the values at every rung,
+    since whether a trial waited there, or came last and heard at once that it stops, depends on the order."""
     events = History(load(done)).events
+    if not in_order:
+        keys = ("event", "reached", "value")
+        events = [(trial, {key: event[key] for key in keys}) for trial, event in events if event["event"] == "arrived"]
     found = [json.dumps([trial, {**event, "order": None}], sort_keys=True) for trial, event in events]
     return found if in_order else sorted(found)
 
