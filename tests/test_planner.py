@@ -105,6 +105,22 @@ def test_one_user_leaves_a_place_to_others_and_a_service_that_ends_waits_for_non
     assert len(ended) == 9
 
 
+def test_a_plan_that_begins_as_the_service_ends_is_ended(
+    planner: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = planner._context.Pipe
+
+    def pipe() -> Any:
+        planner.stop()
+        return make()
+
+    monkeypatch.setattr(planner._context, "Pipe", pipe)
+    since = time.monotonic()
+    with pytest.raises(PlanFailed):
+        planner.make("ada", endless, everything, str(tmp_path))
+    assert time.monotonic() - since < 30
+
+
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with serving(tmp_path_factory.mktemp("plans"), "access.plan_within_s=0.001") as api:

@@ -162,6 +162,19 @@ def test_a_database_that_lacks_a_column_is_refused_by_its_name(earlier: Path, tm
             assert list(connection.iterdump()) == before
 
 
+def test_the_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "mlflow.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript("CREATE TABLE alembic_version (version_num); CREATE TABLE jobs (id)")
+        connection.execute("INSERT INTO alembic_version VALUES ('dc11669786a5')")
+        connection.commit()
+        before = list(connection.iterdump())
+    with pytest.raises(ConfigError, match=r"another program.*dc11669786a5"):
+        open_database(f"sqlite:///{file}")
+    with closing(sqlite3.connect(file)) as connection:
+        assert list(connection.iterdump()) == before
+
+
 def test_every_version_has_its_migration_and_together_they_make_the_tables_of_this_release(tmp_path: Path) -> None:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))

@@ -133,6 +133,15 @@ def test_a_line_of_a_megabyte_is_redacted_at_once() -> None:
     assert redacted_log("one\npassword=hunter2\ntwo") == "one\npassword=***\ntwo"
 
 
+def test_no_secret_is_told_for_being_long_or_in_a_long_line() -> None:
+    key = "\n".join(
+        ["-----BEGIN RSA PRIVATE KEY-----", *["MIIEowIBAAKCAQEA" * 4] * 20, "-----END RSA PRIVATE KEY-----"]
+    )
+    assert redacted_log(f"one\n{key}\ntwo\n") == "one\n***\ntwo\n"
+    for before in range(450, 520):
+        assert redacted_log("-" * before + " hf_" + "A" * 30 + " end").endswith("- *** end"), before
+
+
 def peer(rank: int) -> WorkerError:
     def loses_its_peer() -> None:
         raise RuntimeError("[../gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:1234")

@@ -18,7 +18,7 @@ _KNOWN = re.compile(
 )
 _JSON_WEB_TOKEN = re.compile(r"(?<![\w-])(?=[\w-]++\.[\w-]{10,}+\.)([\w-]*?)\beyJ[\w-]{10,}+\.[\w-]{10,}+\.[\w-]*+")
 """The word is looked through for its beginning only where what comes after it is that of a token."""
-_KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
+KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 
 
 def redacted(command: str) -> str:
@@ -28,7 +28,7 @@ def redacted(command: str) -> str:
 
 def redacted_source(text: str) -> str:
     """Source code with its secrets hidden, and nothing else: ``token = tokenizer(text)`` stays, a literal does not."""
-    text = _KEY_BLOCK.sub(HIDDEN, text)
+    text = KEY_BLOCK.sub(HIDDEN, text)
     text = _KNOWN.sub(HIDDEN, text)
     text = _JSON_WEB_TOKEN.sub(rf"\1{HIDDEN}", text)
     text = _ADDRESS.sub(rf"\1:{HIDDEN}@", text)

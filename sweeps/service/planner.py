@@ -2,7 +2,7 @@
 it takes too long: neither the service's event loop nor its interpreter waits for it.
 
 The processes are forked from a server of theirs (``multiprocessing``'s forkserver), which has imported what plans need
-and has no threads: a plan starts within milliseconds.
+and starts no thread of Python's: a plan starts within milliseconds.
 """
 
 from __future__ import annotations
@@ -125,6 +125,8 @@ class Planner:
                 process.start()
             with self._changed:
                 self._processes.add(process)
+                if self._closed:  # since there was a place
+                    _end(process)
             try:
                 answer: T = self._answer(ours, sees)
                 return answer

@@ -35,7 +35,7 @@ def is_current(connection: Connection, tables: MetaData, url: str) -> bool:
 
     Raises:
         NewerVersion: A later release has brought it forward.
-        ConfigError: It lacks columns that its version has.
+        ConfigError: It lacks columns that its version has, or is another program's.
     """
     if _found(connection, url) != HEAD:
         return False
@@ -68,11 +68,21 @@ def bring_forward(connection: Connection, tables: MetaData, url: str) -> None:
 
 
 def _found(connection: Connection, url: str) -> int | None:
-    """The database's version; None if it is new."""
+    """The database's version; None if it is new.
+
+    Raises:
+        NewerVersion: A later release has brought it forward.
+        ConfigError: It is another program's.
+    """
     names = set(inspect(connection).get_table_names())
     if "alembic_version" in names:
         row = connection.execute(text("SELECT version_num FROM alembic_version")).first()
         if row is not None:
+            if not str(row[0]).isdecimal():
+                raise ConfigError(
+                    f"database={shown(url)}: is the database of another program (Alembic's version is {row[0]}), and "
+                    "nothing was changed; name one that is Sweeps' own"
+                )
             found = int(row[0])
             check_not_newer(f"database={shown(url)}", found, HEAD, _author(connection, names, found))
             return found
