@@ -15,16 +15,10 @@ from ray.tune.experiment import Trial as TuneTrial
 from sweeps.constants import STEP
 from sweeps.errors import TrialFailed
 from sweeps.search.failures import NOT_ITS_OWN, OUT_OF_MEMORY
-from sweeps.worker_error import LONGEST_MESSAGE, WorkerError
+from sweeps.worker_error import FROM_OUTSIDE, LONGEST_MESSAGE, WorkerError
 
 ALIKE = 3
 """Trials that may fail at their first step with the same error, before the sweep ends with it."""
-FROM_OUTSIDE = re.compile(
-    r"\b(nccl|gloo|cublas|cudnn|cuda error|hip error)|time(d |-)?out|temporarily|unavailable|too many requests"
-    r"|connect|broken pipe|input/output error|stale file handle|remote i/o|too many open files|(died|killed|lost)\b",
-    re.IGNORECASE,
-)
-"""Errors of devices, networks and disks."""
 WRONG_LABEL = re.compile("device-side assert", re.IGNORECASE)
 """A CUDA error that the data cause: an index or a label out of range."""
 WRONG_PATH = {"FileNotFoundError", "IsADirectoryError", "NotADirectoryError", "PermissionError", "FileExistsError"}

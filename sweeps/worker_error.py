@@ -26,6 +26,12 @@ LONGEST_TEXT = 500_000
 """Characters of a message or a traceback that are kept, half of them from each end."""
 PLACE = " (at "
 """Begins the place of an error in its description."""
+FROM_OUTSIDE = re.compile(
+    r"\b(nccl|gloo|cublas|cudnn|cuda error|hip error)|time(d |-)?out|temporarily|unavailable|too many requests"
+    r"|connect|broken pipe|input/output error|stale file handle|remote i/o|too many open files|(died|killed|lost)\b",
+    re.IGNORECASE,
+)
+"""Errors of devices, networks and disks."""
 _PACKAGES = tuple(
     str(Path(spec.origin).parent) for name in ("sweeps", "sweeps_train") if (spec := find_spec(name)) and spec.origin
 )

@@ -38,6 +38,14 @@ def data(what="good"):
         os.kill(os.getpid(), 11)
     if what == "cuda":
         raise RuntimeError("Found no NVIDIA driver on your system.")
+    if what == "a GPU":
+        assert torch.cuda.is_available()
+    if what == "a worker":
+        os.environ["LOCAL_RANK"]
+    if what == "a server":
+        raise RuntimeError("HTTPSConnectionPool(host='hub'): Max retries exceeded: Read timed out.")
+    if what == "a secret":
+        raise RuntimeError("cannot open postgresql://me:hunter2@host/data")
     print("x" * 1_000_000)
     return data_with(what)
 
@@ -52,6 +60,14 @@ class Net(nn.Module):
 class Tolerant(Net):
     def forward(self, x):
         return super().forward(x.nan_to_num())
+
+class Normed(Net):
+    def __init__(self, width=8, features=6):
+        super().__init__(width, features)
+        self.norm = nn.BatchNorm1d(features)  # in training, of two samples or more
+
+    def forward(self, x):
+        return super().forward(self.norm(x))
 
 class Huge(Net):
     def __init__(self, width=8, features=6):
@@ -78,6 +94,8 @@ def data_with(what: str) -> tuple[TensorDataset, TensorDataset]:
             labels[150] = 7
         case "a large label held out":
             held_out[1][30] = 3
+        case "one held out":
+            held_out = inputs[:1].clone(), labels[:1].clone()
         case "a negative label":
             labels[3] = -1
         case "real labels":
@@ -163,7 +181,7 @@ def test_the_place_in_a_users_code_is_named_with_the_key() -> None:
     assert first.startswith(
         "model._target_=mine.Net: RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x6 and 7x8)"
     )
-    assert "mine.py:25 in forward" in first
+    assert "mine.py:33 in forward" in first
     assert "preflight.timeout_s=0" in last
 
 
@@ -185,11 +203,24 @@ def test_what_only_a_value_of_the_space_makes_fail_is_a_warning() -> None:
         (["data.arguments.what=dies"], "the look at data and model ended with status -11; .* the sweep goes on"),
         (["data.arguments.what=hangs", "preflight.timeout_s=4"], "preflight.timeout_s=4 is over .* the sweep goes on"),
         (["data.arguments.what=cuda"], "Found no NVIDIA driver"),
+        (["data.arguments.what='a GPU'"], "AssertionError .*torch.cuda.is_available"),
+        (["data.arguments.what='a worker'"], "KeyError: 'LOCAL_RANK'"),
+        (["data.arguments.what='a server'"], "Read timed out"),
     ],
 )
 def test_a_look_that_tells_nothing_of_the_training_does_not_stop_the_sweep(tokens: list[str], warning: str) -> None:
     (said,) = look(*tokens)
     assert re.search(warning, said)
+
+
+def test_secrets_in_a_users_error_are_hidden() -> None:
+    with pytest.raises(ConfigError, match=r"cannot open postgresql://me:\*\*\*@host/data") as raised:
+        look("data.arguments.what='a secret'")
+    assert "hunter2" not in str(raised.value)
+
+
+def test_held_out_samples_go_through_the_model_as_in_an_evaluation() -> None:
+    assert examined("one held out", "mine.Normed") == []
 
 
 def test_no_process_is_started_for_what_ships_or_when_it_is_left_out() -> None:

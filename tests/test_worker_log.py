@@ -196,6 +196,25 @@ print("went on")
     assert out.endswith("went on\n"), out[-1000:]
 
 
+def test_a_child_that_prints_for_ever_holds_up_no_later_trial(tmp_path: Path) -> None:
+    out = ran(
+        """
+with log.of_trial(sys.argv[1]):
+    child = subprocess.Popen(["yes"])
+    time.sleep(0.5)
+with log.of_trial(sys.argv[2]):
+    sys.stdout.write("x" * 5_000_000)
+    print("the end")
+child.kill()
+print("went on")
+""",
+        tmp_path / "0000",
+        tmp_path / "0001",
+    )
+    assert out == "went on\n"
+    assert logged(tmp_path / "0001").endswith("the end\n")
+
+
 def test_a_crash_leaves_its_native_stacks_and_the_line_of_the_users_code(tmp_path: Path) -> None:
     (tmp_path / "users.py").write_text("import ctypes\ndef train():\n    ctypes.string_at(0)\n")
     code = "sys.path.insert(0, sys.argv[1])\nimport users\nwith log.of_trial(sys.argv[1]):\n    users.train()"

@@ -109,7 +109,7 @@ class _Look:
         rows = range(len(self._indices)) if self._bad is None else self._bad.flatten(1).any(1).nonzero()[:, 0].tolist()
         chosen = [*rows, *range(len(self._indices))][:BATCH] if len(self._indices) >= BATCH else list(rows)
         batch = self._samples.batch([self._indices[row] for row in chosen])
-        logits, largest = _logits(task, batch), self._largest_label()
+        logits, largest = _logits(task, batch, training=self._split == "training"), self._largest_label()
         if largest is not None and logits.dim() == 2 and largest >= logits.shape[1]:
             yield Finding(
                 "mistake",
@@ -166,10 +166,10 @@ def _examine_text(config: TrainingConfig) -> Iterator[Finding]:
     seed_all(config.seed)
     task = build_task(config)
     batch = task.padded(task.train_samples.batch(range(min(2, len(task.train_samples)))))
-    if not task.loss(_logits(task, batch), batch).isfinite():
+    if not task.loss(_logits(task, batch, training=True), batch).isfinite():
         yield Finding("warning", "the loss of the first training batch is not finite")
 
 
-def _logits(task: Task, batch: Batch) -> Any:
+def _logits(task: Task, batch: Batch, *, training: bool) -> Any:
     with torch.no_grad():
-        return task.logits(task.model.train(), batch)
+        return task.logits(task.model.train(training), batch)

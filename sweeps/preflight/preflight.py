@@ -19,6 +19,7 @@ from sweeps.checks.config import lookup_in
 from sweeps.checks.source import source_signature
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.errors import ConfigError
+from sweeps.origin.redacted_text import redacted_log
 from sweeps.plan import Plan
 from sweeps_train.config import CausalLM, CustomData, CustomModel, FunctionTask, TextData
 
@@ -107,7 +108,7 @@ class Preflight:
 
     def _error(self) -> str:
         text = (Path(self._folder.name) / "stderr").read_text(encoding="utf-8", errors="replace").strip()
-        return text.splitlines()[-1][:300] if text else "it left no message"
+        return redacted_log(text.splitlines()[-1][:300]) if text else "it left no message"
 
     def _read(self) -> tuple[list[str], list[str]]:
         """Mistakes and warnings. What only some values of the space make fail is a warning: others may train."""

@@ -18,14 +18,15 @@ import torch
 from sweeps.checks.arguments import argument_mistakes
 from sweeps.compose.schema_errors import read_config
 from sweeps.config import SweepConfig
-from sweeps.worker_error import caught
+from sweeps.origin.redacted_text import redacted_error
+from sweeps.worker_error import FROM_OUTSIDE, caught, without_place
 from sweeps_train.config import FunctionTask, TrainingConfig
 from sweeps_train.preflight import Finding, examine
 from sweeps_train.targets import import_target
 
 OF_THIS_PROCESS = re.compile(
-    r"cuda|nvidia|gpu|triton|process group|torch\.distributed|\brank\b|world_size|ray\.train|not implemented for"
-    r"|allocat|MemoryError",
+    r"cuda|nvidia|gpu|triton|process group|torch\.distributed|(\b|_)rank\b|world_size|\bmaster_|ray\.train"
+    r"|not implemented for|alloc|MemoryError|start new thread",
     re.IGNORECASE,
 )
 """Errors that training processes need not have: here are no GPU, no process group and little memory."""
@@ -59,8 +60,10 @@ def _findings(config: SweepConfig, space: list[str]) -> Iterator[Finding]:
         if isinstance(training, TrainingConfig):
             yield from examine(training)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's code raises
-        told = caught(error, rank=0, num_workers=1)
-        passes = OF_THIS_PROCESS.search(f"{told.type}: {told.message[:10_000]}")
+        told = redacted_error(caught(error, rank=0, num_workers=1))
+        code = told.frame.source if told.frame is not None and not told.message else ""  # an assertion's
+        said = f"{told.type}: {told.message[:10_000]}{code}"
+        passes = OF_THIS_PROCESS.search(said) or FROM_OUTSIDE.search(without_place(told.described))
         section = next(iter(getattr(error, "__notes__", [])), "")
         target = getattr(getattr(config, section, None), "target", None)
         where = f"{section}._target_={target}: " if target and f"{section}." not in told.message else ""

@@ -21,6 +21,8 @@ HEAD = TAIL = 2**20
 LARGEST = 4 * 2**20
 """Bytes at which a file is cut to these two: so a file of less is whole."""
 READ = 2**18
+PIPE_BYTES = 2**20
+"""Bytes that a pipe holds at most."""
 AFTER_DEATH_S = 5.0
 """Seconds that it waits for children of a dead worker that still hold a pipe."""
 LEFT_OUT = re.compile(rb"^\[sweeps: (\d[\d,]*) bytes are left out here\]\n", re.MULTILINE)
@@ -108,29 +110,30 @@ class Writer:
             self._selector.register(pipe, selectors.EVENT_READ)
         elif message:  # asks to be told when all has been written
             for pipe in list(self._files):
-                while self._read(pipe):
-                    pass
+                left = PIPE_BYTES  # no more can wait there now; a child may print for ever
+                while left > 0 and (read := self._read(pipe)):
+                    left -= read
             with contextlib.suppress(OSError):
                 self._control.sendall(ACK)
         else:
             self._selector.unregister(self._control)
             self._ends_at = time.monotonic() + AFTER_DEATH_S
 
-    def _read(self, pipe: int) -> bool:
-        """Whether there was something; a pipe that nobody can write to any more is closed."""
+    def _read(self, pipe: int) -> int:
+        """Bytes that there were, up to a bound; a pipe that nobody can write to any more is closed."""
         if pipe not in self._files:  # it was closed since the events were asked for
-            return False
+            return 0
         try:
             data = os.read(pipe, READ)
         except BlockingIOError:
-            return False
+            return 0
         if data:
             self._files[pipe].write(data)
-            return True
+            return len(data)
         self._selector.unregister(pipe)
         os.close(pipe)
         self._files.pop(pipe).close()
-        return False
+        return 0
 
 
 def main() -> None:

@@ -24,7 +24,6 @@ from sweeps.trial_files import BEGINS, log_name
 
 STACKS_SIGNAL = signal.SIGRTMIN + 9
 """A worker that gets it writes the stacks of all its threads into its log, also while native code holds the GIL."""
-PIPE_BYTES = 2**20
 WRITTEN_WITHIN_S = 10.0
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -36,7 +35,7 @@ class WorkerLog:
         self._rank, self._num_workers = rank, num_workers
         self._originals = os.dup(1), os.dup(2)
         self._written = threading.Event()
-        self._control, theirs = socket.socketpair()
+        self._control, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)  # each message by itself
         with theirs, contextlib.suppress(OSError):
             command = [sys.executable, "-I", "-S", log_writer.__file__, str(theirs.fileno())]
             quiet = subprocess.DEVNULL
@@ -79,7 +78,7 @@ class WorkerLog:
             return
         self._pipe, into = os.pipe()
         with contextlib.suppress(OSError):  # more than an unprivileged user may have
-            fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+            fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, log_writer.PIPE_BYTES)
         with contextlib.suppress(OSError):  # it has died: `_follow` reads the pipe
             socket.send_fds(self._control, [json.dumps(str(path)).encode()], [self._pipe])
         worker = f"worker {self._rank} of {self._num_workers} on {socket.gethostname()}, process {os.getpid()}"
