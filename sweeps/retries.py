@@ -1,14 +1,17 @@
 """Whether a failed attempt of a trial is tried again, and whether a sweep whose trials fail alike goes on.
 
 An error before the first report comes again with the same config, unless it came from outside: a lost worker, a device
-that was out of memory, a connection, a disk. Later errors are retried as ``search.max_retries`` says.
+that was out of memory, a connection, a disk. In a sweep of which some trial has made a report it may have passed, too:
+it is tried again, until the sweep has seen the same error twice. Later errors are retried as ``search.max_retries``
+says.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 from ray.tune.experiment import Trial as TuneTrial
 
@@ -52,6 +55,10 @@ class RetriedTrial(TuneTrial):
 
     mistake: str | None = None
     """If the last error comes again: what is the same of two such errors."""
+    alike: AlikeFailures | None = None
+    """Errors of the whole sweep."""
+    passes = False
+    """The last error may pass, since it is the first of its kind in a sweep that works."""
 
     def handle_error(self, exc: Any = None) -> None:
         super().handle_error(exc)
@@ -61,22 +68,48 @@ class RetriedTrial(TuneTrial):
         text = str(failed) if failed is not None else ""
         is_mistake = comes_again(text, error, reported=STEP in (self.last_result or {}))
         self.mistake = (repr(error.alike) if error is not None else re.sub(r"\d+", "#", text)) if is_mistake else None
+        self.passes = False
+        if self.mistake is not None and self.alike is not None:
+            names_it = error is None or NAMES_A_MISTAKE.match(error.message) is not None
+            self.passes = self.alike.may_pass(self.mistake) and not names_it
 
     def should_recover(self) -> bool:
-        return self.mistake is None and bool(super().should_recover())  # type: ignore[no-untyped-call]
+        return (self.mistake is None or self.passes) and bool(super().should_recover())  # type: ignore[no-untyped-call]
 
 
-def retry_only_what_may_pass(trial: TuneTrial) -> None:
-    """Makes a trial of Tune's one whose mistakes are not retried."""
+def retry_only_what_may_pass(trial: TuneTrial, alike: AlikeFailures) -> None:
+    """Makes a trial of Tune's one whose mistakes are not retried.
+
+    Args:
+        trial: Tune's.
+        alike: Errors of the whole sweep.
+    """
     if type(trial) is TuneTrial:
         trial.__class__ = RetriedTrial
+        cast("RetriedTrial", trial).alike = alike
 
 
 class AlikeFailures:
     """Counts trials that failed at their first step, by their error."""
 
-    def __init__(self) -> None:
+    def __init__(self, works: Callable[[], bool]) -> None:
+        """
+        Args:
+            works: Whether a trial of the sweep has made a report.
+        """
         self._counts: Counter[str] = Counter()
+        self._works = works
+        self._seen: set[str] = set()
+
+    def __reduce__(self) -> tuple[type[object], tuple[()]]:
+        # Tune pickles its trials for a restore that we do not use.
+        return object, ()
+
+    def may_pass(self, mistake: str) -> bool:
+        """Whether a trial's error is the first of its kind, in a sweep that works."""
+        is_new = mistake not in self._seen
+        self._seen.add(mistake)
+        return is_new and self._works()
 
     def add(self, trial: TuneTrial | None, why: str) -> str | None:
         """A trial has failed; returns why no further one is worth starting, if none of the sweep has ever reported.

@@ -204,7 +204,7 @@ class SweepSearcher(OptunaSearcher):
         self._monitor = monitor
         self.tune_trials: dict[str, TuneTrial] = {}
         """Tune's own trials that were started, by Tune's id: they know why they failed."""
-        self._alike = AlikeFailures()
+        self.alike = AlikeFailures(self._works)
 
     def __reduce__(self) -> tuple[type[object], tuple[()]]:
         # Tune writes it into a file for a restore that we do not use; it knows the store, whose address has a password.
@@ -255,11 +255,15 @@ class SweepSearcher(OptunaSearcher):
         if error and not self.interrupted:
             self._end_if_all_fail_alike(trial_id)
 
+    def _works(self) -> bool:
+        """Whether a trial has made a report."""
+        return any(reports_of(trial) for trial in self.study.get_trials(deepcopy=False))
+
     def _end_if_all_fail_alike(self, trial_id: str) -> None:
-        reason = self._alike.add(self.tune_trials.get(trial_id), self.why_failed(trial_id))
+        reason = self.alike.add(self.tune_trials.get(trial_id), self.why_failed(trial_id))
         trials = self.study.get_trials(deepcopy=False)
         left = self.num_trials is None or sum(NUMBER in trial.user_attrs for trial in trials) < self.num_trials
-        if reason is not None and left and not any(reports_of(trial) for trial in trials):
+        if reason is not None and left and not self._works():
             self.ended_because = (
                 f"{reason}. No trial has made a report, so no further one is started; mend it, and "
                 f"`python -m sweeps resume {self._monitor.sweep}` goes on"
@@ -295,7 +299,7 @@ class TellMonitor(tune.Callback):
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         self._searcher.tune_trials[trial.trial_id] = trial
-        retry_only_what_may_pass(trial)
+        retry_only_what_may_pass(trial, self._searcher.alike)
         self._monitor.trial_started(trial.config, trial.num_failures + 1)
 
     def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:

@@ -84,7 +84,8 @@ space: {train.lr: {type: float, low: 1e-4, high: 1e-1, log: true}}
 
 def data_with(what: str) -> tuple[TensorDataset, TensorDataset]:
     inputs, labels = torch.randn(200, 6), torch.arange(200) % 3
-    held_out = inputs[:40].clone(), labels[:40].clone()
+    count = 1 if what == "one held out" else 40
+    held_out = inputs[:count].clone(), labels[:count].clone()
     match what:
         case "a column of NaN":
             inputs[:, 2] = torch.nan
@@ -94,8 +95,6 @@ def data_with(what: str) -> tuple[TensorDataset, TensorDataset]:
             labels[150] = 7
         case "a large label held out":
             held_out[1][30] = 3
-        case "one held out":
-            held_out = inputs[:1].clone(), labels[:1].clone()
         case "a negative label":
             labels[3] = -1
         case "real labels":

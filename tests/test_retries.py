@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from ray.tune.experiment import Trial as TuneTrial
 from running import run
 
-from sweeps.retries import comes_again
+from sweeps.errors import TrialFailed
+from sweeps.retries import AlikeFailures, comes_again, retry_only_what_may_pass
 from sweeps.worker_error import caught
 
 
@@ -70,6 +74,29 @@ def test_an_error_from_outside_may_pass_also_at_the_first_step(exception: BaseEx
 )
 def test_what_no_worker_has_told_is_judged_by_its_words(text: str, again: bool) -> None:
     assert comes_again(text, None, reported=False) is again
+
+
+def failing(alike: AlikeFailures, *exceptions: BaseException) -> list[bool]:
+    """Whether a trial is tried again after each of its attempts."""
+    trial = TuneTrial("users", stub=True, max_failures=3)
+    trial.storage = SimpleNamespace(trial_driver_staging_path=None)  # type: ignore[assignment]
+    again = []
+    for exception in exceptions:
+        retry_only_what_may_pass(trial, alike)
+        error = error_of(exception)
+        trial.handle_error(SimpleNamespace(cause=TrialFailed(error.described, error)))  # type: ignore[arg-type]
+        again.append(trial.should_recover())  # type: ignore[no-untyped-call]
+    return again
+
+
+def test_in_a_sweep_that_works_an_error_at_the_first_step_is_tried_again_until_it_is_seen_twice() -> None:
+    alike = AlikeFailures(works=lambda: True)
+    half_written = ValueError("Expecting value: line 1 column 1 (char 0)")
+    assert failing(alike, half_written, RuntimeError("size 7"), RuntimeError("size 8")) == [True, True, False]
+    assert failing(alike, half_written, RuntimeError("another")) == [False, True]
+    assert failing(alike, ValueError("train.lr=-1: must be greater than 0")) == [False]
+    assert failing(AlikeFailures(works=lambda: False), half_written) == [False]
+    pickle.loads(pickle.dumps(alike))  # as Tune does with its trials
 
 
 @pytest.mark.timeout(280)  # three starts of workers

@@ -302,7 +302,8 @@ class Search:
     """Trials at the same time; default: as many as fit into the cluster."""
     max_retries: Annotated[int, Field(ge=0)] = 1
     """How often a trial is started again, from its last checkpoint, after a failure. An error before the first report
-    is retried only if it came from outside: out of memory, a lost worker, a connection, a disk."""
+    is retried only if it came from outside (out of memory, a lost worker, a connection, a disk), or if other trials
+    have made reports and none has failed with that error before."""
     default_first: bool = True
     """Try the config's own values first, so that the search starts from what is known to work."""
     points: list[dict[str, Any]] = Field(default_factory=list)
