@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.runtime.log_writer import LARGEST, LEFT_OUT, BoundedFile
+from sweeps.runtime.log_writer import LARGEST, LEFT_OUT, BoundedFile, Writer
 from sweeps.runtime.native_stacks import explained, hang, last_start
 from sweeps.runtime.worker_log import STACKS_SIGNAL
 from sweeps.worker_error import WorkerError
@@ -196,23 +198,22 @@ print("went on")
     assert out.endswith("went on\n"), out[-1000:]
 
 
-def test_a_child_that_prints_for_ever_holds_up_no_later_trial(tmp_path: Path) -> None:
-    out = ran(
-        """
-with log.of_trial(sys.argv[1]):
-    child = subprocess.Popen(["yes"])
-    time.sleep(0.5)
-with log.of_trial(sys.argv[2]):
-    sys.stdout.write("x" * 5_000_000)
-    print("the end")
-child.kill()
-print("went on")
-""",
-        tmp_path / "0000",
-        tmp_path / "0001",
-    )
-    assert out == "went on\n"
-    assert logged(tmp_path / "0001").endswith("the end\n")
+@pytest.mark.timeout(60)
+def test_a_child_that_prints_for_ever_does_not_keep_the_writer_from_answering(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    reading, writing = os.pipe()
+    monkeypatch.setattr(BoundedFile, "write", lambda _, data: os.write(writing, data))  # as if it printed it again
+    writer = Writer(theirs)
+    with ours, theirs:
+        socket.send_fds(ours, [json.dumps(str(tmp_path / "worker-0.log")).encode()], [reading])
+        writer._obey()
+        os.write(writing, b"x" * 60_000)
+        ours.sendall(b"?")
+        writer._obey()
+        assert ours.recv(1) == b"."
+    os.close(writing)
 
 
 def test_a_crash_leaves_its_native_stacks_and_the_line_of_the_users_code(tmp_path: Path) -> None:
