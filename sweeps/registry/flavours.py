@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -13,14 +14,17 @@ import torch
 
 import sweeps_train
 from sweeps.errors import UserError
+from sweeps.registry import sweeps_class_names
 from sweeps_train.checkpoint import load_model, read_training_config
 from sweeps_train.config import CausalLM, CustomModel, TrainingConfig
 from sweeps_train.data.images import ImageShape, build_image_samples
 from sweeps_train.models.image import SHAPE_FILE
 
 if TYPE_CHECKING:
-    from mlflow.models import ModelSignature
+    from mlflow.models import Model, ModelSignature
 
+CLASS_SCORES = 2
+"""Dimensions of a classifier's answer: samples and classes."""
 EXAMPLES = 2
 """Samples of an input example: with one, torch would take the batch size for a constant."""
 
@@ -33,8 +37,21 @@ class Flavour:
     """MLflow's own module for such models."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Of its ``save_model``."""
-    class_names: Sequence[str] = ()
-    """Of a classifier's outputs, in their order; empty if nothing says them."""
+    metadata: dict[str, str] = field(default_factory=dict)
+    """Kept with the model."""
+
+
+class NamedClassifier:
+    """MLflow's PyTorch flavour, with predictions that have the names of the classes as columns."""
+
+    @staticmethod
+    def save_model(path: str, mlflow_model: Model, **arguments: Any) -> None:
+        """Save a model as ``mlflow.pytorch`` does, and let our own loader read it where ``mlflow.pyfunc`` does."""
+        import mlflow.pytorch
+
+        mlflow.pytorch.save_model(path=path, mlflow_model=mlflow_model, **arguments)
+        mlflow_model.flavors["python_function"]["loader_module"] = sweeps_class_names.__name__.rpartition(".")[2]
+        mlflow_model.save(str(Path(path) / "MLmodel"))
 
 
 def flavour_of(folder: Path, *, merged: bool) -> Flavour:
@@ -99,38 +116,47 @@ def _image(config: TrainingConfig, folder: Path) -> Flavour:
     import mlflow.pytorch
     import numpy as np
     from mlflow.models import ModelSignature
-    from mlflow.types.schema import Schema, TensorSpec
+    from mlflow.types.schema import ColSpec, DataType, Schema, TensorSpec
 
     model, example = load_model(folder), _example(config, folder)
     with torch.no_grad():
         answer = model(example)
-    names = class_names_of(config, model, answer.shape[-1])
     given, got = (np.dtype(str(each.dtype).removeprefix("torch.")) for each in (example, answer))
-    signature = ModelSignature(
-        Schema([TensorSpec(given, (-1, *example.shape[1:]))]), Schema([TensorSpec(got, (-1, *answer.shape[1:]))])
-    )
     arguments: dict[str, Any] = {
         "pytorch_model": model,
-        "signature": signature,
         "input_example": example.numpy(),
         "pip_requirements": _pinned("torch", "numpy"),
     }
+    code: list[str] = []
     if _exports(model, example):
-        return Flavour(mlflow.pytorch, arguments | {"serialization_format": "pt2"}, names)
-    code = [str(Path(sweeps_train.__file__).parent), *_own_code(config)]
-    return Flavour(mlflow.pytorch, arguments | {"serialization_format": "pickle", "code_paths": code}, names)
+        arguments["serialization_format"] = "pt2"
+    else:
+        arguments["serialization_format"] = "pickle"
+        code = [str(Path(sweeps_train.__file__).parent), *_own_code(config)]
+    inputs = Schema([TensorSpec(given, (-1, *example.shape[1:]))])
+    names = class_names_of(config, model, answer.shape[-1]) if answer.ndim == CLASS_SCORES else ()
+    if not names:
+        outputs = Schema([TensorSpec(got, (-1, *answer.shape[1:]))])
+        return Flavour(mlflow.pytorch, arguments | {"signature": ModelSignature(inputs, outputs), "code_paths": code})
+    outputs = Schema([ColSpec(DataType.from_numpy_type(got), name) for name in names])
+    code = [*code, sweeps_class_names.__file__]
+    return Flavour(
+        NamedClassifier,
+        arguments | {"signature": ModelSignature(inputs, outputs), "code_paths": code},
+        {sweeps_class_names.METADATA_KEY: json.dumps(names)},
+    )
 
 
 def class_names_of(config: TrainingConfig, model: torch.nn.Module, outputs: int) -> tuple[str, ...]:
     """Names of a classifier's outputs: the model's own ``classes``, else those of its data set, where these are as many
-    as it has outputs."""
+    as it has outputs and no two are alike."""
     names = getattr(model, "classes", None)
     if not isinstance(names, Sequence) or isinstance(names, str):
         try:
             names = build_image_samples(config.data)[1].class_names  # type: ignore[arg-type] # of images
         except Exception:  # noqa: BLE001 - a user's data, which may be elsewhere; a model is registered without it, too
             return ()
-    return tuple(map(str, names)) if len(names) == outputs else ()
+    return tuple(map(str, names)) if len(names) == len(set(map(str, names))) == outputs else ()
 
 
 def _exports(model: torch.nn.Module, example: torch.Tensor) -> bool:
@@ -144,8 +170,6 @@ def _exports(model: torch.nn.Module, example: torch.Tensor) -> bool:
 
 def _example(config: TrainingConfig, folder: Path) -> torch.Tensor:
     """Inputs as the model takes them, of shape (``EXAMPLES``, ...)."""
-    import json
-
     if (folder / SHAPE_FILE).exists():
         shape = ImageShape(**json.loads((folder / SHAPE_FILE).read_text(encoding="utf-8")))
         return torch.zeros(EXAMPLES, shape.channels, shape.height, shape.width)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
@@ -90,7 +89,7 @@ def register(
                 name="model",
                 flavor=flavour.module,
                 run_id=trial.run_id,
-                metadata=tags | ({constants.CLASSES: json.dumps(flavour.class_names)} if flavour.class_names else {}),
+                metadata=tags | flavour.metadata,
                 **flavour.arguments,
             )
             version = _version(client, name, str(logged.model_uri), trial.run_id, tags, _description(record, trial))
