@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import ClassVar
 
 import mlflow
+import numpy as np
 import pytest
 import torch
+from mlflow.models import Model
 from recording import record_small_sweep
 from torch import nn
 from torch.utils.data import TensorDataset
 from training_runs import IMAGES, TRAINING_CONFIG
 
 from sweeps.errors import UserError
+from sweeps.registry import flavours
 from sweeps.registry.flavours import class_names_of
 from sweeps.registry.register import register
 from sweeps.tracking.reader import load_sweep
@@ -33,10 +37,13 @@ def test_mlflows_store_and_its_variable_are_as_they_were(
     assert mlflow.get_tracking_uri() == before
 
 
-class Named(nn.Module):
+class Named(nn.Linear):
     """A user's own model that names its classes."""
 
     classes = ("cat", "dog")
+
+    def __init__(self) -> None:
+        super().__init__(3, 2)
 
 
 class Animals(TensorDataset):
@@ -65,3 +72,26 @@ def test_classes_are_named_by_the_model_or_its_data(
 ) -> None:
     config = TRAINING_CONFIG.validate_python({**IMAGES, "data": data})
     assert class_names_of(config, model, outputs) == names
+
+
+@pytest.mark.parametrize("exports", [True, False])
+@pytest.mark.parametrize("model", [Named(), nn.Linear(3, 2)], ids=["named", "without names"])
+@pytest.mark.filterwarnings("ignore")  # mlflow's and torch's own while a model is exported
+def test_pyfunc_returns_the_names_of_the_classes_where_there_are_names(
+    model: nn.Module, exports: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flavours, "load_model", lambda folder: model)
+    monkeypatch.setattr(flavours, "_example", lambda config, folder: torch.rand(2, 3))
+    monkeypatch.setattr(flavours, "_exports", lambda model, example: exports)
+    flavour = flavours._image(TRAINING_CONFIG.validate_python(IMAGES), tmp_path)
+    saved = Model(metadata=flavour.metadata)
+    flavour.module.save_model(path=str(tmp_path / "model"), mlflow_model=saved, **flavour.arguments)
+
+    inputs = np.random.default_rng(0).random((4, 3), dtype=np.float32)
+    predicted = mlflow.pyfunc.load_model(str(tmp_path / "model")).predict(inputs)
+    assert np.asarray(predicted) == pytest.approx(model(torch.from_numpy(inputs)).detach().numpy(), abs=1e-6)
+    if isinstance(model, Named):
+        assert [*predicted.columns] == ["cat", "dog"]
+        assert {*predicted.idxmax(axis="columns")} <= {"cat", "dog"}
+    else:
+        assert isinstance(predicted, np.ndarray)

@@ -115,8 +115,9 @@ def _whole(config: TrainingConfig, folder: Path) -> Flavour:
 def _image(config: TrainingConfig, folder: Path) -> Flavour:
     import mlflow.pytorch
     import numpy as np
-    from mlflow.models import ModelSignature
-    from mlflow.types.schema import ColSpec, DataType, Schema, TensorSpec
+    import pandas as pd
+    from mlflow.models import ModelSignature, infer_signature
+    from mlflow.types.schema import Schema, TensorSpec
 
     model, example = load_model(folder), _example(config, folder)
     with torch.no_grad():
@@ -137,14 +138,14 @@ def _image(config: TrainingConfig, folder: Path) -> Flavour:
     names = class_names_of(config, model, answer.shape[-1]) if answer.ndim == CLASS_SCORES else ()
     if not names:
         outputs = Schema([TensorSpec(got, (-1, *answer.shape[1:]))])
-        return Flavour(mlflow.pytorch, arguments | {"signature": ModelSignature(inputs, outputs), "code_paths": code})
-    outputs = Schema([ColSpec(DataType.from_numpy_type(got), name) for name in names])
-    code = [*code, sweeps_class_names.__file__]
-    return Flavour(
-        NamedClassifier,
-        arguments | {"signature": ModelSignature(inputs, outputs), "code_paths": code},
-        {sweeps_class_names.METADATA_KEY: json.dumps(names)},
-    )
+        arguments |= {"signature": ModelSignature(inputs, outputs), "code_paths": code or None}
+        return Flavour(mlflow.pytorch, arguments)
+    outputs = infer_signature(model_output=pd.DataFrame(answer.numpy(), columns=list(names))).outputs
+    arguments |= {
+        "signature": ModelSignature(inputs, outputs),
+        "code_paths": [*code, sweeps_class_names.__file__],
+    }
+    return Flavour(NamedClassifier, arguments, {sweeps_class_names.METADATA_KEY: json.dumps(names)})
 
 
 def class_names_of(config: TrainingConfig, model: torch.nn.Module, outputs: int) -> tuple[str, ...]:
