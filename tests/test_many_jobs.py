@@ -205,6 +205,16 @@ def test_old_jobs_are_forgotten_unless_the_sweep_that_they_made_is_there(tmp_pat
     engine.dispose()
 
 
+def test_a_store_that_is_empty_makes_nobody_forget_whose_sweeps_are(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 4000 * DAY_S
+    monkeypatch.setattr(api.service.clock, "now", lambda: now)
+    with writing(api.service.database) as connection:
+        connection.execute(insert(database.jobs), row(COUNT + 10, submitted=now, ended=now))
+    api.service.housekeeping.step()
+    with api.service.database.connect() as connection:
+        assert len(jobs.listed(connection)) == COUNT + 4
+
+
 def test_a_clock_that_is_ahead_makes_nothing_old(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api.service.clock, "now", lambda: 4000 * DAY_S)
     api.service.housekeeping.step()

@@ -66,14 +66,15 @@ class Housekeeping:
             )
 
     def _recorded(self, before: float) -> Collection[str] | None:
-        """Names of the sweeps in the store; None if it does not say, or is not needed."""
+        """Names of the sweeps in the store; None if it does not say, or is not needed. A store without any is rather
+        the wrong one, such as that of another folder, than one from which all were removed."""
         from sweeps.tracking.reader import list_sweeps
 
         with self._engine.connect() as connection:
             if connection.execute(_old(before).limit(1)).first() is None:
                 return None
         try:
-            return {each.sweep for each in list_sweeps(self._uri)}
+            return {each.sweep for each in list_sweeps(self._uri)} or None
         except SweepsError:
             return None
 

@@ -47,6 +47,10 @@ def _told(request: Request, error: Exception) -> Response:
     match error:
         case HTTPException(status_code=401):
             return _to_sign_in(request)
+        case HTTPException(status_code=429):
+            found = message(request, 429, "Not so much at once", str(error.detail))
+            found.headers.update(error.headers or {})
+            return found
         case HTTPException():
             return message(request, error.status_code, "This is not for you", str(error.detail))
         case RequestValidationError():
