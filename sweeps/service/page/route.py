@@ -47,12 +47,11 @@ def _told(request: Request, error: Exception) -> Response:
     match error:
         case HTTPException(status_code=401):
             return _to_sign_in(request)
-        case HTTPException(status_code=429):
-            found = message(request, 429, "Not so much at once", str(error.detail))
+        case HTTPException():
+            title = "Not so much at once" if error.status_code == 429 else "This is not for you"
+            found = message(request, error.status_code, title, str(error.detail))
             found.headers.update(error.headers or {})
             return found
-        case HTTPException():
-            return message(request, error.status_code, "This is not for you", str(error.detail))
         case RequestValidationError():
             mistakes = [f"{each['loc'][-1]}: {each['msg']}" for each in error.errors()[:50]]
             return message(request, 422, "This cannot be", "\n".join(mistakes))
