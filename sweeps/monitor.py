@@ -185,7 +185,8 @@ class Monitor:
             self._take_measured(trial, config.get(HEARD) if self.composition.config.search.judges_trials else None)
         again = f", attempt {attempt}" if attempt > 1 else ""
         memory = self.memory.describe(parameters) if self.memory is not None else ""
-        line = f"trial {trial} started{again}: {describe(parameters)}{f'; {memory}' if memory else ''}"
+        details = "; ".join(part for part in (describe(parameters), memory) if part)
+        line = f"trial {trial} started{again}{f': {details}' if details else ''}"
         with self._lock:
             self._news.append(
                 (trial, None, line)
@@ -307,7 +308,7 @@ class Monitor:
             try:
                 for trial in retried:
                     failure = self.trials[trial].failure or f"trial {trial}: its Tune actor died"
-                    self.view.event(self, f"{failure}; it goes on from its last checkpoint")
+                    self.view.event(self, f"{failure}; it is tried again, from its newest checkpoint if it has one")
                 for each in news:
                     self._take_news(*each)
                 with self._lock:

@@ -75,6 +75,18 @@ def test_a_mistake_in_an_option_of_a_group_names_that_file(capsys: pytest.Captur
     assert "own/model/net.yaml: is not written in UTF-8" in err
 
 
+def test_an_option_of_a_group_that_a_config_does_not_choose_from_can_be_added(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    err = refused(capsys, "run", "conf=ray_train_function", "model=conv_net")
+    assert err == (
+        "sweeps: conf=ray_train_function: chooses no option of the group model, which could be replaced; "
+        "+model=OPTION adds one\n"
+    )
+    err = refused(capsys, "run", "conf=ray_train_function", "modle=conv_net")
+    assert "did you mean model" in err or "no such key" in err
+
+
 @pytest.mark.parametrize(
     ("override", "words"),
     [

@@ -146,6 +146,7 @@ def test_a_server_shows_the_same(serving: Serving, capsys: Captured) -> None:
 def test_what_is_not_there_is_named(ended: None) -> None:
     status, error = answered(["logs", "told", "--trial", "3", "--worker", "7"])
     assert (status, error) == (2, "--worker=7: trial 0003 has logs of the workers 0, 1")
+    assert answered(["logs", "told", "--worker", "7"]) == (2, "--worker=7: told has logs of the workers 0, 1")
     shutil.rmtree(FOLDER / "trials")
     assert answered(["show", "told", "--trial", "3", "--watch"])[0] == 2
 

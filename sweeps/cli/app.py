@@ -45,7 +45,9 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Print it.")
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Print the version."
+)
 def app() -> None:
     """Hyperparameter search for distributed training, on Ray Tune, Ray Train, Optuna and MLflow."""
 

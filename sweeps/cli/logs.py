@@ -70,10 +70,10 @@ class _There:
 
 @verb("logs")
 @click.argument("sweep")
-@click.option("--trial", metavar="ID", help="Of this trial alone.")
-@click.option("--worker", metavar="N", type=click.IntRange(min=0), help="Of the worker of this rank alone.")
+@click.option("--trial", metavar="ID", help="Only the logs of this trial.")
+@click.option("--worker", metavar="N", type=click.IntRange(min=0), help="Only the logs of the worker of this rank.")
 @click.option("--lines", "-n", metavar="N", type=click.IntRange(min=1), help="Only the last N lines of each log.")
-@click.option("--follow", "-f", is_flag=True, help="And what comes, until the sweep has ended; Ctrl-C leaves.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with new lines until the sweep has ended; Ctrl-C leaves.")
 @server
 @tracking_uri
 def logs(
@@ -88,7 +88,7 @@ def logs(
 ) -> None:
     """Show what the workers of a sweep's trials have printed and logged, their child processes and crashes included.
 
-    Works while the sweep runs, and from MLflow alone when its folder is gone. Secrets are hidden.
+    Works while the sweep runs, and from MLflow once its folder is gone. Secrets are hidden.
     """
     client = client_of(server, tracking_uri=tracking_uri)
     source: _Source = _Here(sweep, tracking_uri) if client is None else _There(sweep, client)
@@ -159,11 +159,14 @@ class _Printing:
         _write(prefix, found)
 
     def _why_nothing(self, record: SweepRecord) -> str:
-        if self._worker is not None and self._trial is not None:
-            trial = self._chosen(record)[0]
-            known = ", ".join(map(str, self._source.workers(record, trial)))
+        if self._worker is not None:
+            trials = self._chosen(record)
+            known = sorted({worker for trial in trials for worker in self._source.workers(record, trial)})
             if known:
-                raise UnknownName(f"--worker={self._worker}: trial {trial.trial} has logs of the workers {known}")
+                whose = record.sweep if self._trial is None else f"trial {trials[0].trial}"
+                raise UnknownName(
+                    f"--worker={self._worker}: {whose} has logs of the workers {', '.join(map(str, known))}"
+                )
         if record.status == "running":
             return (
                 f"{record.sweep} has no logs that can be read here yet: its workers have not begun, or its folder is "

@@ -128,5 +128,10 @@ def _explain(conf: str, error: Exception) -> ConfigError | UnknownName:
     where = "" if message.startswith("In '") or "conf=" in message else f"conf={conf}: "
     if "Could not override '" in message:
         group = message.partition("Could not override '")[2].partition("'")[0]
-        message += nearest(group, groups_of(GlobalHydra.instance().config_loader()), listed=0)
+        groups = groups_of(GlobalHydra.instance().config_loader())
+        if group in groups:
+            return ConfigError(
+                f"{where}chooses no option of the group {group}, which could be replaced; +{group}=OPTION adds one"
+            )
+        message += nearest(group, groups, listed=0)
     return ConfigError(f"{where}{message}")
