@@ -36,6 +36,7 @@ __all__ = [
     "importance",
     "list",
     "load",
+    "logs",
     "register",
     "reproduce",
     "resume",
@@ -265,6 +266,25 @@ def curves(*sweeps: str, metric: str | None = None, tracking_uri: str | None = N
     from sweeps.frames import curves_frame
 
     return curves_frame([load(each, tracking_uri=tracking_uri) for each in sweeps], metric)
+
+
+def logs(sweep: str, trial: str, *, tracking_uri: str | None = None) -> dict[int, str]:
+    """Texts that the workers of a trial have printed and logged, by rank, also while it runs. Secrets are hidden.
+
+    Args:
+        sweep: Its name.
+        trial: The trial's id.
+        tracking_uri: See the module.
+
+    Raises:
+        UserError: There is no such sweep or trial.
+    """
+    from sweeps.one_trial import choose
+    from sweeps.tracking.trial_logs import TrialLogs
+
+    record = load(sweep, tracking_uri=tracking_uri)
+    kept = TrialLogs(record, choose(record, trial))
+    return {rank: kept.whole(rank) for rank in kept.workers()}
 
 
 def importance(sweep: str, *, objective: int = 0, tracking_uri: str | None = None) -> pd.DataFrame:

@@ -228,7 +228,8 @@ def _record(
             memory=memory,
         )
         done = f", {monitor.ended_count()} of them done" if earlier is not None else ""
-        view.event(monitor, f"{plan.name}: {plan.config.search.num_trials} trials{done}; {places.describe()}")
+        if earlier is not None or plan.local_fit is None:  # else it was said before Ray started
+            view.event(monitor, f"{plan.name}: {plan.config.search.num_trials} trials{done}; {places.describe()}")
         view.event(monitor, f"Ray and MLflow started in {time.monotonic() - began:.1f} s; starting workers")
         for warning in warnings:
             view.event(monitor, warning)

@@ -14,6 +14,7 @@ import pytest
 from recording import CONFIG, open_recorder, wait_until
 from test_server_option import Serving
 
+import sweeps
 from sweeps.cli import answered
 from sweeps.runtime.log_writer import BoundedFile
 from sweeps.tracking.failed_attempts import FailedAttempt, from_text, to_text
@@ -104,6 +105,11 @@ def shows_logs(capsys: Captured) -> None:
         "worker 1 | --- sweeps: worker 1 of 2 ---",
         "worker 1 | hello of 0004/1",
     ]
+    from_python = sweeps.logs("told", "3")
+    assert (from_python[0], from_python[1].splitlines()[1:]) == (
+        "--- sweeps: worker 0 of 2 ---\nhello of 0003/0\n",
+        ["hello of 0003/1", "password=*** red", "epoch 2", "Traceback ..."],
+    )
     of_all = printed(capsys, "logs", "told", "-n", "1").splitlines()
     assert of_all == [
         "trial 0003 worker 0 | hello of 0003/0",

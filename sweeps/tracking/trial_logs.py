@@ -75,6 +75,15 @@ class TrialLogs:
             text = text[: text.rfind(b"\n") + 1 or (len(text) if more else 0)]
         return Part(printable(redacted_log(text.decode(errors="replace"))), start + len(text), more)
 
+    def whole(self, worker: int) -> str:
+        """All that is kept of a worker's log."""
+        text, position, more = "", 0, True
+        while more:
+            part = self.part(worker, position)
+            more = part.more and part.position > position
+            text, position = text + part.text, part.position
+        return text
+
     def end(self, worker: int, lines: int) -> list[str]:
         """The last lines of a worker's log."""
         data = self._read(worker)[-END_BYTES:]

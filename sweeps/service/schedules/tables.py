@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 Document = Mapping[str, Any]
@@ -31,7 +30,7 @@ def print_schedules(schedules: Sequence[Document], console: Console) -> None:
             " ".join([each["conf"], *each["overrides"]]),
             "" if last is None else _shown(last["due"]),
             "" if last is None else _outcome(last),
-            escape(f"disabled; serve 'enable=[{each['name']}]' fires it")
+            f"disabled; serve 'enable=[{each['name']}]' fires it"
             if not each["enabled"]
             else "none"
             if each["next"] is None
@@ -47,9 +46,7 @@ def print_coming(firings: Sequence[Document], console: Console) -> None:
         console: Where to.
     """
     if not firings:
-        console.print(
-            escape("Nothing comes: no schedule is enabled. `python -m sweeps serve 'enable=[NAME]'` enables one.")
-        )
+        console.print("Nothing comes: no schedule is enabled. `python -m sweeps serve 'enable=[NAME]'` enables one.")
         return
     table = _table("schedule", "due", "starts", "ended by")
     for each in firings:
