@@ -9,14 +9,16 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from sweeps.checks.config import lookup_in
 from sweeps.compose import Composition
 from sweeps.compose.overrides import parse_values
 from sweeps.config import SWEEP_CONFIG
-from sweeps.config.search import Search, Stop
+from sweeps.config.search import HyperbandScheduler, Search, Stop
 from sweeps.config.space import Distribution, OrdinalDistribution
 from sweeps.driver import has_died
 from sweeps.errors import ConfigError, nearest
-from sweeps.space import boundary_values, contains
+from sweeps.search.trial_length import hyperband_range
+from sweeps.space import Space, boundary_values, contains
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.requests import ask
 
@@ -121,7 +123,21 @@ def extended(before: Composition, changes: Changes, record: SweepRecord) -> Comp
         _check_wider(path, before.config.space[path], distribution, before.searched_groups)
     if is_longer(before, composition):
         _check_longer(before, composition, record)
+    _check_same_rungs(before, composition, changes)
     return composition
+
+
+def _check_same_rungs(before: Composition, after: Composition, changes: Changes) -> None:
+    """Hyperband's decisions so far were made at rungs that follow from the longest trial that the space can make."""
+    if not isinstance(after.config.search.scheduler, HyperbandScheduler):
+        return
+    was, now = (hyperband_range(each, Space(each.config.space), lookup_in(each)) for each in (before, after))
+    if was != now:
+        what = ", ".join(f"{key}={value}" for key, value in changes.items() if _is_of_the_space(key))
+        raise ConfigError(
+            f"{what}: search.scheduler.kind=hyperband counts from the longest trial that the space can make; run a new "
+            "sweep, with search.warm_start"
+        )
 
 
 def is_longer(before: Composition, after: Composition) -> bool:

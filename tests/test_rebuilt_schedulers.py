@@ -6,13 +6,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from dying_drivers import SPACE, Disk, Driver, DriverDied, outcome
 from ray.tune.schedulers import TrialScheduler
 
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
 from sweeps.config.space import FloatDistribution
+from sweeps.errors import ConfigError
+from sweeps.extension import extended
 from sweeps.search.asha import Asha
 from sweeps.search.bandits import PopulationBandits
 from sweeps.search.history import History
@@ -145,3 +150,12 @@ def test_a_search_that_is_extended_decides_on_what_it_knows_of_the_trials_before
     if places == 1:
         assert [decisions, trials_of_study] == outcome(undisturbed(tmp_path / "undisturbed", scheduler, 1))
     assert any(event["stops"] for name, event in decisions if name >= "0003")
+
+
+def test_a_range_that_would_move_the_rungs_of_earlier_decisions_is_not_widened() -> None:
+    tokens = ["search/scheduler=hyperband", "space=none", "train.max_steps=interval(40, 80)"]
+    before = compose_sweep("digits", tokens, ConfSearchPath())
+    record = cast("Any", SimpleNamespace(sweep="mine", trials=[]))
+    with pytest.raises(ConfigError, match=r"space.train.max_steps.\w+=.*: search.scheduler.kind=hyperband counts from"):
+        extended(before, {"space.train.max_steps.high": 400}, record)
+    assert extended(before, {"search.num_trials": 1000}, record).config.search.num_trials == 1000
