@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from sqlalchemy import Engine, event, insert, select
 from sweeps.config.service import Queue
 from sweeps.service import background, database, jobs
 from sweeps.service.access.caller import Caller
+from sweeps.service.clock import WallClock
 from sweeps.service.database import open_database, writing
+from sweeps.service.heartbeat import Heartbeat
 from sweeps.service.housekeeping import DAY_S, forget_jobs, forget_services, remove_logs
 from sweeps.service.jobs import ENDED, STATES
 
@@ -230,6 +233,16 @@ def test_services_that_were_silent_for_long_are_forgotten_unless_their_jobs_run(
     forget_services(engine, 50.0)
     with engine.connect() as connection:
         assert set(connection.execute(select(database.services.c.id)).scalars()) == {"holds", "new"}
+
+
+def test_a_service_that_was_asleep_until_others_forgot_it_is_known_again(engine: Engine) -> None:
+    clock = WallClock()
+    heartbeat = Heartbeat(engine, clock, 0.1)
+    forget_services(engine, clock.now() + 1)
+    time.sleep(0.1)
+    heartbeat.beat()
+    with engine.connect() as connection:
+        assert connection.execute(select(database.services.c.id)).scalars().all() == [heartbeat.service]
 
 
 def test_logs_of_jobs_that_ended_long_ago_are_removed(tmp_path: Path) -> None:

@@ -50,13 +50,8 @@ class Heartbeat:
         """Number of this service: another one after every start."""
         self.host = host or socket.gethostname()
         self._engine, self._clock, self._dead_after_s = engine, clock, dead_after_s
-        self._last = clock.now()
-        with writing(engine) as connection:
-            connection.execute(
-                insert(database.services).values(
-                    id=self.service, host=self.host, pid=os.getpid(), started=self._last, beat=self._last
-                )
-            )
+        self._started = self._last = clock.now()
+        self._write(self._started)
 
     @property
     def silent_since(self) -> float:
@@ -76,6 +71,9 @@ class Heartbeat:
         self._write(0.0)
 
     def _write(self, beat: float) -> None:
-        mine = update(database.services).where(database.services.c.id == self.service)
+        services = database.services
+        mine = update(services).where(services.c.id == self.service).values(beat=beat)
+        row = {"id": self.service, "host": self.host, "pid": os.getpid(), "started": self._started, "beat": beat}
         with writing(self._engine) as connection:
-            connection.execute(mine.values(beat=beat))
+            if not connection.execute(mine).rowcount:  # the first, or another service took it for long gone
+                connection.execute(insert(services).values(row))
