@@ -24,6 +24,8 @@ def choices_document(config_dirs: Sequence[Path], group: str | None) -> Document
     search_path = ConfSearchPath(config_dirs)
     groups = ["conf", *search_path.groups()]
     if group is not None and group not in groups:
+        if group in search_path.confs():
+            raise UnknownName(f"{group}: is no group, but a config to run: conf={group}; `conf conf` lists all of them")
         raise UnknownName(f"{group}: there is no such group{nearest(group, groups)}")
     document: Document = {}
     for name in [group] if group is not None else groups:

@@ -36,6 +36,7 @@ def log_service(config: Service) -> None:
     except OSError as error:
         trouble = str(error.strerror)
     logging.basicConfig(level=logging.INFO, format=FORMAT, handlers=handlers)
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it lists its plugins; what is migrated, we say ourselves
     logging.raiseExceptions = False  # a full disk would put a traceback on standard error for every line
     if trouble:
         logging.getLogger(__name__).warning("log.file=%s: cannot be written (%s)", file, trouble)
