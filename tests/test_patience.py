@@ -148,6 +148,18 @@ def test_idle_connections_of_one_address_keep_nobody_out(crowded: int) -> None:
     assert closed >= 30 - 4
 
 
+def test_bodies_that_do_not_come_keep_nobody_out(crowded: int) -> None:
+    slow = [connect(crowded) for _ in range(4)]
+    for client in slow:
+        client.send(b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 14\r\n\r\nx")
+    time.sleep(0.3)
+    with connect(crowded) as client:
+        client.send(HEAD)
+        assert answer(client) == b"  0"
+    for client in slow:
+        client.close()
+
+
 def test_connections_that_are_being_answered_are_not_closed_for_others(crowded: int) -> None:
     busy = [connect(crowded) for _ in range(4)]
     for client in busy:

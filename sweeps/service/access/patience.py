@@ -72,6 +72,8 @@ class ImpatientProtocol(H11Protocol):
     @property
     def is_idle(self) -> bool:
         """Whether nothing is being answered: its next request has not come, or not whole."""
+        if self.conn.their_state is h11.SEND_BODY:
+            return True  # the gate lets no route see a request before its whole body
         return self.conn.their_state is h11.IDLE and self.conn.our_state is h11.IDLE
 
     def leave(self) -> None:
