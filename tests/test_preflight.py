@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -210,6 +211,13 @@ def test_what_only_a_value_of_the_space_makes_fail_is_a_warning() -> None:
 def test_a_look_that_tells_nothing_of_the_training_does_not_stop_the_sweep(tokens: list[str], warning: str) -> None:
     (said,) = look(*tokens)
     assert re.search(warning, said)
+
+
+def test_the_process_ends_by_itself_after_its_time_as_when_its_driver_has_died() -> None:
+    plan = make_plan(("conf=mine.yaml", "data.arguments.what=hangs", "preflight.timeout_s=1"), [], None, "")
+    with Preflight(plan) as preflight:
+        assert preflight._process is not None
+        assert preflight._process.wait(60) == -signal.SIGALRM
 
 
 def test_secrets_in_a_users_error_are_hidden() -> None:

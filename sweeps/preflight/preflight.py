@@ -25,6 +25,8 @@ from sweeps_train.config import CausalLM, CustomData, CustomModel, FunctionTask,
 
 MOST_CONFIGS = 24
 """Of the choices that a search has, how many are looked at."""
+LONGEST_S = 1e6
+"""Seconds, beyond any look, that a timer takes."""
 MOST_BYTES = 500 * 2**20
 """Size of a language model's folder, and of a text file, up to which a batch goes through the model."""
 
@@ -84,6 +86,7 @@ class Preflight:
     def _start(self) -> None:
         order = {
             "results": str(self._results),
+            "timeout_s": min(self._timeout_s, LONGEST_S),
             "space": list(self._plan.space),
             "configs": [SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True) for _, config in self._configs],
         }

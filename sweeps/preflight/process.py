@@ -7,6 +7,7 @@ import json
 import os
 import re
 import resource
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,7 @@ MOST_MEMORY = 0.5
 
 def main() -> None:
     order: dict[str, Any] = json.load(sys.stdin)
+    signal.setitimer(signal.ITIMER_REAL, order["timeout_s"])  # its driver may die before it ends this process
     os.nice(NICENESS)  # Ray starts beside it
     torch.set_num_threads(1)
     most = int(psutil.virtual_memory().available * MOST_MEMORY)
