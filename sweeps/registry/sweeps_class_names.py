@@ -1,0 +1,40 @@
+"""MLflow's loader of a classifier whose classes have names: its predictions are a table with a column for each class.
+
+MLflow copies this file into the registered model and imports it there by its own name, without Sweeps.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import mlflow.pytorch
+import pandas as pd
+from mlflow.models import Model
+
+METADATA_KEY = "sweeps.classes"
+"""Of the model's metadata: the names as a JSON list, in the order of the outputs."""
+
+
+class NamedClasses:
+    """A model of MLflow's PyTorch flavour whose predictions have the classes as columns."""
+
+    def __init__(self, model: Any, names: list[str]) -> None:
+        self._model, self._names = model, names
+
+    def predict(self, data: Any, params: dict[str, Any] | None = None) -> pd.DataFrame:
+        """Scores of shape (samples, classes), as the model computes them.
+
+        Args:
+            data: Inputs of the shape in the model's signature.
+            params: Keyword arguments of the model's ``forward``.
+        """
+        index = data.index if isinstance(data, pd.DataFrame) else None
+        return pd.DataFrame(self._model.predict(data, params).reshape(-1, len(self._names)), index, self._names)
+
+
+def _load_pyfunc(path: str, model_config: dict[str, Any] | None = None) -> NamedClasses:
+    """The name and the arguments are those that ``mlflow.pyfunc`` asks of a loader module."""
+    names = json.loads((Model.load(Path(path).parent).metadata or {})[METADATA_KEY])
+    return NamedClasses(mlflow.pytorch._load_pyfunc(path, model_config), names)  # noqa: SLF001 - the same interface
