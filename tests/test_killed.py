@@ -82,12 +82,23 @@ def journal_file(folder: Path) -> Path:
     return folder / "outputs" / "often" / "optuna.log"
 
 
-def written(folder: Path) -> int:
-    """Lines of the study's journal."""
-    try:
-        return journal_file(folder).read_bytes().count(b"\n")
-    except FileNotFoundError:
-        return 0
+class Written:
+    """Lines that were written to a study's journal, also by drivers before: one that begins writes the journal anew in
+    fewer lines, if the driver before it died while it sampled a trial."""
+
+    def __init__(self, folder: Path) -> None:
+        self._journal = journal_file(folder)
+        self._now = self._before = 0
+
+    def count(self) -> int:
+        """All lines so far; called often while a driver begins, so that no journal in fewer lines is missed."""
+        try:
+            now = self._journal.read_bytes().count(b"\n")
+        except FileNotFoundError:
+            now = 0
+        self._before += max(0, self._now - now)
+        self._now = now
+        return self._before + now
 
 
 def recorded(done: Done) -> list[tuple[Any, ...]]:
@@ -95,11 +106,14 @@ def recorded(done: Done) -> list[tuple[Any, ...]]:
     return [tuple(trial[key] for key in keys) for trial in done.document["trials"]]
 
 
-def kill(process: subprocess.Popen[str], folder: Path, lines: int, chance: random.Random) -> None:
+def kill(process: subprocess.Popen[str], written: Written, lines: int, chance: random.Random) -> None:
     """Once the study has so many lines; if the driver before has got there, at a random moment of the start."""
-    if written(folder) >= lines:
-        time.sleep(chance.uniform(0, 4))
-    while written(folder) < lines and process.poll() is None:
+    if written.count() >= lines:
+        begun = time.monotonic() + chance.uniform(0, 4)
+        while time.monotonic() < begun:
+            written.count()
+            time.sleep(0.001)
+    while written.count() < lines and process.poll() is None:
         time.sleep(0.001)
     assert process.poll() is None, process.communicate()
     os.kill(process.pid, signal.SIGKILL)
@@ -118,10 +132,11 @@ def test_a_driver_killed_at_random_moments_leaves_the_record_of_an_undisturbed_s
         folder.mkdir()
     other = run(undisturbed, *arguments)
     assert other.status == 0, other.err
-    moments = sorted(chance.sample(range(1, written(undisturbed) - 2), KILLS))
-    kill(start(disturbed, "run", *arguments), disturbed, moments[0], chance)
+    moments = sorted(chance.sample(range(1, Written(undisturbed).count() - 2), KILLS))
+    written = Written(disturbed)
+    kill(start(disturbed, "run", *arguments), written, moments[0], chance)
     for moment in moments[1:]:
-        kill(start(disturbed, "resume", "often"), disturbed, moment, chance)
+        kill(start(disturbed, "resume", "often"), written, moment, chance)
     process = start(disturbed, "resume", "often")
     _, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
