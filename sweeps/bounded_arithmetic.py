@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 MAX_BITS = 4096
-"""Of a whole number: some 1,200 digits. Floats have their own bound."""
+"""Maximum bits of a whole number, some 1,200 digits. Floats have their own bound."""
 MAX_CHARACTERS = 10_000
-"""Of a text."""
+"""Maximum characters of a text."""
 MAX_ITEMS = 1000
-"""Of a list, with all that is in it."""
+"""Maximum items of a list, nested ones included."""
 
 
 class TooLarge(ValueError):
@@ -77,7 +77,7 @@ def size(value: Any) -> int:
 
 
 def bits(value: Any) -> int:
-    """Of a whole number; 0 of all else."""
+    """Bits of a whole number; 0 for anything else."""
     return value.bit_length() if isinstance(value, int) else 0
 
 

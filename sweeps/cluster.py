@@ -319,7 +319,7 @@ def _worker_environment() -> dict[str, str]:
         # Train's controller looks after its workers at this interval; its default of 2 s delays every end of a trial.
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
         "RAY_TRAIN_METRICS_ENABLED": "0",
-        # What workers print and log goes to the files of their trial, and not into Ray's session as well.
+        # The output of workers goes to the log files of their trial, and not into Ray's session as well.
         "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
         "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING": "0",
         "RAY_CHDIR_TO_TRIAL_DIR": "0",  # workers stay in the working folder, where data.path=texts.jsonl is

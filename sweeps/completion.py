@@ -49,7 +49,7 @@ def _more_trials(planned: int) -> tuple[str, str]:
 
 
 def _change(ended: str, planned: int) -> tuple[str, str]:
-    """What would let a search go on that ended for this reason, and what that does."""
+    """The override of ``extend`` that lets a search go on which ended for this reason, and its effect."""
     if (budget := BUDGET.match(ended)) is not None:
         return f"{budget[1]}={2 * float(budget[2]):g}", "doubles the budget and goes on"
     if (rule := RULE.search(ended)) is not None:

@@ -34,7 +34,7 @@ class UnknownName(UserError):
 
 
 class TookTooLong(UserError):
-    """What was asked is not done within its limit of time."""
+    """A request is not done within its time limit."""
 
 
 class TrackingUnreachable(UserError):

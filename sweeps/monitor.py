@@ -53,7 +53,7 @@ class View(Protocol):
         """Something happened that is worth a line."""
 
     def starting(self, text: str) -> None:
-        """What is being started, before the sweep begins. A view may lack this method."""
+        """Shows a step of the start, before the sweep begins. A view may lack this method."""
 
 
 @dataclass
@@ -97,7 +97,7 @@ class Monitor:
             self._take_over(self.earlier)
         self._lock = threading.RLock()
         self._news: list[tuple[str, State | None, str | None]] = []
-        """What Tune has said, in order: a trial's end with its error, or a line about it without a state."""
+        """News from Tune, in order: a trial's end with its error, or a line about it without a state."""
         self._retried: list[str] = []
         self._early: dict[str, list[Event]] = {}
         self._exploits: dict[tuple[str, int], Exploit] = {}
@@ -181,7 +181,7 @@ class Monitor:
             self.recorder.start_trial(trial, parameters, config_as_yaml(own), attempt)
             self._take(self._early.pop(trial, ()))
         if self.earlier is not None and status.attempt == 1:  # what an earlier driver had not passed on
-            # What Tune has not heard of yet, its workers post again: it may be that the trial stops before that.
+            # Workers post again the reports that Tune has not heard of: it may be that the trial stops before that.
             self._take_measured(trial, config.get(HEARD) if self.composition.config.search.judges_trials else None)
         again = f", attempt {attempt}" if attempt > 1 else ""
         memory = self.memory.describe(parameters) if self.memory is not None else ""

@@ -109,7 +109,7 @@ class WorkerError:
 
 
 def caught(error: BaseException, rank: int, num_workers: int) -> WorkerError:
-    """What a worker sends of an exception that it has caught."""
+    """The record of an exception that a worker has caught."""
     told = traceback.TracebackException.from_exception(error)
     kind: Kind = "exit" if isinstance(error, SystemExit) else "exception"
     name = type(error).__name__

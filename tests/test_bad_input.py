@@ -19,7 +19,7 @@ WITH_DIGITS = "defaults: [digits, _self_]\n"
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 2) -> str:
-    """What the command line says of a mistake."""
+    """Exit status and message of the command line for a mistake."""
     assert answered(arguments)[0] == status
     out, err = capsys.readouterr()
     assert out == ""

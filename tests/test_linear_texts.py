@@ -1,4 +1,4 @@
-"""What reads other people's text takes time in proportion to its length: every regular expression of ours, and what is
+"""Reading other people's text takes time in proportion to its length: every regular expression of ours, and what is
 made of them."""
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from sweeps.service.access.gate import check_json
 SHORTEST, LONGEST = 250, 32_000
 USES = {f"re.{name}" for name in ("compile", "search", "match", "fullmatch", "sub", "split", "findall", "finditer")}
 TELLING_S = 0.02
-"""What takes less tells nothing of how it grows."""
+"""Minimum seconds: a shorter time says nothing about growth."""
 SHORTER, MOST = 4, 9.0
 """Four times the text takes four times the time; 16 times, if that grows with the square."""
 
 
 def seconds(do: Callable[[str], Any], text: str) -> float:
-    """Of this thread's own processor time: what else the machine does counts for nothing."""
+    """Seconds of this thread's own processor time: what else the machine does counts for nothing."""
     began = time.thread_time()
     do(text)
     return time.thread_time() - began

@@ -1,4 +1,4 @@
-"""What may hold secrets is its owner's alone under the usual umask, and passwords stay out of the process list."""
+"""Files that may hold secrets are readable by their owner alone, and passwords stay out of the process list."""
 
 from __future__ import annotations
 

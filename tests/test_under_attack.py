@@ -94,7 +94,7 @@ class Served:
         self.url = found[1]
 
     def latencies(self, kind: str) -> list[float]:
-        """Of health, asked on a new connection each time, while two processes attack."""
+        """Latencies of health, asked on a new connection each time, while two processes attack."""
         context = multiprocessing.get_context("spawn")
         attackers = [context.Process(target=attack, args=(kind, self.url, self.token), daemon=True) for _ in range(2)]
         for attacker in attackers:

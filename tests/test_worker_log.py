@@ -1,4 +1,4 @@
-"""What a worker prints goes to its trial's log: from children and native code too, bounded, and when it is killed."""
+"""A worker's output goes to its trial's log: from children and native code too, bounded, and when it is killed."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ ALL_VALUES = 2**26
 BATCH = 8
 """Samples that go through the model."""
 IGNORED_LABEL = -100
-"""What ``cross_entropy`` leaves out."""
+"""Label that ``cross_entropy`` ignores."""
 
 
 @dataclass(frozen=True)

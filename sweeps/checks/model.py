@@ -43,7 +43,7 @@ def check_model_on_data(config: SweepConfig) -> None:
 
 
 def model_facts(path: str) -> dict[str, Any]:
-    """What the ``config.json`` of a causal language model says; nothing where it is not on this machine."""
+    """``config.json`` of a causal language model, as a mapping; empty if it is not on this machine."""
     if path.startswith("builtin:"):
         spec = importlib.util.find_spec("sweeps_train")
         assert spec is not None and spec.submodule_search_locations

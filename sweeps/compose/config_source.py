@@ -43,7 +43,7 @@ def register_source() -> None:
 
 
 def explain(error: Exception) -> str:
-    """What is wrong with a YAML file, and in which line."""
+    """Error message for a YAML file, with the line."""
     if isinstance(error, UnicodeDecodeError):
         return f"is not written in UTF-8 (byte {error.start} is {error.object[error.start]:#04x}); save it as UTF-8"
     if isinstance(error, yaml.MarkedYAMLError):

@@ -18,7 +18,7 @@ from sweeps.compose.other_tools import hint_for_override
 from sweeps.errors import ConfigError
 
 Overrides = Sequence[str] | Mapping[str, Any]
-"""What Python's functions take: ``["train.lr=0.01"]`` or ``{"train.lr": 0.01}``."""
+"""Overrides as Python's functions take them: ``["train.lr=0.01"]`` or ``{"train.lr": 0.01}``."""
 
 _RANGE = re.compile(r"(tag|choice|interval|range|glob|int|float|sort|shuffle)\(.*\)", re.DOTALL)
 

@@ -42,7 +42,7 @@ def read_as(schema: type[Schema], container: Mapping[str, Any]) -> Schema:
 
 
 def _without_alternatives(details: Sequence[Any]) -> list[Mapping[str, Any]]:
-    """Without "must be a valid list" for a text where one of some words, or a list of them, may be."""
+    """Drops "must be a valid list" for a text where a choice or a list of choices is allowed."""
     of_words = {detail["loc"][:-1] for detail in details if detail["type"] == "literal_error"}
     return [detail for detail in details if detail["type"] != "list_type" or detail["loc"][:-1] not in of_words]
 

@@ -48,7 +48,7 @@ class Access:
     connections: PositiveInt = 1000
     """Connections at once; idle ones are closed to make room, and only then are new ones refused."""
     connections_per_address: PositiveInt = 250
-    """Of one address: one client, or all behind one proxy."""
+    """Maximum connections of one address: one client, or all clients behind one proxy."""
     plans_at_once: PositiveInt = 3
     """Sweeps that are composed and checked at the same time, each in a process of its own; one user's never in all
     places, if there are several."""

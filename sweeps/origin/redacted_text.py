@@ -17,7 +17,7 @@ _MAY_HOLD_SECRETS = re.compile(
 
 
 def redacted_log(text: str) -> str:
-    """What a program has printed, with secrets hidden: ``password=...`` too."""
+    """Output of a program with secrets hidden: ``password=...`` too."""
     return _by_lines(text, redacted)
 
 

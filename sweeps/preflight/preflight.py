@@ -24,7 +24,7 @@ from sweeps.plan import Plan
 from sweeps_train.config import CausalLM, CustomData, CustomModel, FunctionTask, TextData
 
 MOST_CONFIGS = 24
-"""Of the choices that a search has, how many are looked at."""
+"""Maximum number of a search's choices that are checked."""
 LONGEST_S = 1e6
 """Seconds, beyond any look, that a timer takes."""
 MOST_BYTES = 500 * 2**20

@@ -14,7 +14,7 @@ import pandas as pd
 from mlflow.models import Model
 
 METADATA_KEY = "sweeps.classes"
-"""Of the model's metadata: the names as a JSON list, in the order of the outputs."""
+"""Key in the model's metadata: class names as a JSON list, in the order of the outputs."""
 
 
 class NamedClasses:

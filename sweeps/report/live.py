@@ -60,7 +60,7 @@ class LiveView:
         self._drawn = 0.0
         self._news: list[str] = []
         self._said_before: list[str] = []
-        """What was said before the sweep began."""
+        """Lines that were shown before the sweep began."""
 
     def __enter__(self) -> LiveView:
         self._opened.enter_context(without_control_echo())
@@ -88,7 +88,7 @@ class LiveView:
 
 
 class _Starting:
-    """What is being started, and for how long it has been."""
+    """The step that is being started, with its time so far."""
 
     def __init__(self, text: str):
         self._text, self._since = text, time.monotonic()

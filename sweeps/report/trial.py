@@ -15,7 +15,7 @@ from sweeps.tracking.trial_logs import TrialLogs
 from sweeps.tracking.values import short
 
 END_LINES = 20
-"""Of each worker's log."""
+"""Lines shown from the end of each worker's log."""
 END_OF_WORKERS = 8
 """Workers whose logs' ends are shown."""
 

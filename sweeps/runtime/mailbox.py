@@ -136,8 +136,8 @@ class _Box:
     judged: bool = False
     """The scheduler may stop the trial at a report while it trains on."""
     held: list[tuple[int, Event]] = field(default_factory=list)
-    """What came after a report that Tune has not decided on, with the number of that report: it is no part of the
-    trial, if that is to stop there."""
+    """Records that came after a report that Tune has not decided on, each with the number of that report: they are no
+    part of the trial if it is to stop there."""
     discards: bool = False
     """The trial is over for Tune: what its workers still post, before they notice, is no part of it."""
 

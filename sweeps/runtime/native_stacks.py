@@ -23,7 +23,7 @@ _FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x.*$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 _OURS = str(Path(__file__).with_name("worker.py"))
-"""In the stack of the thread that trains."""
+"""Marks the stack of the thread that trains."""
 
 
 def explained(error: WorkerError, logs: str) -> WorkerError:
@@ -49,7 +49,7 @@ def explained(error: WorkerError, logs: str) -> WorkerError:
 
 
 def hang(message: str, processes: Sequence[tuple[str, int]], places: Sequence[str], logs: str) -> WorkerError:
-    """What is known of workers that hang and have been asked for their stacks.
+    """Errors of workers that hang and have been asked for their stacks.
 
     Args:
         message: What was noticed.

@@ -195,7 +195,7 @@ class MailboxReporter:
         self._spool.close()
 
     def _post_unheard(self, step: int) -> None:
-        """What earlier attempts measured before the step at which this one goes on."""
+        """Reports of earlier attempts before the step at which this one goes on."""
         unheard, self._unheard = [event for event in self._unheard if event.step < step], []
         if unheard:
             ray.get(self._mailbox.post_all.remote(unheard))
@@ -212,7 +212,7 @@ class MailboxReporter:
 
 
 def unheard(assignment: Assignment) -> list[Log | Report]:
-    """What earlier attempts measured, and Tune may not have heard of: each step as it was measured first."""
+    """Reports of earlier attempts that Tune may not have heard of: each step as it was measured first."""
     if assignment.heard is None:
         return []
     found: dict[tuple[type, int], Log | Report] = {}
@@ -223,7 +223,7 @@ def unheard(assignment: Assignment) -> list[Log | Report]:
 
 
 def _with_its_checkpoint(event: Log | Report) -> Log | Report:
-    """Without it, if a later checkpoint has taken its place and it was not kept for MLflow."""
+    """The report without its checkpoint, if a later one has replaced that and it was not kept for MLflow."""
     if not isinstance(event, Report) or event.checkpoint is None:
         return event
     kept = [folder for folder in (event.checkpoint, event.held) if folder is not None and Path(folder).is_dir()]

@@ -1,4 +1,4 @@
-"""What a worker, its native code and its child processes write to standard output and error goes to the log file of the
+"""Sends the standard output and error of a worker, its native code and its child processes to the log file of the
 trial that it trains."""
 
 from __future__ import annotations

@@ -35,10 +35,10 @@ class PopulationBandits(PopulationTraining):
         """
         self._ranges = ranges
         self._rows: list[list[Any]] = []
-        """What the model has seen: trial, time, the place of each value in its range, reward."""
+        """Data of the model: trial, time, the place of each value in its range, reward."""
         self._compared_row: list[Any] | None = None
         self._explored_rows: list[list[Any]] = []
-        """What it has seen on the report at hand: of the trial as it was, and as it goes on."""
+        """Data added by the report at hand: the trial as it was, and as it goes on."""
         self._chosen: list[list[float]] = []
         """Places chosen since the last time at which something was reported."""
         self._chosen_at = 0.0

@@ -115,7 +115,7 @@ class Hyperband(Pausing, FIFOScheduler):
         return decision
 
     def _apply(self, trial: str | None, event: dict[str, Any]) -> str:
-        """What is to become of the trial, in Tune's words."""
+        """The decision on the trial, in Tune's words."""
         decision = TrialScheduler.CONTINUE
         match event:
             case {"event": "closed"}:

@@ -117,7 +117,7 @@ class PopulationTraining(Pausing, PopulationBasedTraining):
             state.last_checkpoint = self._pinned_again(trial, event["step"]) if event["saved"] else None
 
     def _pinned_again(self, trial: Trial, step: int) -> Checkpoint:
-        """What Tune had saved of a trial; its driver may have died before the checkpoint was pinned."""
+        """Checkpoint that Tune had saved of a trial; its driver may have died before the checkpoint was pinned."""
         name, lineage = trial.config[TRIAL], _lineage(trial)
         if not is_pinned(self._trials, Origin(name, step, lineage)):
             pin(self._trials, name, lineage, step)
@@ -201,7 +201,7 @@ class PopulationTraining(Pausing, PopulationBasedTraining):
             return
         before = trial.config[PARAMETERS]
         super()._exploit(tune_controller, trial, trial_to_clone)
-        # What Tune has saved of the donor says nothing of this trial, whose folder says from where it goes on.
+        # The donor's checkpoint in Tune says nothing of this trial, whose folder says from where it goes on.
         checkpoints: Any = trial.run_metadata.checkpoint_manager
         checkpoints._latest_checkpoint_result = None  # noqa: SLF001
         name, origin, parameters = trial.config[TRIAL], trial.config[ORIGIN], trial.config[PARAMETERS]

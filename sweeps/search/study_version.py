@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import optuna
 
 STUDY_FILE = "optuna.log"
-"""In the sweep's folder: Optuna's journal."""
+"""File in the sweep's folder: Optuna's journal."""
 VERSION, WRITTEN_BY = "sweeps:version", "sweeps:written_by"
 """Attributes of a study; one without them is of version 1, from before versions were kept."""
 

@@ -188,7 +188,7 @@ class Desk:
     # --- inside -------------------------------------------------------------------------------------------------
 
     def _made(self, caller: Caller, work: Callable[..., T], *arguments: Any) -> T:
-        """What a method of ``Plans`` returns, for a caller."""
+        """Result of a method of ``Plans``, for a caller."""
         return self._planner.make(caller.user, work, partial(self._sees, caller), *arguments)
 
     def _sees(self, caller: Caller, sweep: str) -> bool:

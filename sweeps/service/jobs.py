@@ -27,7 +27,7 @@ STATES = (QUEUED, RUNNING, *ENDED)
 GO_ON = ("resume", "extend")
 """Verbs that make no sweep of their own."""
 NAMES_AT_ONCE = 500
-"""Of sweeps in one query."""
+"""Maximum number of sweeps in one query."""
 LONGEST_NAME = 120
 HIGHEST_PRIORITY = 1000
 

@@ -77,7 +77,7 @@ class Planner:
             self._changed.notify_all()
 
     def make(self, user: str, work: Callable[..., T], sees: Sees, *arguments: Any) -> T:
-        """What ``work(sees, *arguments)`` returns, in a process of its own.
+        """Result of ``work(sees, *arguments)``, run in a process of its own.
 
         Args:
             user: Who asks.
@@ -178,7 +178,7 @@ def _work(
     work: Callable[..., Any],
     arguments: tuple[Any, ...],
 ) -> None:
-    """In the process."""
+    """Entry point of the process."""
     folder, environment, within_s = place
     os.setsid()
     os.nice(NICENESS)

@@ -28,10 +28,10 @@ from sweeps.tracking.record import SweepRecord
 
 @dataclass(frozen=True)
 class Planned:
-    """What would be done."""
+    """A checked plan, for the caller who asked for it."""
 
     name: str
-    """Of the sweep."""
+    """Name of the sweep."""
     document: dict[str, Any]
     """As ``--dry-run --json`` prints it."""
     text: str
@@ -46,14 +46,14 @@ class Plans:
     config_dirs: tuple[Path, ...]
 
     def run(self, sees: Sees, asked: Run) -> Planned:
-        """What ``run`` would do."""
+        """Plan of ``run``."""
         with self._judging(sees, asked.conf, asked.overrides):
             search_path = ConfSearchPath(self.config_dirs)
             composition = compose_sweep(asked.conf, here(self.config, asked.overrides), search_path)
             return _planned(new_plan(composition, asked.name, f"python -m sweeps {' '.join(asked.arguments())}"))
 
     def retrain(self, sees: Sees, record: SweepRecord, asked: Retrain) -> Planned:
-        """What ``retrain`` would do."""
+        """Plan of ``retrain``."""
         with self._judging(sees, None, asked.overrides):
             trial = choose(record, asked.trial)
             command = f"python -m sweeps {' '.join(asked.arguments())}"
@@ -65,7 +65,7 @@ class Plans:
             return _planned(plan)
 
     def reproduce(self, sees: Sees, asked: Reproduce) -> Planned:
-        """What ``reproduce`` would do, and what is another now than it was then."""
+        """Plan of ``reproduce``, and what differs now from the recorded run."""
         command = f"python -m sweeps {' '.join(asked.arguments())}"
         with self._judging(sees, None, ()):
             uri = self.config.tracking_uri

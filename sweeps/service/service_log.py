@@ -12,7 +12,7 @@ from sweeps.private_files import opener
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOG_FILE = "service.log"
-"""In the folder of sweeps, unless the config names another."""
+"""File in the folder of sweeps, unless the config names another."""
 
 
 class PrivateRotatingFileHandler(logging.handlers.RotatingFileHandler):

@@ -54,7 +54,7 @@ class Trouble:
 
     @property
     def why(self) -> str | None:
-        """What is wrong now; None if nothing is known to be."""
+        """The present trouble; None if none is known."""
         with self._lock:
             return self._why if self._since is not None else None
 

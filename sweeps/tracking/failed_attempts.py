@@ -31,7 +31,7 @@ def to_text(failures: Sequence[FailedAttempt]) -> str:
 
 
 def from_text(text: str) -> tuple[FailedAttempt, ...]:
-    """What ``to_text`` wrote; none where someone else has written the tag."""
+    """Parses the text of ``to_text``; empty if something else has written the tag."""
     try:
         return tuple(FailedAttempt(**each) for each in json.loads(text))
     except (ValueError, TypeError):

@@ -51,7 +51,7 @@ def check_sqlite_file(path: Path) -> None:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    # Without the right to create: a mistaken path must not become a file.
+    # Opened without the right to create: a mistaken path must not become a file.
     source = f"file:{quote(str(path.absolute()))}"
     database = sqlite3.connect(f"{source}?mode=ro", uri=True)
     try:

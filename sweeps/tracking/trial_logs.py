@@ -57,7 +57,7 @@ class TrialLogs:
         return sorted(int(found[1]) for name in self._names() if (found := _NAME.fullmatch(name)))
 
     def part(self, worker: int, position: int = 0) -> Part:
-        """What a worker has printed from a position on, in whole lines; a last line without an end comes when the trial
+        """A worker's output from a position on, in whole lines; a last line without an end comes when the trial
         has ended.
 
         Args:
@@ -91,7 +91,7 @@ class TrialLogs:
         return _OTHER_STACKS.sub("", text).rstrip().splitlines()[-lines:]
 
     def traceback(self) -> str | None:
-        """Of the last attempt that failed."""
+        """Traceback of the last attempt that failed; None if there is none."""
         numbers = [int(found[1]) for name in self._names() if (found := _TRACEBACK.fullmatch(name))]
         if not numbers:
             return None
@@ -129,7 +129,7 @@ def printable(text: str) -> str:
 
 
 def _from(data: bytes, position: int) -> tuple[bytes, int, bool]:
-    """What comes after a position in all that was printed, of which the file may leave out a part; where it begins; and
+    """The part after a position in all that was printed, of which the file may leave out a part; where it begins; and
     whether there is more behind it. Where the position is in what is left out, the line that says so comes first."""
     said = LEFT_OUT.search(data)
     if said is None:

@@ -42,7 +42,7 @@ Importance = dict[str, float]
 
 
 def importances(material: Material, index: int) -> dict[str, Importance]:
-    """What Optuna's two evaluators say of an objective, each summing to 1; none of too few trials.
+    """Importances by Optuna's two evaluators for an objective, each summing to 1; empty if there are too few trials.
 
     A parameter that not all trials have is compared with the others among the trials that have it, and counts by their
     share of all trials; without a share where they are too few.

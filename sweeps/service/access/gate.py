@@ -46,7 +46,7 @@ HEADERS = {
 }
 """Of every answer that does not set them itself."""
 STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-"""Of JSON, also one that is not closed: nothing is looked at twice."""
+"""Pattern of a JSON string, closed or not: no character is matched twice."""
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 CONTROL = re.compile(rb"%(?:[01][0-9a-f]|7f)", re.IGNORECASE)
 

@@ -214,7 +214,7 @@ async def known(
 
 
 def _secret_of(request: Request) -> str | None:
-    """What stands after ``Bearer``; None where nothing does."""
+    """The token after ``Bearer``; None if there is none."""
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     return secret.strip() if scheme.lower() == "bearer" and secret.strip() else None
 

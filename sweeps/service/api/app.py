@@ -32,7 +32,7 @@ RESOURCES: tuple[APIRouter, ...] = (
     operations.router,
 )
 MOST_MISTAKES = 50
-"""Of a request that are named in its answer."""
+"""Maximum mistakes of a request that its answer names."""
 PROBLEMS = (401, 403, 404, 409, 422, 503, 504)
 
 logger = logging.getLogger(__name__)

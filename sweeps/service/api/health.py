@@ -18,7 +18,7 @@ class Ready(BaseModel):
 
     status: Literal["ready", "not ready"]
     trouble: str | None
-    """What the storage says, where it does not work."""
+    """Error of the storage, if it does not work."""
 
 
 class Health(BaseModel):

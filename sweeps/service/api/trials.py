@@ -55,7 +55,7 @@ def logs(service: Serving, caller: Reader, name: Name, trial: TrialId) -> LogWor
 def log(
     service: Serving, caller: Reader, name: Name, trial: TrialId, worker: Worker, position: Position = 0
 ) -> LogPart:
-    """What a worker has printed and logged, from a position on."""
+    """Part of a worker's log, from a position on."""
     record = service.seen.sweep(caller, name)
     part = TrialLogs(record, one_trial.choose(record, trial)).part(worker, position)
     return LogPart(text=part.text, position=part.position, more=part.more)

@@ -17,7 +17,7 @@ from sweeps.service.page.route import PageRoute
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 LINES = 200
-"""Of each worker's log."""
+"""Lines shown from the end of each worker's log."""
 
 
 @router.get("/sweeps/{name}/trials/{trial}")

@@ -167,7 +167,7 @@ class _Deciding:
         return firings
 
     def _undecided(self, due: list[_Pending], decided: float) -> list[_Pending]:
-        """Without those that a clock which was wrong has fired already."""
+        """Leaves out those that a wrong clock has fired already."""
         asked = select(_firings.c.due).where(_firings.c.schedule == self._definition.name, _firings.c.due > decided)
         ahead = set(self._connection.execute(asked).scalars()) if due else set()
         return [each for each in due if each.due not in ahead]

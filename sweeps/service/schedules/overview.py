@@ -105,7 +105,7 @@ def _coming(definition: Definition, now: float) -> Iterator[Coming]:
 
 
 def _last(connection: Connection, names: Sequence[str]) -> dict[str, Last]:
-    """Of every schedule that has fired, one after another: the newest of each is the end of an index."""
+    """Newest firing of each schedule: one look at the end of an index for each."""
     found = {name: _last_of(connection, name) for name in names}
     return {name: last for name, last in found.items() if last is not None}
 

@@ -21,7 +21,7 @@ class SteadyTime:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._offset = clock.now() - clock.steady()
-        """Of the wall clock to the steady one, as it is believed."""
+        """Offset of the wall clock from the steady one, in seconds, as believed so far."""
         self._new = self._offset
         """As it is."""
         self._since = clock.steady()
