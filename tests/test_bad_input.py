@@ -18,6 +18,13 @@ from sweeps.errors import UserError
 WITH_DIGITS = "defaults: [digits, _self_]\n"
 
 
+@pytest.fixture(autouse=True)
+def store_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`serve` sets the variable for its process, which here is that of the tests."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+
+
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 2) -> str:
     """Exit status and message of the command line for a mistake."""
     assert answered(arguments)[0] == status
