@@ -15,6 +15,7 @@ import uvicorn
 
 from sweeps.service.access import patience
 from sweeps.service.access.patience import ImpatientProtocol
+from sweeps.service.paced_listener import PacedListener
 
 WITHIN_S = 0.6
 HEAD = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -183,3 +184,18 @@ def test_one_address_leaves_room_for_others(crowded: int) -> None:
         assert answer(other) == b"  0"
     for client in busy:
         client.close()
+
+
+def test_a_paced_listener_lets_asyncio_read_before_it_accepts_more() -> None:
+    with PacedListener() as listener:
+        listener.at_once = 2
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(10)
+        listener.settimeout(5)
+        clients = [socket.create_connection(listener.getsockname()) for _ in range(3)]
+        accepted = [listener.accept()[0] for _ in range(2)]
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+        accepted.append(listener.accept()[0])
+        for each in (*clients, *accepted):
+            each.close()

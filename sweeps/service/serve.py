@@ -15,6 +15,7 @@ from sweeps.config.service import Service
 from sweeps.errors import UserError
 from sweeps.service.access.patience import protocol
 from sweeps.service.api.app import make_app
+from sweeps.service.paced_listener import PacedListener
 from sweeps.service.process import ServiceProcess
 
 LEAVE_WITHIN_S = 5
@@ -81,7 +82,9 @@ def listen(config: Service) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = socket.socket(family, kind, protocol)
+        listener = PacedListener(family, kind, protocol)
+        # asyncio reads from a connection some three rounds after it has accepted it.
+        listener.at_once = max(1, config.access.connections_per_address // 10)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
