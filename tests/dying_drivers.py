@@ -187,7 +187,7 @@ class Driver:
     # --- what Tune does ------------------------------------------------------------------------------------------
 
     def run(self, stop_after: int | None = None) -> None:
-        """To the end of the search, or until it is interrupted.
+        """Runs to the end of the search, or until it is interrupted.
 
         Args:
             stop_after: Events until then.
@@ -256,7 +256,7 @@ class Driver:
             trial.known = 0  # what was saved is of another trial
 
     def _interrupt(self, running: list[SimulatedTrial]) -> None:
-        """Of some trials Tune still hears that they have stopped, of the others it does not. Before that, one may have
+        """Tune still hears that some trials have stopped, and not of the others. Before that, one may have
         reported; where a scheduler pauses trials, that is not decided on any more."""
         self.interrupted = True
         for trial in [_next(running)] if running and self._places.takes_up_all else []:

@@ -63,7 +63,7 @@ def recorded_sweep(uri: str, name: str, *, planned: int, states: tuple[str, ...]
 
 
 def resume(folder: Path, *arguments: str) -> tuple[dict[str, Any], str, str]:
-    """What `resume` says of itself, prints, and tells a person."""
+    """Exit status, output and messages of `resume`."""
     command = [sys.executable, "-c", RESUME, "resume", *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
     *err, last = done.stderr.strip().splitlines()

@@ -39,7 +39,7 @@ class Model:
 
 @pytest.fixture(autouse=True)
 def _files(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the documents' readers have beside them."""
+    """Files that the documents tell their readers to write."""
     (working_folder / "texts.jsonl").write_text('{"text": "a document"}\n' * 20)
     (working_folder / "module.py").write_text(MODULE)
     (working_folder / "train.py").write_text("print()")

@@ -44,7 +44,7 @@ def address(api: Api) -> Iterator[str]:
 
 
 HOSTILE = ('\\"', "a", "[", "(", "${", "password=", "eyJ-", "://", "a.b-", "1", "-", "'", "\\", "not ")
-"""What texts are made of that take long where something looks at them again and again."""
+"""Characters of hostile texts, which take long where something looks at them again and again."""
 
 
 def grown(body: dict[str, Any], number: int) -> dict[str, Any]:

@@ -312,7 +312,7 @@ def test_a_spent_budget_stops_what_runs_and_more_of_it_lets_that_go_on(tmp_path:
 
 
 def decided(folder: Path, document: dict[str, Any]) -> tuple[Any, ...]:
-    """What became of every trial, and every decision of the scheduler in its order."""
+    """Outcome of every trial, and every decision of the scheduler in its order."""
     storage = journal(folder / "outputs" / "asha" / "optuna.log")
     events = History(optuna.load_study(study_name="asha", storage=storage)).events
     return [

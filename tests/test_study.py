@@ -73,7 +73,7 @@ def trials(folder: Path) -> list[FrozenTrial]:
 
 
 def told(trial: FrozenTrial) -> tuple[Any, ...]:
-    """Without which of the given points it was, which nobody asks once it was suggested."""
+    """Drops the number of the given point, which nobody asks for once it was suggested."""
     attributes = {name: value for name, value in trial.user_attrs.items() if name != POINT}
     return trial.state, trial.values, trial.params, trial.intermediate_values, attributes
 
