@@ -169,7 +169,7 @@ def answer(folder: Path, port: int) -> None:
 
     from sweeps.config.service import Service
     from sweeps.service.api.app import make_app
-    from sweeps.service.process import ServiceProcess
+    from sweeps.service.app_context import ServiceProcess
 
     uri, database = f"sqlite:///{folder}/mlflow.db", f"sqlite:///{folder}/outputs/service.db"
     service = ServiceProcess(Service(tracking_uri=uri, database=database, output_dir=str(folder / "outputs")))

@@ -52,7 +52,7 @@ def simulate(
         sweep: Its name.
         conf: The config that it would have been started with.
     """
-    from sweeps.objectives import Objectives
+    from sweeps.config.objectives import Objectives
     from sweeps.tracking.recorder import Recorder
 
     metrics, modes = (("eval/loss",), ("min",)) if objectives == 1 else (("eval/loss", "speed"), ("min", "max"))
@@ -131,7 +131,7 @@ def _point(rng: random.Random) -> dict[str, Any]:
     from pydantic import TypeAdapter
 
     from sweeps.config.space import Distribution
-    from sweeps.space import RandomDraws, Space
+    from sweeps.space.distributions import RandomDraws, Space
 
     space = Space(TypeAdapter(dict[str, Distribution]).validate_python(SPACE))
     return space.sample(RandomDraws(rng.randrange(2**31)), lambda path: None)

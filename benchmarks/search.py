@@ -64,8 +64,8 @@ def measure(name: str, trials: int) -> list[tuple[int, float, float, float]]:
     from sweeps.config.search import RandomSampler, Sampler
     from sweeps.config.space import Distribution
     from sweeps.search import OptunaSearcher
-    from sweeps.search.samplers import build_sampler
-    from sweeps.space import Space
+    from sweeps.search.samplers.build import build_sampler
+    from sweeps.space.distributions import Space
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     space = Space(TypeAdapter(dict[str, Distribution]).validate_python(SPACE))

@@ -46,7 +46,7 @@ def write(folder: Path, names: list[str], seconds: float) -> None:
 
 
 def _write(folder: Path, name: str, seconds: float) -> None:
-    from sweeps.objectives import Objectives
+    from sweeps.config.objectives import Objectives
     from sweeps.tracking.recorder import Recorder
 
     own = folder / "outputs" / name

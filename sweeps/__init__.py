@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from sweeps.compose.overrides import Overrides
-    from sweeps.monitor import View
-    from sweeps.plan import Plan
+    from sweeps.driver.state import View
+    from sweeps.plan.plan import Plan
     from sweeps.registry.register import RegisteredModel
     from sweeps.report.comparison import Comparison
-    from sweeps.report.repeated import Repeated
+    from sweeps.report.reproduction_result import Repeated
     from sweeps.retention.cleaning import Cleaning
     from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
 
@@ -72,7 +72,7 @@ def run(
     Raises:
         UserError: A mistake in what was asked; nothing was started.
     """
-    from sweeps.sweep import run as run_plan
+    from sweeps.driver.run import run as run_plan
 
     return _watched(run_plan, dry_run(conf, overrides, name=name, config_dirs=config_dirs), view)
 
@@ -86,7 +86,7 @@ def dry_run(
         UserError: A mistake in what was asked.
     """
     from sweeps.compose.overrides import override_tokens
-    from sweeps.plan import make_plan
+    from sweeps.plan.plan import make_plan
 
     tokens = override_tokens(overrides)
     command = f"sweeps.run({conf!r}, {tokens!r})"
@@ -108,15 +108,15 @@ def resume(
     Raises:
         UserError: It cannot go on here, or another driver runs it.
     """
-    from sweeps.completion import describe_completion, is_complete
-    from sweeps.reopening import reopened
+    from sweeps.plan.completion import describe_completion, is_complete
+    from sweeps.plan.saved_sweep import reopened
 
     record = load(sweep, tracking_uri=tracking_uri)
     plan = reopened(record, {}, None if folder is None else Path(folder))
     if is_complete(record, plan):
         sys.stderr.write(describe_completion(record, plan) + "\n")
         return record
-    from sweeps.sweep import go_on
+    from sweeps.driver.run import go_on
 
     return _watched(go_on, plan, view)
 
@@ -145,9 +145,9 @@ def extend(
         UserError: The changes make no valid sweep, or less of one.
     """
     from sweeps.compose.overrides import override_tokens
-    from sweeps.extension import ask_driver, read_changes
-    from sweeps.reopening import reopened
-    from sweeps.sweep import go_on
+    from sweeps.driver.run import go_on
+    from sweeps.plan.extend import ask_driver, read_changes
+    from sweeps.plan.saved_sweep import reopened
 
     changes = read_changes(override_tokens(changes))
     record = load(sweep, tracking_uri=tracking_uri)
@@ -168,7 +168,7 @@ def stop(sweep: str, *, trial: str | None = None, tracking_uri: str | None = Non
     Raises:
         UserError: It does not run.
     """
-    from sweeps.stopping import stop as stop_sweep
+    from sweeps.driver.stop import stop as stop_sweep
 
     return stop_sweep(load(sweep, tracking_uri=tracking_uri), trial)
 
@@ -250,7 +250,7 @@ def trials(*sweeps: str, tracking_uri: str | None = None) -> pd.DataFrame:
         sweeps: Names of the sweeps.
         tracking_uri: See the module.
     """
-    from sweeps.frames import trials_frame
+    from sweeps.report.dataframes import trials_frame
 
     return trials_frame([load(each, tracking_uri=tracking_uri) for each in sweeps])
 
@@ -263,7 +263,7 @@ def curves(*sweeps: str, metric: str | None = None, tracking_uri: str | None = N
         metric: Default: the first objective of each.
         tracking_uri: See the module.
     """
-    from sweeps.frames import curves_frame
+    from sweeps.report.dataframes import curves_frame
 
     return curves_frame([load(each, tracking_uri=tracking_uri) for each in sweeps], metric)
 
@@ -279,7 +279,7 @@ def logs(sweep: str, trial: str, *, tracking_uri: str | None = None) -> dict[int
     Raises:
         UserError: There is no such sweep or trial.
     """
-    from sweeps.one_trial import choose
+    from sweeps.plan.export import choose
     from sweeps.tracking.trial_logs import TrialLogs
 
     record = load(sweep, tracking_uri=tracking_uri)
@@ -296,7 +296,7 @@ def importance(sweep: str, *, objective: int = 0, tracking_uri: str | None = Non
         objective: Index of the objective.
         tracking_uri: See the module.
     """
-    from sweeps.frames import importance_frame
+    from sweeps.report.dataframes import importance_frame
 
     return importance_frame(load(sweep, tracking_uri=tracking_uri), objective)
 
@@ -334,7 +334,7 @@ def export(sweep: str, file: str | Path, *, trial: str | None = None, tracking_u
     Raises:
         UserError: There is no such trial.
     """
-    from sweeps import one_trial
+    from sweeps.plan import export as one_trial
 
     record = load(sweep, tracking_uri=tracking_uri)
     one_trial.export(record, one_trial.choose(record, trial), Path(file))
@@ -363,7 +363,7 @@ def register(
     Raises:
         UserError: There is no such trial, or its model cannot be registered so.
     """
-    from sweeps import one_trial
+    from sweeps.plan import export as one_trial
     from sweeps.registry.names import check_registration
     from sweeps.registry.register import register as register_model
 
@@ -398,9 +398,9 @@ def retrain(
         UserError: There is no such trial, or a mistake in what was asked.
     """
     from sweeps.compose.overrides import override_tokens
-    from sweeps.one_trial import choose
-    from sweeps.retraining import plan_retraining
-    from sweeps.sweep import run as run_plan
+    from sweeps.driver.run import run as run_plan
+    from sweeps.plan.export import choose
+    from sweeps.plan.retrain import plan_retraining
 
     record, folders = load(sweep, tracking_uri=tracking_uri), [Path(each) for each in config_dirs]
     tokens = override_tokens(overrides)
@@ -434,9 +434,9 @@ def reproduce(
     Raises:
         UserError: There is no such sweep or trial, or its config is not known.
     """
-    from sweeps.reproduction import compare as compare_to
-    from sweeps.reproduction import plan_reproduction
-    from sweeps.sweep import run as run_plan
+    from sweeps.driver.reproduce import compare as compare_to
+    from sweeps.driver.reproduce import plan_reproduction
+    from sweeps.driver.run import run as run_plan
 
     command, folders = f"sweeps.reproduce({run!r})", [Path(each) for each in config_dirs]
     found = plan_reproduction(_uri(tracking_uri), run, trial, name, command, folders)
@@ -506,11 +506,11 @@ def __getattr__(name: str) -> str:
 
 
 def _watched(story: Callable[[Plan, View], SweepRecord], planned: Plan, view: View | None) -> SweepRecord:
-    from sweeps.service.notifications.by_hand import telling
+    from sweeps.service.notifications.cli_notify import telling
 
     if view is not None:
         return telling(story, planned, view)
-    from sweeps.report.live import PlainView
+    from sweeps.driver.live import PlainView
     from sweeps.report.terminal import plain_console
 
     with PlainView(plain_console(file=sys.stderr)) as plain:

@@ -17,12 +17,12 @@ from ray.tune.schedulers import TrialScheduler
 
 from sweeps.config.space import FloatDistribution
 from sweeps.constants import COMPLETED, NUMBER, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
-from sweeps.runtime.lineage import checkpoint_folder, pin
-from sweeps.search.history import History, was_stopped
-from sweeps.search.places import Places
-from sweeps.search.population import Exploit
-from sweeps.space import Space
-from sweeps.tuning import SweepSearcher
+from sweeps.driver.tuner import SweepSearcher
+from sweeps.runtime.checkpoint_layout import checkpoint_folder, pin
+from sweeps.search.schedulers.concurrency import Places
+from sweeps.search.schedulers.decisions import History, was_stopped
+from sweeps.search.schedulers.pbt import Exploit
+from sweeps.space.distributions import Space
 
 SPACE = Space(
     {

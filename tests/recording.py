@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sweeps.objectives import Objectives
-from sweeps.reopening import SWEEP_FILE
+from sweeps.config.objectives import Objectives
+from sweeps.plan.saved_sweep import SWEEP_FILE
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.recorder import Recorder
 

@@ -11,7 +11,7 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
 from sweeps.constants import TRIAL
-from sweeps.search.places import Places
+from sweeps.search.schedulers.concurrency import Places
 
 
 class FakeTrial:

@@ -15,11 +15,11 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.service import compose_service
 from sweeps.compose.sweep import compose_sweep
 from sweeps.service import jobs
-from sweeps.service.access import tokens
-from sweeps.service.access.caller import Role
 from sweeps.service.api.app import make_app
+from sweeps.service.app_context import ServiceProcess
+from sweeps.service.auth import tokens
+from sweeps.service.auth.principal import Role
 from sweeps.service.database import writing
-from sweeps.service.process import ServiceProcess
 from sweeps.service.requests import Run
 
 API = "/api/v1"

@@ -19,7 +19,7 @@ from optuna.storages.journal import JournalFileBackend
 from running import start
 
 from sweeps.cli import main
-from sweeps.reopening import COPY_FILE, FORMAT, SWEEP_FILE
+from sweeps.plan.saved_sweep import COPY_FILE, FORMAT, SWEEP_FILE
 from sweeps.search import study_version
 from sweeps.search.study_version import STUDY_FILE, STUDY_VERSION
 from sweeps.tracking import journal

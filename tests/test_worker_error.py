@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from sweeps.errors import TrialFailed
-from sweeps.origin.redacted_text import redacted_error, redacted_log
-from sweeps.runtime.mailbox import Ended, _with_errors
-from sweeps.runtime.reason import TRACEBACK, reason
-from sweeps.search.failures import classify
+from sweeps.provenance.redacted_text import redacted_error, redacted_log
+from sweeps.runtime.broker import Ended, _with_errors
+from sweeps.runtime.error_summary import TRACEBACK, reason
+from sweeps.search.advisors.failures import classify
 from sweeps.trial_files import traceback_text
 from sweeps.worker_error import WorkerError, caught, root_cause
 from sweeps_train.targets import call_target

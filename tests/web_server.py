@@ -12,7 +12,7 @@ from recording import free_port, wait_until
 
 from sweeps.config.service import Service
 from sweeps.service.api.app import make_app
-from sweeps.service.process import ServiceProcess
+from sweeps.service.app_context import ServiceProcess
 
 
 def new_service(folder: Path, **more: Any) -> ServiceProcess:

@@ -60,8 +60,8 @@ def ours(uri: str, folder: Path) -> dict[str, float]:
     """A worker with the reporter of a sweep's workers, and a driver that passes on what it posts to the recorder."""
     import ray
 
-    from sweeps.runtime.mailbox import Log as Logged
-    from sweeps.runtime.mailbox import open_mailbox
+    from sweeps.runtime.broker import Log as Logged
+    from sweeps.runtime.broker import open_mailbox
     from sweeps.runtime.worker import Assignment, MailboxReporter
     from sweeps_train.progress import Progress
 
@@ -159,7 +159,7 @@ def sustained(uri: str, folder: Path) -> dict[str, float]:
 
 
 def _recorder(uri: str, folder: Path) -> Any:
-    from sweeps.objectives import Objectives
+    from sweeps.config.objectives import Objectives
     from sweeps.tracking.recorder import Recorder
 
     objectives = Objectives(("train/metric_0",), ("min",))

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from sweeps.service import jobs
 from sweeps.service.database import open_database
-from sweeps.service.nights.night import OPEN, Night, of_schedule
+from sweeps.service.promotion.night import OPEN, Night, of_schedule
 
 HERE = Path(__file__).resolve().parent
 SCHEDULE = "digits_nightly"

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from sweeps_train.workers import Workers
+from sweeps_train.distributed import Workers
 
 COLLECTIVES = "gloo:", "nccl"
 """What the names of those begin with: gloo's on CPUs, NCCL's kernels on GPUs."""

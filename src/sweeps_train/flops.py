@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from sweeps_train.distributed import Workers
 from sweeps_train.strategies import Strategy
-from sweeps_train.workers import Workers
 
 PEAK_TFLOPS = {
     "B200": 2250.0,

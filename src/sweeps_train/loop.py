@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from sweeps_train.accumulation import choose_batch_factor
 from sweeps_train.allocator import freed_memory_kept
+from sweeps_train.batch_scaling import choose_batch_factor
 from sweeps_train.checkpoint import (
     load_checkpoint,
     newest_intact,
@@ -23,8 +23,9 @@ from sweeps_train.checkpoint import (
 from sweeps_train.communication import CommunicationMeter
 from sweeps_train.config import TrainingConfig, check_batch_split
 from sweeps_train.config.strategy import DDP, num_stages
-from sweeps_train.data.feed import feed
-from sweeps_train.data.samples import Batch, SampleOrder, in_batches
+from sweeps_train.data.loader import feed
+from sweeps_train.data.sampler import Batch, SampleOrder, in_batches
+from sweeps_train.distributed import Workers
 from sweeps_train.flops import FlopMeter, peak_tflops
 from sweeps_train.micro_batch import cut, find_micro_batch_size, largest_divisor, recall, remember, rows
 from sweeps_train.optimizer import build_optimizer, learning_rate
@@ -36,8 +37,7 @@ from sweeps_train.reporter import Reporter, Stop
 from sweeps_train.strategies import build_strategy
 from sweeps_train.strategies.strategy import on_device
 from sweeps_train.tasks import build_task
-from sweeps_train.window import HALVINGS, Window
-from sweeps_train.workers import Workers
+from sweeps_train.train_metrics import HALVINGS, Window
 
 _log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from filelock import FileLock
 
 from sweeps_train.config import CausalLM, TextData, TrainingConfig
 from sweeps_train.data.array_cache import cache_folder
-from sweeps_train.data.samples import Batch
-from sweeps_train.rehearsal import without_trace
+from sweeps_train.data.sampler import Batch
+from sweeps_train.probe_step import without_trace
 from sweeps_train.strategies import Strategy
 from sweeps_train.strategies.strategy import on_device
 

@@ -13,12 +13,12 @@ from torch.utils.data import TensorDataset
 
 from sweeps_train.config import CustomData, CustomModel, DigitsData, TrainingConfig
 from sweeps_train.data.images import ImageSamples
-from sweeps_train.data.samples import Batch
+from sweeps_train.data.sampler import Batch
 from sweeps_train.random_state import seed_all
-from sweeps_train.shared import keep
 from sweeps_train.targets import call_target
 from sweeps_train.tasks.image_classification import ImageClassification, build_both_samples
 from sweeps_train.tasks.task import Task
+from sweeps_train.worker_cache import keep
 
 MOST_PARAMETERS = 100_000_000
 """Parameters of a user's model beyond which it is not built for a look: 400 MB in float32."""

@@ -12,7 +12,16 @@ from rich.traceback import Traceback
 
 # In the order of the verbs in the help.
 # isort: off
-from sweeps.cli import running, looking, logs, using, browsing, serving, scheduling, tokens  # noqa: F401
+from sweeps.cli import (  # noqa: F401
+    run,
+    read,
+    logs,
+    lifecycle,
+    ui,
+    serve,
+    schedule,
+    tokens,
+)
 
 # isort: on
 from sweeps.cli.app import INTERRUPTED, MISTAKE, NO_SUCCESS, PROGRAM, app, stderr

@@ -124,7 +124,7 @@ class _Printing:
     def _chosen(self, record: SweepRecord) -> list[TrialRecord]:
         if self._trial is None:
             return record.trials
-        from sweeps.one_trial import choose
+        from sweeps.plan.export import choose
 
         return [choose(record, self._trial)]
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from sweeps.cli.app import EXIT_STATUS, INTERRUPTED, NO_SUCCESS, stderr, stdout
 
 if TYPE_CHECKING:
-    from sweeps.monitor import View
-    from sweeps.plan import Plan
+    from sweeps.driver.state import View
+    from sweeps.plan.plan import Plan
     from sweeps.registry.register import RegisteredModel
     from sweeps.tracking.record import SweepRecord, TrialRecord
 
 
 def go_on(plan: Plan, *, as_json: bool) -> None:
-    from sweeps.sweep import go_on as go_on_with
+    from sweeps.driver.run import go_on as go_on_with
 
     drive(go_on_with, plan, as_json=as_json)
 
@@ -65,8 +65,8 @@ def leave_with(record: SweepRecord) -> NoReturn:
 
 
 def watched(story: Callable[[Plan, View], SweepRecord], plan: Plan) -> SweepRecord:
-    from sweeps.report.live import LiveView, PlainView
-    from sweeps.service.notifications.by_hand import telling
+    from sweeps.driver.live import LiveView, PlainView
+    from sweeps.service.notifications.cli_notify import telling
 
     # Whatever a library prints while the sweep runs, stdout holds our result alone.
     with contextlib.redirect_stdout(sys.stderr), LiveView(stderr) if stderr.is_terminal else PlainView(stderr) as view:
@@ -74,8 +74,8 @@ def watched(story: Callable[[Plan, View], SweepRecord], plan: Plan) -> SweepReco
 
 
 def print_dry_run(plan: Plan, *, as_json: bool) -> None:
-    from sweeps.preflight.preflight import Preflight
-    from sweeps.report.plan import plan_document, print_plan
+    from sweeps.plan.preflight import Preflight
+    from sweeps.report.plan_summary import plan_document, print_plan
 
     with Preflight(plan) as preflight:
         warnings = preflight.result()

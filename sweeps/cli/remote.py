@@ -19,7 +19,7 @@ from sweeps.errors import SweepsError, UnknownName, UserError
 
 if TYPE_CHECKING:
     from sweeps.registry.register import RegisteredModel
-    from sweeps.report.repeated import Repeated
+    from sweeps.report.reproduction_result import Repeated
     from sweeps.service.client import Client
     from sweeps.tracking.record import SweepRecord
 
@@ -137,7 +137,7 @@ def _show_repeated(record: SweepRecord, outcome: Mapping[str, Any], *, as_json: 
     if as_json:
         print_json(outcome)
     else:
-        from sweeps.report.repeated import print_repeated
+        from sweeps.report.reproduction_result import print_repeated
 
         stdout.print(f"{record.sweep} {record.status}", highlight=False)
         print_repeated([_repeated(each) for each in outcome["metrics"]], stdout)
@@ -145,7 +145,7 @@ def _show_repeated(record: SweepRecord, outcome: Mapping[str, Any], *, as_json: 
 
 
 def _repeated(document: Mapping[str, Any]) -> Repeated:
-    from sweeps.report.repeated import Repeated
+    from sweeps.report.reproduction_result import Repeated
 
     return Repeated.from_json(document)
 

@@ -19,7 +19,7 @@ from sweeps.errors import ConfigError
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from sweeps.service.access.tokens import Token
+    from sweeps.service.auth.tokens import Token
 
 of_service = click.argument("tokens", nargs=-1, metavar="[service=NAME] [database=URL]")
 
@@ -56,7 +56,7 @@ def create(
     It is shown now, and never again.
     """
     from sweeps.retention.policy import parse_age
-    from sweeps.service.access import tokens as of
+    from sweeps.service.auth import tokens as of
 
     lasts_s = None if expires is None else parse_age(expires, "--expires")
     if file is not None and file.exists():
@@ -75,7 +75,7 @@ def create(
 @as_json
 def list_tokens(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path, ...]) -> None:
     """List all tokens there ever were, without what is secret of them."""
-    from sweeps.service.access import tokens as of
+    from sweeps.service.auth import tokens as of
 
     with _database(tokens, config_dirs) as connection:
         found = of.listed(connection)
@@ -90,7 +90,7 @@ def list_tokens(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path,
 @of_service
 def revoke(number: int, tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> None:
     """Let a token be good no more, and the browsers that signed in with it: python -m sweeps token revoke 3"""
-    from sweeps.service.access import tokens as of
+    from sweeps.service.auth import tokens as of
 
     with _database(tokens, config_dirs) as connection:
         revoked = of.revoke(connection, number, time.time())

@@ -12,10 +12,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from sweeps.compose.derived import register_calc, without_prefix
+from sweeps.compose.dotted import MISSING, find
 from sweeps.compose.schema_errors import read_config
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.errors import ConfigError
-from sweeps.paths import MISSING, find
 
 _FROM_ENVIRONMENT = re.compile(r"\$\{oc\.env:[^${}]*\}")
 

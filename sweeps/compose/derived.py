@@ -33,7 +33,7 @@ def _calc(text: str, _root_: DictConfig) -> Any:
     Raises:
         _NotCalculated: It cannot be; OmegaConf adds the key.
     """
-    from sweeps.expressions import Absent, Expression
+    from sweeps.compose.expressions import Absent, Expression
 
     around = _being_calculated.get()
     if text in around:

@@ -17,8 +17,8 @@ from sweeps.compose.overrides import parse_values
 from sweeps.compose.schema_errors import read_as
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.service import Service
-from sweeps.credentials import holds_password
 from sweeps.errors import ConfigError, UnknownName, nearest
+from sweeps.redact import holds_password
 
 GROUP = "service"
 VARIABLES = {"database": "SWEEPS_DATABASE", "tracking_uri": "MLFLOW_TRACKING_URI"}

@@ -10,12 +10,12 @@ from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
 from sweeps.compose.composition import resolve
+from sweeps.compose.dotted import find
 from sweeps.compose.other_tools import is_distribution_elsewhere
 from sweeps.compose.schema_errors import read_config
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, OrdinalDistribution
 from sweeps.errors import ConfigError, UnknownName, nearest
-from sweeps.paths import find
 
 DISTRIBUTION_KEYS = {"type", "low", "high", "log", "step", "choices", "value", "when", "prior"}
 

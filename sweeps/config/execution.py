@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainSerializer
 from pydantic.dataclasses import dataclass
 
-from sweeps.credentials import shown
+from sweeps.redact import shown
 from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
 
 NonEmpty = Annotated[str, Field(min_length=1)]

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.errors import UserError
-from sweeps.report.live import duration
+from sweeps.report.formatting import duration
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import finite, short

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sweeps.credentials import shown
+from sweeps.redact import shown
 from sweeps.report.folder import existing_report
-from sweeps.report.live import STATE_STYLES, duration
+from sweeps.report.formatting import STATE_STYLES, duration
 from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
 from sweeps.tracking.summary import describe_no_best, short_names
 from sweeps.tracking.values import short

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from sweeps.report.live import duration
+from sweeps.report.formatting import duration
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.trial_logs import TrialLogs
 from sweeps.tracking.values import short

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeps.errors import TrackingUnreachable
-from sweeps.report.live import STATE_STYLES, duration
+from sweeps.report.formatting import STATE_STYLES, duration
 from sweeps.report.parameter_columns import Column, parameter_table
 from sweeps.report.tables import by_rank, shown_values, took
 from sweeps.tracking.record import SweepRecord, TrialRecord

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from sweeps.constants import TAG_KIND, TAG_OF_RUN
-from sweeps.driver import the_only_driver
 from sweeps.errors import UnknownName, UserError, nearest
+from sweeps.folder import the_only_driver
 from sweeps.retention.holdings import Holdings, sweep_folder
 from sweeps.retention.policy import Policy, describe_size
 from sweeps.retention.selection import Removal, best_trials, select

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from sweeps.constants import CHECKPOINT_ARTIFACTS, TAG_CHECKPOINT_BEST, TAG_CHECKPOINT_LAST, TAG_FOLDER, TAG_SWEEP
-from sweeps.reopening import FORMAT, SWEEP_FILE
-from sweeps.runtime.held_checkpoints import UPLOADS
-from sweeps.runtime.lineage import PINNED
+from sweeps.plan.saved_sweep import FORMAT, SWEEP_FILE
+from sweeps.runtime.checkpoint_layout import PINNED
+from sweeps.tracking.held_checkpoints import UPLOADS
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.store import PAGE, tag_filter
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import ray
 
-from sweeps.origin.redacted_text import redacted_error
-from sweeps.runtime.held_checkpoints import hold
-from sweeps.runtime.leftovers import Leftovers
-from sweeps.runtime.lineage import Origin
-from sweeps.runtime.mailbox import Ended, Log, Note, Report, Started
-from sweeps.runtime.spool import Spool, read_spool
+from sweeps.provenance.redacted_text import redacted_error
+from sweeps.runtime.broker import Ended, Log, Note, Report, Started
+from sweeps.runtime.checkpoint_layout import Origin
+from sweeps.runtime.memory_cleanup import Leftovers
+from sweeps.runtime.report_log import Spool, read_spool
 from sweeps.runtime.worker_log import WorkerLog
+from sweeps.tracking.held_checkpoints import hold
 from sweeps.worker_error import caught
 from sweeps_train.config import FunctionConfig, TrainingConfig
 from sweeps_train.out_of_memory import MicroBatchHalved

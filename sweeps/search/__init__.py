@@ -6,28 +6,28 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sweeps.search.earlier import load_earlier as load_earlier
-    from sweeps.search.failures import FailureAdvisor as FailureAdvisor
-    from sweeps.search.fidelity import RungSampler as RungSampler
-    from sweeps.search.memory import MemoryEstimate as MemoryEstimate
-    from sweeps.search.priors import PriorAdvisor as PriorAdvisor
-    from sweeps.search.samplers import build_sampler as build_sampler
+    from sweeps.search.advisors.failures import FailureAdvisor as FailureAdvisor
+    from sweeps.search.advisors.memory import MemoryEstimate as MemoryEstimate
+    from sweeps.search.advisors.priors import PriorAdvisor as PriorAdvisor
+    from sweeps.search.samplers.bohb import RungSampler as RungSampler
+    from sweeps.search.samplers.build import build_sampler as build_sampler
+    from sweeps.search.samplers.earlier_trials import load_earlier as load_earlier
+    from sweeps.search.samplers.transfer import EarlierTrials as EarlierTrials
+    from sweeps.search.samplers.transfer import WarmStartSampler as WarmStartSampler
+    from sweeps.search.samplers.transfer import points_again as points_again
     from sweeps.search.searcher import OptunaSearcher as OptunaSearcher
-    from sweeps.search.warm_start import EarlierTrials as EarlierTrials
-    from sweeps.search.warm_start import WarmStartSampler as WarmStartSampler
-    from sweeps.search.warm_start import points_again as points_again
 
 MODULES = {
-    "EarlierTrials": "warm_start",
-    "FailureAdvisor": "failures",
-    "MemoryEstimate": "memory",
+    "EarlierTrials": "samplers.transfer",
+    "FailureAdvisor": "advisors.failures",
+    "MemoryEstimate": "advisors.memory",
     "OptunaSearcher": "searcher",
-    "PriorAdvisor": "priors",
-    "RungSampler": "fidelity",
-    "WarmStartSampler": "warm_start",
-    "build_sampler": "samplers",
-    "load_earlier": "earlier",
-    "points_again": "warm_start",
+    "PriorAdvisor": "advisors.priors",
+    "RungSampler": "samplers.bohb",
+    "WarmStartSampler": "samplers.transfer",
+    "build_sampler": "samplers.build",
+    "load_earlier": "samplers.earlier_trials",
+    "points_again": "samplers.transfer",
 }
 
 __all__ = [

@@ -16,15 +16,15 @@ from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 from ray.tune.search import Searcher
 
+from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit, Mode
 from sweeps.config.space import Distribution
 from sweeps.constants import COMPLETED, NUMBER, REASON, STOPPED
 from sweeps.errors import ConfigError
-from sweeps.objectives import Objectives
-from sweeps.search.advice import Advisor
-from sweeps.search.known import KnownPoints, Point
-from sweeps.search.progress import Progress
-from sweeps.space import Space
+from sweeps.search.advisors.advisor import Advisor
+from sweeps.search.deduplication import KnownPoints, Point
+from sweeps.search.reported_values import Progress
+from sweeps.space.distributions import Space
 
 MAX_REJECTED = 10
 """Points of the sampler that are turned down one after the other, before one is drawn at random."""

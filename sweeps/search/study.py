@@ -14,13 +14,13 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
+from sweeps.config.objectives import Objectives, Values
 from sweeps.config.space import OrdinalDistribution
 from sweeps.constants import NUMBER, REASON
-from sweeps.objectives import Objectives, Values
-from sweeps.search.history import decisions_of_longer
-from sweeps.search.progress import Progress
+from sweeps.search.reported_values import Progress
+from sweeps.search.schedulers.decisions import decisions_of_longer
 from sweeps.search.study_version import STUDY_FILE
-from sweeps.space import Lookup, Space
+from sweeps.space.distributions import Lookup, Space
 
 DAMAGED = ".damaged"
 

@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import requests
 
-from sweeps.credentials import shown
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName, UserError
-from sweeps.service.wire import read_record
+from sweeps.redact import shown
+from sweeps.service.serialization import read_record
 from sweeps.tracking.record import SweepRecord, SweepSummary
 from sweeps.tracking.trial_logs import Part
 

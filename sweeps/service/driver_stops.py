@@ -6,8 +6,8 @@ import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from sweeps.driver.stop import check_can_stop, tell_to_stop
 from sweeps.errors import SweepsError, UserError
-from sweeps.stopping import check_can_stop, tell_to_stop
 from sweeps.tracking.record import SweepRecord
 
 AT_ONCE = 4

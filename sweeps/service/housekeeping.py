@@ -12,10 +12,10 @@ from sqlalchemy import Connection, Engine, Select, delete, func, select, update
 
 from sweeps.config.service import Queue
 from sweeps.errors import SweepsError
-from sweeps.service import background, database, jobs
+from sweeps.service import database, jobs, subprocesses
 from sweeps.service.clock import Clock
 from sweeps.service.database import writing
-from sweeps.service.looking import Looking
+from sweeps.service.poller import Looking
 
 DAY_S = 86400.0
 EVERY_S = DAY_S
@@ -114,12 +114,12 @@ def remove_logs(output_dir: Path, before: float) -> int:
     """Remove the folders of processes in the background that have ended before a time; returns how many. The log of a
     sweep that there is stays in the sweep's own folder."""
     removed = 0
-    for folder in background.control_folder(output_dir, "").glob("job-*"):
+    for folder in subprocesses.control_folder(output_dir, "").glob("job-*"):
         try:
             last = max(each.stat().st_mtime for each in (folder, *folder.iterdir()))
         except OSError:  # somebody else removes it
             continue
-        if last < before and not background.is_running(folder):
+        if last < before and not subprocesses.is_running(folder):
             shutil.rmtree(folder, ignore_errors=True)
             removed += 1
     return removed

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, select, union_all
 
 from sweeps.service import database
-from sweeps.service.access.caller import Caller
+from sweeps.service.auth.principal import Caller
 
 _jobs = database.jobs
 

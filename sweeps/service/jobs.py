@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from sweeps.config.service import Queue
 from sweeps.errors import UnknownName, UserError
 from sweeps.service import database
-from sweeps.service.access.caller import Caller
+from sweeps.service.auth.principal import Caller
 from sweeps.service.job_query import newest
 from sweeps.service.requests import Reproduce, Request, Retrain, Run, read_request
 

@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweeps.checks.approval import approved_by
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.config.service import Service
-from sweeps.extension import read_changes
-from sweeps.one_trial import choose
-from sweeps.plan import Plan, new_plan
+from sweeps.driver.reproduce import document, plan_reproduction
+from sweeps.plan.export import choose
+from sweeps.plan.extend import read_changes
+from sweeps.plan.plan import Plan, new_plan
+from sweeps.plan.retrain import plan_retraining
+from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.names import check_registration
-from sweeps.reopening import reopened
-from sweeps.report.plan import plan_document, plan_text
-from sweeps.reproduction import document, plan_reproduction
-from sweeps.retraining import plan_retraining
-from sweeps.service.access.allowed import Allowed, Sees
+from sweeps.report.plan_summary import plan_document, plan_text
+from sweeps.service.auth.config_policy import Allowed, Sees
 from sweeps.service.requests import Reproduce, Retrain, Run
 from sweeps.tracking.record import SweepRecord
+from sweeps.validate.approval import approved_by
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, TypeVar
 from sqlalchemy import Engine
 
 from sweeps.config.service import Queue
-from sweeps.driver import LOG_FILE
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName
-from sweeps.service import background, jobs
+from sweeps.folder import LOG_FILE
+from sweeps.service import jobs, subprocesses
 from sweeps.service.clock import Clock
 from sweeps.service.database import writing
+from sweeps.service.failure_detector import Watch
 from sweeps.service.heartbeat import Heartbeat
 from sweeps.service.jobs import Job
-from sweeps.service.looking import Looking
-from sweeps.service.lost import Watch
-from sweeps.service.notifications.by_hand import VARIABLE
+from sweeps.service.notifications.cli_notify import VARIABLE
+from sweeps.service.poller import Looking
 from sweeps.service.requests import Extend, Request, Retrain, Run
 from sweeps.service.storage import is_unavailable, trouble
 
@@ -124,7 +124,7 @@ class Runner:
 
     def control_folder(self, job: Job) -> Path:
         """Where a job's process has its log. A database that is begun anew counts from 1 again: hence the time."""
-        return background.control_folder(self._output_dir, f"job-{job.id}-{1000 * job.submitted:.0f}")
+        return subprocesses.control_folder(self._output_dir, f"job-{job.id}-{1000 * job.submitted:.0f}")
 
     def log(self, job: Job) -> Path:
         """What a job's process prints."""
@@ -170,7 +170,7 @@ class Runner:
         child = self._children.get(job.id)
         if child is not None and child.poll() is None:
             pass
-        elif not background.is_running(folder):
+        elif not subprocesses.is_running(folder):
             self._do(job, self._go_on_or_end)
             return
         now = self._clock.now()
@@ -183,9 +183,9 @@ class Runner:
             self._told[job.id] = now
             self._do(job, self._tell_to_stop)
         elif now - self._told[job.id] > KILL_AFTER_S:
-            background.send(folder, signal.SIGKILL)
+            subprocesses.send(folder, signal.SIGKILL)
         elif now - self._told[job.id] > TERMINATE_AFTER_S:
-            background.send(folder, signal.SIGTERM)
+            subprocesses.send(folder, signal.SIGTERM)
 
     def _see_to_stray(self, job: Job) -> None:
         """One on another machine, where no service is any more."""
@@ -220,7 +220,7 @@ class Runner:
 
     def _go_on_or_end(self, job: Job) -> None:
         """The process does not run: it has done what it was asked, or it died, or never began."""
-        outcome = background.outcome(self.control_folder(job))
+        outcome = subprocesses.outcome(self.control_folder(job))
         if outcome is not None and outcome.status != INTERRUPTED:
             document = outcome.document if isinstance(outcome.document, dict) else {}
             state = document.get("status", "finished" if outcome.status == 0 else "failed")
@@ -235,7 +235,7 @@ class Runner:
             logger.warning("job %d (%s): its process has died; it goes on", job.id, job.sweep)
             self._start(job, job.asked, self._again(job))
         else:
-            words = background.last_words(self.control_folder(job))
+            words = subprocesses.last_words(self.control_folder(job))
             self._end(
                 job,
                 "failed",
@@ -254,7 +254,7 @@ class Runner:
         folder = self.control_folder(job)
         if folder.is_dir() or job.attempts == 0:
             logger.warning("job %d (%s): its machine %s is lost; it goes on here", job.id, job.sweep, job.host)
-            background.forget_lost(folder)
+            subprocesses.forget_lost(folder)
             return
         record = self._record(job)
         ended = record is not None and record.status in jobs.ENDED
@@ -290,7 +290,7 @@ class Runner:
         if held is None:
             return
         sweep_folder = self._output_dir / job.sweep
-        child = background.start(self.control_folder(job), commands, sweep_folder, self._environment)
+        child = subprocesses.start(self.control_folder(job), commands, sweep_folder, self._environment)
         if child is None:
             return  # another service has just done so
         self._children[job.id] = child
@@ -299,14 +299,14 @@ class Runner:
         logger.info("job %d (%s): %s starts as process %d", job.id, job.sweep, job.verb, child.pid)
 
     def _tell_to_stop(self, job: Job) -> None:
-        from sweeps.stopping import tell_to_stop
+        from sweeps.driver.stop import tell_to_stop
         from sweeps.tracking.reader import load_sweep
 
         try:
             tell_to_stop(load_sweep(self._uri, job.sweep))
         except SweepsError as error:
             logger.warning("job %d (%s): %s; it gets SIGTERM", job.id, job.sweep, error)
-            background.send(self.control_folder(job), signal.SIGTERM)
+            subprocesses.send(self.control_folder(job), signal.SIGTERM)
 
     def _end(self, job: Job, state: str, error: str | None = None) -> None:
         with writing(self._engine) as connection:

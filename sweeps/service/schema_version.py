@@ -15,9 +15,9 @@ from typing import Any
 
 from sqlalchemy import Connection, MetaData, inspect, text
 
-from sweeps.credentials import shown
 from sweeps.errors import ConfigError
 from sweeps.private_files import make_private
+from sweeps.redact import shown
 from sweeps.service.migrations import HEAD
 from sweeps.versions import check_not_newer, release
 

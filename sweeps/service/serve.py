@@ -13,10 +13,10 @@ import uvicorn
 
 from sweeps.config.service import Service
 from sweeps.errors import UserError
-from sweeps.service.access.patience import protocol
 from sweeps.service.api.app import make_app
+from sweeps.service.app_context import ServiceProcess
+from sweeps.service.auth.header_timeout import protocol
 from sweeps.service.paced_listener import PacedListener
-from sweeps.service.process import ServiceProcess
 
 LEAVE_WITHIN_S = 5
 """Seconds that requests have to be answered when the service ends."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from sweeps.credentials import shown
 from sweeps.errors import TrackingUnreachable
+from sweeps.redact import shown
 from sweeps.tracking.sqlite_file import check_sqlite_file
 from sweeps.tracking.uris import absolute, sqlite_path
 

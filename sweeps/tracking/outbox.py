@@ -20,7 +20,7 @@ from sweeps.errors import StorageFull
 from sweeps.tracking.batch import Point, log_batch
 from sweeps.tracking.client import CALLS_AT_ONCE
 from sweeps.tracking.journal import Entry, Journal, NewRun, Points, Status, Tags
-from sweeps.tracking.link import GaveUp, Link, Refused
+from sweeps.tracking.retry import GaveUp, Link, Refused
 from sweeps.tracking.store import tag_filter
 
 if TYPE_CHECKING:

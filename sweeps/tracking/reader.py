@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable, Mapping
 
 from sweeps import constants
-from sweeps.credentials import shown
 from sweeps.errors import UnknownName, nearest
+from sweeps.redact import shown
 from sweeps.tracking import failed_attempts, spans
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 from sweeps.tracking.store import RawRun, fetch_runs

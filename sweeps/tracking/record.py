@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweeps.credentials import shown
+from sweeps.redact import shown
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.sessions import Session, elapsed
 from sweeps.tracking.spans import Span

@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import yaml
 
 from sweeps import constants
-from sweeps.credentials import shown
+from sweeps.compose.dotted import find
+from sweeps.config.objectives import Objectives, Values
 from sweeps.errors import StorageFull, TrackingUnreachable, UserError
-from sweeps.objectives import Objectives, Values
-from sweeps.origin.code import git_commit
-from sweeps.origin.machine import user
-from sweeps.paths import find
-from sweeps.runtime.held_checkpoints import release_all
+from sweeps.provenance.code import git_commit
+from sweeps.provenance.machine import user
+from sweeps.redact import shown
+from sweeps.tracking.artifact_uploader import TAGS, ArtifactCopier, Which
 from sweeps.tracking.client import artifact_location, connect
-from sweeps.tracking.copier import TAGS, ArtifactCopier, Which
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.failed_attempts import to_text as failures_to_tag
+from sweeps.tracking.held_checkpoints import release_all
 from sweeps.tracking.journal import (
     JOURNAL_FILE,
     PARENT,
@@ -42,17 +42,17 @@ from sweeps.tracking.journal import (
     Stored,
     Tags,
 )
-from sweeps.tracking.link import GaveUp, Link, Refused
-from sweeps.tracking.moving import Move
+from sweeps.tracking.logged_steps import LoggedPoints
 from sweeps.tracking.outbox import Outbox
-from sweeps.tracking.points import LoggedPoints
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, TrialRecord
+from sweeps.tracking.relocate import Move
+from sweeps.tracking.retry import GaveUp, Link, Refused
 from sweeps.tracking.spans import Span
 from sweeps.tracking.spans import to_text as to_tag
-from sweeps.tracking.standing import Front, Standing
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.summary import note, run_name, trials_table
+from sweeps.tracking.sweep_status import Front, Standing
 from sweeps.tracking.uris import as_uri
 from sweeps.tracking.values import metric_name, to_text, written
 from sweeps.trial_files import LOGS

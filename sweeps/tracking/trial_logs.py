@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import UnknownName
-from sweeps.origin.redacted_text import redacted_log
+from sweeps.provenance.redacted_text import redacted_log
 from sweeps.tracking.artifacts import list_names, read_text
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.trial_files import LEFT_OUT, LOGS, logs_folder

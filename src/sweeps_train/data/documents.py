@@ -7,7 +7,7 @@ from typing import Any
 
 from sweeps_train.config import TextData
 from sweeps_train.data.files import Document, File, file_at, find_files, pieces_of, read_piece
-from sweeps_train.data.samples import held_out_indices
+from sweeps_train.data.sampler import held_out_indices
 from sweeps_train.data.standard_library import docstrings, source_files
 
 BUILTIN_DOCSTRINGS = "builtin:stdlib_docstrings"

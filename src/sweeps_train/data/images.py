@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from sweeps_train.config import CustomData, DigitsData
-from sweeps_train.data.samples import Batch
+from sweeps_train.data.sampler import Batch
 from sweeps_train.targets import call_target
 
 

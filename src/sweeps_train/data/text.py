@@ -18,7 +18,7 @@ from sweeps_train.data.corpus import mapped_corpus
 from sweeps_train.data.documents import check_splits, fingerprint, load_hub, read_documents
 from sweeps_train.data.encoder import Encoder
 from sweeps_train.data.files import Document, Piece, find_files, pieces_of, read_piece
-from sweeps_train.data.sequences import PackedSamples, TextSamples, to_arrays
+from sweeps_train.data.packing import PackedSamples, TextSamples, to_arrays
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -20,7 +20,7 @@ from ray.train.lightning import (
     prepare_trainer,
 )
 
-from sweeps_train.workers import Workers
+from sweeps_train.distributed import Workers
 
 CHECKPOINT_FILE = "checkpoint.ckpt"
 """As Ray's own callback names it, for whoever reads a trial's checkpoint later."""

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from sweeps_train.config.strategy import ContextParallel
-from sweeps_train.data.samples import Batch
+from sweeps_train.data.sampler import Batch
+from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
 from sweeps_train.strategies.fsdp import FullyShardedStrategy
 from sweeps_train.strategies.mesh import mesh
 from sweeps_train.strategies.ulysses import cut_sequences, part
-from sweeps_train.workers import Workers
 
 
 class ContextParallelStrategy(FullyShardedStrategy):

@@ -12,10 +12,10 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 from sweeps_train.config.strategy import DDP
-from sweeps_train.data.samples import Batch
+from sweeps_train.data.sampler import Batch
+from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
 from sweeps_train.strategies.strategy import Strategy
-from sweeps_train.workers import Workers
 
 
 class DistributedDataParallelStrategy(Strategy):

@@ -17,10 +17,10 @@ from torch.distributed.fsdp import (
 )
 
 from sweeps_train.config.strategy import FSDP, ContextParallel
+from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
+from sweeps_train.strategies.dtensor import ShardedStrategy
 from sweeps_train.strategies.layers import repeated_layers
-from sweeps_train.strategies.sharded import ShardedStrategy
-from sweeps_train.workers import Workers
 
 
 class FullyShardedStrategy(ShardedStrategy):

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from sweeps_train.workers import Workers
+from sweeps_train.distributed import Workers
 
 _meshes: WeakKeyDictionary[dist.ProcessGroup, dict[tuple[tuple[str, int], ...], DeviceMesh]] = WeakKeyDictionary()
 

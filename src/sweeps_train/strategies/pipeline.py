@@ -12,15 +12,15 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from sweeps_train.config.strategy import Pipeline
-from sweeps_train.data.samples import Batch, Samples, in_batches
+from sweeps_train.data.sampler import Batch, Samples, in_batches
+from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
+from sweeps_train.strategies.dtensor import average, clip_parts, refuse_fp16, saved_buffers
 from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.strategies.mesh import mesh
-from sweeps_train.strategies.sharded import average, clip_parts, refuse_fp16, saved_buffers
 from sweeps_train.strategies.stages import Stage
 from sweeps_train.strategies.strategy import Key, Strategy, on_device
 from sweeps_train.tasks.task import Task
-from sweeps_train.workers import Workers
 
 _SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 

@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from sweeps_train.data.samples import Batch, Samples, in_batches
+from sweeps_train.data.sampler import Batch, Samples, in_batches
+from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
 from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.tasks.task import Task
-from sweeps_train.workers import Workers
 
 Key = TypeVar("Key", bound=Hashable)
 

@@ -14,14 +14,14 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor.parallel import parallelize_module
 
 from sweeps_train.config.strategy import FSDPTensorParallel, TensorParallel
-from sweeps_train.data.samples import Batch
+from sweeps_train.data.sampler import Batch
+from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
+from sweeps_train.strategies.dtensor import ShardedStrategy, average, local
 from sweeps_train.strategies.fsdp import shard
 from sweeps_train.strategies.sequence_parallel import share_tokens
-from sweeps_train.strategies.sharded import ShardedStrategy, average, local
 from sweeps_train.strategies.tensor_plan import REDUCED, styles, tensor_plan
 from sweeps_train.tasks.task import Task
-from sweeps_train.workers import Workers
 
 
 class TensorParallelStrategy(ShardedStrategy):

@@ -12,8 +12,8 @@ import torch
 from torch.nn import functional
 
 from sweeps_train.config import CausalLM, TextData, TrainingConfig
-from sweeps_train.data.samples import Batch
-from sweeps_train.data.sequences import IGNORED
+from sweeps_train.data.packing import IGNORED
+from sweeps_train.data.sampler import Batch
 from sweeps_train.data.text import build_text_samples
 from sweeps_train.models.causal_lm import (
     SharedBase,
@@ -22,8 +22,8 @@ from sweeps_train.models.causal_lm import (
     max_positions,
     save_causal_lm,
 )
-from sweeps_train.shared import keep
 from sweeps_train.tasks.cross_entropy import summed_cross_entropy, whole_cross_entropy
+from sweeps_train.worker_cache import keep
 
 _LARGEST_EXPONENT = math.log(torch.finfo(torch.float64).max)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from sweeps_train.data.sequences import IGNORED
+from sweeps_train.data.packing import IGNORED
 
 PIECE = 2**25
 """Logits of which it is taken at once: of more, copies in float32 need more memory than most models."""

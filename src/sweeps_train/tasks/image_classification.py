@@ -11,10 +11,10 @@ from torch.nn import functional
 
 from sweeps_train.config import CustomData, CustomModel, DigitsData, TrainingConfig
 from sweeps_train.data.images import ImageSamples, build_image_samples, image_shape
-from sweeps_train.data.samples import Batch
+from sweeps_train.data.sampler import Batch
 from sweeps_train.models.image import ImageModel, build_image_model, load_image_model, save_image_model
 from sweeps_train.random_state import seed_all
-from sweeps_train.shared import keep
+from sweeps_train.worker_cache import keep
 
 
 class ImageClassification:

@@ -17,9 +17,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
-from sweeps.credentials import shown, without_credentials
+from sweeps.redact import shown, without_credentials
 from sweeps.report.page.drawing import Section
-from sweeps.report.page.material import Material, values_of
+from sweeps.report.page.report_data import Material, values_of
 from sweeps.report.page.tiles import tiles
 from sweeps.tracking.record import TrialRecord
 from sweeps.tracking.summary import describe_no_best

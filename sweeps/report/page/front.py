@@ -7,8 +7,8 @@ import itertools
 import plotly.graph_objects as go
 
 from sweeps.report.page.drawing import Drawing, Section, polish
-from sweeps.report.page.material import Material, values_of
-from sweeps.report.page.progress import WEBGL_FROM, hover
+from sweeps.report.page.learning_curves import WEBGL_FROM, hover
+from sweeps.report.page.report_data import Material, values_of
 from sweeps.report.page.style import BEST_COLOUR, STATE_COLOURS, robust_range
 
 

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from sweeps.report.page.canvas import legend, one_axes, state_handles
-from sweeps.report.page.landscape import Importance, by_importance, contour_pairs
-from sweeps.report.page.landscape_pictures import (
+from sweeps.report.page.learning_curves import best_line, seconds_in
+from sweeps.report.page.parameter_pictures import (
     MOST_BARS,
     MOST_CONTOURS,
     MOST_SLICES,
@@ -23,8 +23,8 @@ from sweeps.report.page.landscape_pictures import (
     parallel,
     slices,
 )
-from sweeps.report.page.material import Material, values_of
-from sweeps.report.page.progress import best_line, seconds_in
+from sweeps.report.page.parameters import Importance, by_importance, contour_pairs
+from sweeps.report.page.report_data import Material, values_of
 from sweeps.report.page.style import BEST_COLOUR, STARTING_COLOUR, STATE_COLOURS, robust_range, time_unit
 from sweeps.report.page.timeline import Bar, bars, merged, natural
 

@@ -10,11 +10,11 @@ from sweeps.constants import REPORT_ARTIFACTS, REPORT_PAGE
 from sweeps.report.page.document import render
 from sweeps.report.page.drawing import Section
 from sweeps.report.page.front import pareto_front
-from sweeps.report.page.landscape import Importance, by_importance, contours, importance, importances, parallel, slices
-from sweeps.report.page.material import Material, gather
+from sweeps.report.page.learning_curves import best_so_far, learning_curves
 from sweeps.report.page.nights import nights_section, recorded_nights, write_picture
+from sweeps.report.page.parameters import Importance, by_importance, contours, importance, importances, parallel, slices
 from sweeps.report.page.pictures import draw_pictures
-from sweeps.report.page.progress import best_so_far, learning_curves
+from sweeps.report.page.report_data import Material, gather
 from sweeps.report.page.timeline import timeline
 from sweeps.tracking.client import connect
 from sweeps.tracking.record import SweepRecord

@@ -7,7 +7,7 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from sweeps.report.page.material import evenly
+from sweeps.report.page.report_data import evenly
 from sweeps.tracking.values import short
 
 MOST_TICKS = 12

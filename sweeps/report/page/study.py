@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial
 from sweeps.config.space import CategoricalDistribution as Choice
 from sweeps.config.space import Distribution
 from sweeps.config.space import OrdinalDistribution as Order
-from sweeps.report.page.material import Material, values_of
+from sweeps.report.page.report_data import Material, values_of
 from sweeps.tracking.record import TrialRecord
 
 LONGEST_CHOICE = 28

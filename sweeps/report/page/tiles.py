@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sweeps.report.live import duration
-from sweeps.report.page.material import Material
+from sweeps.report.formatting import duration
+from sweeps.report.page.report_data import Material
 from sweeps.tracking.record import STATES
 
 

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from sweeps.report.page.drawing import Drawing, Section, polish
-from sweeps.report.page.material import Material
+from sweeps.report.page.report_data import Material
 from sweeps.report.page.style import STARTING_COLOUR, STATE_COLOURS, time_unit
 from sweeps.tracking.record import TrialRecord
 from sweeps.tracking.spans import Span

@@ -11,15 +11,15 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from sweeps.errors import SweepsError, TookTooLong, TrackingUnreachable, UnknownName, UserError
-from sweeps.service.access.gate import Gate
-from sweeps.service.access.guard import reader
 from sweeps.service.api import health, operations, queue, results, schedules, sweeps, trials
 from sweeps.service.api.depends import Problem
-from sweeps.service.page.app import add_pages
+from sweeps.service.auth.auth import reader
+from sweeps.service.auth.middleware import Gate
 from sweeps.service.storage import RETRY_AFTER_S
+from sweeps.service.web.app import add_pages
 
 if TYPE_CHECKING:
-    from sweeps.service.process import ServiceProcess
+    from sweeps.service.app_context import ServiceProcess
 
 PREFIX = "/api/v1"
 RESOURCES: tuple[APIRouter, ...] = (

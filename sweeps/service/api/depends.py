@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel
 
-from sweeps.service.process import ServiceProcess
+from sweeps.service.app_context import ServiceProcess
 
 
 def _service(request: Request) -> ServiceProcess:

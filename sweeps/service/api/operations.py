@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sweeps.report.choices import choices_document
 from sweeps.report.terminal import plain_console
-from sweeps.service.access import tokens
-from sweeps.service.access.guard import admin, reader
 from sweeps.service.api.depends import Serving
+from sweeps.service.auth import tokens
+from sweeps.service.auth.auth import admin, reader
 from sweeps.service.database import writing
 from sweeps.service.requests import SweepName
 

@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection
 
 from sweeps.errors import UnknownName
-from sweeps.origin.secrets import redacted
-from sweeps.service import background, jobs
-from sweeps.service.access.caller import Caller, visible
-from sweeps.service.access.guard import Reader, Runner
-from sweeps.service.access.priorities import check_priority
+from sweeps.provenance.secrets import redacted
+from sweeps.service import jobs, subprocesses
 from sweeps.service.api.depends import Before, Limit, Number, Offset, Serving, Word
 from sweeps.service.api.documents import JobDocument, Jobs, Priority
+from sweeps.service.auth.auth import Reader, Runner
+from sweeps.service.auth.principal import Caller, visible
+from sweeps.service.auth.priorities import check_priority
 from sweeps.service.database import writing
 
 LOG_BYTES = 100_000
@@ -102,7 +102,7 @@ def outcome(service: Serving, caller: Reader, number: Number) -> Outcome:
     """What a job's command line has printed with ``--json``; null if it has not ended by itself, or elsewhere."""
     with service.database.connect() as connection:
         job = _find(connection, caller, number)
-    found = background.outcome(service.runner.control_folder(job))
+    found = subprocesses.outcome(service.runner.control_folder(job))
     return Outcome(document=found.document if found is not None else None)
 
 

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict
 from sweeps.errors import UnknownName
 from sweeps.report.comparison import compare_sweeps, recorded_config
 from sweeps.report.folder import existing_report, report_folder
-from sweeps.service.access.guard import Reader, Runner, expensive
 from sweeps.service.api.depends import Name, Serving, Trial
+from sweeps.service.auth.auth import Reader, Runner, expensive
 from sweeps.service.requests import Alias, ModelName, SweepName, TrialId
 from sweeps.tracking.record import SweepRecord
 
@@ -74,7 +74,7 @@ def export(
     file: Annotated[str, Query(pattern=r"^[^\x00-\x1f]+$", max_length=1000)] = "best.yaml",
 ) -> PlainTextResponse:
     """The best trial, or another, as a config that ``run conf=FILE`` takes as it is."""
-    from sweeps import one_trial
+    from sweeps.plan import export as one_trial
 
     record = service.seen.sweep(caller, name)
     return PlainTextResponse(one_trial.exported(record, one_trial.choose(record, trial), Path(file)))

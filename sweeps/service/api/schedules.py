@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 
-from sweeps.service.access.caller import Caller, visible
-from sweeps.service.access.guard import Reader, Runner
 from sweeps.service.api.depends import Serving
 from sweeps.service.api.documents import JobDocument
+from sweeps.service.app_context import ServiceProcess
+from sweeps.service.auth.auth import Reader, Runner
+from sweeps.service.auth.principal import Caller, visible
 from sweeps.service.database import writing
-from sweeps.service.nights.night import of_schedule
-from sweeps.service.process import ServiceProcess
+from sweeps.service.promotion.night import of_schedule
 from sweeps.service.schedules.definition import Definition, find_definition
 from sweeps.service.schedules.firing import fire_now
 from sweeps.service.schedules.overview import coming, states

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from sweeps.credentials import shown
-from sweeps.service import jobs, wire
-from sweeps.service.access.guard import Reader, Runner
+from sweeps.redact import shown
+from sweeps.service import jobs, serialization
 from sweeps.service.api.depends import Limit, Name, Offset, Serving, Word
 from sweeps.service.api.documents import (
     Curves,
@@ -24,10 +23,11 @@ from sweeps.service.api.documents import (
     Trial,
     Trials,
 )
+from sweeps.service.auth.auth import Reader, Runner
 from sweeps.service.requests import Alias, ConfName, Extend, ModelName, Reproduce, Resume, Retrain, Run, SweepName
 from sweeps.service.requests import TrialId as Id
 from sweeps.service.requests import Word as Token
-from sweeps.tracking.history import fetch_histories
+from sweeps.tracking.metric_history import fetch_histories
 from sweeps.tracking.values import finite
 
 router = APIRouter(tags=["sweeps"])
@@ -154,7 +154,7 @@ def sweep(service: Serving, caller: Reader, name: Name) -> Sweep:
 @router.get("/sweeps/{name}/record", response_model=dict[str, Any])
 def record(service: Serving, caller: Reader, name: Name) -> Response:
     """All that is recorded of a sweep, as ``--server`` reads it; numbers that are not finite are texts."""
-    return Response(wire.write_record(service.seen.sweep(caller, name)), media_type="application/json")
+    return Response(serialization.write_record(service.seen.sweep(caller, name)), media_type="application/json")
 
 
 @router.get("/sweeps/{name}/trials")

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BaseModel
 
-from sweeps import one_trial
+from sweeps.plan import export
 from sweeps.report.trial import trial_document
-from sweeps.service.access.guard import Reader, expensive
 from sweeps.service.api.depends import Name, Serving
+from sweeps.service.auth.auth import Reader, expensive
 from sweeps.tracking.trial_logs import TrialLogs
 
 router = APIRouter(tags=["sweeps"])
@@ -41,14 +41,14 @@ class LogPart(BaseModel):
 def show(service: Serving, caller: Reader, name: Name, trial: TrialId) -> dict[str, Any]:
     """One trial whole, with the end of its logs: the document of ``show --trial --json``."""
     record = service.seen.sweep(caller, name)
-    return trial_document(record, one_trial.choose(record, trial))
+    return trial_document(record, export.choose(record, trial))
 
 
 @router.get("/sweeps/{name}/trials/{trial}/logs")
 def logs(service: Serving, caller: Reader, name: Name, trial: TrialId) -> LogWorkers:
     """Which workers of a trial have a log."""
     record = service.seen.sweep(caller, name)
-    return LogWorkers(workers=TrialLogs(record, one_trial.choose(record, trial)).workers())
+    return LogWorkers(workers=TrialLogs(record, export.choose(record, trial)).workers())
 
 
 @router.get("/sweeps/{name}/trials/{trial}/logs/{worker}", dependencies=[Depends(expensive)])
@@ -57,5 +57,5 @@ def log(
 ) -> LogPart:
     """Part of a worker's log, from a position on."""
     record = service.seen.sweep(caller, name)
-    part = TrialLogs(record, one_trial.choose(record, trial)).part(worker, position)
+    part = TrialLogs(record, export.choose(record, trial)).part(worker, position)
     return LogPart(text=part.text, position=part.position, more=part.more)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from sweeps.config.notifications import Channel
 from sweeps.errors import ConfigError
-from sweeps.origin.secrets import HIDDEN, redacted
+from sweeps.provenance.secrets import HIDDEN, redacted
 
 WEBHOOK = ("http", "https")
 """Takes Slack's message, ``{"text": ...}``, as Mattermost, Rocket.Chat and others do."""

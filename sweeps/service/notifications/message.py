@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from sweeps.config.notifications import Event
 from sweeps.constants import TAG_ENDED
-from sweeps.report.live import duration
+from sweeps.report.formatting import duration
 from sweeps.tracking.record import STATES, SweepRecord, SweepSummary
 from sweeps.tracking.summary import describe, describe_no_best
 
 if TYPE_CHECKING:
-    from sweeps.service.nights.night import Night
+    from sweeps.service.promotion.night import Night
 
 BUDGET = re.compile(r"search\.stop\.(wall_hours|gpu_hours|cost)\b")
 LONGEST_LINE = 600

@@ -10,15 +10,15 @@ from typing import Any
 from sqlalchemy import Engine, Row, select, update
 
 from sweeps.config.notifications import Channel
-from sweeps.credentials import shown
 from sweeps.errors import TrackingUnreachable, UnknownName
+from sweeps.redact import shown
 from sweeps.service.clock import Clock
 from sweeps.service.database import jobs, writing
-from sweeps.service.looking import Looking
-from sweeps.service.nights.night import OPEN, Night, find
 from sweeps.service.notifications import deliveries
 from sweeps.service.notifications.message import Message, of_failure, of_sweep
 from sweeps.service.notifications.sending import send
+from sweeps.service.poller import Looking
+from sweeps.service.promotion.night import OPEN, Night, find
 from sweeps.tracking.reader import list_sweeps, load_sweep
 
 logger = logging.getLogger(__name__)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError, UnknownName, UserError, nearest
-from sweeps.service.nights.checks import check_nights
+from sweeps.service.promotion.checks import check_nights
 from sweeps.service.schedules.cron import CronLine, instant_of
 
 if TYPE_CHECKING:
-    from sweeps.plan import Plan
+    from sweeps.plan.plan import Plan
 
 GROUP = "schedule"
 _DUE = re.compile(r"\{due:(%[^{}]*)\}")
@@ -98,7 +98,7 @@ class Definition:
         Raises:
             UserError: For every mistake that can be seen from here.
         """
-        from sweeps.plan import make_plan
+        from sweeps.plan.plan import make_plan
 
         tokens = [f"conf={self.schedule.conf}", *self.overrides(due)]
         return make_plan(tokens, self.config_dirs, name, f"python -m sweeps schedule run {self.name}")

@@ -13,7 +13,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import SweepsError
 from sweeps.service import database
 from sweeps.service.clock import Clock
-from sweeps.service.looking import Looking
+from sweeps.service.poller import Looking
 from sweeps.service.schedules.definition import GROUP, Definition, load_definitions
 from sweeps.service.schedules.firing import (
     AHEAD_S,

@@ -1,0 +1,279 @@
+"""Verbs that put a sweep to use: ``best``, ``retrain``, ``reproduce``, and ``clean`` when it is over."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sweeps.cli import remote
+from sweeps.cli.app import EXIT_STATUS, NO_SUCCESS, as_json, registering, server, stdout, tracking_uri, trial, verb
+from sweeps.cli.output import load, print_dry_run, print_json, register_model, say, typed, watched
+from sweeps.cli.remote import client_of
+
+if TYPE_CHECKING:
+    from sweeps.registry.register import RegisteredModel
+    from sweeps.report.reproduction_result import Repeated
+    from sweeps.tracking.record import SweepRecord
+
+
+@verb("best")
+@click.argument("sweep")
+@click.option("--export", metavar="FILE", type=click.Path(path_type=Path), help="Write it as a config for `run`.")
+@trial
+@registering
+@as_json
+@server
+@tracking_uri
+def best(
+    sweep: str,
+    export: Path | None,
+    trial: str | None,
+    register: str | None,
+    alias: str,
+    merged: bool,
+    as_json: bool,
+    server: str | None,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
+    """Show the best trial: its value, parameters and checkpoint.
+
+    With --export it becomes a config file that `python -m sweeps run conf=FILE` takes as it is, and which trains the
+    same again. With --register its checkpoint becomes a version in MLflow's model registry, as it is; `retrain` trains
+    it with its full budget first.
+    """
+    client = client_of(server, tracking_uri=tracking_uri)
+    record = load(sweep, tracking_uri) if client is None else client.record(sweep)
+    model: RegisteredModel | None = None
+    if trial is not None or export is not None or register is not None:
+        from sweeps.plan import export as one_trial
+
+        chosen = one_trial.choose(record, trial)
+        if export is not None:
+            if client is None:
+                one_trial.export(record, chosen, export)
+            else:
+                one_trial.write_export(client.exported(sweep, chosen.trial, export), export)
+            say(f"{export}: trial {chosen.trial}, for python -m sweeps run conf={export}")
+        if register is not None and client is not None:
+            model = remote.register(client, sweep, chosen.trial, register, alias, merged=merged)
+        elif register is not None:
+            from sweeps.registry.names import check_registration
+
+            check_registration(one_trial.config_of(record, chosen), register, alias, merged=merged)
+            model = register_model(record, chosen, register, alias, merged=merged)
+        record = replace(record, front=[chosen])
+    if as_json:
+        document = record.as_json()["best"]
+        print_json(document if model is None else {"model": model.as_json(), "best": document})
+    else:
+        from sweeps.report.tables import print_best
+
+        print_best(record, stdout)
+    sys.exit(0 if record.best is not None else NO_SUCCESS)
+
+
+@verb("retrain")
+@click.argument("sweep")
+@click.argument("tokens", nargs=-1, metavar="[key=value ...]")
+@trial
+@click.option("--name", metavar="S", help="Name of the new sweep; default: after the old one.")
+@registering
+@click.option("--no-register", is_flag=True, help="Train only.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
+@as_json
+@server
+@tracking_uri
+def retrain(  # noqa: PLR0913, PLR0917 - each is an option
+    sweep: str,
+    tokens: tuple[str, ...],
+    trial: str | None,
+    name: str | None,
+    register: str | None,
+    alias: str,
+    merged: bool,
+    no_register: bool,
+    dry_run: bool,
+    as_json: bool,
+    server: str | None,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
+    """Train the best trial of a sweep with its full budget, and register it: python -m sweeps retrain SWEEP
+
+    key=value changes anything of it, such as train.max_steps=2000 or data.path=all.jsonl. The model becomes a version
+    in MLflow's model registry, with the alias champion.
+    """
+    client = client_of(server, tracking_uri=tracking_uri, config_dir=config_dirs)
+    if client is not None:
+        body = {
+            "trial": trial,
+            "overrides": tokens,
+            "name": name,
+            "model": register,
+            "alias": alias,
+            "merged": merged,
+            "no_register": no_register,
+        }
+        if dry_run:
+            remote.plan(client.ask(sweep, "retraining", body), as_json=as_json)
+        else:
+            job = client.ask(sweep, "retrain", body)
+            remote.submitted(client, job, detach=False, as_json=as_json)
+        return
+    from sweeps.plan.export import choose
+    from sweeps.plan.retrain import plan_retraining
+    from sweeps.registry.names import check_registration
+
+    record = load(sweep, tracking_uri)
+    plan = plan_retraining(record, choose(record, trial), tokens, config_dirs, name, typed())
+    model = register or record.conf
+    if not no_register:
+        check_registration(plan.config, model, alias, merged=merged)
+    if dry_run:
+        print_dry_run(plan, as_json=as_json)
+        return
+    from sweeps.driver.run import run as run_plan
+
+    again = watched(run_plan, plan)
+    registered = None
+    if not no_register and again.status == "finished" and again.best is not None:
+        registered = register_model(again, again.best, model, alias, merged=merged)
+    if as_json:
+        print_json(again.as_json() | {"model": None if registered is None else registered.as_json()})
+    else:
+        from sweeps.report.tables import print_outcome
+
+        print_outcome(again, stdout)
+    sys.exit(EXIT_STATUS.get(again.status, 0))
+
+
+@verb("reproduce")
+@click.argument("run")
+@click.option("--trial", metavar="ID", help="Only this trial of the sweep.")
+@click.option("--name", metavar="S", help="Name of the new sweep; default: after the old one.")
+@click.option("--dry-run", is_flag=True, help="Say what differs now, and start nothing.")
+@as_json
+@server
+@tracking_uri
+def reproduce(
+    run: str,
+    trial: str | None,
+    name: str | None,
+    dry_run: bool,
+    as_json: bool,
+    server: str | None,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
+    """Run a sweep, or one of its trials, once more, and say whether the same came out.
+
+    RUN is a sweep's name, or MLflow's id of its run or of a trial's. First it says in what code, packages, data and
+    machine differ from what they were. Leaves with status 1 if an objective came out differently.
+    """
+    client = client_of(server, tracking_uri=tracking_uri, config_dir=config_dirs)
+    if client is not None:
+        body = {"trial": trial, "name": name}
+        if dry_run:
+            remote.differences(client.ask(run, "reproduction", body), as_json=as_json)
+        else:
+            remote.submitted(client, client.ask(run, "reproduce", body), detach=False, as_json=as_json)
+        return
+    from sweeps.driver.reproduce import came_out_equal, compare, document, plan_reproduction
+    from sweeps.report.reproduction_result import print_repeated
+    from sweeps.tracking import default_uri
+
+    found = plan_reproduction(tracking_uri or default_uri(), run, trial, name, typed(), config_dirs)
+    for line in found.describe():
+        say(line)
+    comparisons: list[Repeated] = []
+    again: SweepRecord | None = None
+    if not dry_run:
+        from sweeps.driver.run import run as run_plan
+
+        again = watched(run_plan, found.plan)
+        comparisons = compare(found, again)
+    if as_json:
+        print_json(document(found, again, comparisons))
+    elif again is not None:
+        stdout.print(f"{again.sweep} {again.status}", highlight=False)
+        print_repeated(comparisons, stdout)
+    sys.exit(0 if dry_run or came_out_equal(comparisons) else NO_SUCCESS)
+
+
+@verb("clean")
+@click.argument("names", nargs=-1, metavar="[SWEEP ...]")
+@click.option("--older-than", metavar="AGE", help="Only sweeps that ended longer ago, such as 30d.")
+@click.option("--keep-last", metavar="N", type=click.IntRange(0), help="Leave the newest N sweeps alone.")
+@click.option("--max-size", metavar="SIZE", help="Only as much as makes all checkpoints fit, such as 50GiB.")
+@click.option(
+    "--keep-best",
+    metavar="N",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Trials of a sweep that keep their checkpoints; the best does in any case.",
+)
+@click.option("--runs", is_flag=True, help="Delete the trials' MLflow runs, too.")
+@click.option("--unfinished", is_flag=True, help="Of interrupted and stopped sweeps, too: they cannot be resumed then.")
+@click.option("--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
+@as_json
+@server
+@tracking_uri
+def clean(  # noqa: PLR0913, PLR0917 - each is an option
+    names: tuple[str, ...],
+    older_than: str | None,
+    keep_last: int | None,
+    max_size: str | None,
+    keep_best: int,
+    runs: bool,
+    unfinished: bool,
+    dry_run: bool,
+    as_json: bool,
+    server: str | None,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
+    """Remove checkpoints of trials that have ended: python -m sweeps clean --older-than 30d --dry-run
+
+    Say of which: names of sweeps, an age, a number of sweeps to leave alone, or a size. In any case the best trials of
+    a sweep stay, what a registered model or another sweep comes from, and sweeps that run or can be resumed.
+    """
+    client = client_of(server, tracking_uri=tracking_uri)
+    if client is not None:
+        body = {
+            "sweeps": names,
+            "older_than": older_than,
+            "keep_last": keep_last,
+            "max_size": max_size,
+            "keep_best": keep_best,
+            "runs": runs,
+            "unfinished": unfinished,
+            "dry_run": dry_run,
+        }
+        remote.cleaned(client.post("clean", body), dry_run=dry_run, as_json=as_json)
+        return
+    import sweeps
+    from sweeps.retention.cleaning import print_cleaning
+
+    cleaning = sweeps.clean(
+        *names,
+        older_than=older_than,
+        keep_last=keep_last,
+        max_size=max_size,
+        keep_best=keep_best,
+        runs=runs,
+        unfinished=unfinished,
+        dry_run=dry_run,
+        tracking_uri=tracking_uri,
+    )
+    if as_json:
+        print_json(cleaning.as_json(done=not dry_run))
+    else:
+        print_cleaning(cleaning, cleaning.removals, stdout)
+        if dry_run:
+            stdout.print("Nothing was removed.")

@@ -1,0 +1,180 @@
+"""Verbs that train: ``run``, ``resume``, ``extend``, and ``stop``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sweeps.cli import remote
+from sweeps.cli.app import as_json, moved_to, server, stdout, tracking_uri, verb
+from sweeps.cli.output import drive, go_on, load, print_dry_run, print_json, say, show_outcome, typed
+from sweeps.cli.remote import client_of
+from sweeps.errors import UserError
+from sweeps.folder import LOG_FILE
+
+if TYPE_CHECKING:
+    from sweeps.plan.plan import Plan
+
+
+@verb("run")
+@click.argument("tokens", nargs=-1, metavar="conf=NAME|FILE.yaml [key=value ...]")
+@click.option("--name", metavar="S", help="Name of the sweep; default: the config's name and the time.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
+@click.option("--detach", is_flag=True, help="Start it in the background, and print its name.")
+@as_json
+@server
+def run(
+    tokens: tuple[str, ...],
+    name: str | None,
+    dry_run: bool,
+    detach: bool,
+    as_json: bool,
+    server: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
+    """Run a sweep: python -m sweeps run conf=llm_lora
+
+    key=value overrides any value of the config; key=option chooses a group's option; a range, such as
+    'train.lr=tag(log, interval(1e-5, 1e-2))' or 'model.lora.r=choice(4, 8, 16)', is searched.
+    """
+    client = client_of(server, config_dir=config_dirs)
+    if client is not None:
+        body = remote.run_body(tokens, name)
+        if dry_run:
+            remote.plan(client.post("plans", body), as_json=as_json)
+        else:
+            remote.submitted(client, client.post("sweeps", body), detach=detach, as_json=as_json)
+        return
+    from sweeps.plan.plan import make_plan
+
+    plan = make_plan(tokens, config_dirs, name, typed())
+    if dry_run:
+        print_dry_run(plan, as_json=as_json)
+        return
+    if detach:
+        _in_background(plan, tokens, config_dirs, as_json=as_json)
+        return
+    from sweeps.driver.run import run as run_plan
+
+    drive(run_plan, plan, as_json=as_json)
+
+
+def _in_background(plan: Plan, tokens: Sequence[str], config_dirs: Sequence[Path], *, as_json: bool) -> None:
+    from sweeps.service.subprocesses import control_folder, start
+
+    command = ["run", *tokens, f"--name={plan.name}", "--json", *(f"--config-dir={each}" for each in config_dirs)]
+    control = control_folder(plan.folder.parent, plan.name)
+    if start(control, [command], plan.folder) is None:
+        raise UserError(f"{plan.name} starts in the background already; choose another --name")
+    log = control / LOG_FILE
+    if as_json:
+        print_json({"sweep": plan.name, "log": str(log)})
+    else:
+        stdout.print(plan.name, highlight=False)
+        say(f"runs in the background; `python -m sweeps show {plan.name} --watch` follows it; its log is {log}")
+
+
+@verb("resume")
+@click.argument("sweep")
+@as_json
+@moved_to
+@server
+@tracking_uri
+def resume(
+    sweep: str,
+    as_json: bool,
+    folder: Path | None,
+    server: str | None,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
+    """Go on with a sweep that was interrupted, from where its trials were."""
+    client = client_of(server, tracking_uri=tracking_uri, folder=folder)
+    if client is not None:
+        remote.submitted(client, client.ask(sweep, "resume"), detach=False, as_json=as_json)
+        return
+    from sweeps.plan.completion import describe_completion, is_complete
+    from sweeps.plan.saved_sweep import reopened
+
+    record = load(sweep, tracking_uri)
+    plan = reopened(record, {}, folder)
+    if is_complete(record, plan):
+        say(describe_completion(record, plan))
+        show_outcome(record, as_json=as_json)
+    go_on(plan, as_json=as_json)
+
+
+@verb("extend")
+@click.argument("sweep")
+@click.argument("tokens", nargs=-1, metavar="key=value ...", required=True)
+@as_json
+@moved_to
+@server
+@tracking_uri
+def extend(
+    sweep: str,
+    tokens: tuple[str, ...],
+    as_json: bool,
+    folder: Path | None,
+    server: str | None,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
+    """Let a sweep go further: python -m sweeps extend SWEEP search.num_trials=40
+
+    Takes search.num_trials, search.max_concurrent, search.max_retries and search.stop.*: a sweep that runs is told to
+    go on where it runs, and one that has ended goes on here. Of one that has ended, trials become longer with
+    train.max_steps or train.epochs, and ranges wider with space.PATH.low, high or choices.
+    """
+    client = client_of(server, tracking_uri=tracking_uri, folder=folder)
+    if client is not None:
+        further = client.ask(sweep, "extend", {"changes": tokens})
+        if further["job"] is None:
+            say(further["answer"])
+        else:
+            remote.submitted(client, further["job"], detach=False, as_json=as_json)
+        return
+    from sweeps.plan.extend import ask_driver, read_changes
+    from sweeps.plan.saved_sweep import reopened
+
+    changes = read_changes(tokens)
+    record = load(sweep, tracking_uri)
+    plan = reopened(record, changes, folder)
+    answer = ask_driver(record, plan.folder, changes)
+    if answer is not None:
+        say(answer)
+    else:
+        go_on(plan, as_json=as_json)
+
+
+@verb("stop")
+@click.argument("sweep")
+@click.option("--trial", metavar="ID", help="End only this trial; the sweep goes on without it.")
+@as_json
+@server
+@tracking_uri
+def stop(
+    sweep: str,
+    trial: str | None,
+    as_json: bool,
+    server: str | None,
+    tracking_uri: str | None,
+    config_dirs: tuple[Path, ...],
+) -> None:
+    """End a sweep that runs elsewhere, or one of its trials: they save their state first.
+
+    `resume` goes on with a sweep that was stopped; a trial that was stopped by itself is not taken up again.
+    """
+    from sweeps.driver.stop import stop as stop_sweep
+
+    client = client_of(server, tracking_uri=tracking_uri)
+    record = stop_sweep(load(sweep, tracking_uri), trial) if client is None else remote.stop(client, sweep, trial)
+    if as_json:
+        print_json(record.as_json())
+    else:
+        from sweeps.report.tables import print_outcome
+
+        print_outcome(record, stdout)

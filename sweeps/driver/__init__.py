@@ -1,0 +1,1 @@
+"""The driver: the process that runs one sweep. Begin with ``run``, which tells a sweep from start to end."""

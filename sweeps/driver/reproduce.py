@@ -1,0 +1,179 @@
+"""Runs a recorded trial, or a whole sweep, once more, and says whether the same comes out."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sweeps import constants
+from sweeps.compose import Composition
+from sweeps.driver.provenance import COMPOSITION, present_origin, recorded_origin
+from sweeps.errors import UnknownName, UserError
+from sweeps.plan.export import choose, lineage, new_name, plan_alone
+from sweeps.plan.plan import Plan, new_plan
+from sweeps.provenance.secrets import HIDDEN
+from sweeps.report.reproduction_result import Repeated
+from sweeps.tracking.artifacts import read_text
+from sweeps.tracking.client import connect
+from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.record import SweepRecord, TrialRecord
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+MEASURED_IN_TIME = re.compile(r"^(system|param)/|_per_second$")
+"""Metrics that no two runs have alike."""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What is to be run again."""
+
+    record: SweepRecord
+    trial: TrialRecord | None
+    """None: the whole sweep."""
+    plan: Plan
+    differences: dict[str, str] | None
+    """What is another now than it was then, in words, by what it is of; None if it is not known how it was."""
+
+    def describe(self) -> list[str]:
+        """What differs, a line each."""
+        if self.differences is None:
+            return [f"where {self.record.sweep} came from is not recorded: what differs now is not known"]
+        if not self.differences:
+            return ["code, packages and data are as they were"]
+        return [f"{name} differs: {words}" for name, words in self.differences.items()]
+
+
+def plan_reproduction(
+    uri: str, run: str, trial: str | None, name: str | None, command: str, config_dirs: Sequence[Path] = ()
+) -> Reproduction:
+    """
+    Args:
+        uri: Tracking URI.
+        run: Name of a sweep, or MLflow's id of its run or of a trial's.
+        trial: A trial of that sweep; None for all of it.
+        name: Of the new sweep; default: after the old one.
+        command: What was typed.
+        config_dirs: Users' folders of configs.
+
+    Raises:
+        UserError: There is no such run, or too little of it is recorded to run it again.
+    """
+    record, chosen = _find(uri, run)
+    if trial is not None:
+        chosen = choose(record, trial)
+    name = new_name(record, chosen, "again") if name is None else name
+    tags = lineage(record, chosen, "reproduce")
+    if chosen is not None:
+        plan = plan_alone(record, chosen, (), config_dirs, name, command, tags)
+    else:
+        plan = _plan_all(record, name, command, tags)
+    then = recorded_origin(record)
+    return Reproduction(record, chosen, plan, None if then is None else then.differences(present_origin(plan)))
+
+
+def document(reproduction: Reproduction, again: SweepRecord | None, comparisons: Sequence[Repeated]) -> dict[str, Any]:
+    """As ``reproduce --json`` prints it; ``again`` is None when nothing was run."""
+    record, trial = reproduction.record, reproduction.trial
+    return {
+        "of": {
+            "sweep": record.sweep,
+            "trial": None if trial is None else trial.trial,
+            "run_id": record.mlflow.run_id if trial is None else trial.run_id,
+        },
+        "differences": reproduction.differences,
+        "sweep": None if again is None else again.sweep,
+        "status": None if again is None else again.status,
+        "equal": None if again is None else came_out_equal(comparisons),
+        "metrics": [each.as_json() for each in comparisons],
+    }
+
+
+def compare(reproduction: Reproduction, again: SweepRecord) -> list[Repeated]:
+    """Every metric of the trial at each step; of a whole sweep the objectives of all trials.
+
+    Args:
+        reproduction: What was run again.
+        again: What came out.
+    """
+    record, trial = reproduction.record, reproduction.trial
+    client = connect(record.mlflow.tracking_uri)
+    if trial is not None:
+        found = client.get_run(trial.run_id).data.metrics
+        metrics = [name for name in sorted(found) if not MEASURED_IN_TIME.search(name)]
+        return list(_compare(client, trial, again.trials[0], metrics, record)) if again.trials else []
+    by_id = {each.trial: each for each in again.trials}
+    comparisons: list[Repeated] = []
+    for each in record.trials:
+        now = by_id.get(each.trial)
+        same_point = now is not None and now.params == each.params
+        comparisons += _compare(client, each, now if same_point else None, record.metrics, record)
+    return comparisons
+
+
+def came_out_equal(comparisons: Sequence[Repeated]) -> bool:
+    """Whether all objectives were the same, to the last bit, at every step that both reached."""
+    deciding = [each for each in comparisons if each.counts]
+    return bool(deciding) and all(each.equal for each in deciding)
+
+
+def _find(uri: str, run: str) -> tuple[SweepRecord, TrialRecord | None]:
+    try:
+        return load_sweep(uri, run), None
+    except UnknownName:
+        if not re.fullmatch(r"[0-9a-f]{32}", run):
+            raise
+    client = connect(uri)
+    from mlflow.exceptions import MlflowException
+
+    try:
+        tags = client.get_run(run).data.tags
+    except MlflowException:
+        raise UnknownName(f"there is no sweep and no run {run!r} in this store") from None
+    if constants.TAG_SWEEP not in tags:
+        raise UnknownName(f"the run {run} is not of a sweep")
+    record = load_sweep(uri, tags[constants.TAG_SWEEP])
+    return record, choose(record, tags[constants.TAG_TRIAL]) if constants.TAG_TRIAL in tags else None
+
+
+def _plan_all(record: SweepRecord, name: str, command: str, tags: Mapping[str, str]) -> Plan:
+    text = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, constants.COMPOSITION_ARTIFACT)
+    if text is None:
+        raise UserError(
+            f"{record.sweep}: its MLflow run has no {constants.COMPOSITION_ARTIFACT}, so only its trials can be run "
+            "again; name one with --trial"
+        )
+    document = COMPOSITION.brought_forward(json.loads(text), f"{record.sweep}: {constants.COMPOSITION_ARTIFACT}")
+    composition = Composition.from_json(document).recorded_at(record.mlflow.tracking_uri)
+    lines = composition.as_yaml().splitlines()
+    hidden = [line.strip() for line in lines if HIDDEN in line and not line.strip().startswith("uri:")]
+    if hidden:
+        raise UserError(f"{record.sweep}: a secret in its config is not recorded ({hidden[0]}); run it anew with `run`")
+    return new_plan(composition, name, command, tags)
+
+
+def _compare(
+    client: MlflowClient, then: TrialRecord, now: TrialRecord | None, metrics: Sequence[str], record: SweepRecord
+) -> Iterator[Repeated]:
+    for metric in metrics:
+        before = _history(client, then.run_id, metric)
+        after = _history(client, now.run_id, metric) if now is not None else {}
+        common = sorted(before.keys() & after.keys())
+        differs = next((step for step in common if not _same(before[step], after[step])), None)
+        first = None if differs is None else (differs, before[differs], after[differs])
+        if before:
+            yield Repeated(then.trial, metric, len(common), first, metric in record.metrics)
+
+
+def _history(client: MlflowClient, run_id: str, metric: str) -> dict[int, float]:
+    return {point.step: point.value for point in client.get_metric_history(run_id, metric)}
+
+
+def _same(then: float, now: float) -> bool:
+    return then == now or (math.isnan(then) and math.isnan(now))

@@ -1,0 +1,95 @@
+"""Ends a sweep that runs elsewhere, or one of its trials."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from sweeps.constants import TAG_FOLDER, TAG_HEARTBEAT
+from sweeps.errors import UserError
+from sweeps.folder import has_died
+from sweeps.tracking.control_channel import ask
+from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.record import SweepRecord, TrialRecord
+
+ENDED_WITHIN_S = 90.0
+"""Seconds that a driver has to record the end, over a slow network to MLflow."""
+
+
+def stop(record: SweepRecord, trial: str | None = None) -> SweepRecord:
+    """End a running sweep, or one of its trials, and wait until it has ended.
+
+    Args:
+        record: The sweep, as it is recorded now.
+        trial: Number of the trial, as ``0003`` or ``3``; default: the whole sweep.
+
+    Returns:
+        How the sweep is recorded afterwards.
+
+    Raises:
+        UserError: It does not run, or there is no such trial, or the driver does not answer.
+    """
+    trial = None if trial is None else trial.zfill(4)
+    tell_to_stop(record, trial)
+    return _wait(record, trial)
+
+
+def tell_to_stop(record: SweepRecord, trial: str | None = None) -> None:
+    """Tell the driver of a sweep to end it, or one of its trials, and do not wait; see ``stop``.
+
+    Raises:
+        UserError: As ``stop`` does.
+    """
+    ask(record, {"verb": "stop", "trial": check_can_stop(record, trial)})
+
+
+def check_can_stop(record: SweepRecord, trial: str | None = None) -> str | None:
+    """The trial's number as it is recorded, of a sweep and a trial that run.
+
+    Raises:
+        UserError: One of them does not.
+    """
+    if record.status != "running":
+        raise UserError(f"{record.sweep} does not run: it is {record.status}{_hint(record.status, record.sweep)}")
+    if has_died(Path(record.tags.get(TAG_FOLDER, ""))):
+        silent = time.time() - float(record.tags.get(TAG_HEARTBEAT, record.started))
+        raise UserError(
+            f"{record.sweep} does not run: its driver was killed, and last heard of {silent:.0f} s ago"
+            f"{_hint('interrupted', record.sweep)}"
+        )
+    if trial is not None:
+        trial = trial.zfill(4)
+        _check_runs(record, trial)
+    return trial
+
+
+def _wait(record: SweepRecord, trial: str | None) -> SweepRecord:
+    deadline = time.monotonic() + ENDED_WITHIN_S
+    while time.monotonic() < deadline:
+        record = load_sweep(record.mlflow.tracking_uri, record.sweep)
+        if record.status != "running" or (trial is not None and _trial(record, trial).state != "running"):
+            return record
+        time.sleep(0.3)
+    what = record.sweep if trial is None else f"trial {trial} of {record.sweep}"
+    raise UserError(f"{what} is told to end, and has not within {ENDED_WITHIN_S:.0f} s; see `sweeps show`")
+
+
+def _check_runs(record: SweepRecord, trial: str) -> None:
+    """
+    Raises:
+        UserError: It does not.
+    """
+    if (state := _trial(record, trial).state) != "running":
+        raise UserError(f"trial {trial} of {record.sweep} does not run: it is {state}")
+
+
+def _trial(record: SweepRecord, trial: str) -> TrialRecord:
+    for each in record.trials:
+        if each.trial == trial:
+            return each
+    running = ", ".join(each.trial for each in record.trials if each.state == "running")
+    raise UserError(f"{record.sweep} has no trial {trial}{f'; there run {running}' if running else ''}")
+
+
+def _hint(status: str, sweep: str) -> str:
+    return "" if status == "finished" else f"; `python -m sweeps resume {sweep}` goes on with it"

@@ -1,0 +1,57 @@
+"""A sweep that has ended and has nothing left to do: why, and how to extend it."""
+
+from __future__ import annotations
+
+import re
+
+from sweeps.constants import TAG_ENDED
+from sweeps.plan.plan import Plan
+from sweeps.tracking.journal import is_delivered
+from sweeps.tracking.record import SweepRecord
+
+ALL_STARTED = re.compile(r"(\d+) trials were started")
+BUDGET = re.compile(r"(search\.stop\.[a-z_.]+)=(\S+) is used up")
+RULE = re.compile(r"search\.stop\.[a-z_]+")
+
+
+def is_complete(record: SweepRecord, plan: Plan) -> bool:
+    """Whether `resume` would find nothing to do: the search has ended by itself, and MLflow has all of it.
+
+    Args:
+        record: The sweep, as it is recorded now.
+        plan: Of the same sweep, as its folder has it.
+    """
+    if record.status not in ("finished", "failed") or record.counts["running"] or not is_delivered(plan.folder):
+        return False
+    planned = plan.config.search.num_trials
+    ended = record.tags.get(TAG_ENDED, "")
+    if record.status == "finished" and ended and ALL_STARTED.match(ended) is None:
+        return record.planned in (None, planned)  # a rule of search.stop, or every point of the space was tried
+    return len(record.trials) >= planned
+
+
+def describe_completion(record: SweepRecord, plan: Plan) -> str:
+    """Why nothing is left to do, and the command that lets the sweep go further, in a line or two."""
+    planned = plan.config.search.num_trials
+    ended = record.tags.get(TAG_ENDED, "")
+    by_rule = bool(ended) and ALL_STARTED.match(ended) is None
+    counts = ", ".join(f"{count} {state}" for state, count in record.counts.items() if count)
+    why = f" ({ended})" if by_rule else ""
+    change, effect = _change(ended, planned) if by_rule else _more_trials(planned)
+    return (
+        f"{record.sweep} has {record.status}: {counts} of {planned} trials{why}. Nothing is left to resume.\n"
+        f"`python -m sweeps extend {record.sweep} {change}` {effect}"
+    )
+
+
+def _more_trials(planned: int) -> tuple[str, str]:
+    return f"search.num_trials={2 * planned}", f"starts {planned} more trials"
+
+
+def _change(ended: str, planned: int) -> tuple[str, str]:
+    """The override of ``extend`` that lets a search go on which ended for this reason, and its effect."""
+    if (budget := BUDGET.match(ended)) is not None:
+        return f"{budget[1]}={2 * float(budget[2]):g}", "doubles the budget and goes on"
+    if (rule := RULE.search(ended)) is not None:
+        return f"{rule[0]}=null", f"removes this rule and goes on, up to {planned} trials"
+    return "space.PATH.high=VALUE", "widens the range of a parameter, which makes new points"

@@ -1,0 +1,224 @@
+"""A recorded trial as a sweep of its own: what ``best --export`` writes, and what ``retrain`` and ``reproduce`` run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+
+from sweeps.compose.overrides import parse_overrides
+from sweeps.compose.schema_errors import read_config
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.config import SweepConfig
+from sweeps.constants import CONFIG_ARTIFACT, PARAMETER_PREFIX, TAG_OF, TAG_OF_RUN, TAG_OF_SWEEP, TAG_OF_TRIAL
+from sweeps.errors import ConfigError, UnknownName, UserError
+from sweeps.plan.plan import Plan, make_plan
+from sweeps.tracking.artifacts import read_text
+from sweeps.tracking.client import connect
+from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.summary import describe_no_best
+from sweeps.tracking.values import short
+
+DEFAULT_URI = '${oc.env:MLFLOW_TRACKING_URI,"sqlite:///mlflow.db"}'
+KEPT_OF_SEARCH = ("metric", "mode", "limits", "max_retries")
+LONGEST_NAME = 120
+
+
+def choose(record: SweepRecord, trial: str | None) -> TrialRecord:
+    """A trial by its id (``7`` is ``0007``), or the best; of several objectives, the best by the first.
+
+    Raises:
+        UserError: There is none.
+    """
+    if trial is None:
+        if record.best is None:
+            raise UserError(f"{record.sweep}: {describe_no_best(record)} Name a trial with --trial")
+        return record.best
+    by_id = {each.trial: each for each in record.trials}
+    chosen = by_id.get(trial) or (by_id.get(trial.zfill(4)) if trial else None)
+    if chosen is None:
+        known = f"it has {record.trials[0].trial} to {record.trials[-1].trial}" if by_id else "it has none yet"
+        raise UnknownName(f"--trial={trial}: {record.sweep} has no such trial; {known}")
+    return chosen
+
+
+def alone(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
+    """The config of a sweep whose only trial is this one: the trial's own config, with nothing left to search. It
+    trains to its end, also where the trial was stopped early.
+
+    Raises:
+        UserError: MLflow does not have the trial's config, or no config leads to what the trial became.
+    """
+    config = _recorded(record, trial)
+    _check_unchanged(record, trial)
+    search = {key: config["search"][key] for key in KEPT_OF_SEARCH if key in config["search"]}
+    config["search"] = {**search, "num_trials": 1, "sampler": {"kind": "random"}, "scheduler": {"kind": "none"}}
+    config["space"] = {}
+    config["name"] = f"{record.sweep}-{trial.trial}"[:LONGEST_NAME]
+    config["tracking"]["experiment"] = record.experiment or None
+    return config
+
+
+def export(record: SweepRecord, trial: TrialRecord, file: Path) -> None:
+    """Write a trial as a config that ``run conf=FILE`` takes as it is.
+
+    Raises:
+        UserError: The file cannot be written, or the trial's config is not known.
+    """
+    write_export(exported(record, trial, file), file)
+
+
+def write_export(text: str, file: Path) -> None:
+    """
+    Raises:
+        UserError: The file cannot be written.
+    """
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"--export={file}: cannot be written ({error.strerror}); give a file in a folder that can"
+        ) from None
+
+
+def exported(record: SweepRecord, trial: TrialRecord, file: Path) -> str:
+    """The text of that file.
+
+    Raises:
+        UserError: It could be no config's file, or the trial's config is not known.
+    """
+    if file.suffix != ".yaml":
+        raise ConfigError(f"--export={file}: must end in .yaml, as every config that `run conf=` takes")
+    config = alone(record, trial)
+    config["tracking"]["uri"] = _portable(config["tracking"]["uri"])
+    values = trial.values or (() if trial.value is None else (trial.value,))
+    reached = "".join(f", {metric} {short(value)}" for metric, value in zip(record.metrics, values, strict=False))
+    header = [
+        f"Trial {trial.trial} of {record.sweep} ({trial.state} after {trial.steps} steps{reached}).",
+        f"Run:      python -m sweeps run conf={file}",
+        f"From:     MLflow run {trial.run_id}. Relative paths are relative to the folder in which you run it.",
+    ]
+    return "".join(f"# {line}\n" for line in header) + _as_yaml(config)
+
+
+def plan_alone(
+    record: SweepRecord,
+    trial: TrialRecord,
+    tokens: Sequence[str],
+    config_dirs: Sequence[Path],
+    name: str,
+    command: str,
+    tags: Mapping[str, str],
+) -> Plan:
+    """The plan of a sweep whose only trial is this one, recorded where it was.
+
+    Args:
+        record: The trial's sweep.
+        trial: What is trained again.
+        tokens: Overrides; a group's option (``data=dolly``) takes the place of what the trial had of that group.
+        config_dirs: Users' folders of configs, before our own.
+        name: Of the new sweep.
+        command: What was typed.
+        tags: See ``new_plan``.
+
+    Raises:
+        UserError: For every mistake that can be seen from here.
+    """
+    config = alone(record, trial)
+    config["tracking"]["uri"] = DEFAULT_URI
+    groups = set(ConfSearchPath(config_dirs).groups())
+    texts = []
+    for each in parse_overrides(tokens):
+        path, value = each.key_or_group, each.value()
+        if path in groups and isinstance(value, str) and not each.is_sweep_override():
+            _remove(config, path.replace("/", "."))
+            texts.append(f"+{path}={value}")
+        else:
+            texts.append(str(each.input_line))
+    with TemporaryDirectory() as folder:
+        file = Path(folder, f"{record.conf or record.sweep}.yaml")
+        file.write_text(_as_yaml(config), encoding="utf-8")
+        plan = make_plan([f"conf={file}", *texts], config_dirs, name, command, tags)
+    if len(plan.space) or plan.config.search.num_trials > 1:
+        searched = ", ".join(plan.space) or f"search.num_trials={plan.config.search.num_trials}"
+        raise ConfigError(f"{searched}: one trial is trained here, with one value of everything; use `run` to search")
+    return replace(plan, composition=plan.composition.recorded_at(record.mlflow.tracking_uri))
+
+
+def new_name(record: SweepRecord, trial: TrialRecord | None, what: str) -> str:
+    """Of a sweep that repeats another one, or a trial of it: ``digits-1-0003-retrain-20261120-021500``."""
+    whose = record.sweep if trial is None else f"{record.sweep}-{trial.trial}"
+    ending = f"-{what}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return whose[: LONGEST_NAME - len(ending)] + ending
+
+
+def lineage(record: SweepRecord, trial: TrialRecord | None, what: str) -> dict[str, str]:
+    """Tags of a sweep that repeats another one, or a trial of it."""
+    tags = {TAG_OF: what, TAG_OF_SWEEP: record.sweep, TAG_OF_RUN: record.mlflow.run_id}
+    return tags if trial is None else tags | {TAG_OF_TRIAL: trial.trial, TAG_OF_RUN: trial.run_id}
+
+
+def _remove(config: dict[str, Any], path: str) -> None:
+    *owners, name = path.split(".")
+    for owner in owners:
+        config = config.get(owner) or {}
+    config.pop(name, None)
+
+
+def config_of(record: SweepRecord, trial: TrialRecord) -> SweepConfig:
+    """The typed config of a trial.
+
+    Raises:
+        UserError: MLflow does not have it, or another version of Sweeps wrote it, whose config this one does not take.
+    """
+    return read_config(_recorded(record, trial))
+
+
+def _recorded(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
+    text = read_text(record.mlflow.tracking_uri, trial.run_id, CONFIG_ARTIFACT)
+    if text is None:
+        raise UserError(
+            f"trial {trial.trial} of {record.sweep}: its MLflow run {trial.run_id} has no {CONFIG_ARTIFACT}, so its "
+            "config is not known"
+        )
+    config: dict[str, Any] = yaml.safe_load(text)
+    return config
+
+
+def _check_unchanged(record: SweepRecord, trial: TrialRecord) -> None:
+    data = connect(record.mlflow.tracking_uri).get_run(trial.run_id).data
+    changed = sorted(name for name in {**data.metrics, **data.tags} if name.startswith(PARAMETER_PREFIX))
+    if changed:
+        raise UserError(
+            f"trial {trial.trial} of {record.sweep}: it took over other trials' states and values on its way (of "
+            f"{', '.join(name.removeprefix(PARAMETER_PREFIX) for name in changed)}), so that no config leads to it; "
+            "its checkpoint is what there is of it, or name another one with --trial"
+        )
+
+
+def _portable(uri: str) -> str:
+    """The default, which follows the environment, stays one; a server's password stays out of files."""
+    address = uri.partition("://")[2].partition("/")[0]
+    return DEFAULT_URI if uri.endswith("mlflow.db") or "@" in address else uri
+
+
+def _as_yaml(config: dict[str, Any]) -> str:
+    uri = config["tracking"]["uri"]
+    literal = _literal(config)
+    literal["tracking"]["uri"] = uri
+    text: str = yaml.safe_dump(literal, sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+def _literal(value: Any) -> Any:
+    """With what OmegaConf would take for an interpolation escaped."""
+    if isinstance(value, dict):
+        return {key: _literal(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_literal(each) for each in value]
+    return value.replace("${", "\\${") if isinstance(value, str) else value

@@ -1,0 +1,179 @@
+"""Starts the process that looks at data and models, waits for it while Ray starts, and says what it found."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from sweeps.config import SWEEP_CONFIG, SweepConfig
+from sweeps.errors import ConfigError
+from sweeps.plan.plan import Plan
+from sweeps.provenance.redacted_text import redacted_log
+from sweeps.validate.arguments import configs_of_trials
+from sweeps.validate.config import lookup_in
+from sweeps.validate.source import source_signature
+from sweeps_train.config import CausalLM, CustomData, CustomModel, FunctionTask, TextData
+
+MOST_CONFIGS = 24
+"""Maximum number of a search's choices that are checked."""
+LONGEST_S = 1e6
+"""Seconds, beyond any look, that a timer takes."""
+MOST_BYTES = 500 * 2**20
+"""Size of a language model's folder, and of a text file, up to which a batch goes through the model."""
+
+
+LEAVE_OUT = "This is from a look at data and model before the first trial; preflight.timeout_s=0 starts without it."
+
+
+class Preflight:
+    """The look at the data and models of one sweep; a context, which ends the process."""
+
+    def __init__(self, plan: Plan):
+        self._plan = plan
+        self._timeout_s = plan.config.preflight.timeout_s
+        self._configs: list[tuple[dict[str, Any], SweepConfig]] = []
+        """With what sets each apart from the sweep's own config."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+
+    def __enter__(self) -> Preflight:
+        self._configs = list(worth_a_look(self._plan)) if self._timeout_s else []
+        if self._configs:
+            self._folder = tempfile.TemporaryDirectory(prefix="sweeps-preflight-")
+            self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # with what the user's code has started
+            self._process.wait()
+            self._process = None
+            self._folder.cleanup()
+
+    def result(self) -> list[str]:
+        """Waits for what was found, at most for as long as the config allows.
+
+        Returns:
+            Warnings.
+
+        Raises:
+            ConfigError: Every training would fail; one mistake a line.
+        """
+        if self._process is None:
+            return []
+        left = self._started + self._timeout_s - time.monotonic()
+        ended = ""
+        try:
+            if self._process.wait(max(left, 0.0)) != 0:
+                ended = f"the look at data and model ended with status {self._process.returncode}; {self._error()}"
+        except subprocess.TimeoutExpired:
+            ended = f"preflight.timeout_s={self._timeout_s:g} is over before data and model were looked at whole"
+        mistakes, warnings = self._read()
+        if mistakes and self._plan.config.cluster.address == "local":
+            raise ConfigError("\n".join([*dict.fromkeys(mistakes), LEAVE_OUT]))
+        return list(dict.fromkeys([*mistakes, *warnings, *([f"{ended}; the sweep goes on"] if ended else [])]))
+
+    def _start(self) -> None:
+        order = {
+            "results": str(self._results),
+            "timeout_s": min(self._timeout_s, LONGEST_S),
+            "space": list(self._plan.space),
+            "configs": [SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True) for _, config in self._configs],
+        }
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(map(str, sys.path))}
+        with (Path(self._folder.name) / "stderr").open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "sweeps.plan.preflight_process"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env=environment,
+                start_new_session=True,
+            )
+        self._started = time.monotonic()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self._process.stdin:
+            self._process.stdin.write(json.dumps(order).encode())
+
+    @property
+    def _results(self) -> Path:
+        return Path(self._folder.name) / "results"
+
+    def _error(self) -> str:
+        text = (Path(self._folder.name) / "stderr").read_text(encoding="utf-8", errors="replace").strip()
+        return redacted_log(text.splitlines()[-1][:300]) if text else "it left no message"
+
+    def _read(self) -> tuple[list[str], list[str]]:
+        """Mistakes and warnings. What only some values of the space make fail is a warning: others may train."""
+        mistakes: list[str] = []
+        warnings: list[str] = []
+        lines = self._results.read_text(encoding="utf-8").splitlines() if self._results.exists() else []
+        for (apart, _), line in zip(self._configs, lines, strict=False):
+            is_of_value = any(path not in self._plan.composition.searched_groups for path in apart)
+            with_these = f"with {', '.join(f'{path}={value}' for path, value in apart.items())}: " if apart else ""
+            for kind, text in json.loads(line):
+                is_mistake = kind == "mistake" and not is_of_value
+                known = any(each.endswith(text) for each in (*mistakes, *warnings))
+                if not known:
+                    (mistakes if is_mistake else warnings).append(f"{with_these}{text}")
+        return mistakes, warnings
+
+
+def worth_a_look(plan: Plan) -> Iterator[tuple[dict[str, Any], SweepConfig]]:
+    """Configs that hold something of the user's, each once, with the values that set it apart from the first."""
+    lookup = lookup_in(plan.composition)
+    seen: set[str] = set()
+    first: dict[str, Any] | None = None
+    for point, config in configs_of_trials(plan.composition, plan.space, lookup, ("model", "data", "task")):
+        first = point if first is None else first
+        document = SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True)
+        key = json.dumps([document[section] for section in ("task", "model", "data")], sort_keys=True, default=str)
+        apart = {path: value for path, value in point.items() if path not in first or first[path] != value}
+        of_ours = set(_ours(apart)) - set(plan.composition.searched_groups)
+        if key in seen or of_ours or not _is_users(config):
+            continue
+        seen.add(key)
+        yield apart, config
+        if len(seen) == MOST_CONFIGS:
+            return
+
+
+def _ours(paths: Iterable[str]) -> list[str]:
+    """Those that are neither arguments of the user's code, nor of data: the checks of the config know their values."""
+    return [path for path in paths if ".arguments." not in path and not path.startswith("data.")]
+
+
+def _is_users(config: SweepConfig) -> bool:
+    """Whether a look may find what the checks of the config cannot."""
+    task, model, data = config.task, config.model, config.data
+    if isinstance(task, FunctionTask):
+        return task.framework != "script" and source_signature(task.target) is None
+    if isinstance(model, CustomModel) or isinstance(data, CustomData):
+        return True
+    if not isinstance(model, CausalLM) or not isinstance(data, TextData) or data.streaming:
+        return False
+    own_data = _size(data.path)
+    own_model = 0 if model.path.startswith("builtin:") else _size(model.path)
+    if own_data is None and data.path.startswith("builtin:"):
+        return own_model is not None and 0 < own_model <= MOST_BYTES
+    return own_data is not None and own_data <= MOST_BYTES and own_model is not None and own_model <= MOST_BYTES
+
+
+def _size(path: str) -> int | None:
+    """Bytes of a file or folder of this machine."""
+    local = Path(path).expanduser()
+    if local.is_file():
+        return local.stat().st_size
+    if local.is_dir():
+        return sum(file.stat().st_size for file in local.rglob("*") if file.is_file())
+    return None

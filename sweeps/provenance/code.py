@@ -1,0 +1,104 @@
+"""The checkout that a sweep is started in: its commit, and what differs from it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sweeps.provenance.secrets import redacted, redacted_source
+
+LONGEST_DIFF = 2_000_000
+"""Characters of changes that are recorded."""
+LARGEST_NEW_FILE = 200_000
+"""Bytes of a file that git does not know yet, up to which it is among the changes."""
+MOST_NEW_FILES = 500
+SOURCES = (".py", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh", ".ipynb")
+"""Types of new files that may matter to a training; data and outputs lie in working folders, too."""
+NOT_FOR_RECORDS = (":(exclude,glob)**/.env*", ":(exclude,glob)**/*.pem", ":(exclude,glob)**/*.key")
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A git checkout, at the moment."""
+
+    commit: str | None
+    branch: str
+    remote: str
+    """Address of ``origin``, without its password."""
+    diff: str
+    """What differs from the commit, new source files included; empty if nothing does. ``git apply`` takes it, unless
+    it is cut or had secrets, which are hidden."""
+
+    @property
+    def is_cut(self) -> bool:
+        return len(self.diff) >= LONGEST_DIFF
+
+
+def git_commit() -> str | None:
+    """Commit of the checkout that the working folder is in."""
+    return _git("rev-parse", "HEAD") or None
+
+
+def checkout() -> Checkout | None:
+    """The checkout that the working folder is in, if it is in one."""
+    root = _git("rev-parse", "--show-toplevel")
+    if not root:
+        return None
+    commit = git_commit()
+    return Checkout(
+        commit=commit,
+        branch=_git("rev-parse", "--abbrev-ref", "HEAD"),
+        remote=redacted(_git("remote", "get-url", "origin")),
+        diff=redacted_source(_changes(root))[:LONGEST_DIFF] if commit else "",
+    )
+
+
+def _changes(root: str) -> str:
+    # New files are made known to a copy of the index: the person's own stays as it is.
+    index = Path(root, _git("rev-parse", "--git-path", "index", folder=root))
+    with TemporaryDirectory() as folder:
+        copy = Path(folder, "index")
+        if index.is_file():
+            shutil.copy2(index, copy)  # with its time, by which git knows what may have changed since
+        environment = {**os.environ, "GIT_INDEX_FILE": str(copy)}
+        if new := _new_sources(root):
+            _git("add", "--intent-to-add", "--", *new, folder=root, environment=environment)
+        return _git("diff", "HEAD", "--", ".", *NOT_FOR_RECORDS, folder=root, environment=environment, strip=False)
+
+
+def _new_sources(root: str) -> list[str]:
+    listed = _git("ls-files", "--others", "--exclude-standard", "-z", folder=root, strip=False).split("\0")
+    return [
+        name
+        for name in listed
+        if name.endswith(SOURCES)
+        and not Path(name).name.startswith(".env")
+        and (file := Path(root, name)).is_file()
+        and file.stat().st_size <= LARGEST_NEW_FILE
+    ][:MOST_NEW_FILES]
+
+
+def _git(
+    *arguments: str, folder: str | None = None, environment: dict[str, str] | None = None, strip: bool = True
+) -> str:
+    """What git says; nothing if it fails, or is not there."""
+    try:
+        answer = subprocess.run(
+            ["git", *arguments],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=20,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    if answer.returncode != 0:
+        return ""
+    return answer.stdout.strip() if strip else answer.stdout

@@ -1,0 +1,156 @@
+"""Everything that is recorded of where a sweep comes from, and what differs when it is run again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sweeps.provenance.code import checkout
+from sweeps.provenance.machine import hardware, packages, user
+from sweeps.provenance.secrets import redacted
+from sweeps_train.config import FunctionConfig, TrainingConfig
+
+Training = TrainingConfig | FunctionConfig
+
+SHOWN_ENVIRONMENT = (
+    *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONHASHSEED"),
+    *("CUBLAS_WORKSPACE_CONFIG", "TORCH_DETERMINISTIC", "HF_HUB_OFFLINE", "HF_HOME", "SWEEPS_CACHE", "RAY_ADDRESS"),
+    *("NCCL_DEBUG", "NCCL_IB_DISABLE", "NCCL_P2P_DISABLE", "NCCL_SOCKET_IFNAME", "SLURM_JOB_ID"),
+)
+"""Variables that may change how a training goes. A list, since any other may hold a secret."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a sweep comes from."""
+
+    command: str
+    """What was typed, secrets hidden."""
+    working_folder: str
+    user: str
+    python: str
+    seed: int
+    commit: str | None
+    branch: str
+    remote: str
+    changes: str
+    """SHA-256 of what differed from the commit; empty if nothing did, or there is no checkout."""
+    changes_are_cut: bool
+    data: dict[str, str | None]
+    """Digest of each source of data; None where its contents could not be seen."""
+    hardware: dict[str, Any]
+    packages: dict[str, str]
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def data_fingerprint(self) -> str | None:
+        """One for all sources, short enough for a tag."""
+        if not self.data or None in self.data.values():
+            return None
+        return hashlib.sha256(json.dumps(self.data, sort_keys=True).encode()).hexdigest()[:16]
+
+    def as_json(self) -> str:
+        return json.dumps(asdict(self), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> Origin:
+        return cls(**json.loads(text))
+
+    def differences(self, now: Origin) -> dict[str, str]:
+        """What is another now, in words, by what it is of; only what may change how a training goes."""
+        found: dict[str, str] = {}
+        if self.commit != now.commit:
+            found["commit"] = f"{_commit(self)}, now {_commit(now)}"
+        elif self.changes != now.changes:
+            found["changes"] = "other changes on top of the commit"
+        if packages_changed := _changed(self.packages, now.packages):
+            found["packages"] = _listed(packages_changed)
+        if self.python != now.python:
+            found["python"] = f"{self.python}, now {now.python}"
+        unseen = [name for name, digest in now.data.items() if digest is None or self.data.get(name) is None]
+        other = [name for name in now.data if name not in unseen and self.data[name] != now.data[name]]
+        if other:
+            found["data"] = f"other contents of {', '.join(other)}"
+        elif unseen:
+            found["data"] = f"not known of {', '.join(unseen)}"
+        for part in ("processor", "gpus"):
+            if self.hardware.get(part) != now.hardware.get(part):
+                found[part] = f"{_words(self.hardware.get(part))}, now {_words(now.hardware.get(part))}"
+        if variables := _changed(self.environment, now.environment):
+            found["environment"] = _listed(variables)
+        return found
+
+
+def origin_of(command: str, seed: int, trainings: Iterable[Training]) -> tuple[Origin, str]:
+    """What there is to know now, and what differs from the commit; takes a second or so.
+
+    Args:
+        command: What was typed.
+        seed: Of the sweep.
+        trainings: Of every kind of trial: their data is looked at.
+    """
+    code = checkout()
+    diff = code.diff if code is not None else ""
+    origin = Origin(
+        command=redacted(command),
+        working_folder=str(Path.cwd()),
+        user=user(),
+        python=platform.python_version(),
+        seed=seed,
+        commit=code.commit if code is not None else None,
+        branch=code.branch if code is not None else "",
+        remote=code.remote if code is not None else "",
+        changes=hashlib.sha256(diff.encode()).hexdigest() if diff else "",
+        changes_are_cut=code is not None and code.is_cut,
+        data=_data(trainings),
+        hardware=hardware(),
+        packages=packages(),
+        environment={name: redacted(os.environ[name]) for name in SHOWN_ENVIRONMENT if name in os.environ},
+    )
+    return origin, diff
+
+
+def requirements(origin: Origin) -> str:
+    """The packages as ``pip install -r`` takes them."""
+    return "".join(f"{name}=={version}\n" for name, version in origin.packages.items())
+
+
+def _data(trainings: Iterable[Training]) -> dict[str, str | None]:
+    from sweeps_train.data.fingerprint import data_fingerprints
+
+    found: dict[str, str | None] = {}
+    for each in trainings:
+        found |= data_fingerprints(each)
+    return found
+
+
+def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    names = sorted(before.keys() | now.keys(), key=str.lower)
+    return [
+        f"{name} {before.get(name, 'absent')}, now {now.get(name, 'absent')}"
+        for name in names
+        if before.get(name) != now.get(name)
+    ]
+
+
+def _listed(changes: list[str], most: int = 8) -> str:
+    more = f"; and {len(changes) - most} more" if len(changes) > most else ""
+    return "; ".join(changes[:most]) + more
+
+
+def _commit(origin: Origin) -> str:
+    if origin.commit is None:
+        return "no git checkout"
+    return origin.commit[:12] + (" with changes" if origin.changes else "")
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return str(value or "unknown")

@@ -1,0 +1,83 @@
+"""Recorded sweeps as pandas tables."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from sweeps.errors import UserError
+from sweeps.report.page.parameters import FEWEST_TRIALS, importances
+from sweeps.report.page.report_data import Material, gather
+from sweeps.tracking.metric_history import fetch_histories
+from sweeps.tracking.record import SweepRecord, TrialRecord
+
+
+def trials_frame(records: Sequence[SweepRecord]) -> pd.DataFrame:
+    """A row for each trial; parameters that a trial does not have are missing."""
+    return pd.DataFrame([_row(record, trial) for record in records for trial in record.trials])
+
+
+def curves_frame(records: Sequence[SweepRecord], metric: str | None = None) -> pd.DataFrame:
+    """A row for each finite value of a metric that a trial reported, in order of steps.
+
+    Args:
+        records: The sweeps.
+        metric: Default: the first objective of each.
+    """
+    rows = []
+    for record in records:
+        runs = [trial.run_id for trial in record.trials]
+        histories = fetch_histories(record.mlflow.tracking_uri, runs, metric or record.metric)
+        for trial in record.trials:
+            for point in histories.get(trial.run_id, []):
+                rows.append((record.sweep, trial.trial, trial.state, point.step, point.value))  # noqa: PERF401 - nested
+    return pd.DataFrame(rows, columns=["sweep", "trial", "state", "step", "value"])
+
+
+def importance_frame(record: SweepRecord, objective: int = 0) -> pd.DataFrame:
+    """How much each parameter matters, the most important first: a row for each, a column for each of Optuna's
+    evaluators, which sum to 1, and ``trials``, on how many it rests. Empty where there are too few trials to tell.
+
+    Args:
+        record: The sweep.
+        objective: Index of the objective.
+    """
+    if not -len(record.metrics) <= objective < len(record.metrics):
+        raise UserError(f"objective={objective}: {record.sweep} has {len(record.metrics)}, counted from 0")
+    material = gather(record)
+    table = importances_table(material, objective)
+    if table.empty:
+        why = (
+            f"{len(material.valued)} of its trials have a value, and it takes {FEWEST_TRIALS}"
+            if len(material.valued) < FEWEST_TRIALS
+            else "its trials differ in no parameter, or all came out the same"
+        )
+        warnings.warn(f"{record.sweep}: the importance of parameters cannot be told: {why}", stacklevel=3)
+    return table
+
+
+def importances_table(material: Material, objective: int = 0) -> pd.DataFrame:
+    """See ``importance_frame``."""
+    paths = {name: path for path, name in material.names.items()}
+    found = pd.DataFrame(importances(material, objective)).rename(index=paths).rename_axis("parameter")
+    found = found.loc[found.fillna(0.0).mean(axis=1).sort_values(ascending=False).index]
+    return found.assign(trials=[len(material.having(path)) for path in found.index]) if len(found) else found
+
+
+def _row(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
+    values = trial.values or (trial.value,)
+    seconds = None if trial.ended is None else record.took(trial)
+    return {
+        "sweep": record.sweep,
+        "trial": trial.trial,
+        "state": trial.state,
+        **dict(zip(record.metrics, values, strict=False)),
+        "steps": trial.steps,
+        "attempts": trial.attempts,
+        "seconds": seconds,
+        "run_id": trial.run_id,
+        **trial.params,
+    }

@@ -1,0 +1,95 @@
+"""The plan of a sweep, as ``run --dry-run`` prints it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from sweeps.config import SWEEP_CONFIG
+from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
+from sweeps.plan.plan import Plan
+from sweeps.redact import shown
+from sweeps.report.terminal import plain_console
+from sweeps.space.distributions import boundary_values, wanted_values
+
+WIDTH = 200
+
+
+def plan_document(plan: Plan, warnings: Sequence[str] = ()) -> dict[str, Any]:
+    """The plan as ``--dry-run --json`` prints it.
+
+    Args:
+        plan: The plan.
+        warnings: Further notes, of a look at the data.
+    """
+    fit = plan.local_fit
+    return {
+        "sweep": plan.name,
+        "config": SWEEP_CONFIG.dump_python(plan.config, mode="json", by_alias=True),
+        "fixed": plan.composition.fixed,
+        "first": plan.points.first(),
+        "notes": [*plan.notes, *warnings],
+        "trial": None
+        if fit is None
+        else {"num_workers": fit.num_workers, "per_worker": fit.per_worker, "concurrent": fit.concurrent},
+    }
+
+
+def plan_text(plan: Plan) -> str:
+    """What ``print_plan`` prints, for a terminal elsewhere."""
+    console = plain_console(file=io.StringIO(), width=WIDTH)
+    with console.capture() as printed:
+        print_plan(plan, console)
+    return printed.get()
+
+
+def print_plan(plan: Plan, console: Console, warnings: Sequence[str] = ()) -> None:
+    console.print(plan.composition.as_yaml().rstrip(), markup=False, highlight=False, soft_wrap=True)
+    console.print()
+    table = Table("searched", "values", "when", box=None, pad_edge=False, header_style="dim")
+    for path in plan.space:
+        distribution = plan.space[path]
+        when = " and ".join(f"{other} = {describe_condition(wanted)}" for other, wanted in distribution.when.items())
+        table.add_row(path, describe_distribution(distribution), when)
+    console.print(table)
+    for path in plan.composition.fixed:
+        console.print(f"{path} is given a value, and is not searched", markup=False)
+    for constraint in plan.config.search.constraints:
+        console.print(f"only where {constraint}", markup=False)
+    search, fit = plan.config.search, plan.local_fit
+    objectives = " and ".join(f"{mode} of {metric}" for metric, mode in zip(search.metrics, search.modes, strict=True))
+    console.print()
+    console.print(f"sweep     {plan.name}: {search.num_trials} trials, {objectives}", markup=False)
+    console.print(f"search    sampler {search.sampler.kind}, scheduler {search.scheduler.kind}", markup=False)
+    needs = fit.describe() if fit else f"is asked of the cluster at {plan.config.cluster.address} when it starts"
+    console.print(f"trial     {needs}", markup=False)
+    console.print(f"folder    {plan.folder}", markup=False, soft_wrap=True)
+    console.print(f"MLflow    {shown(plan.config.tracking.uri)}", markup=False, soft_wrap=True)
+    for note in (*plan.notes, *warnings):
+        console.print(f"note      {note}", markup=False, soft_wrap=True)
+    console.print("Nothing was started.")
+
+
+def describe_condition(wanted: Any) -> str:
+    """``sgd or nag``."""
+    return " or ".join(map(str, wanted_values(wanted)))
+
+
+def describe_distribution(distribution: Distribution) -> str:
+    """``0.0001 to 0.03, log`` or ``4, 8, 16``; a guess with it."""
+    if isinstance(distribution, ConstantDistribution):
+        return f"always {distribution.value}"
+    prior = distribution.prior
+    guess = "" if prior is None else f"; guess {prior.value}, {prior.confidence:.0%} sure"
+    match distribution:
+        case CategoricalDistribution(choices=choices):
+            return f"{', '.join(map(str, choices))}{guess}"
+        case OrdinalDistribution(choices=choices):
+            return f"{' < '.join(map(str, choices))}{guess}"
+    step = "" if distribution.step in (None, 1) else f", step {distribution.step:g}"
+    ends = boundary_values(distribution)
+    return f"{ends[0]:g} to {ends[-1]:g}{step}{', log' if distribution.log else ''}{guess}"

@@ -1,0 +1,130 @@
+"""The unit cube of a space: points as vectors, in which distances and regressions mean something."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sweeps.config.space import (
+    CategoricalDistribution,
+    ConstantDistribution,
+    Distribution,
+    FloatDistribution,
+    IntDistribution,
+    OrdinalDistribution,
+)
+from sweeps.space.distributions import Space, encode
+
+Vector = npt.NDArray[np.float64]
+
+
+class UnitSpace:
+    """Points of a space as vectors. A number, or an ordered choice, is one column from 0 to 1 in its own scale (its
+    logarithm, if it is sampled so); a choice has a column for each option, so that two different ones are 1 apart; a
+    parameter that may be absent has a further column that says whether it is there."""
+
+    def __init__(self, space: Space):
+        self._space = {
+            path: distribution
+            for path, distribution in space.distributions.items()
+            if not isinstance(distribution, ConstantDistribution)
+        }
+
+    @cached_property
+    def owners(self) -> list[str]:
+        """The parameter of each column."""
+        return [path for path, distribution in self._space.items() for _ in _columns(distribution, None)]
+
+    def vector(self, point: Mapping[str, Any]) -> Vector:
+        """Shape ``[columns]``; of parameters that the point leaves out the middle of their range."""
+        columns: list[float] = []
+        for path, distribution in self._space.items():
+            columns.extend(_columns(distribution, point.get(path)) if path in point else _absent(distribution))
+        return np.array(columns)
+
+    def matrix(self, points: list[Mapping[str, Any]] | list[dict[str, Any]]) -> Vector:
+        """Shape ``[points, columns]``."""
+        return np.array([self.vector(point) for point in points]).reshape(len(points), len(self.owners))
+
+    def point(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """The point behind the parameters of an Optuna trial, which holds choices as text and ordered ones as their
+        position; without constants, and without what this space does not have."""
+        return {
+            path: _decode(distribution, parameters[path])
+            for path, distribution in self._space.items()
+            if path in parameters
+        }
+
+
+def position(distribution: FloatDistribution | IntDistribution | OrdinalDistribution, value: Any) -> float:
+    """Where a value lies in its range, from 0 to 1; beyond that for values outside of it."""
+    low, high = ends_of(distribution)
+    if low == high:
+        return 0.5
+    return (_scale(distribution, value) - low) / (high - low)
+
+
+def value_at(distribution: FloatDistribution | IntDistribution | OrdinalDistribution, place: float) -> Any:
+    """The value at a position between 0 and 1; the nearest one that can be sampled."""
+    low, high = ends_of(distribution)
+    scaled = low + place * (high - low)
+    if isinstance(distribution, OrdinalDistribution):
+        return distribution.choices[round(scaled)]
+    value = math.exp(scaled) if distribution.log else scaled
+    step = distribution.step
+    if step is not None:
+        count = math.floor((distribution.high - distribution.low) / step + 1e-9)
+        value = distribution.low + min(max(round((value - distribution.low) / step), 0), count) * step
+    value = min(max(value, distribution.low), distribution.high)
+    return round(value) if isinstance(distribution, IntDistribution) else float(value)
+
+
+def ends_of(distribution: FloatDistribution | IntDistribution | OrdinalDistribution) -> tuple[float, float]:
+    """Both ends of a range, in its own scale."""
+    if isinstance(distribution, OrdinalDistribution):
+        return 0.0, len(distribution.choices) - 1.0
+    return _scale(distribution, distribution.low), _scale(distribution, distribution.high)
+
+
+def _scale(distribution: FloatDistribution | IntDistribution | OrdinalDistribution, value: Any) -> float:
+    if isinstance(distribution, OrdinalDistribution):
+        return float(_index(distribution.choices, value))
+    return math.log(value) if distribution.log else float(value)
+
+
+def _columns(distribution: Distribution, value: Any) -> list[float]:
+    """The columns of one parameter; a value of None stands for none in particular."""
+    if isinstance(distribution, CategoricalDistribution):
+        chosen = _index(distribution.choices, value) if value in distribution.choices else -1
+        columns = [math.sqrt(0.5) * (index == chosen) for index in range(len(distribution.choices))]
+    else:
+        assert not isinstance(distribution, ConstantDistribution)
+        columns = [0.5 if value is None else position(distribution, value)]
+    return [*columns, 1.0] if distribution.when else columns
+
+
+def _absent(distribution: Distribution) -> list[float]:
+    columns = _columns(distribution, None)
+    return [*columns[:-1], 0.0] if distribution.when else columns
+
+
+def _index(choices: list[Any], value: Any) -> int:
+    """The place of a choice; ``True`` is not 1."""
+    return next(index for index, choice in enumerate(choices) if choice == value and type(choice) is type(value))
+
+
+def _decode(distribution: Distribution, stored: Any) -> Any:
+    if isinstance(distribution, OrdinalDistribution):
+        return distribution.choices[int(stored)]
+    if isinstance(distribution, CategoricalDistribution):
+        return next(
+            choice
+            for choice in distribution.choices
+            if encode(choice) == stored and isinstance(encode(choice), bool) == isinstance(stored, bool)
+        )
+    return stored

@@ -1,0 +1,75 @@
+"""What a trial has reported so far, kept in its Optuna trial, so that a driver that dies forgets nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sweeps.config.objectives import Objectives, Values
+from sweeps.constants import REPORT_PREFIX, STEP, VIOLATIONS
+
+if TYPE_CHECKING:
+    import optuna
+
+
+class Progress:
+    """The objectives at every step that reported them, and by how much limits were broken."""
+
+    def __init__(self, trial: optuna.Trial, objectives: Objectives, earlier: optuna.trial.FrozenTrial | None = None):
+        """
+        Args:
+            trial: A running one.
+            objectives: What is read of its reports.
+            earlier: The same trial as an earlier driver left it.
+        """
+        self.trial = trial
+        self._objectives = objectives
+        self._violations: dict[str, float] = dict.fromkeys(objectives.bounds(), 0.0)
+        self.reports: dict[int, Values] = {}
+        """By step."""
+        if earlier is not None:
+            self.reports.update(reports_of(earlier))
+            self._violations |= earlier.user_attrs.get(VIOLATIONS, {})
+
+    def add(self, result: Mapping[str, Any]) -> None:
+        """A report; it counts if it has all objectives, all finite. A step that a retry reports again is kept as it
+        was first reported."""
+        values = self._objectives.values(result)
+        step = int(result.get(STEP, result["training_iteration"]))
+        if values is not None and step not in self.reports:
+            self.reports[step] = values
+            if len(values) == 1:
+                self.trial.report(values[0], step)
+            else:  # Optuna's own reports are for one objective only
+                self.trial.set_user_attr(f"{REPORT_PREFIX}{step}", values)
+        self._note_violations(result)
+
+    def _note_violations(self, result: Mapping[str, Any]) -> None:
+        worst = {name: max(each, self._violations[name]) for name, each in self._objectives.excesses(result).items()}
+        if not worst.items() <= self._violations.items():
+            self._violations |= worst
+            self.trial.set_user_attr(VIOLATIONS, self._violations)
+
+    @property
+    def values(self) -> Values | None:
+        """Of each objective, where the first was best; None before the first report."""
+        best: Values | None = None
+        for values in self.reports.values():
+            if self._objectives.improves(values, best):
+                best = values
+        return best
+
+    def set_constraints(self) -> None:
+        """Tell Optuna how far the limits were broken; zero where a limit was kept."""
+        for name, violation in self._violations.items():
+            self.trial.set_constraint(name, violation)
+
+
+def reports_of(trial: optuna.trial.FrozenTrial) -> dict[int, Values]:
+    """What a trial of the study has reported, by step."""
+    several = {
+        int(name.removeprefix(REPORT_PREFIX)): tuple(values)
+        for name, values in trial.user_attrs.items()
+        if name.startswith(REPORT_PREFIX)
+    }
+    return {step: (value,) for step, value in trial.intermediate_values.items()} | several

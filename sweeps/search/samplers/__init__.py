@@ -1,0 +1,1 @@
+"""Samplers: Optuna's by config, and ours beside them. Begin with ``build``."""

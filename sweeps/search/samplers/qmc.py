@@ -1,0 +1,71 @@
+"""A quasi-Monte Carlo sampler for spaces with conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial
+
+from sweeps.config.space import ConstantDistribution
+from sweeps.space.distributions import Space
+
+
+class CoveringSampler(optuna.samplers.QMCSampler):
+    """Covers the whole space from the first trial on. Optuna's own covers what its first trial happened to have, and
+    draws conditional parameters that it had not at random."""
+
+    def __init__(self, sequence: str, space: Space, *, scramble: int, seed: int):
+        """
+        Args:
+            sequence: ``sobol`` or ``halton``.
+            space: All its parameters have a place in the sequence; what does not exist at a point is not asked for.
+            scramble: Seed of the sequence: the same for all trials.
+            seed: Of what is not in the sequence.
+        """
+        super().__init__(
+            qmc_type=sequence,
+            scramble=True,
+            seed=scramble,
+            independent_sampler=optuna.samplers.RandomSampler(seed=seed),
+            warn_independent_sampling=False,
+        )
+        self._space = unconditional(space)
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return self._space
+
+
+def unconditional(space: Space) -> dict[str, BaseDistribution]:
+    """Optuna's distributions of all parameters that have more than one value, as if they always existed."""
+    asked = _Asked()
+    free = {
+        path: distribution if isinstance(distribution, ConstantDistribution) else replace(distribution, when={})
+        for path, distribution in space.distributions.items()
+    }
+    Space(free).sample(asked, lambda path: None)
+    return {path: distribution for path, distribution in asked.distributions.items() if not distribution.single()}
+
+
+class _Asked:
+    """Notes what a space asks a trial for."""
+
+    def __init__(self) -> None:
+        self.distributions: dict[str, BaseDistribution] = {}
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        self.distributions[name] = FloatDistribution(low, high, log=log, step=step)
+        return low
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
+        self.distributions[name] = IntDistribution(low, high, log=log, step=step)
+        return low
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        self.distributions[name] = CategoricalDistribution(choices)
+        return choices[0]

@@ -1,0 +1,79 @@
+"""Tune schedulers by config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+
+from sweeps.compose import Composition
+from sweeps.config.search import (
+    AshaScheduler,
+    HyperbandScheduler,
+    MedianScheduler,
+    NoScheduler,
+    PB2Scheduler,
+    PBTScheduler,
+)
+from sweeps.config.space import FloatDistribution, IntDistribution
+from sweeps.search.schedulers.asha import Asha
+from sweeps.search.schedulers.decisions import History
+from sweeps.search.schedulers.hyperband import Hyperband
+from sweeps.search.schedulers.median import MedianStopping
+from sweeps.search.schedulers.mutable_params import mutated_paths
+from sweeps.search.schedulers.mutation import Mutation
+from sweeps.search.schedulers.pb2 import PopulationBandits
+from sweeps.search.schedulers.pbt import Exploit, PopulationTraining
+from sweeps.search.schedulers.trial_length import hyperband_range
+from sweeps.space.distributions import Lookup, Space
+
+
+def build_scheduler(
+    composition: Composition,
+    space: Space,
+    *,
+    lookup: Lookup,
+    validate: Callable[[Any], object],
+    trials: Path,
+    exploited: Callable[[Exploit], None],
+    history: History,
+    num_trials: Callable[[], int],
+) -> TrialScheduler:
+    """A scheduler that is given metric and mode by Tune; of several objectives the first.
+
+    Args:
+        composition: The sweep's config, checked.
+        space: What it searches.
+        lookup: The config's own values.
+        validate: Raises ``ConfigError`` for a point that cannot be run.
+        trials: Folder of all trials' checkpoints.
+        exploited: Hears of every trial that goes on from another one's state.
+        history: The decisions of earlier sessions, and where this one's are kept.
+        num_trials: Number of trials that there will be, which may be raised.
+    """
+    config, search = composition.config, composition.config.search
+    match search.scheduler:
+        case AshaScheduler() as asha:
+            return Asha(asha.resource, asha.grace, asha.eta, asha.brackets, config.seed, history)
+        case HyperbandScheduler() as hyperband:
+            grace, longest = hyperband_range(composition, space, lookup)
+            assert grace is not None and longest is not None
+            return Hyperband(hyperband.resource, grace, longest, hyperband.eta, history)
+        case MedianScheduler() as median:
+            return MedianStopping(median.resource, median.grace, median.min_trials, history)
+        case NoScheduler():
+            return FIFOScheduler()  # type: ignore[no-untyped-call]
+        case PBTScheduler() | PB2Scheduler() as population:
+            only_numbers = isinstance(population, PB2Scheduler)
+            changing = mutated_paths(population, space)
+            resampling = population.resample_probability if isinstance(population, PBTScheduler) else 0.0
+            mutation = Mutation(space, changing, lookup, validate, resample_probability=resampling, seed=config.seed)
+            arguments = population.resource, population.interval, population.quantile, mutation
+            named: dict[str, Any] = {"population": num_trials, "trials": trials, "exploited": exploited}
+            named |= {"seed": config.seed, "history": history}
+            if not only_numbers:
+                return PopulationTraining(*arguments, **named)
+            ranges = {path: cast("FloatDistribution | IntDistribution", space[path]) for path in changing}
+            return PopulationBandits(*arguments, ranges=ranges, **named)

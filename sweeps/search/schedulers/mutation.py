@@ -1,0 +1,119 @@
+"""How population based training changes values in the middle of a training."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from sweeps.config.space import (
+    CategoricalDistribution,
+    Distribution,
+    IntDistribution,
+    OrdinalDistribution,
+)
+from sweeps.errors import ConfigError
+from sweeps.space.distributions import Lookup, RandomDraws, Space
+
+FACTORS = (0.8, 1.2)
+MOST_ATTEMPTS = 20
+
+
+class Mutation:
+    """Points near a given one: numbers are moved by a fifth, ordered choices to a neighbour, and sometimes values are
+    sampled anew (Jaderberg et al., 2017). Everything stays within the space, conditions included."""
+
+    def __init__(
+        self,
+        space: Space,
+        changing: Collection[str],
+        lookup: Lookup,
+        validate: Callable[[Mapping[str, Any]], object],
+        *,
+        resample_probability: float,
+        seed: int,
+    ):
+        """
+        Args:
+            space: All that is searched.
+            changing: The paths whose values change.
+            lookup: The config's own values.
+            validate: Raises ``ConfigError`` for a point that cannot be run.
+            resample_probability: How often a value is sampled anew.
+            seed: Of all random choices, with the occasion: a search that goes on after the death of its driver, or in
+                which trials report in another order, changes what it would have changed.
+        """
+        self._space, self._changing = space, changing
+        self._lookup, self._validate = lookup, validate
+        self._resample_probability = resample_probability
+        self._seed = seed
+
+    def __reduce__(self) -> tuple[type[object], tuple[()]]:
+        # Tune writes its scheduler into a file for a restore that we do not use; this knows all of the config.
+        return object, ()
+
+    def near(self, point: Mapping[str, Any], occasion: str) -> dict[str, Any]:
+        """A valid point near ``point``, the same on the same occasion; that itself, if chance finds none."""
+        chance = random.Random(f"{self._seed}/{occasion}/near")
+        for _ in range(MOST_ATTEMPTS):
+            changed = self._changed(point, {}, chance)
+            if changed is not None:
+                return changed
+        return dict(point)
+
+    def with_values(self, point: Mapping[str, Any], values: Mapping[str, Any], occasion: str) -> dict[str, Any] | None:
+        """A point with some values given and the other changing ones moved; None if it cannot be run."""
+        return self._changed(point, values, random.Random(f"{self._seed}/{occasion}"))
+
+    def _changed(
+        self, point: Mapping[str, Any], values: Mapping[str, Any], chance: random.Random
+    ) -> dict[str, Any] | None:
+        encoded = self._space.encode(point)
+        for path in self._changing:
+            if path not in encoded or path in values:
+                continue
+            encoded[path] = _moved(self._space[path], encoded[path], chance)
+            if encoded[path] is None or chance.random() < self._resample_probability:
+                del encoded[path]
+        encoded |= self._space.encode(values)
+        changed = self._space.sample(_Given(encoded, chance.randrange(2**32)), self._lookup)
+        try:
+            self._validate(changed)
+        except ConfigError:
+            return None
+        return changed
+
+
+def _moved(distribution: Distribution, value: Any, chance: random.Random) -> Any:
+    """The encoded value, moved; None if it has no neighbours."""
+    if isinstance(distribution, OrdinalDistribution):
+        return value + chance.choice((-1, 1))
+    if isinstance(distribution, CategoricalDistribution) or value == 0:
+        return None
+    moved = value * chance.choice(FACTORS)
+    if isinstance(distribution, IntDistribution) and round(moved) == value:
+        return value + chance.choice((-1, 1)) * distribution.step
+    return moved
+
+
+class _Given:
+    """Suggests the values that are given, within the ranges that it is asked for, and draws the others."""
+
+    def __init__(self, values: Mapping[str, Any], seed: int):
+        self._values, self._draws = values, RandomDraws(seed)
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        if name not in self._values:
+            return self._draws.suggest_float(name, low, high, step=step, log=log)
+        value = float(min(max(self._values[name], low), high))
+        return value if step is None else low + round((value - low) / step) * step
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
+        if name not in self._values:
+            return self._draws.suggest_int(name, low, high, step=step, log=log)
+        return int(low + round((min(max(self._values[name], low), high) - low) / step) * step)
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        return self._values[name] if name in self._values else self._draws.suggest_categorical(name, choices)

@@ -1,0 +1,69 @@
+"""When a search has done enough: a target, a plateau, a bound on what further trials could gain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from sweeps.config.search import Mode, Stop
+from sweeps.constants import NUMBER
+from sweeps.search.expected_improvement import ExpectedImprovement
+
+ENDED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+
+
+def reached(stop: Stop, mode: Mode, study: optuna.Study) -> str | None:
+    """Why no further trial is needed, in words; None if one is. For one objective.
+
+    Args:
+        stop: The rules.
+        mode: Whether a smaller or a larger value is better.
+        study: As the searcher tells it: a running trial has its intermediate values.
+    """
+    if stop.target is None and stop.plateau is None:
+        return None
+    trials = [trial for trial in study.get_trials(deepcopy=False) if NUMBER in trial.user_attrs]
+    sign = 1 if mode == "min" else -1
+    if stop.target is not None:
+        losses = [loss for trial in trials if (loss := _loss(trial, sign)) is not None]
+        if losses and min(losses) <= sign * stop.target:
+            return f"search.stop.target={stop.target:g} is reached"
+    if stop.plateau is not None and _since_improvement(trials, sign, stop.plateau.min_change) >= stop.plateau.trials:
+        return f"{stop.plateau.trials} trials have not improved on the best (search.stop.plateau)"
+    return None
+
+
+def exhausted(stop: Stop, improvement: ExpectedImprovement, study: optuna.Study) -> str | None:
+    """Why further trials would gain too little, in words; None if they might gain enough."""
+    if stop.expected_improvement is None:
+        return None
+    largest = improvement.largest(study)
+    if largest is None or largest > stop.expected_improvement:
+        return None
+    return f"no point is expected to improve on the best by more than {largest:.3g} (search.stop.expected_improvement)"
+
+
+def _since_improvement(trials: Sequence[FrozenTrial], sign: int, min_change: float) -> int:
+    """How many trials have ended since one improved on the best by more than ``min_change``; before the first value
+    there is nothing to improve on."""
+    best: float | None = None
+    since = 0
+    ended = [trial for trial in trials if trial.state in ENDED and trial.datetime_complete is not None]
+    for trial in sorted(ended, key=lambda each: (each.datetime_complete, each.number)):
+        loss = _loss(trial, sign)
+        if loss is not None and (best is None or loss < best - min_change):
+            best, since = loss, 0
+        elif best is not None:
+            since += 1
+    return since
+
+
+def _loss(trial: FrozenTrial, sign: int) -> float | None:
+    """The best value that a trial reported, with smaller as better; a failed trial's and one beyond a limit count as
+    none."""
+    if trial.state == TrialState.FAIL or any(excess > 0 for excess in trial.constraints.values()):
+        return None
+    values = [trial.value] if trial.state == TrialState.COMPLETE else trial.intermediate_values.values()
+    return min((sign * value for value in values if value is not None), default=None)

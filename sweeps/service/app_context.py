@@ -1,0 +1,174 @@
+"""What one process serves from: the queue, schedules, notifications, each an object with ``start`` and ``stop``. It may
+die at any moment: all that it must remember is in the database, and its sweeps run on."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from sweeps.compose.service import VARIABLES
+from sweeps.config.notifications import Channel
+from sweeps.config.service import Service
+from sweeps.errors import ConfigError
+from sweeps.service.auth.auth import Guard
+from sweeps.service.clock import Clock, WallClock
+from sweeps.service.commands import Desk
+from sweeps.service.database import open_database
+from sweeps.service.heartbeat import Heartbeat
+from sweeps.service.housekeeping import Housekeeping
+from sweeps.service.jobs import Job
+from sweeps.service.notifications.address import addresses
+from sweeps.service.notifications.cli_notify import VARIABLE
+from sweeps.service.notifications.notifier import Notifier
+from sweeps.service.planner import Planner
+from sweeps.service.promotion import night as nights
+from sweeps.service.promotion.preparation import prepare
+from sweeps.service.promotion.promotion_worker import Judge
+from sweeps.service.record_cache import Seen
+from sweeps.service.requests import Run
+from sweeps.service.runner import Runner
+from sweeps.service.schedules.scheduler import Scheduler
+
+
+class Part(Protocol):
+    """Something that goes on beside the web application."""
+
+    def start(self) -> None:
+        """Begin, and return."""
+
+    def stop(self) -> None:
+        """End, and return when it has."""
+
+
+class ServiceProcess:
+    """What this process serves from."""
+
+    def __init__(self, config: Service, config_dirs: Sequence[Path] = (), clock: Clock | None = None) -> None:
+        """
+        Args:
+            config: The service's.
+            config_dirs: Folders of configs before those that the service's config names.
+            clock: Default: the machine's.
+
+        Raises:
+            ConfigError: The database cannot be opened, a schedule is defined wrongly, a channel's address is none, or
+                everybody could reach the service and nobody manage it.
+        """
+        self.config = config
+        self.config_dirs = [*config_dirs, *(Path(each) for each in config.config_dirs)]
+        self.output_dir = Path(config.output_dir).expanduser().absolute()
+        self.clock = clock or WallClock()
+        self.database = open_database(config.database)
+        self.guard = Guard(self.database, config.access, self.clock, loopback=is_loopback(config.host))
+        if not is_loopback(config.host) and not self.guard.has_admin():
+            raise ConfigError(
+                f"host={config.host}: reaches beyond this machine, where the service demands tokens, and nobody holds "
+                "one of an admin; make it with `python -m sweeps token create --user YOU --role admin`, or serve on "
+                "host=127.0.0.1"
+            )
+        self.heartbeat = Heartbeat(self.database, self.clock, config.queue.dead_after_s)
+        self.runner = Runner(
+            self.database,
+            self.clock,
+            config.queue,
+            self.heartbeat,
+            output_dir=self.output_dir,
+            tracking_uri=config.tracking_uri,
+            config_dirs=self.config_dirs,
+            environment=_for_sweeps(config.notifications),
+        )
+        self.seen = Seen(self.database, config.tracking_uri)
+        self.planner = Planner(config.access.plans_at_once, config.access.plan_within_s)
+        self.desk = Desk(config, self.config_dirs, self.database, self.clock, self.runner, self.seen, self.planner)
+        self.scheduler = Scheduler(
+            self.database,
+            self.clock,
+            self.config_dirs,
+            only=config.schedules,
+            enable=config.enable,
+            service=self.heartbeat.service,
+            keep_days=config.keep_firings_days,
+            queued=self.runner.wake,
+        )
+        self.notifier = Notifier(
+            self.database,
+            self.clock,
+            config.tracking_uri,
+            config.notifications,
+            addresses(config.notifications),
+            self.page_of,
+        )
+        self.judge = Judge(
+            self.database,
+            self.clock,
+            self.heartbeat,
+            output_dir=self.output_dir,
+            tracking_uri=config.tracking_uri,
+            config_dirs=self.config_dirs,
+            decided=[self.notifier.wake],
+        )
+        self.runner.listeners.before_start.append(self._tonight)
+        self.runner.listeners.judges.append(self._judge_again)
+        self.runner.listeners.ended += [self.judge.wake, self.notifier.wake]
+        self.housekeeping = Housekeeping(
+            self.database, self.clock, config.queue, output_dir=self.output_dir, tracking_uri=config.tracking_uri
+        )
+        self.parts: list[Part] = [
+            *(self.planner, self.runner, self.scheduler, self.judge, self.notifier, self.housekeeping)
+        ]
+        """In the order in which they start; they stop in the other."""
+
+    def _tonight(self, job: Job) -> list[str]:
+        """What a schedule's sweep gets from the nights before."""
+        definition = self.scheduler.definitions.get(job.schedule or "")
+        if definition is None or definition.schedule.nights is None:
+            return []
+        return prepare(self.database, job, definition.schedule.nights, self.config.tracking_uri, self.config_dirs)
+
+    def _judge_again(self, job: Job) -> None:
+        """Of what people have asked for; schedules and their nights are the operator's own."""
+        if job.schedule is not None:
+            return
+        with self.database.connect() as connection:
+            repeats = isinstance(job.asked, Run) and nights.find(connection, job.sweep) is not None
+        if not repeats:
+            self.desk.judge_again(job)
+
+    def page_of(self, sweep: str) -> str | None:
+        """The address of a sweep's page; None where only ``public_url`` could say it."""
+        host, port, base = self.config.host, self.config.port, self.config.public_url
+        if base is None and (port == 0 or host in ("0.0.0.0", "::")):  # noqa: S104 - is not listened on here
+            return None
+        return f"{(base or f'http://{host}:{port}').rstrip('/')}/sweeps/{sweep}"
+
+    def start(self) -> None:
+        """Begin with everything but the web application."""
+        for part in self.parts:
+            part.start()
+
+    def stop(self) -> None:
+        """End all that; sweeps that run go on."""
+        for part in reversed(self.parts):
+            part.stop()
+        self.desk.close()
+        self.seen.close()
+        self.database.dispose()
+
+
+def _for_sweeps(channels: Sequence[Channel]) -> dict[str, str]:
+    """This process's environment without what its sweeps must not see or do: the service tells of them."""
+    hidden = {VARIABLE, VARIABLES["database"], *(channel.url_env for channel in channels)}
+    return {name: value for name, value in os.environ.items() if name not in hidden}
+
+
+def is_loopback(host: str) -> bool:
+    """Whether all addresses of a host are this machine's own."""
+    try:
+        found = {info[4][0] for info in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False  # `listen` says so
+    return all(ipaddress.ip_address(str(each).partition("%")[0]).is_loopback for each in found)

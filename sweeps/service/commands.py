@@ -1,0 +1,244 @@
+"""Where callers ask for sweeps: what they ask is checked as on a terminal, and by what the operator allows; then it is
+put into the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sqlalchemy import Engine
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.config.service import Service
+from sweeps.driver.reproduce import plan_reproduction
+from sweeps.errors import UnknownName, UserError
+from sweeps.plan.export import choose, config_of
+from sweeps.plan.extend import ask_driver, read_changes
+from sweeps.plan.retrain import plan_retraining
+from sweeps.plan.saved_sweep import reopened
+from sweeps.registry.names import check_registration
+from sweeps.service import jobs
+from sweeps.service.auth.config_policy import Allowed
+from sweeps.service.auth.models import check_model
+from sweeps.service.auth.principal import Caller, project_of
+from sweeps.service.auth.priorities import check_priority
+from sweeps.service.clock import Clock
+from sweeps.service.database import writing
+from sweeps.service.driver_stops import DriverStops
+from sweeps.service.jobs import Job
+from sweeps.service.planner import Planner
+from sweeps.service.plans import Planned, Plans, here
+from sweeps.service.record_cache import Seen
+from sweeps.service.requests import Extend, Reproduce, Request, Resume, Retrain, Run
+from sweeps.service.runner import Runner
+from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.record import SweepRecord
+from sweeps.validate.approval import approved_by
+
+if TYPE_CHECKING:
+    from sweeps.registry.register import RegisteredModel
+
+T = TypeVar("T")
+
+
+class Desk:
+    """Takes what is asked. Every call raises ``UserError`` for a mistake in it, in the terminal's words."""
+
+    def __init__(
+        self,
+        config: Service,
+        config_dirs: Sequence[Path],
+        engine: Engine,
+        clock: Clock,
+        runner: Runner,
+        seen: Seen,
+        planner: Planner,
+    ) -> None:
+        self._config, self._config_dirs = config, config_dirs
+        self._engine, self._clock, self._runner, self._seen = engine, clock, runner, seen
+        self._plans = Plans(config, tuple(config_dirs))
+        self._planner = planner
+        self._stops = DriverStops()
+        self._allowed = Allowed(config.access, tracking_uri=config.tracking_uri, output_dir=config.output_dir)
+
+    # --- a new sweep --------------------------------------------------------------------------------------------
+
+    def plan(self, caller: Caller, asked: Run) -> Planned:
+        """What ``run`` would do; starts nothing."""
+        return self._made(caller, self._plans.run, asked)
+
+    def run(self, caller: Caller, asked: Run, *, project: str | None = None, priority: int = 0) -> Job:
+        """Run a sweep."""
+        plan = self.plan(caller, asked)
+        placed = asked.model_copy(update={"overrides": here(self._config, asked.overrides)})
+        return self._submit(caller, placed, plan.name, project, priority)
+
+    def plan_retraining(self, caller: Caller, asked: Retrain) -> Planned:
+        """What ``retrain`` would do; starts nothing."""
+        record = self._record(caller, asked.sweep)
+        plan = self._made(caller, self._plans.retrain, record, asked)
+        if not asked.no_register:
+            self._check_model(caller, asked.register_as or record.conf)
+        return plan
+
+    def retrain(self, caller: Caller, asked: Retrain, *, project: str | None = None, priority: int = 0) -> Job:
+        """Train one trial with its full budget."""
+        plan = self.plan_retraining(caller, asked)
+        placed = asked.model_copy(update={"overrides": here(self._config, asked.overrides)})
+        return self._submit(caller, placed, plan.name, project, priority)
+
+    def plan_reproduction(self, caller: Caller, asked: Reproduce) -> Planned:
+        """What ``reproduce`` would do; starts nothing."""
+        self._seen.sweep(caller, asked.sweep)
+        return self._made(caller, self._plans.reproduce, asked)
+
+    def reproduce(self, caller: Caller, asked: Reproduce, *, project: str | None = None, priority: int = 0) -> Job:
+        """Run a sweep, or one of its trials, once more."""
+        plan = self.plan_reproduction(caller, asked)
+        return self._submit(caller, asked, plan.name, project, priority)
+
+    # --- one that there is --------------------------------------------------------------------------------------
+
+    def resume(self, caller: Caller, asked: Resume, *, priority: int = 0) -> Job:
+        """Go on with a sweep that was interrupted or stopped."""
+        record = self._record(caller, asked.sweep)
+        self._check_ended(record)
+        self._made(caller, self._plans.extend, record, ())
+        return self._submit(caller, asked, record.sweep, None, priority)
+
+    def extend(self, caller: Caller, asked: Extend, *, priority: int = 0) -> Job | str:
+        """Let a sweep go further: one that runs is told to, and what it answers is returned; one that has ended goes on
+        as a job."""
+        record = self._record(caller, asked.sweep)
+        folder, changes = self._made(caller, self._plans.extend, record, asked.changes)
+        answer = ask_driver(record, folder, changes)
+        if answer is not None:
+            self._seen.forget(record.sweep)
+            return answer
+        return self._submit(caller, asked, record.sweep, None, priority)
+
+    def stop(self, caller: Caller, sweep: str, trial: str | None = None) -> None:
+        """Tell a sweep to end, or one of its trials. It saves its state first: that is not waited for."""
+        if trial is None:
+            with writing(self._engine) as connection:
+                own = [job for job in jobs.of_its_maker(connection, sweep) if not job.has_ended]
+                if own and self._seen.exists(caller, sweep):
+                    for job in own:
+                        jobs.ask_to_stop(connection, job.id, self._clock.now())
+                    self._runner.wake()
+                    return
+        self._stops.send(self._record(caller, sweep), trial)
+        self._seen.forget(sweep)
+
+    def register(
+        self, caller: Caller, sweep: str, model: str, *, trial: str | None, alias: str, merged: bool
+    ) -> RegisteredModel:
+        """Make a trial's checkpoint a version in MLflow's model registry."""
+        from sweeps.registry.register import register
+
+        record = self._record(caller, sweep)
+        chosen = choose(record, trial)
+        check_registration(config_of(record, chosen), model, alias, merged=merged)
+        self._check_model(caller, model)
+        return register(record, chosen, model, alias, merged=merged)
+
+    def close(self) -> None:
+        """Nothing more is told to drivers."""
+        self._stops.close()
+
+    # --- before it starts ---------------------------------------------------------------------------------------
+
+    def judge_again(self, job: Job) -> None:
+        """What was allowed when it was asked for may not be any more: the operator may allow less, and a config's file
+        say something else. Which sweeps it may learn from depends on who asked, and has been judged.
+
+        Raises:
+            UserError: It is not allowed, or cannot be run.
+        """
+        asked, begun = job.asked, self._begun(job)
+        changes = asked.changes if isinstance(asked, Extend) else ()
+        if isinstance(asked, Run) and begun is None:
+            placed = set(here(self._config, ()))  # by the service itself
+            overrides = [each for each in asked.overrides if each not in placed]
+            self._allowed.check_request(asked.conf, overrides)
+            composition = compose_sweep(asked.conf, asked.overrides, ConfSearchPath(self._config_dirs))
+            self._allowed.check(composition, lambda _: True)
+            return
+        with approved_by(lambda composition: self._allowed.check(composition, lambda _: True)):
+            if begun is not None:
+                reopened(begun, read_changes(changes))
+            elif isinstance(asked, Retrain):
+                record = load_sweep(self._config.tracking_uri, asked.sweep)
+                trial = choose(record, asked.trial)
+                plan_retraining(record, trial, asked.overrides, self._config_dirs, asked.name, "")
+            elif isinstance(asked, Reproduce):
+                uri = self._config.tracking_uri
+                plan_reproduction(uri, asked.sweep, asked.trial, asked.name, "", self._config_dirs)
+
+    def _begun(self, job: Job) -> SweepRecord | None:
+        """The job's sweep, if it has begun: it is as it was then."""
+        try:
+            return load_sweep(self._config.tracking_uri, job.sweep)
+        except UnknownName:
+            return None
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _made(self, caller: Caller, work: Callable[..., T], *arguments: Any) -> T:
+        """Result of a method of ``Plans``, for a caller."""
+        return self._planner.make(caller.user, work, partial(self._sees, caller), *arguments)
+
+    def _sees(self, caller: Caller, sweep: str) -> bool:
+        """Whether there is such a sweep for a caller: in the store, too, which names others' where it misses one."""
+        return any(line.summary.sweep == sweep for line in self._seen.sweeps(caller).content)
+
+    def _check_free(self, sweep: str) -> None:
+        """A name belongs to who first used it, also on a terminal: with it one would get that sweep."""
+        try:
+            load_sweep(self._config.tracking_uri, sweep)
+        except UnknownName:
+            return
+        raise UserError(f"name={sweep}: there is a sweep of this name already; choose another")
+
+    def _check_model(self, caller: Caller, model: str) -> None:
+        if not caller.may("admin"):
+            check_model(self._config.tracking_uri, model, partial(self._seen.exists, caller))
+
+    def _record(self, caller: Caller, sweep: str) -> SweepRecord:
+        """As it is now, and not as it was last seen."""
+        self._seen.sweep(caller, sweep)  # that it exists for the caller
+        return load_sweep(self._config.tracking_uri, sweep)
+
+    def _check_ended(self, record: SweepRecord) -> None:
+        with self._engine.connect() as connection:
+            open_jobs = [job for job in jobs.of_its_maker(connection, record.sweep) if not job.has_ended]
+        if open_jobs:
+            raise UserError(
+                f"{record.sweep} needs no resuming: job {open_jobs[0].id}, which goes on with it, is "
+                f"{open_jobs[0].state}"
+            )
+
+    def _submit(self, caller: Caller, request: Request, sweep: str, project: str | None, priority: int) -> Job:
+        check_priority(caller, priority, self._config.access)
+        if not isinstance(request, Resume | Extend) and request.name is not None:
+            self._check_free(request.name)
+        with writing(self._engine) as connection:
+            if project is None and (maker := jobs.maker(connection, sweep)) is not None:
+                project = maker.project
+            else:
+                project = project_of(caller, project)
+            job = jobs.submit(
+                connection,
+                request,
+                sweep,
+                user=caller.user,
+                project=project,
+                now=self._clock.now(),
+                priority=priority,
+                most_waiting=self._config.queue.waiting_per_user,
+            )
+        self._runner.wake()
+        return job

@@ -1,0 +1,75 @@
+"""The model in use: which version of a registered model has the alias, and which trial it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sweeps import constants
+from sweeps.config.nights import Champion
+from sweeps.errors import UserError
+from sweeps.plan.plan import Plan
+from sweeps.search.samplers.earlier_trials import Point, as_point, settings_of
+from sweeps.tracking.client import connect, reason
+from sweeps.tracking.reader import load_sweep
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version in the registry that a trial of a sweep has become."""
+
+    version: str
+    sweep: str
+    trial: str
+    run_id: str
+
+
+def champion_of(uri: str, champion: Champion) -> Version | None:
+    """Who has the alias now.
+
+    Raises:
+        UserError: MLflow does not answer.
+    """
+    client = connect(uri)
+    from mlflow.exceptions import MlflowException
+
+    try:
+        found = client.get_model_version_by_alias(champion.model, champion.alias)
+    except MlflowException as error:
+        # An unknown model is RESOURCE_DOES_NOT_EXIST, an unknown alias INVALID_PARAMETER_VALUE.
+        if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            return None
+        raise UserError(
+            f"MLflow does not say which version of {champion.model} is its {champion.alias}: {reason(error)}"
+        ) from error
+    tags = found.tags
+    sweep, trial = tags.get(constants.TAG_SWEEP, ""), tags.get(constants.TAG_TRIAL, "")
+    return Version(str(found.version), sweep, trial, found.run_id or "")
+
+
+def version_from(uri: str, model: str, run_id: str) -> str | None:
+    """The newest version of a model that a trial's run has become."""
+    client = connect(uri)
+    found = client.search_model_versions(f"name = '{model}' and run_id = '{run_id}'")
+    return max((str(each.version) for each in found), key=int, default=None)
+
+
+def point_tonight(plan: Plan, uri: str, champion: Version) -> Point:
+    """The champion's values, as a point of tonight's space.
+
+    Raises:
+        UserError: It lies outside of it, or nobody knows where it comes from.
+    """
+    who = f"champion, version {champion.version},"
+    if not champion.sweep:
+        raise UserError(f"the {who} was registered by something else than Sweeps, so that its values are not known")
+    record = load_sweep(uri, champion.sweep)
+    trial = next((each for each in record.trials if each.trial == champion.trial), None)
+    if trial is None:
+        raise UserError(f"the {who} comes from trial {champion.trial} of {champion.sweep}, which MLflow has no longer")
+    settings = settings_of(uri, record)
+    point = as_point(plan.space, plan.points.lookup, settings, trial.params)
+    if isinstance(point, str):
+        value = trial.params.get(point, settings(point))
+        raise UserError(f"the {who} has {point}={value!r}, which tonight's space does not reach; widen it")
+    plan.check_point(point)
+    return point

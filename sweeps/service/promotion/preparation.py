@@ -1,0 +1,107 @@
+"""What is added to a night's sweep just before it starts: what it learns from, and who is tried again."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from sweeps.compose.overrides import written_override
+from sweeps.config.nights import Nights
+from sweeps.errors import UserError
+from sweeps.plan.plan import Plan, make_plan
+from sweeps.search.samplers.earlier_trials import Point, load_earlier
+from sweeps.service.jobs import Job
+from sweeps.service.promotion.champion import Version, champion_of, point_tonight
+from sweeps.service.promotion.night import Night, begin, of_schedule
+from sweeps.service.requests import Run
+
+logger = logging.getLogger(__name__)
+
+MOST_LOOKED_AT = 120
+"""Nights before, of which most may lie outside of tonight's space."""
+
+
+def tokens_of(job: Job) -> list[str]:
+    """What a job that makes a sweep was asked for: ``conf=NAME`` and overrides."""
+    asked = job.asked
+    assert isinstance(asked, Run)
+    return [f"conf={asked.conf}", *asked.overrides]
+
+
+def prepare(engine: Engine, job: Job, settings: Nights, tracking_uri: str, config_dirs: Sequence[Path]) -> list[str]:
+    """Write down that a night begins; returns the overrides to add to its sweep. Asked again, it gives the same, unless
+    the champion has changed meanwhile.
+
+    Args:
+        engine: The service's database.
+        job: A firing of a schedule.
+        settings: The schedule's ``nights``.
+        tracking_uri: Where the service's sweeps are recorded.
+        config_dirs: Users' folders of configs.
+
+    Raises:
+        UserError: The sweep cannot be composed, or MLflow does not answer.
+    """
+    assert job.schedule is not None
+    assert job.due is not None
+    plan = make_plan(tokens_of(job), config_dirs, None, f"schedule {job.schedule}")
+    search = plan.config.search
+    with engine.connect() as connection:
+        before = of_schedule(connection, job.schedule, before=job.due)
+    night = Night(
+        schedule=job.schedule,
+        due=job.due,
+        sweep=job.sweep,
+        settings=settings,
+        metric=search.metrics[0],
+        mode=search.modes[0],
+    )
+    overrides = [f"seed={_seed(job.schedule, job.due)}"] if _has_no_seed(plan) else []
+    alike = [each for each in before if (each.metric, each.mode) == (night.metric, night.mode)]
+    earlier = _to_learn_from(plan, tracking_uri, alike[-MOST_LOOKED_AT:], settings.warm_start)
+    if earlier:
+        overrides.append(written_override("search.warm_start", list(dict.fromkeys([*search.warm_start, *earlier]))))
+    champion = None if settings.champion is None else champion_of(tracking_uri, settings.champion)
+    if champion is not None:
+        point, why_not = _point(plan, tracking_uri, champion)
+        night = night.with_(tried=champion.version, version=champion.version, point=point, reason=why_not)
+        if point is not None and point not in search.points:
+            overrides.append(written_override("search.points", [point, *search.points]))
+    begin(engine, night)
+    return overrides
+
+
+def _has_no_seed(plan: Plan) -> bool:
+    """Whether nobody has said which seed a night has; with the same one every night would try the same points."""
+    return "seed" not in plan.space and plan.config.seed == 0
+
+
+def _seed(schedule: str, due: float) -> int:
+    return random.Random(f"seed of {schedule} {due}").randrange(1, 2**31)
+
+
+def _to_learn_from(plan: Plan, uri: str, before: Sequence[Night], count: int) -> list[str]:
+    """The newest nights that have something to tell of tonight's space, the newest first."""
+    found = list[str]()
+    for night in reversed(before):
+        if len(found) == count:
+            break
+        try:
+            load_earlier(uri, [night.sweep], plan.space, plan.points.lookup, night.metric, night.mode)
+        except UserError as error:
+            logger.info("the night %s is not learned from: %s", night.sweep, error)
+        else:
+            found.append(night.sweep)
+    return found
+
+
+def _point(plan: Plan, uri: str, champion: Version) -> tuple[Point | None, str | None]:
+    try:
+        return point_tonight(plan, uri, champion), None
+    except UserError as error:
+        logger.warning("%s: it is not tried tonight, and stays", error)
+        return None, str(error)

@@ -1,0 +1,266 @@
+"""Judges nights whose sweeps are done: in a thread of its own, each night once, whoever serves and whoever dies.
+
+What a night goes through is in its row, and each step begins from there: its sweep is done; champion and challenger are
+trained again, by a job that is queued in the same transaction as that is written; the better one is registered, unless
+that trial's run is a version already; the verdict is written; the figure goes into the report. What was done is not
+done again, and what was interrupted is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from sqlalchemy import Engine
+
+from sweeps.config.nights import Champion
+from sweeps.constants import NIGHTS_ARTIFACT
+from sweeps.errors import SweepsError, UnknownName, UserError
+from sweeps.plan.plan import make_plan
+from sweeps.service import jobs
+from sweeps.service.clock import Clock
+from sweeps.service.database import writing
+from sweeps.service.heartbeat import Heartbeat
+from sweeps.service.jobs import Job
+from sweeps.service.poller import Looking
+from sweeps.service.promotion.champion import champion_of, point_tonight, version_from
+from sweeps.service.promotion.commands import Commands
+from sweeps.service.promotion.night import OPEN, Night, change, hold, let_go, nights_of, of_schedule, to_do
+from sweeps.service.promotion.preparation import tokens_of
+from sweeps.service.promotion.repeats import of_contender, repeats_name, repeats_overrides, values_of
+from sweeps.service.promotion.verdict import after_its_sweep, after_the_contest, noise_of
+from sweeps.service.requests import Run
+from sweeps.tracking.client import connect
+from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.record import SweepRecord, TrialRecord
+
+logger = logging.getLogger(__name__)
+
+LOOKS_EVERY_S = 30.0
+STOPS_WITHIN_S = 5.0
+
+
+class Judge:
+    """A thread that finds the verdicts."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        heartbeat: Heartbeat,
+        *,
+        output_dir: Path,
+        tracking_uri: str,
+        config_dirs: Sequence[Path] = (),
+        decided: Sequence[Callable[[], object]] = (),
+    ):
+        """
+        Args:
+            engine: The service's database.
+            clock: What time it is.
+            heartbeat: This service.
+            output_dir: Of the sweeps.
+            tracking_uri: Where sweeps are recorded.
+            config_dirs: Users' folders of configs, before our own.
+            decided: Are called when a night has its verdict.
+        """
+        self._engine, self._clock, self._heartbeat = engine, clock, heartbeat
+        self._uri, self._config_dirs, self._decided = tracking_uri, config_dirs, decided
+        self._commands = Commands(tracking_uri, output_dir)
+        self._looking = Looking("judge", clock, self.step, LOOKS_EVERY_S)
+
+    def start(self) -> None:
+        self._looking.start()
+
+    def stop(self) -> None:
+        """Soon: what it is about then is gone on with by whoever serves next."""
+        self._looking.stop(STOPS_WITHIN_S)
+
+    def wake(self, *_: object) -> None:
+        """A sweep has ended."""
+        self._looking.wake()
+
+    def step(self) -> None:
+        """Take every night that waits as far as it goes now; of a schedule one after the other."""
+        with self._engine.connect() as connection:
+            waiting = to_do(connection)
+        open_before = set[str]()
+        for night in waiting:
+            if night.schedule not in open_before and self._take_on(night):
+                open_before.add(night.schedule)
+
+    def _take_on(self, night: Night) -> bool:
+        """Whether it has no verdict yet."""
+        held = hold(self._engine, night, self._heartbeat.service, self._heartbeat.silent_since)
+        if held is None:
+            return night.verdict in OPEN
+        try:
+            held = self._judge(held)
+        except Exception:
+            # Not SweepsError alone: whatever one night has against it, other schedules have their turn.
+            logger.exception("%s is not judged yet; the next look is in %.0f s", held.sweep, LOOKS_EVERY_S)
+        finally:
+            let_go(self._engine, held, self._heartbeat.service)
+        return held.verdict in OPEN
+
+    def _judge(self, night: Night) -> Night:
+        if night.verdict == "running" and (job := self._ended_job(night.sweep)) is not None:
+            night = self._after_its_sweep(night, job)
+        if night.verdict == "repeating" and (night.repeats is None or self._ended_job(night.repeats) is not None):
+            night = self._after_the_contest(night)
+        if night.verdict not in OPEN:
+            self._report(night)
+        return night
+
+    def _ended_job(self, sweep: str) -> Job | None:
+        """The job that made a sweep, if none works on it any more."""
+        with self._engine.connect() as connection:
+            found = jobs.of_sweep(connection, sweep)
+        return found[-1] if found and all(job.has_ended for job in found) else None
+
+    # --- its sweep is done --------------------------------------------------------------------------------------
+
+    def _after_its_sweep(self, night: Night, job: Job) -> Night:
+        try:
+            record = load_sweep(self._uri, night.sweep)
+        except UnknownName:
+            return self._decide(night, "failed", job.error or "It left no record.")
+        best, settings = record.best, night.settings.champion
+        if settings is not None:
+            night = self._with_champion_of_now(night, settings, job)
+        champion = _trial_at(record, night.point)
+        night = night.with_(
+            best=None if best is None else best.value,
+            champion=None if champion is None else champion.value,
+            wall_s=record.time.wall_s,
+            cost=record.time.cost,
+            noise=noise_of(night, self._before(night)),
+        )
+        is_best = champion is not None and best is not None and champion.trial == best.trial
+        found = after_its_sweep(night, self._before(night), champion_is_best=is_best)
+        if found is not None:
+            return self._decide(night, *found)
+        assert best is not None and settings is not None
+        night = night.with_(challenger=best.trial)
+        if settings.repeats == 0:
+            with writing(self._engine) as connection:
+                return change(connection, night.with_(verdict="repeating"))
+        return self._repeat(night, settings, best, job)
+
+    def _with_champion_of_now(self, night: Night, settings: Champion, job: Job) -> Night:
+        """When tonight's sweep began, the night before may not have been judged, or somebody has chosen since."""
+        current = champion_of(self._uri, settings)
+        if (None if current is None else current.version) == night.tried:
+            return night
+        if current is None:
+            return night.with_(tried=None, version=None, point=None)
+        night = night.with_(tried=current.version, version=current.version)
+        try:
+            plan = make_plan(tokens_of(job), self._config_dirs, None, f"schedule {night.schedule}")
+            return night.with_(point=point_tonight(plan, self._uri, current), reason=None)
+        except UserError as error:
+            return night.with_(point=None, reason=str(error))
+
+    def _repeat(self, night: Night, settings: Champion, best: TrialRecord, job: Job) -> Night:
+        contenders = [best.params] if night.point is None else [night.point, best.params]
+        asked, name = job.asked, repeats_name(night.sweep)
+        assert isinstance(asked, Run)
+        overrides = [*asked.overrides, *repeats_overrides(night, contenders, settings.repeats)]
+        request = asked.model_copy(update={"overrides": overrides, "name": name})
+        try:
+            with writing(self._engine) as connection:
+                jobs.submit(
+                    connection,
+                    request,
+                    name,
+                    user=job.user,
+                    project=job.project,
+                    now=self._clock.now(),
+                    priority=job.priority,
+                    end_by=job.end_by,
+                )
+                return change(connection, night.with_(verdict="repeating", repeats=name))
+        except UserError as error:
+            return self._decide(night, "kept", f"The champion stays: the repeats cannot be queued: {error}")
+
+    # --- its contest is done ------------------------------------------------------------------------------------
+
+    def _after_the_contest(self, night: Night) -> Night:
+        settings = night.settings.champion
+        assert settings is not None
+        record = load_sweep(self._uri, night.sweep)
+        challenger = next(trial for trial in record.trials if trial.trial == night.challenger)
+        if night.repeats is None:
+            champion = _trial_at(record, night.point)
+            champions, challengers = [] if champion is None else [champion], [challenger]
+        else:
+            try:
+                record = load_sweep(self._uri, night.repeats)
+            except UnknownName:
+                return self._decide(night, "kept", "The champion stays: the repeats left no record.")
+            champions = [] if night.point is None else of_contender(record, night.point)
+            challengers = of_contender(record, challenger.params)
+            night = night.with_(
+                wall_s=(night.wall_s or 0.0) + record.time.wall_s, cost=(night.cost or 0.0) + record.time.cost
+            )
+        night = night.with_(champions=values_of(champions), challengers=values_of(challengers))
+        night = night.with_(
+            noise=noise_of(night, self._before(night)),
+            champion=fmean(night.champions) if night.champion is None and night.champions else night.champion,
+        )
+        verdict, reason = after_the_contest(night, settings)
+        if verdict in ("first", "promoted"):
+            night = night.with_(version=self._promote(settings, record, challengers))
+        return self._decide(night, verdict, reason)
+
+    def _promote(self, settings: Champion, record: SweepRecord, trials: Sequence[TrialRecord]) -> str:
+        """Make the best of the challenger's trainings the champion, unless it is already; its version."""
+        valued = [(trial.value, trial) for trial in trials if trial.value is not None]
+        choose = min if record.mode == "min" else max
+        trial = choose(valued, key=lambda each: each[0])[1]
+        version = version_from(self._uri, settings.model, trial.run_id)
+        if version is None:
+            return self._commands.register(record.sweep, trial.trial, settings.model, settings.alias)
+        current = champion_of(self._uri, settings)
+        if current is None or current.version != version:
+            connect(self._uri).set_registered_model_alias(settings.model, settings.alias, version)
+        return version
+
+    # --- what both share ----------------------------------------------------------------------------------------
+
+    def _before(self, night: Night) -> list[Night]:
+        """The nights before that have values of the same metric."""
+        with self._engine.connect() as connection:
+            before = of_schedule(connection, night.schedule, before=night.due)
+        return [each for each in before if (each.metric, each.mode) == (night.metric, night.mode)]
+
+    def _decide(self, night: Night, verdict: Any, reason: str) -> Night:
+        night = night.with_(verdict=verdict, reason=reason, decided=self._clock.now())
+        with writing(self._engine) as connection:
+            change(connection, night)
+        logger.info("%s: %s. %s", night.sweep, verdict, reason)
+        for listener in self._decided:
+            listener()
+        return night
+
+    def _report(self, night: Night) -> None:
+        """Bring the nights' figure into the report; a night is judged without one, too."""
+        with self._engine.connect() as connection:
+            nights = nights_of(connection, night.schedule, until=night.due)
+        try:
+            record = load_sweep(self._uri, night.sweep)
+            connect(self._uri).log_text(record.mlflow.run_id, nights.as_text(), NIGHTS_ARTIFACT)
+            self._commands.report(night.sweep)
+        except SweepsError as error:
+            logger.warning("%s has no figure of its nights in its report: %s", night.sweep, error)
+        with writing(self._engine) as connection:
+            change(connection, night.with_(reported=self._clock.now()))
+
+
+def _trial_at(record: SweepRecord, point: dict[str, Any] | None) -> TrialRecord | None:
+    """The trial of a point, if it has a value."""
+    alike = [trial for trial in record.trials if trial.params == point and trial.value is not None]
+    return alike[0] if alike else None

@@ -1,0 +1,66 @@
+"""The repeats of a night: champion and challenger are trained again, to their end, on the same data and with the same
+new seeds. It is a sweep of its own, whose points are all given."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sweeps.compose.overrides import written_override
+from sweeps.service.promotion.night import Night
+from sweeps.service.promotion.significance import Group
+from sweeps.tracking.record import SweepRecord, TrialRecord
+
+SEED = "seed"
+"""Path of what differs between equal trainings."""
+WITHOUT_STOP = ("target", "plateau", "expected_improvement")
+LONGEST_NAME = 120
+
+Point = Mapping[str, Any]
+
+
+def repeats_name(sweep: str) -> str:
+    """Of the sweep that repeats: the same for the same night, so that no two can be made."""
+    ending = "-repeats"
+    return sweep[: LONGEST_NAME - len(ending)] + ending
+
+
+def repeats_overrides(night: Night, contenders: Sequence[Point], count: int) -> list[str]:
+    """What makes the repeats of tonight's own config and overrides, when it is added to them.
+
+    Args:
+        night: Whose data it is.
+        contenders: Points of tonight's space.
+        count: Trainings of each.
+    """
+    seeds = random.Random(f"{night.schedule} {night.due}").sample(range(1, 2**31), count)
+    points = [_without_seed(point) | {SEED: seed} for seed in seeds for point in contenders]
+    return [
+        f"{SEED}=choice({','.join(map(str, seeds))})",
+        "search/scheduler=none",
+        f"search.num_trials={len(points)}",
+        "search.default_first=false",
+        "search.warm_start=[]",
+        written_override("search.points", points),
+        *(f"search.stop.{rule}=null" for rule in WITHOUT_STOP),
+        "tracking.report=false",
+    ]
+
+
+def of_contender(record: SweepRecord, contender: Point) -> list[TrialRecord]:
+    """The trials of the repeats that trained a contender to its end."""
+    wanted = _without_seed(contender)
+    return [
+        trial
+        for trial in record.trials
+        if trial.state == "finished" and trial.violation is None and _without_seed(trial.params) == wanted
+    ]
+
+
+def values_of(trials: Sequence[TrialRecord]) -> Group:
+    return tuple(trial.value for trial in trials if trial.value is not None)
+
+
+def _without_seed(point: Point) -> dict[str, Any]:
+    return {path: value for path, value in point.items() if path != SEED}

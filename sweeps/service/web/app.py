@@ -1,0 +1,35 @@
+"""Puts the pages into the service's application."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+from fastapi.staticfiles import StaticFiles
+
+from sweeps.service.web import (
+    action_routes,
+    compare,
+    router,
+    schedules,
+    sign_in,
+    submit,
+    trial,
+)
+from sweeps.service.web.pages import Pages
+from sweeps.service.web.rendering import STATIC
+
+if TYPE_CHECKING:
+    from sweeps.service.app_context import ServiceProcess
+
+
+def add_pages(app: FastAPI, service: ServiceProcess) -> None:
+    """
+    Args:
+        app: Which answers.
+        service: What it answers for.
+    """
+    app.state.pages = Pages(service)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    for part in (router, trial, compare, action_routes, submit, schedules, sign_in):
+        app.include_router(part.router)

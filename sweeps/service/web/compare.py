@@ -1,0 +1,97 @@
+"""Sweeps side by side: how good, how soon, at what price, and what differed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
+
+from sweeps.errors import SweepsError
+from sweeps.report.comparison import MOST_DIFFERENCES, Compared, Comparison, compare_sweeps
+from sweeps.report.formatting import duration
+from sweeps.service.auth.auth import Reader, expensive
+from sweeps.service.auth.principal import Caller
+from sweeps.service.web.error_pages import PageRoute
+from sweeps.service.web.pages import Pages, Shared
+from sweeps.tracking.values import short
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+MOST = 20
+"""Sweeps side by side; as many as the API compares."""
+OFFERED = 200
+"""Names that are offered while one types."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One of the sweeps."""
+
+    sweep: str
+    status: str
+    trials: int
+    value: str
+    is_best: bool
+    took: str
+    hours: str
+    reached: str
+
+
+@router.get("/compare", dependencies=[Depends(expensive)])
+def compare(
+    request: Request,
+    pages: Shared,
+    caller: Reader,
+    sweep: Annotated[list[Annotated[str, Query(max_length=200)]], Query(max_length=MOST)] = [],  # noqa: B006 - a default
+) -> Response:
+    """The form, and the comparison of those that are named in it."""
+    names = list(dict.fromkeys(name.strip() for name in sweep if name.strip()))
+    comparison, trouble = None, ""
+    if len(names) > 1:
+        try:
+            comparison = compare_sweeps([pages.service.seen.sweep(caller, name) for name in names])
+        except SweepsError as error:
+            trouble = str(error)
+    return pages.answer(
+        request,
+        "compare.html",
+        caller,
+        status=422 if trouble else 200,
+        here="Sweeps",
+        names=names,
+        offered=_offered(pages, caller, names),
+        most=MOST,
+        trouble=trouble,
+        comparison=comparison,
+        lines=[] if comparison is None else _lines(comparison),
+        target=None if comparison is None or comparison.target is None else short(comparison.target),
+        differences=[] if comparison is None else list(comparison.differences.items())[:MOST_DIFFERENCES],
+    )
+
+
+def _offered(pages: Pages, caller: Caller, names: Sequence[str]) -> list[str]:
+    return [row.sweep for row in pages.rows(caller) if row.recorded and row.sweep not in names][:OFFERED]
+
+
+def _lines(comparison: Comparison) -> list[Line]:
+    values = [each.curve[-1].best for each in comparison.sweeps if each.curve]
+    best = (min if comparison.mode == "min" else max)(values) if values else None
+    return [_line(comparison, each, best) for each in comparison.sweeps]
+
+
+def _line(comparison: Comparison, each: Compared, best: float | None) -> Line:
+    value = each.curve[-1].best if each.curve else None
+    reached = None if comparison.target is None else each.reached(comparison.target)
+    return Line(
+        sweep=each.record.sweep,
+        status=each.record.status,
+        trials=len(each.record.trials),
+        value="" if value is None else short(value),
+        is_best=value is not None and value == best,
+        took=duration(each.record.time.wall_s),
+        hours="" if each.hours is None else f"{each.hours:.3g}",
+        reached="" if reached is None else f"{reached.trials:,} trials, {duration(reached.seconds)}",
+    )

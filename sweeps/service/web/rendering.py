@@ -1,0 +1,94 @@
+"""Templates into answers: whole pages, or only their live part for who looks at one already."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from sweeps.report.formatting import duration
+from sweeps.service.web.trials_table import shown
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+LIVE = "live"
+"""The block of a template that a page fetches anew while someone looks at it."""
+ONCE = ("part", "done")
+"""Parameters of an address that its links do not pass on."""
+
+
+def answer(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
+    """A page, or with ``?part=live`` its live part; 304 if that is what the browser has.
+
+    Args:
+        request: What is answered.
+        template: Name of a template.
+        status: Of the answer.
+        context: For the template.
+    """
+    page = _environment().get_template(template)
+    context = {"caller": None, "here": "", "signed_in": False, "form_token": "", "told": "", **context}
+    if request.query_params.get("part") == LIVE and LIVE in page.blocks:
+        text = "".join(page.blocks[LIVE](page.new_context(context)))
+    else:
+        text = page.render(context)
+    tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:24]}"'
+    headers = {"ETag": tag, "Cache-Control": "no-store"}
+    if status == 200 and request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return HTMLResponse(text, status, headers)
+
+
+def addresses(request: Request) -> Callable[..., str]:
+    """Makes addresses of the page that is answered, with some of its parameters changed, or left out by None."""
+
+    def address(**changed: Any) -> str:
+        asked = {key: value for key, value in request.query_params.items() if key not in ONCE and value}
+        asked |= {key: str(value) for key, value in changed.items() if value not in (None, "")}
+        for key, value in changed.items():
+            if value in (None, ""):
+                asked.pop(key, None)
+        return f"{request.url.path}?{urlencode(asked)}" if asked else request.url.path
+
+    return address
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(moment=moment, duration=duration, shown=shown)
+    environment.globals.update(static=_static, version=version("ray-sweeps"))
+    environment.globals["ui"] = environment.get_template("parts.html").module
+    return environment
+
+
+def moment(seconds: float) -> Markup:
+    """A time: in UTC until the page's script has put it into the viewer's zone, UTC stays beside the pointer."""
+    utc = time.gmtime(seconds)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        time.strftime("%Y-%m-%dT%H:%M:%SZ", utc),
+        time.strftime("%Y-%m-%d %H:%M:%S UTC", utc),
+        time.strftime("%Y-%m-%d %H:%M UTC", utc),
+    )
+
+
+@cache
+def _static(name: str) -> str:
+    """The address of a file, another one whenever it changes: browsers keep it for good."""
+    return f"/static/{name}?{hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:10]}"

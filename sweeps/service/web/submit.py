@@ -1,0 +1,157 @@
+"""The form for a new sweep: checked as on a terminal before it is put into the queue."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Form, Query, Request
+from fastapi.responses import RedirectResponse, Response
+from pydantic import ValidationError
+
+from sweeps.errors import ConfigError, SweepsError
+from sweeps.report.choices import choices_document
+from sweeps.service.auth.auth import Reader, Runner
+from sweeps.service.auth.principal import Caller, project_of
+from sweeps.service.jobs import HIGHEST_PRIORITY
+from sweeps.service.requests import Run
+from sweeps.service.web.error_pages import PageRoute
+from sweeps.service.web.pages import Pages, Shared
+from sweeps.service.web.rows import Row
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+Line = Annotated[str, Form(max_length=500)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filled:
+    """What stands in the form."""
+
+    conf: str = ""
+    overrides: str = ""
+    name: str = ""
+    project: str = ""
+    priority: str = "0"
+
+    def asked(self) -> Run:
+        """
+        Raises:
+            ValidationError: Something cannot be.
+        """
+        lines = [line.strip() for line in self.overrides.splitlines()]
+        return Run(conf=self.conf, overrides=[line for line in lines if line], name=self.name.strip() or None)
+
+
+@router.get("/submit")
+def form(request: Request, pages: Shared, caller: Reader, like: Annotated[str, Query(max_length=200)] = "") -> Response:
+    """The empty form, or filled in as an earlier sweep was asked for."""
+    row = pages.row(caller, like) if like else None
+    filled = _like(pages, caller, row) if row is not None else Filled()
+    return _answer(request, pages, caller, filled)
+
+
+@router.post("/submit")
+def submit(
+    request: Request,
+    pages: Shared,
+    caller: Runner,
+    conf: Line,
+    then: Line = "submit",
+    overrides: Annotated[str, Form(max_length=100_000)] = "",
+    name: Line = "",
+    project: Line = "",
+    priority: Line = "0",
+) -> Response:
+    """Check it, and put it into the queue if that is what was pressed and nothing is wrong."""
+    filled = Filled(conf=conf, overrides=overrides, name=name, project=project, priority=priority)
+    try:
+        place, asked, wanted = read_priority(priority), filled.asked(), project.strip() or None
+        project_of(caller, wanted)
+        if then != "submit":
+            return _answer(request, pages, caller, filled, plan=pages.service.desk.plan(caller, asked).text)
+        job = pages.service.desk.run(caller, asked, project=wanted, priority=place)
+    except (SweepsError, ValidationError) as error:
+        return _answer(request, pages, caller, filled, mistakes=_mistakes(filled, error))
+    pages.changed()
+    return RedirectResponse(f"/sweeps/{quote(job.sweep)}?done=submitted", 303)
+
+
+def read_priority(text: str) -> int:
+    """
+    Raises:
+        ConfigError: It is none.
+    """
+    try:
+        number = int(text.strip() or "0")
+    except ValueError:
+        number = HIGHEST_PRIORITY + 1
+    if abs(number) > HIGHEST_PRIORITY:
+        raise ConfigError(f"priority={text}: give a whole number from {-HIGHEST_PRIORITY} to {HIGHEST_PRIORITY}")
+    return number
+
+
+def _mistakes(filled: Filled, error: Exception) -> dict[str, str]:
+    """What is wrong, by the field that it stands beside; "" is the whole form."""
+    if isinstance(error, ValidationError):
+        found: dict[str, str] = {}
+        for each in error.errors():
+            key = str(each["loc"][0])
+            shown = f"{each['input']}: {each['msg']}"
+            found[key] = f"{found[key]}\n{shown}" if key in found else shown
+        return found
+    text = str(error)
+    for field, signs in (("priority", "priority="), ("project", "project="), ("conf", f"conf={filled.conf}:")):
+        if text.startswith(signs):
+            return {field: text}
+    if "--name" in text:
+        return {"name": text.replace("another --name", "another name")}
+    return {"overrides" if filled.overrides.strip() else "": text}
+
+
+def _answer(
+    request: Request,
+    pages: Pages,
+    caller: Caller,
+    filled: Filled,
+    *,
+    mistakes: Mapping[str, str] | None = None,
+    plan: str = "",
+) -> Response:
+    known = choices_document(pages.service.config_dirs, "conf")["conf"]
+    return pages.answer(
+        request,
+        "submit.html",
+        caller,
+        status=422 if mistakes else 200,
+        here="New sweep",
+        confs=known,
+        form=filled if filled.conf else Filled(conf="digits" if "digits" in known else next(iter(known), "")),
+        mistakes=mistakes or {},
+        plan=plan,
+        default_project=project_of(caller, None),
+        projects=caller.projects,
+        may_run=caller.may("run"),
+    )
+
+
+def _like(pages: Pages, caller: Caller, row: Row) -> Filled:
+    """As the sweep was asked for through the service, or by the command that started it."""
+    if row.owner is not None and row.owner.verb == "run":
+        request = row.owner.request
+        return _filled(str(request["conf"]), request.get("overrides", []), row.owner.project, row.owner.priority)
+    if not row.recorded:
+        return Filled()
+    words = shlex.split(pages.service.seen.sweep(caller, row.sweep).command)
+    conf = next((word.removeprefix("conf=") for word in words if word.startswith("conf=")), row.conf)
+    overrides = [word for word in words if "=" in word and not word.startswith(("conf=", "-"))]
+    return _filled(conf, overrides, "", 0)
+
+
+def _filled(conf: str, overrides: list[str], project: str, priority: int) -> Filled:
+    """Without the folder that the service has put it into."""
+    kept = [each for each in overrides if not each.startswith("output_dir=")]
+    return Filled(conf=conf, overrides="\n".join(kept), project=project, priority=str(priority))

@@ -1,0 +1,201 @@
+"""One sweep's page: what it says, shows and offers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from sweeps.constants import TAG_DASHBOARD
+from sweeps.redact import shown
+from sweeps.report.formatting import duration
+from sweeps.report.page.report_data import Material
+from sweeps.report.page.tiles import tiles
+from sweeps.service.auth.principal import Caller
+from sweeps.service.jobs import Job
+from sweeps.service.record_cache import Snapshot
+from sweeps.service.web.actions import Action, actions_of
+from sweeps.service.web.curves import Chart
+from sweeps.service.web.rows import Row
+from sweeps.service.web.trials_table import TrialsTable
+from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.summary import short_names
+
+MOST_ERRORS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """To elsewhere."""
+
+    word: str
+    href: str
+    away: bool = False
+    """Off these pages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """A line about the sweep: a text, or a moment."""
+
+    label: str
+    text: str = ""
+    at: float | None = None
+    code: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """A number that a reader looks for first."""
+
+    label: str
+    value: str
+    more: str
+    bar: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepView:
+    """All that the template shows."""
+
+    name: str
+    status: str
+    said: str
+    trouble: str
+    taken: float
+    errors: Sequence[str]
+    actions: Sequence[Action]
+    links: Sequence[Link]
+    facts: Sequence[Fact]
+    tiles: Sequence[Tile]
+    planned: int | None
+    record: SweepRecord | None
+    """None of a sweep that has not begun."""
+    chart: Chart | None
+    table: TrialsTable | None
+    names: Mapping[str, str]
+    """Short names of the best trial's parameters."""
+    run_address: Callable[[str], str] | None
+    """Where a trial is in MLflow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere:
+    """Addresses where people look further; None where there is nothing."""
+
+    mlflow: str | None
+    ray: str | None
+
+
+def sweep_view(
+    row: Row,
+    seen: Snapshot[SweepRecord] | None,
+    chart: Chart | None,
+    table: TrialsTable | None,
+    caller: Caller,
+    elsewhere: Elsewhere,
+) -> SweepView:
+    """
+    Args:
+        row: The sweep's line of the list.
+        seen: As the store has it; None before it has begun.
+        chart: Its learning curves.
+        table: Its trials.
+        caller: Who looks.
+        elsewhere: Where else to look.
+    """
+    record = seen.content if seen is not None else None
+    mlflow, runs = elsewhere.mlflow, None
+    if record is not None and mlflow is not None:
+        runs = f"{mlflow}/#/experiments/{record.mlflow.experiment_id}/runs/"
+    status = row.status if record is None else record.status
+    return SweepView(
+        name=row.sweep,
+        status=status,
+        said=_said(row, record),
+        trouble=shown(seen.trouble) if seen is not None else "",
+        taken=seen.taken if seen is not None else time.time(),
+        errors=_errors(row, record),
+        actions=actions_of(row, status, record) if caller.may("run") else [],
+        links=_links(row, record, runs, elsewhere.ray),
+        facts=_facts(row, record, mlflow),
+        tiles=_tiles(record) if record is not None else [],
+        planned=record.planned if record is not None else None,
+        record=record,
+        chart=chart,
+        table=table,
+        names=short_names(record.best.params) if record is not None and record.best is not None else {},
+        run_address=(lambda run: f"{runs}{run}") if runs is not None else None,
+    )
+
+
+def _said(row: Row, record: SweepRecord | None) -> str:
+    if record is None:
+        return {"queued": "It waits for its turn.", "starting": "Its driver starts."}.get(row.status, "It never began.")
+    ended = sum(count for state, count in record.counts.items() if state != "running")
+    if record.status != "running":
+        return row.note
+    said = f"{ended:,} of {record.planned:,} trials" if record.planned else f"{ended:,} trials"
+    if record.planned and 0 < ended < record.planned:
+        left = record.time.wall_s / ended * (record.planned - ended)
+        return f"{said}, at most about {duration(left)} left"
+    return said
+
+
+def _errors(row: Row, record: SweepRecord | None) -> list[str]:
+    found = [row.latest.error] if row.latest is not None and row.latest.error else []
+    trials = record.trials if record is not None else []
+    errors = [trial.error for trial in trials if trial.error]
+    if errors and record is not None and record.status == "failed":
+        found += list(dict.fromkeys(errors))[:MOST_ERRORS]
+    return found
+
+
+def _links(row: Row, record: SweepRecord | None, runs: str | None, ray: str | None) -> list[Link]:
+    links = [Link(word="Run again", href=f"/submit?like={quote(row.sweep)}")]
+    if record is not None:
+        links.append(Link(word="Report", href=f"{row.href}/report"))
+        links.append(Link(word="Compare", href=f"/compare?sweep={quote(row.sweep)}"))
+    if record is not None and runs is not None:
+        links.append(Link(word="MLflow", href=f"{runs}{record.mlflow.run_id}", away=True))
+    if record is not None and record.status == "running":
+        dashboard = ray or record.tags.get(TAG_DASHBOARD, "")
+        if dashboard.startswith(("http://", "https://")):  # whoever can write to the store can write a tag
+            links.append(Link(word="Ray dashboard", href=dashboard, away=True))
+    return links
+
+
+def _facts(row: Row, record: SweepRecord | None, mlflow: str | None) -> list[Fact]:
+    facts = [Fact(label="config", text=row.conf)]
+    facts += _of_job(row.owner) if row.owner is not None else []
+    if record is not None:
+        goal = " and ".join(f"{mode} of {metric}" for metric, mode in zip(record.metrics, record.modes, strict=True))
+        facts += [Fact(label="started", at=record.started), Fact(label="goal", text=goal)]
+        facts += [Fact(label="command", text=record.command, code=True)] if record.command else []
+        facts += [Fact(label="experiment", text=record.experiment)] if record.experiment else []
+        if mlflow is None:
+            facts.append(Fact(label="MLflow", text="python -m sweeps ui", code=True))
+    elif row.owner is not None:
+        overrides = row.owner.request.get("overrides") or []
+        facts += [Fact(label="overrides", text=" ".join(map(str, overrides)), code=True)] if overrides else []
+    return facts
+
+
+def _of_job(job: Job) -> list[Fact]:
+    facts = [Fact(label="by", text=f"{job.user}, for {job.project}"), Fact(label="submitted", at=job.submitted)]
+    if job.schedule:
+        facts.append(Fact(label="schedule", text=job.schedule))
+        facts += [Fact(label="was due", at=job.due)] if job.due is not None else []
+    if job.end_by is not None:
+        facts.append(Fact(label="must end by", at=job.end_by))
+    if job.priority:
+        facts.append(Fact(label="priority", text=str(job.priority)))
+    return facts
+
+
+def _tiles(record: SweepRecord) -> list[Tile]:
+    return [
+        Tile(label=label, value=value, more=more, bar=record.counts if label == "trials" else None)
+        for label, value, more in tiles(Material(record=record))
+    ]

@@ -1,0 +1,40 @@
+"""The page of one trial: what it is, why its attempts failed, and the end of its logs."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from sweeps.plan import export
+from sweeps.report.trial import trial_document
+from sweeps.service.api.trials import TrialId
+from sweeps.service.auth.auth import Reader
+from sweeps.service.web.error_pages import PageRoute
+from sweeps.service.web.pages import Shared
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+LINES = 200
+"""Lines shown from the end of each worker's log."""
+
+
+@router.get("/sweeps/{name}/trials/{trial}")
+def trial(request: Request, pages: Shared, caller: Reader, name: str, trial: TrialId) -> Response:
+    """One trial, live."""
+    row = pages.row(caller, name)
+    if row is None or not row.recorded:
+        return pages.unknown(request, caller, name)
+    record = pages.service.seen.sweep(caller, name)
+    document = trial_document(record, export.choose(record, trial), LINES)
+    values = document["value"] if isinstance(document["value"], list) else [document["value"]]
+    return pages.answer(
+        request,
+        "trial.html",
+        caller,
+        here="Sweeps",
+        trial=document,
+        values=list(zip(document["metric"], values, strict=False)),
+        back=f"/sweeps/{quote(name)}",
+    )

@@ -1,0 +1,128 @@
+"""A sweep's trials as a table that sorts, a page at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sweeps.report.tables import by_rank, took
+from sweeps.service.web.paging import Page, page_of
+from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.summary import short_names
+from sweeps.tracking.values import short
+
+RANK = "rank"
+"""What it is sorted by unless something else is asked: the best first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """What it shows of each trial, and how it sorts."""
+
+    key: str
+    """In the page's address."""
+    name: str
+    title: str
+    right: bool
+    text: Callable[[TrialRecord], str]
+    value: Callable[[TrialRecord], Any]
+    """None comes last, whichever way it is sorted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialsTable:
+    """One page of it."""
+
+    columns: Sequence[Column]
+    shown: Page[TrialRecord]
+    sort: str
+    """Key of a column, or ``RANK``."""
+    down: bool
+    best: frozenset[str]
+    notes: bool
+    """Whether any trial shown failed, or broke a limit."""
+
+
+def trials_table(record: SweepRecord, sort: str, *, down: bool, page: int) -> TrialsTable:
+    """
+    Args:
+        record: The sweep.
+        sort: Key of a column; what is none is ``RANK``.
+        down: The highest first.
+        page: Its number, from 1.
+    """
+    columns = _columns(record)
+    by = next((column for column in columns if column.key == sort), None)
+    shown = page_of(by_rank(record) if by is None else _sorted(record.trials, by.value, down=down), page)
+    return TrialsTable(
+        columns=columns,
+        shown=shown,
+        sort=RANK if by is None else by.key,
+        down=down,
+        best=frozenset(trial.trial for trial in record.front),
+        notes=any(trial.error or trial.violation for trial in shown.rows),
+    )
+
+
+def _sorted(trials: Sequence[TrialRecord], value: Callable[[TrialRecord], Any], *, down: bool) -> Sequence[TrialRecord]:
+    valued = [trial for trial in trials if value(trial) is not None]
+    numbers = all(isinstance(value(trial), int | float) for trial in valued)
+    ordered = sorted(valued, key=value if numbers else lambda trial: str(value(trial)), reverse=down)
+    return [*ordered, *(trial for trial in trials if value(trial) is None)]
+
+
+def _columns(record: SweepRecord) -> list[Column]:
+    paths = list(dict.fromkeys(path for trial in record.trials for path in trial.params))
+    names = short_names(dict.fromkeys(paths))
+    return [
+        *(_metric(index, metric) for index, metric in enumerate(record.metrics)),
+        _column("steps", "steps", lambda trial: trial.steps, lambda trial: f"{trial.steps:,}"),
+        _column("took", "took", partial(_seconds, record), partial(took, record)),
+        *([_column("attempts", "attempts", lambda trial: trial.attempts)] if _again(record) else []),
+        *(_parameter(path, names[path], record.trials) for path in paths),
+    ]
+
+
+def _metric(index: int, metric: str) -> Column:
+    def value(trial: TrialRecord) -> float | None:
+        values = trial.values or (() if trial.value is None else (trial.value,))
+        return values[index] if index < len(values) else None
+
+    def text(trial: TrialRecord) -> str:
+        return "" if (found := value(trial)) is None else f"{found:.5g}"
+
+    return _column(f"metric{index}", metric, value, text)
+
+
+def _parameter(path: str, name: str, trials: Sequence[TrialRecord]) -> Column:
+    def value(trial: TrialRecord) -> Any:
+        return trial.params.get(path)
+
+    def text(trial: TrialRecord) -> str:
+        return shown(value(trial))
+
+    right = all(isinstance(value(trial), int | float | None) for trial in trials)
+    return Column(key=path, name=name, title=path, right=right, text=text, value=value)
+
+
+def shown(value: Any) -> str:
+    """A parameter's value: short, lists without brackets."""
+    return "" if value is None else ", ".join(map(short, value)) if isinstance(value, list) else short(value)
+
+
+def _column(
+    key: str, name: str, value: Callable[[TrialRecord], Any], text: Callable[[TrialRecord], str] | None = None
+) -> Column:
+    return Column(
+        key=key, name=name, title=name, right=True, value=value, text=text or (lambda trial: str(value(trial)))
+    )
+
+
+def _seconds(record: SweepRecord, trial: TrialRecord) -> float | None:
+    return None if trial.ended is None else record.took(trial)
+
+
+def _again(record: SweepRecord) -> bool:
+    return any(trial.attempts > 1 for trial in record.trials)

@@ -1,0 +1,146 @@
+"""Constraints between parameters: expressions over a trial's config that must hold for a point to be trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from sweeps.compose import Composition, Variant
+from sweeps.compose.dotted import MISSING, find, leaves
+from sweeps.compose.schema_errors import knows
+from sweeps.config import SWEEP_CONFIG
+from sweeps.errors import ConfigError, Forbidden, nearest
+
+if TYPE_CHECKING:
+    from sweeps.compose.expressions import Expression
+
+
+class Constraints:
+    """``search.constraints`` of a sweep.
+
+    A name is a dotted path of the trial's whole config, searched or not; the name of a config group is the option
+    that was chosen. A parameter whose ``when`` does not hold has the config's own value. Where the trial's config has
+    no such path, because another model was chosen, say, the constraint does not apply.
+    """
+
+    def __init__(self, composition: Composition):
+        self._composition = composition
+        self._variants: dict[Variant, Any] = {}
+
+    @cached_property
+    def expressions(self) -> list[Expression]:
+        """
+        Raises:
+            ConfigError: A text is no expression, or names a path that no trial's config has.
+        """
+        texts = self._composition.config.search.constraints
+        if not texts:
+            return []
+        from sweeps.compose.expressions import Expression
+
+        parsed, mistakes = [], []
+        for index, text in enumerate(texts):
+            try:
+                parsed.append(Expression(text))
+                mistakes.extend(self._unknown_paths(index, parsed[-1]))
+            except ValueError as error:
+                mistakes.append(f"{key_of(index, text)}: {error}")
+        if mistakes:
+            raise ConfigError("\n".join(mistakes))
+        return parsed
+
+    def check(self, point: Mapping[str, Any], unknown: frozenset[str] = frozenset()) -> None:
+        """
+        Args:
+            point: Sampled values by path.
+            unknown: Searched paths that are yet to be sampled; what depends on them is not judged.
+
+        Raises:
+            Forbidden: A constraint does not hold, or cannot be computed, at this point.
+        """
+        from sweeps.compose.expressions import Absent
+
+        values = self._values(point)
+
+        def known(path: str) -> Any:
+            derived = bool(unknown) and path not in point and self._composition.derives(point, path)
+            if derived or any(path == each or path.startswith(f"{each}.") for each in unknown):
+                raise Absent(path)
+            return values(path)
+
+        for index, expression in enumerate(self.expressions):
+            try:
+                holds = expression.evaluate(known)
+            except Absent:
+                continue
+            except ValueError as error:
+                raise Forbidden(f"{key_of(index, expression.text)}: {error}") from None
+            if not isinstance(holds, bool):
+                raise ConfigError(
+                    f"{key_of(index, expression.text)}: gives {repr(holds)[:100]}, which is neither true nor "
+                    "false; compare it with something"
+                )
+            if not holds:
+                raise Forbidden(f"{key_of(index, expression.text)} does not hold{expression.inputs(known)}")
+
+    def allows(self, point: Mapping[str, Any]) -> bool:
+        """Whether all of them hold."""
+        if not self.expressions:
+            return True
+        try:
+            self.check(point)
+        except Forbidden:
+            return False
+        return True
+
+    def _values(self, point: Mapping[str, Any]) -> Callable[[str], Any]:
+        """Looks up what the config of a trial at this point will hold, without composing it where that can be."""
+        from sweeps.compose.expressions import Absent
+
+        composition = self._composition
+        whole: list[Any] = []
+
+        def value(path: str) -> Any:
+            if path in point:
+                return point[path]
+            if path in composition.options:
+                return composition.options[path]
+            above = next((each for each in point if path.startswith(f"{each}.")), None)
+            below = any(each.startswith(f"{path}.") for each in point)
+            if above is not None:
+                found = find(point[above], path.removeprefix(f"{above}."))
+            elif below or composition.derives(point, path):
+                if not whole:
+                    whole.append(SWEEP_CONFIG.dump_python(composition.trial(point), by_alias=True))
+                found = find(whole[0], path)
+            else:
+                found = find(self._variant(point), path)
+            if found is MISSING:
+                raise Absent(path)
+            return found
+
+        return value
+
+    def _variant(self, point: Mapping[str, Any]) -> Any:
+        """The config, as it is before other values than groups' options are set."""
+        key = self._composition.variant(point)
+        if key not in self._variants:
+            self._variants[key] = SWEEP_CONFIG.dump_python(self._composition.trial(dict(key)), by_alias=True)
+        return self._variants[key]
+
+    def _unknown_paths(self, index: int, expression: Expression) -> list[str]:
+        composition = self._composition
+        known: set[str] = {*composition.config.space, *composition.options}
+        variants = [self._variant(dict(key)) for key in composition.variants]
+        return [
+            f"{key_of(index, expression.text)}: the config has no {path!r}"
+            f"{nearest(path, known.union(*(leaves(each) for each in variants)))}"
+            for path in expression.paths
+            if path not in known and not knows(path) and all(find(each, path) is MISSING for each in variants)
+        ]
+
+
+def key_of(index: int, text: str) -> str:
+    """What messages call a constraint."""
+    return f"search.constraints.{index}={text!r}"

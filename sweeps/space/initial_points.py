@@ -1,0 +1,117 @@
+"""The points that a sweep begins with: the config's own values, those that a person gave, and a grid's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sweeps.compose import Composition
+from sweeps.errors import ConfigError, Forbidden
+from sweeps.space.constraints import Constraints, key_of
+from sweeps.space.distributions import Lookup, RandomDraws, Space, check_point, meets
+
+NUM_DRAWS = 1000
+"""Random points of which constraints must allow one."""
+NUM_DRAWS_OF_SHARE = 300
+"""Random points by which the allowed part of the space is estimated."""
+
+
+@dataclass(frozen=True)
+class Points:
+    """What a sweep tries before it lets the sampler choose."""
+
+    composition: Composition
+    space: Space
+    constraints: Constraints
+    lookup: Lookup
+
+    def default(self) -> tuple[dict[str, Any] | None, str]:
+        """The config's own values as a point; or None, and why it is not tried."""
+        outside = self.space.outside(self.lookup)
+        if outside:
+            return None, f"{', '.join(f'{path}={value!r}' for path, value in outside.items())} is outside of the space"
+        point = self.space.default_point(self.lookup)
+        assert point is not None
+        try:
+            self.constraints.check(point)
+        except Forbidden as error:
+            return None, str(error)
+        return point, ""
+
+    def first(self) -> list[dict[str, Any]]:
+        """The default, unless it is not wanted or not possible, and those that a person gave."""
+        search = self.composition.config.search
+        default = self.default()[0] if search.default_first else None
+        return [*([] if default is None or default in search.points else [default]), *search.points]
+
+    def grid(self) -> list[dict[str, Any]]:
+        """Every point of a discrete space that the constraints allow."""
+        return [point for point in self.space.grid(self.lookup) if self.constraints.allows(point)]
+
+    def share_allowed(self) -> float:
+        """Which part of random points the constraints allow, roughly."""
+        if not self.constraints.expressions:
+            return 1.0
+        draws = list(self._draws(NUM_DRAWS_OF_SHARE))
+        return sum(map(self.constraints.allows, draws)) / len(draws)
+
+    def _draws(self, count: int) -> Iterator[dict[str, Any]]:
+        draws = RandomDraws(self.composition.config.seed)
+        for _ in range(count if len(self.space) else 1):
+            yield self.space.sample(draws, self.lookup)
+
+    def mistakes(self) -> Iterator[str]:
+        """In ``search.points`` and ``search.constraints``: one line each, with key, value and fix."""
+        search = self.composition.config.search
+        try:
+            if self.constraints.expressions and not any(map(self.constraints.allows, self._draws(NUM_DRAWS))):
+                yield self._nothing_allowed()
+        except ConfigError as error:
+            yield str(error)
+            return
+        for index, point in enumerate(search.points):
+            name = f"search.points.{index}"
+            try:
+                check_point(self.space, point, name, self.lookup)
+                self.constraints.check(point, unknown=self._left_out(point))
+            except Forbidden as error:
+                yield f"{name}: {error}; change the point or the constraint"
+            except ConfigError as error:
+                yield str(error)
+            if point in search.points[:index] and not self._left_out(point) and not search.duplicates:
+                yield (
+                    f"{name}: is the same as search.points.{search.points.index(point)}; drop one, or set "
+                    "search.duplicates=true"
+                )
+
+    def notes(self) -> Iterator[str]:
+        """What is allowed, and may not be what was meant: for the dry run."""
+        search = self.composition.config.search
+        if search.default_first and (why := self.default()[1]):
+            yield f"the config's own values are not tried first: {why}"
+        share = self.share_allowed()
+        if share < 1:
+            about = f"about {share:.0%}" if share >= 0.01 else "less than 1%"
+            yield f"search.constraints allow {about} of random points"
+        first = len(self.first())
+        if first > search.num_trials:
+            yield f"search.num_trials={search.num_trials}: not all of the {first} points that come first are tried"
+        if search.sampler.kind == "grid" and (count := len(self.grid())) > search.num_trials:
+            yield f"search.num_trials={search.num_trials}: not all of the grid's {count:,} points are tried"
+
+    def _left_out(self, point: Mapping[str, Any]) -> frozenset[str]:
+        """Searched paths that a person's point leaves to the sampler."""
+        absent: set[str] = set()
+        for path in self.space:  # in an order in which every condition is decided before
+            for other, wanted in self.space[path].when.items():
+                known = other in point or other not in self.space.distributions
+                value = point[other] if other in point else self.lookup(other)
+                if other in absent or (known and not meets(value, wanted)):
+                    absent.add(path)
+        return frozenset(self.space) - frozenset(point) - absent
+
+    def _nothing_allowed(self) -> str:
+        keys = [key_of(index, each.text) for index, each in enumerate(self.constraints.expressions)]
+        who = f"none of {NUM_DRAWS:,} random points satisfies" if len(self.space) else "the config does not satisfy"
+        return f"{' and '.join(keys)}: {who} {'it' if len(keys) == 1 else 'them'}; loosen it, or widen the space"

@@ -1,0 +1,240 @@
+"""Writes text files and copies of checkpoints into MLflow's artifacts, on a thread of its own: neither gigabytes nor
+an artifact store that is away must hold up metrics.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import unquote, urlsplit
+
+from sweeps import constants
+from sweeps.errors import StorageFull
+from sweeps.provenance.redacted_text import redacted_log
+from sweeps.tracking.held_checkpoints import is_held, release
+from sweeps.tracking.journal import Artifact
+from sweeps.tracking.retry import GaveUp, Link, Refused
+from sweeps.trial_files import LOGS
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+logger = logging.getLogger(__name__)
+
+Which = Literal["best", "last"]
+COPY_AFTER_S = 2.0
+"""Seconds that a checkpoint waits for a newer one, which in a short trial comes soon: then that alone is copied."""
+TAGS: dict[Which, str] = {"best": constants.TAG_CHECKPOINT_BEST, "last": constants.TAG_CHECKPOINT_LAST}
+"""Tag that holds the URI of each kind of checkpoint."""
+ANSWER_WITHIN_S = 120
+"""Seconds that a server may need to store a file that it was sent."""
+
+
+class ArtifactCopier:
+    """See the module; of one run and name, only the newest that waits is written."""
+
+    def __init__(
+        self,
+        client: MlflowClient,
+        link: Link,
+        wait_for_run: Callable[[str, float], str | None],
+        done: Callable[[Artifact, str | None], None],
+    ) -> None:
+        """The thread starts with the first artifact.
+
+        Args:
+            client: MLflow's.
+            link: Repeats calls.
+            wait_for_run: MLflow's run id of a trial, after waiting so long for its creation.
+            done: Called on the thread with what was written and its URI, or None if it never can be.
+        """
+        self._client = client
+        self._link = link
+        self._wait_for_run = wait_for_run
+        self._done = done
+        self._queue: dict[tuple[str, str], Artifact] = {}
+        self._due: dict[tuple[str, str], float] = {}
+        """When each is written, by ``time.monotonic``."""
+        self._condition = threading.Condition()
+        self._busy: Artifact | None = None
+        self._closing = False
+        self._warned = False
+        self._thread = threading.Thread(target=self._run, name="sweeps-artifacts", daemon=True)
+
+    def submit(self, *artifacts: Artifact) -> None:
+        """Write them soon; an older one of the same run and name that still waits is skipped. Those that have the same
+        folder are given together: it goes when the last of them is written."""
+        with self._condition:
+            skipped = []
+            for artifact in artifacts:
+                key = artifact.key, artifact.name
+                skipped.append(self._queue.get(key))
+                self._queue[key] = artifact
+                self._due.setdefault(key, time.monotonic() + (COPY_AFTER_S if artifact.text is None else 0.0))
+            if not self._thread.is_alive() and not self._closing and self._queue:
+                self._thread.start()
+            self._condition.notify_all()
+        for older in skipped:
+            self._release(older)
+
+    def close(self) -> int:
+        """Write what waits, until the link gives up, and end; how many were left."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify_all()
+        while self._thread.is_alive() and self._link.time_left() > 0:
+            self._thread.join(0.2)
+        return len(self._queue) + (self._busy is not None)
+
+    def _run(self) -> None:
+        try:
+            while True:
+                with self._condition:
+                    while not self._closing and (pause := self._pause()) != 0:
+                        self._condition.wait(pause)
+                    if not self._queue:
+                        return
+                    key = min(self._due, key=lambda each: self._due[each])
+                    artifact = self._queue.pop(key)
+                    del self._due[key]
+                    self._busy = artifact
+                self._write(artifact)
+                self._busy = None
+                self._release(artifact)
+        except GaveUp:
+            pass
+        except StorageFull:  # the driver meets that too, and says so; what waits is in the journal
+            pass
+
+    def _release(self, artifact: Artifact | None) -> None:
+        """Remove the folder that held an artifact, if nothing else is to be written from it."""
+        if artifact is None or artifact.folder is None or not is_held(artifact.folder):
+            return
+        with self._condition:
+            needed = [*self._queue.values(), *([self._busy] if self._busy is not None else [])]
+            if any(each.folder == artifact.folder for each in needed):
+                return
+        release(artifact.folder)
+
+    def _pause(self) -> float | None:
+        """Seconds until one is due; None while there is none."""
+        return max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None
+
+    def _write(self, artifact: Artifact) -> None:
+        key = artifact.key, artifact.name
+        uri: str | None = None
+        try:
+            run_id = self._wait_for_run(artifact.key, 1.0)
+            if run_id is None:
+                if self._link.time_left() <= 0:
+                    raise GaveUp
+                with self._condition:  # later; the writer can't create runs at the moment
+                    self._queue.setdefault(key, artifact)
+                    self._due.setdefault(key, time.monotonic())
+                return
+            if self._link.call(partial(self._attempt, run_id, artifact), ANSWER_WITHIN_S):
+                uri = f"runs:/{run_id}/{artifact.name}"
+            elif key in self._queue:
+                return
+            else:
+                self._warn(f"{_named(artifact)} was gone before it was copied to MLflow: {artifact.folder}")
+        except Refused as error:
+            self._warn(f"MLflow refuses {_named(artifact)}: {error}")
+        self._done(artifact, uri)
+
+    def _attempt(self, run_id: str, artifact: Artifact) -> bool:
+        """Whether the whole of it was written; not if it is gone or a newer one waits."""
+        if (artifact.key, artifact.name) in self._queue:
+            return False
+        if artifact.text is not None:
+            self._client.log_text(run_id, artifact.text, artifact.name)
+            return True
+        assert artifact.folder is not None
+        folder = Path(artifact.folder)
+        if artifact.name == LOGS:
+            self._write_logs(run_id, folder)
+            return True
+        if not folder.is_dir():
+            return False
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        try:
+            artifacts = self._client.get_run(run_id).info.artifact_uri
+            if (root := _local_folder(artifacts)) is not None:
+                self._replace_folder(folder, root / artifact.name)
+            else:
+                self._replace_remote(run_id, artifacts, artifact.name, folder)
+        except OSError:
+            if not all(path.exists() for path in files):
+                return False
+            raise
+        return all(path.exists() for path in files)
+
+    def _write_logs(self, run_id: str, folder: Path) -> None:
+        """With secrets hidden; there are none of a trial that never began."""
+        for path in sorted(folder.glob("*.log")):
+            text = path.read_bytes().decode(errors="replace")
+            self._client.log_text(run_id, redacted_log(text), f"{LOGS}/{path.name}")
+
+    def _replace_folder(self, folder: Path, target: Path) -> None:
+        # Whoever reads the old one meanwhile, and whoever looks after a crash, finds a whole checkpoint.
+        new, old = target.with_name(f".{target.name}.new"), target.with_name(f".{target.name}.old")
+        shutil.rmtree(new, ignore_errors=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            shutil.copytree(folder, new, copy_function=self._copy_file)
+            shutil.rmtree(old, ignore_errors=True)
+            if target.exists():
+                target.rename(old)
+            new.rename(target)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
+
+    def _copy_file(self, source: str, target: str) -> str:
+        if self._link.time_left() <= 0:
+            raise GaveUp
+        return shutil.copy2(source, target)
+
+    def _replace_remote(self, run_id: str, artifacts: str, target: str, folder: Path) -> None:
+        from mlflow.exceptions import MlflowException
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+        # While files of two checkpoints lie mixed, the tag must not name them as one.
+        tag = TAGS["best" if target.endswith("best") else "last"]
+        if tag in self._client.get_run(run_id).data.tags:
+            self._client.delete_tag(run_id, tag)
+        repository = get_artifact_repository(artifacts, tracking_uri=self._client.tracking_uri)
+        repository.log_artifacts(str(folder), target)  # type: ignore[no-untyped-call]
+        kept = {f"{target}/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*") if path.is_file()}
+        folders = [target]
+        while folders:
+            for file in repository.list_artifacts(folders.pop()):
+                if file.is_dir:
+                    folders.append(file.path)
+                elif file.path not in kept:
+                    try:
+                        repository.delete_artifacts(file.path)  # type: ignore[no-untyped-call]
+                    except (MlflowException, OSError, NotImplementedError) as error:
+                        self._warn(f"a file of an older checkpoint stays in MLflow, {file.path}: {error}")
+
+    def _warn(self, message: str) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning("%s (said once)", message)
+
+
+def _named(artifact: Artifact) -> str:
+    return f"{artifact.name} of {f'trial {artifact.key}' if artifact.key else 'the sweep'}"
+
+
+def _local_folder(artifact_uri: str) -> Path | None:
+    address = urlsplit(artifact_uri)
+    if address.scheme == "":
+        return Path(artifact_uri)
+    return Path(unquote(address.path)) if address.scheme == "file" else None

@@ -1,0 +1,112 @@
+"""How a sweep stands, written on its own run: trials by state, the best one or the Pareto front, and its time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from time import monotonic, time_ns
+from typing import Any
+
+from sweeps import constants
+from sweeps.config.objectives import Objectives, Values
+from sweeps.tracking.journal import PARENT, Points, Tags
+from sweeps.tracking.logged_steps import LoggedPoints
+from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.values import metric_name, to_text, written
+
+EVERY_S = 1.0
+"""Least time between two entries, and ten times as long where only the sweep's time has passed."""
+
+Front = Sequence[tuple[str, Values, Mapping[str, Any]]]
+"""Id, values and parameters of the best trial; of several objectives, those of the Pareto front."""
+
+
+class Standing:
+    """Writes into the journal what has changed since it was last written. Its owner sees to one call at a time."""
+
+    def __init__(self, objectives: Objectives, put: Callable[[Points | Tags], None]) -> None:
+        """
+        Args:
+            objectives: Of the sweep.
+            put: Takes an entry of the journal.
+        """
+        self._objectives, self._put = objectives, put
+        self.logged = LoggedPoints()
+        """Points of the sweep's own run that are recorded."""
+        self._written: dict[str, str] = {}
+        """Tags, as last written."""
+        self._written_at = 0.0
+        self._front: set[str] = set()
+        self.write_latest: Callable[[], None] = lambda: None
+        """Write what ``update`` was last told, with the time."""
+
+    def adopt(self, sweep: SweepRecord) -> None:
+        """Go on from what is recorded."""
+        self._written = {key: text for key, text in sweep.tags.items() if _tells_best(key)}
+        self._front = {trial.trial for trial in sweep.front if trial.values}
+
+    def update(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any]) -> None:
+        """Write how the sweep stands, unless it was just written."""
+        passed = monotonic() - self._written_at
+        if passed >= EVERY_S:
+            self._write(counts, front, time, with_time=passed >= 10 * EVERY_S)
+        self.write_latest = partial(self._write_last, counts, front, time)
+
+    def _write_last(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any]) -> None:
+        self._write(counts, front, time, with_time=True)
+        self._write_duration(time)
+
+    def _write_duration(self, time: Mapping[str, Any]) -> None:
+        """Write how long the sweep has run, as a metric: MLflow's own duration of the run counts pauses between
+        drivers, too. Its step is the number of the session."""
+        metrics = {constants.DURATION_METRIC: float(time.get("wall_s", 0.0))}
+        session = len(time.get("sessions", ()))
+        if new := self.logged.take(session, metrics):
+            self._put(Points(PARENT, session, time_ns() // 1_000_000, new))
+
+    def _write(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any], *, with_time: bool) -> None:
+        now: dict[str, str] = {constants.TAG_COUNTS: json.dumps(dict(counts))}
+        metrics: dict[str, float] = {}
+        if front:
+            trials = [trial for trial, _, _ in front]
+            _, values, params = front[0]
+            several = len(values) > 1
+            now[constants.TAG_BEST_TRIAL] = json.dumps(trials) if several else trials[0]
+            now[constants.TAG_BEST_VALUE] = written(values)
+            metrics = self._best_metrics([values for _, values, _ in front])
+            if several:
+                self._mark_front(set(trials))
+            else:
+                now |= {constants.TAG_BEST_PARAMETER_PREFIX + path: to_text(each) for path, each in params.items()}
+        before = self._written
+        changed: dict[str, str | None] = {key: text for key, text in now.items() if before.get(key) != text}
+        changed |= dict.fromkeys(before.keys() - now.keys())
+        if not (changed or with_time):
+            return
+        changed[constants.TAG_TIME] = json.dumps(dict(time))
+        ended = sum(count for state, count in counts.items() if state != "running")
+        if new := self.logged.take(ended, metrics):
+            self._put(Points(PARENT, ended, time_ns() // 1_000_000, new))
+        self._put(Tags(PARENT, changed))
+        self._written, self._written_at = now, monotonic()
+
+    def _best_metrics(self, front: Sequence[Values]) -> dict[str, float]:
+        """The best of each objective. Under names of their own, since the parent run stands among its trials' runs."""
+        columns = zip(self._objectives.metrics, self._objectives.modes, zip(*front, strict=True), strict=True)
+        return {
+            metric_name(f"best/{metric}"): float(min(column) if mode == "min" else max(column))
+            for metric, mode, column in columns
+        }
+
+    def _mark_front(self, front: set[str]) -> None:
+        for trial in front ^ self._front:
+            self._put(Tags(trial, {constants.TAG_PARETO: "true" if trial in front else None}))
+        self._front = front
+
+
+def _tells_best(tag: str) -> bool:
+    return tag.startswith(constants.TAG_BEST_PARAMETER_PREFIX) or tag in {
+        constants.TAG_BEST_TRIAL,
+        constants.TAG_BEST_VALUE,
+    }

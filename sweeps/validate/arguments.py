@@ -1,0 +1,189 @@
+"""Whether what a config names by ``_target_`` takes the arguments that it is given, fixed and searched ones."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from sweeps.compose import Composition, Variant
+from sweeps.compose.dotted import MISSING, find
+from sweeps.config import SweepConfig
+from sweeps.config.search import CustomSampler
+from sweeps.errors import ConfigError, closest, nearest
+from sweeps.space.distributions import Lookup, Space, boundary_values
+from sweeps.validate.script import script_options
+from sweeps.validate.source import keys_read, source_signature
+from sweeps_train.config import CustomData, CustomModel, FunctionTask
+
+Signature = Callable[[str], inspect.Signature | None]
+"""The signature behind an import path; None where it is not known."""
+MISSPELT = 0.8
+"""Similarity from which a name that is not read is taken for a misspelt one that has a value, too."""
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def check_arguments(composition: Composition, space: Space, lookup: Lookup) -> None:
+    """Binds every signature that the source tells, for each option of a searched group and each searched argument.
+
+    Raises:
+        ConfigError: With every argument that is not taken, or missing, one a line.
+    """
+    mistakes = [
+        line
+        for _, config in configs_of_trials(composition, space, lookup)
+        for line in argument_mistakes(config, source_signature, list(space))
+    ]
+    if mistakes:
+        raise ConfigError("\n".join(dict.fromkeys(mistakes)))
+
+
+def configs_of_trials(
+    composition: Composition,
+    space: Space,
+    lookup: Lookup,
+    sections: Collection[str] = ("model", "data", "task", "search"),
+) -> Iterator[tuple[dict[str, Any], SweepConfig]]:
+    """Points, each with its config: one for each combination of options of searched groups, the sweep's own first, and
+    one for each value at the ends of a range, with arguments that only the space names set to one of their values.
+
+    Args:
+        composition: The sweep's.
+        space: The sweep's.
+        lookup: The sweep's own values.
+        sections: Whose ranges are gone through.
+    """
+    points: dict[Variant, dict[str, Any]] = {}
+    own = composition.variant({})
+    for variant in sorted(composition.variants, key=lambda each: each != own):
+        points[variant] = _with_arguments(composition, space, lookup, dict(variant))
+        yield points[variant], composition.trial(points[variant])
+    for path, _, corner in space.corners(lookup):
+        if path.partition(".")[0] in sections and path not in composition.searched_groups:
+            point = {**points[composition.variant(corner)], **corner}
+            yield point, composition.trial(point)
+
+
+def _with_arguments(
+    composition: Composition, space: Space, lookup: Lookup, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A point in which all arguments have a value that trials with these options have."""
+    point, values = dict(options), composition.container(options)
+    for path, distribution in space.distributions.items():
+        is_missing = find(values, path) is MISSING and ".arguments." in path
+        if is_missing and space.active(path, {**values_of(space, values), **point}, lookup):
+            point[path] = boundary_values(distribution)[0]
+    return point
+
+
+def values_of(space: Space, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Searched values that a config has, by path."""
+    return {path: value for path in space if (value := find(values, path)) is not MISSING}
+
+
+def argument_mistakes(config: SweepConfig, signature: Signature, space: Collection[str] = ()) -> Iterator[str]:
+    """One line each, with key, value and the nearest name.
+
+    Args:
+        config: Of a sweep or a trial.
+        signature: Looks up signatures.
+        space: Paths that are searched.
+    """
+    for key, section in (("model", config.model), ("data", config.data)):
+        if isinstance(section, CustomModel | CustomData):
+            yield from mistakes_of_call(key, section.target, section.arguments, signature(section.target), space)
+    sampler = config.search.sampler
+    if isinstance(sampler, CustomSampler):
+        arguments = {"seed": config.seed, **sampler.arguments} if _takes(signature(sampler.target), "seed") else None
+        yield from mistakes_of_call(
+            "search.sampler", sampler.target, arguments or sampler.arguments, signature(sampler.target), space
+        )
+    if isinstance(config.task, FunctionTask):
+        yield from _mistakes_of_task(config.task, signature, space)
+
+
+def mistakes_of_call(
+    key: str,
+    target: str,
+    arguments: Mapping[str, Any],
+    signature: inspect.Signature | None,
+    space: Collection[str] = (),
+) -> Iterator[str]:
+    """Why ``target(**arguments)`` cannot be called, as far as its signature is known."""
+    if signature is None:
+        return
+    parameters = signature.parameters.values()
+    known = [each.name for each in parameters if each.kind in NAMED]
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
+    unknown = [] if takes_any else [name for name in arguments if name not in known]
+    for name in unknown:
+        given = _written(f"{key}.arguments.{name}", arguments[name], space)
+        yield f"{given}: {key}._target_={target} takes no argument {name!r}{nearest(name, known)}"
+    missing = [
+        each.name
+        for each in parameters
+        if each.kind in NAMED and each.default is inspect.Parameter.empty and each.name not in arguments
+    ]
+    if unknown and missing:
+        return  # most probably one of them, spelt wrongly
+    for name in missing:
+        yield f"{key}.arguments.{name}: {key}._target_={target} needs it; give it a value"
+
+
+def _mistakes_of_task(task: FunctionTask, signature: Signature, space: Collection[str]) -> Iterator[str]:
+    """A function gets all of ``task.arguments`` as one mapping; a script as ``--name=value``."""
+    if task.framework == "script":
+        options = script_options(task.target)
+        for name, value in task.arguments.items():
+            if options is not None and not any(each.startswith(name) for each in options):
+                given = _written(f"task.arguments.{name}", value, space)
+                yield f"{given}: task._target_={task.target} has no option --{name}{nearest(name, options)}"
+        return
+    found = signature(task.target)
+    if found is None:
+        return
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = [each for each in found.parameters.values() if each.kind not in variable]
+    required = [each.name for each in parameters if each.default is inspect.Parameter.empty]
+    if len(required) > 1:
+        yield (
+            f"task._target_={task.target}: takes {', '.join(required)}, and is called with one mapping; write "
+            "`def train(config)`, and read config['NAME'] there"
+        )
+        return
+    if not parameters and (task.arguments or task.framework != "ray_train"):
+        yield (
+            f"task.arguments={task.arguments}: task._target_={task.target} takes none; write `def train(config)`, or "
+            "remove them (~task.arguments ~space)"
+        )
+        return
+    yield from _unread(task, keys_read(task.target), space)
+
+
+def _unread(task: FunctionTask, keys: set[str] | None, space: Collection[str]) -> Iterator[str]:
+    """Searched arguments that the function does not read, and fixed ones that look like a misspelt key."""
+    for name, value in task.arguments.items() if keys is not None else ():
+        assert keys is not None
+        path = f"task.arguments.{name}"
+        if name in keys:
+            continue
+        if path in space:
+            yield (
+                f"space.{path}: task._target_={task.target} does not read {name!r}, so nothing depends on it; "
+                f"remove it (~space.{path}){_reads(keys, name)}"
+            )
+        elif closest(name, keys - task.arguments.keys()) or difflib.get_close_matches(name, keys, cutoff=MISSPELT):
+            yield f"{path}={value!r}: task._target_={task.target} does not read {name!r}{nearest(name, keys)}"
+
+
+def _reads(keys: set[str], name: str) -> str:
+    return nearest(name, keys) if closest(name, keys) else f"; it reads {', '.join(sorted(keys)) or 'nothing'}"
+
+
+def _written(path: str, value: Any, space: Collection[str]) -> str:
+    return f"space.{path}" if path in space else f"{path}={value!r}"
+
+
+def _takes(signature: inspect.Signature | None, name: str) -> bool:
+    return signature is not None and name in signature.parameters

@@ -1,0 +1,205 @@
+"""What the schema alone cannot see: mistakes between one key and another, found before anything starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from sweeps.compose import Composition, Variant
+from sweeps.compose.dotted import MISSING, find, leaves
+from sweeps.config import OF_OUR_TASKS, SWEEP_CONFIG, SweepConfig
+from sweeps.errors import ConfigError, nearest
+from sweeps.space.constraints import Constraints
+from sweeps.space.distributions import Lookup, Space
+from sweeps.space.initial_points import Points
+from sweeps.validate.approval import check_approval
+from sweeps.validate.model import check_model_on_data
+from sweeps.validate.search import search_mistakes
+from sweeps.validate.strategy import check_strategy
+from sweeps.validate.tracking import tracking_mistakes
+from sweeps_train.config import FunctionTask
+
+OF_THE_SWEEP = {"name", "output_dir", "space", "search", "tracking", "cluster", "preflight"}
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def check_sweep(composition: Composition) -> Space:
+    """Check a whole sweep, and return its space.
+
+    Raises:
+        ConfigError: With every mistake, one a line.
+    """
+    check_approval(composition)
+    mistakes = _Mistakes()
+    config, lookup = composition.config, lookup_in(composition)
+    mistakes.collect(check_training, config)
+    space = mistakes.collect(Space, config.space)
+    if space is not None:
+        mistakes.collect(_check_paths, composition, space, mistakes)
+        mistakes.collect(_check_values, composition, space, mistakes)
+        for line in search_mistakes(composition, space, lookup):
+            mistakes.add(line)
+        for line in tracking_mistakes(composition):
+            mistakes.add(line)
+        if not mistakes.lines:  # a constraint is computed with valid trials
+            for line in Points(composition, space, Constraints(composition), lookup).mistakes():
+                mistakes.add(line)
+    mistakes.raise_any()
+    assert space is not None
+    return space
+
+
+def check_training(config: SweepConfig) -> None:
+    """The checks that hold for a sweep's config and for every trial's own.
+
+    Raises:
+        ConfigError: Keys that exclude each other.
+    """
+    if config.train is None:
+        return
+    check_strategy(config)
+    check_model_on_data(config)
+    every, kind = config.checkpoint.every, config.search.scheduler.kind
+    if config.search.pauses_trials and every and config.train.eval_every % every:
+        raise ConfigError(
+            f"checkpoint.every={every}: search.scheduler.kind={kind} pauses trials at evaluations, each of which needs "
+            f"a checkpoint; use null, or a divisor of train.eval_every={config.train.eval_every}"
+        )
+
+
+def lookup_in(composition: Composition) -> Lookup:
+    """The sweep's own values by dotted path; a searched group's value is the option that the config chose."""
+    values = SWEEP_CONFIG.dump_python(composition.config, by_alias=True)
+
+    def lookup(path: str) -> Any:
+        if path in composition.options:
+            return composition.options[path]
+        value = find(values, path)
+        return None if value is MISSING else value
+
+    return lookup
+
+
+class _Mistakes:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def collect(
+        self, check: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Result | None:
+        try:
+            return check(*args, **kwargs)
+        except ConfigError as error:
+            self.add(str(error))
+            return None
+
+    def add(self, text: str) -> None:
+        self.lines.extend(line for line in text.split("\n") if line not in self.lines)
+
+    def raise_any(self) -> None:
+        if self.lines:
+            raise ConfigError("\n".join(self.lines))
+
+
+def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) -> None:
+    """Every searched path is in the config, for every option of a searched group under which it can be reached."""
+    variants = {}
+    for key in composition.variants:
+        options = mistakes.collect(composition.trial, dict(key))
+        if options is not None:
+            variants[key] = SWEEP_CONFIG.dump_python(options, by_alias=True)
+    lookup = lookup_in(composition)
+    for path in space:
+        if re.split("[./]", path)[0] in OF_THE_SWEEP:
+            mistakes.add(f"space.{path}: belongs to the sweep and not to a trial, so it cannot be searched; drop it")
+            continue
+        if path in composition.searched_groups:
+            continue
+        section = re.split("[./]", path)[0]
+        if isinstance(composition.config.task, FunctionTask) and section in OF_OUR_TASKS:
+            mistakes.add(
+                f"space.{path}: task.kind=function ignores {section}; search task.arguments.NAME, or remove it "
+                f"(~space.{path})"
+            )
+            continue
+        _check_conditions(composition, variants, path, mistakes)
+        for key, values in variants.items():
+            context = space.context(path, lookup)
+            reached = context is not None and space.active(path, {**context, **dict(key)}, lookup)
+            if reached and find(values, path) is MISSING and not _takes_any_name(composition, key, values, path):
+                within = "".join(f" when {group} is {option}" for group, option in key)
+                hint = _condition_hint(path, variants) or nearest(path, leaves(values, without=OF_THE_SWEEP))
+                mistakes.add(f"space.{path}: the config has no such value{within}{hint}")
+                break
+
+
+def _check_conditions(
+    composition: Composition, variants: Mapping[Variant, Any], path: str, mistakes: _Mistakes
+) -> None:
+    """What a parameter's ``when`` names is there, and can have those values: else it would silently never exist."""
+    own_values, space = SWEEP_CONFIG.dump_python(composition.config, by_alias=True), composition.config.space
+    for other, wanted in space[path].when.items():
+        if other in composition.options:
+            continue  # a group, whose options were checked when it was composed
+        if other not in space and find(own_values, other) is MISSING:
+            hint = nearest(other, [*space, *leaves(own_values, without=OF_THE_SWEEP)])
+            mistakes.add(f"space.{path}.when.{other}: neither the space nor the config has it{hint}")
+        if wanted == []:
+            mistakes.add(f"space.{path}.when.{other}=[]: so {path} would never exist; name one or more values")
+        for value in wanted if isinstance(wanted, list) else [wanted]:
+            refusal = _refusal(composition, variants, other, value)
+            if refusal is not None:
+                mistakes.add(f"space.{path}.when.{refusal}")
+
+
+def _refusal(composition: Composition, variants: Mapping[Variant, Any], path: str, value: Any) -> str | None:
+    """Why a path cannot have a value under any options of the searched groups; None if it can, or is not there."""
+    refusal = None
+    for key, values in variants.items():
+        if find(values, path) is MISSING:
+            continue
+        try:
+            composition.trial({**dict(key), path: value})
+        except ConfigError as error:
+            own = [line for line in str(error).split("\n") if line.startswith(f"{path}=")]
+            if not own:
+                return None
+            refusal = own[0]
+        else:
+            return None
+    return refusal
+
+
+def _takes_any_name(composition: Composition, key: Variant, values: Any, path: str) -> bool:
+    """Whether the path is a new name in a mapping whose names the schema leaves open, as ``model.arguments``."""
+    owner, _, _ = path.rpartition(".")
+    if not isinstance(find(values, owner), Mapping):
+        return False
+    try:
+        composition.trial({**dict(key), path: None})
+    except ConfigError:
+        return False
+    return True
+
+
+def _condition_hint(path: str, variants: Mapping[Variant, Any]) -> str:
+    having = [dict(key) for key, values in variants.items() if find(values, path) is not MISSING]
+    if not having or not having[0]:
+        return ""
+    group, option = next(iter(having[0].items()))
+    return f"; add when: {{{group}: {option}}} to it"
+
+
+def _check_values(composition: Composition, space: Space, mistakes: _Mistakes) -> None:
+    """Both ends of every range and every choice make a valid trial."""
+    if mistakes.lines:
+        return  # each of them would be repeated for every value
+    for path, value, point in space.corners(lookup_in(composition)):
+        try:
+            check_training(composition.trial(point))
+        except ConfigError as error:
+            for line in str(error).split("\n"):
+                mistakes.add(line if line.startswith(f"{path}=") else f"space.{path} reaches {value!r}: {line}")

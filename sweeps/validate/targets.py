@@ -1,0 +1,82 @@
+"""Checks what a config points to outside itself: users' own code by import path, and local files."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from pathlib import Path
+
+from sweeps.config import SweepConfig
+from sweeps.config.search import CustomSampler
+from sweeps.errors import ConfigError, nearest
+from sweeps.validate.source import find_module
+from sweeps_train.config import CausalLM, CustomData, CustomModel, FunctionTask
+
+
+def check_targets(config: SweepConfig) -> None:
+    """
+    Raises:
+        ConfigError: An import path, or a path that can only be a local file, leads nowhere.
+    """
+    for key, section in (("task", config.task), ("model", config.model), ("data", config.data)):
+        if isinstance(section, FunctionTask) and section.framework == "script":
+            _check_script(section.target)
+        elif isinstance(section, FunctionTask | CustomModel | CustomData):
+            if isinstance(section, FunctionTask) and section.framework == "lightning":
+                _check_lightning()
+            check_target(f"{key}._target_", section.target)
+        elif isinstance(section, CausalLM):
+            _check_path("model.path", section.path)
+    if isinstance(config.search.sampler, CustomSampler):
+        check_target("search.sampler._target_", config.search.sampler.target)
+
+
+def check_target(key: str, target: str) -> None:
+    """Finds ``package.module.name`` without importing the module, which may take seconds (torch)."""
+    module_name, _, name = target.rpartition(".")
+    if not module_name:
+        raise ConfigError(f"{key}={target}: must be an import path such as package.module.name")
+    spec = find_module(module_name)
+    if spec is None:
+        raise ConfigError(f"{key}={target}: there is no module {module_name!r}; is it installed, or in this folder?")
+    if spec.origin is None or not spec.origin.endswith(".py"):
+        return  # a compiled module shows its names only when it is imported
+    try:
+        tree = ast.parse(Path(spec.origin).read_bytes())
+    except SyntaxError as error:
+        raise ConfigError(f"{key}={target}: {spec.origin}, line {error.lineno}: {error.msg}; mend it") from error
+    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    imported = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    assigned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    if name not in names | imported | assigned and "*" not in imported:
+        raise ConfigError(f"{key}={target}: the module {module_name} has no {name!r}{nearest(name, names | imported)}")
+
+
+def _check_script(target: str) -> None:
+    """A file, or a module as after ``python -m``."""
+    if target.endswith(".py"):
+        if not Path(target).expanduser().is_file():
+            raise ConfigError(f"task._target_={target}: there is no such file; give a script that exists, or a module")
+    elif find_module(target) is None:
+        raise ConfigError(
+            f"task._target_={target}: there is no such module; give one as after `python -m`, or a .py file"
+        )
+
+
+def _check_lightning() -> None:
+    if importlib.util.find_spec("lightning") is None:
+        raise ConfigError(
+            "task.framework=lightning: Lightning is not installed; pip install 'ray-sweeps[lightning]', here and on "
+            "every machine that trains"
+        )
+
+
+def _check_path(key: str, path: str) -> None:
+    """A hub name looks like ``owner/name``; what begins like a path of this machine must exist on it."""
+    if path.startswith(("/", "./", "../", "~")) and not Path(path).expanduser().exists():
+        raise ConfigError(f"{key}={path}: there is no such folder; give one that exists, or a hub name")

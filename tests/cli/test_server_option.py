@@ -1,0 +1,169 @@
+"""`--server`: a verb prints what it prints beside the store."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+from recording import record_small_sweep, wait_until
+
+from sweeps.cli import answered
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.service import compose_service
+from sweeps.compose.sweep import compose_sweep
+from sweeps.config.nights import Nights
+from sweeps.service import jobs
+from sweeps.service.api.app import make_app
+from sweeps.service.app_context import ServiceProcess
+from sweeps.service.auth import tokens
+from sweeps.service.database import writing
+from sweeps.service.promotion.night import Night, begin
+from sweeps.service.serve import listen
+
+Run = pytest.CaptureFixture[str]
+
+
+class Serving:
+    """A service that answers, and runs nothing."""
+
+    def __init__(self, uri: str) -> None:
+        config = compose_service([f"tracking_uri={uri}", "port=0"], [])
+        self.service = ServiceProcess(config)
+        listener = listen(config)
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        self._server = uvicorn.Server(uvicorn.Config(make_app(self.service), log_config=None))
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listener]}, daemon=True)
+        self._thread.start()
+        wait_until(lambda: self._server.started)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+        self.service.seen.close()
+        self.service.runner.close()
+        self.service.database.dispose()
+
+
+@pytest.fixture
+def serving(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    for name in ("digits-1", "digits-2"):
+        record_small_sweep(uri, name, compose_sweep("digits", [], ConfSearchPath()).as_yaml())
+    serving = Serving(uri)
+    yield serving
+    serving.stop()
+
+
+def printed(capsys: Run, *arguments: str, status: int = 0) -> str:
+    capsys.readouterr()
+    assert answered(arguments)[0] == status
+    return capsys.readouterr().out
+
+
+def test_a_verb_prints_the_same_through_a_server(serving: Serving, capsys: Run) -> None:
+    night = Night(
+        schedule="nightly", due=1e9, sweep="digits-1", settings=Nights(), metric="eval/loss", mode="min", best=0.2
+    )
+    begin(serving.service.database, night)
+    for arguments in (
+        ["list"],
+        ["list", "--json"],
+        ["show", "digits-1"],
+        ["show", "digits-1", "--json"],
+        ["show", "digits-1", "--watch"],
+        ["best", "digits-1"],
+        ["best", "digits-1", "--json"],
+        ["best", "digits-1", "--trial", "3"],
+        ["compare", "digits-1", "digits-2"],
+        ["compare", "digits-1", "digits-2", "--json"],
+        ["clean", "digits-1", "--dry-run"],
+        ["clean", "digits-1", "--dry-run", "--json"],
+        ["run", "conf=digits", "search.num_trials=3", "--name=mine", "--dry-run"],
+        ["run", "conf=digits", "search.num_trials=3", "--name=mine", "--dry-run", "--json"],
+        ["retrain", "digits-1", "--name=again", "--dry-run"],
+        ["retrain", "digits-1", "--name=again", "--dry-run", "--json"],
+        ["reproduce", "digits-1", "--trial", "0", "--dry-run", "--json"],
+        ["conf", "search"],
+        ["schedule", "list", "--json"],
+        ["schedule", "nights", "nightly"],
+        ["schedule", "nights", "nightly", "--json"],
+    ):
+        here = printed(capsys, *arguments)
+        assert here
+        assert printed(capsys, *arguments, "--server", serving.url) == here, arguments
+
+
+def test_a_mistake_has_the_same_words_and_status_through_a_server(serving: Serving, capsys: Run) -> None:
+    for arguments in (
+        ["show", "digits-9"],
+        ["run", "conf=digits", "serach.num_trials=3"],
+        ["run", "conf=digitz"],
+        ["run"],
+        ["extend", "digits-1", "train.lr=3"],
+        ["stop", "digits-1"],
+        ["clean"],
+        ["best", "digits-1", "--trial", "77"],
+        ["compare", "digits-1", "digits-1"],
+    ):
+        here = answered(arguments)
+        assert here[0] == 2
+        there = answered([*arguments, "--server", serving.url])
+        assert there[0] == here[0], (arguments, there)
+        assert str(there[1])[:25] == str(here[1])[:25]
+
+
+def test_what_is_only_here_and_a_server_are_not_given_together(serving: Serving, capsys: Run, tmp_path: Path) -> None:
+    status, error = answered(["list", "--server", serving.url, "--tracking-uri", "sqlite:///mlflow.db"])
+    assert status == 2
+    assert "--server and --tracking-uri: the service at" in str(error)
+    assert answered(["run", "conf=mine.yaml", "--server", serving.url])[0] == 2
+    status, error = answered(["list", "--server", "http://127.0.0.1:1"])
+    assert (status, "is `python -m sweeps serve` running there?" in str(error)) == (2, True)
+    assert answered(["list", "--server", "127.0.0.1:8642"])[0] == 2
+
+
+def test_a_report_and_an_export_come_to_this_machine(serving: Serving, capsys: Run, tmp_path: Path) -> None:
+    status, error = answered(["best", "digits-1", "--export", str(tmp_path / "best.txt"), "--server", serving.url])
+    assert (status, "must end in .yaml" in str(error)) == (2, True)
+    page = Path(printed(capsys, "report", "digits-1", "--output", "mine", "--server", serving.url).strip())
+    assert page.parent == Path("mine")
+    assert "digits-1" in page.read_text()
+
+
+def test_a_submitted_sweep_waits_and_is_followed_until_it_is_cancelled(serving: Serving, capsys: Run) -> None:
+    name = printed(capsys, "run", "conf=digits", "--name=mine", "--detach", "--server", serving.url)
+    assert name == "mine\n"
+    done: list[tuple[int, str | None]] = []
+    arguments = ["run", "conf=digits", "--name=yours", "--server", serving.url]
+    thread = threading.Thread(target=lambda: done.append(answered(arguments)), daemon=True)
+    thread.start()
+
+    def cancelled() -> bool:
+        with writing(serving.service.database) as connection:
+            job = jobs.maker(connection, "yours")
+            return job is not None and jobs.cancel(connection, job.id, time.time()).has_ended
+
+    wait_until(cancelled)
+    thread.join(20)
+    assert done == [(2, "yours: was taken out of the queue before it started")]
+
+
+def test_the_token_comes_from_the_environment_or_a_file(
+    serving: Serving, capsys: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with writing(serving.service.database) as connection:
+        _, secret = tokens.create(connection, "root", "admin", time.time())
+    status, error = answered(["list", "--server", serving.url])
+    assert (status, "the command line takes it from SWEEPS_TOKEN" in str(error)) == (2, True)
+    monkeypatch.setenv("SWEEPS_TOKEN", secret)
+    monkeypatch.setenv("SWEEPS_SERVER", serving.url)
+    assert len(json.loads(printed(capsys, "list", "--json"))) == 2
+    monkeypatch.delenv("SWEEPS_TOKEN")
+    (tmp_path / "token").write_text(f"{secret}\n")
+    monkeypatch.setenv("SWEEPS_TOKEN_FILE", str(tmp_path / "token"))
+    assert len(json.loads(printed(capsys, "list", "--json"))) == 2

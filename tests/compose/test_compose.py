@@ -1,0 +1,303 @@
+"""Composition of configs: groups, overrides, ranges, users' folders, trials' own configs."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sweeps.compose import Composition
+from sweeps.compose.search_path import ConfSearchPath, conf_folder
+from sweeps.compose.sweep import compose_sweep
+from sweeps.errors import ConfigError, UnknownName
+from sweeps.validate.config import check_sweep, lookup_in
+
+
+def composed(conf: str, *tokens: str, folders: tuple[Path, ...] = ()) -> Composition:
+    composition = compose_sweep(conf, tokens, ConfSearchPath(folders))
+    check_sweep(composition)
+    return composition
+
+
+CONFS = sorted(path.stem for path in conf_folder().glob("*.yaml"))
+OF_THE_SERVICE = {"schedule", "service"}
+OPTIONS = sorted(
+    path.relative_to(conf_folder())
+    for path in conf_folder().rglob("*/*.yaml")
+    if path.parent.name not in OF_THE_SERVICE
+)
+MUST_BE_GIVEN = {
+    "task._target_": "collections.OrderedDict",
+    "model.path": "some/model",
+    "model._target_": "collections.OrderedDict",
+    "data.path": "some/data",
+    "data._target_": "collections.OrderedDict",
+    "search.sampler._target_": "optuna.samplers.TPESampler",
+}
+
+
+@pytest.mark.parametrize("conf", CONFS)
+def test_every_shipped_sweep_composes_and_passes_all_checks(conf: str) -> None:
+    composed(conf)
+
+
+@pytest.mark.parametrize("path", OPTIONS, ids=str)
+def test_every_shipped_option_composes_and_passes_the_schema(path: Path) -> None:
+    group, option = path.parent.as_posix(), path.stem
+    text = (conf_folder() / path).read_text(encoding="utf-8")
+    of_images = {"image_classification", "conv_net", "vision_transformer", "classifier", "digits", "custom"}
+    functions = {"function", "huggingface_trainer", "lightning_module", "torchrun_script"}
+    conf = "ray_train_function" if option in functions else "digits" if option in of_images else "llm_lora"
+    given = [f"{key}={value}" for key, value in MUST_BE_GIVEN.items() if key.startswith(f"{group.replace('/', '.')}.")]
+    names = {line.split(":")[0] for line in text.splitlines() if "???" in line}
+    given = [each for each in given if each.split("=")[0].rpartition(".")[2] in names]
+    compose_sweep(conf, [f"{group}={option}", *given], ConfSearchPath())
+
+
+@pytest.mark.parametrize("path", sorted(conf_folder().rglob("*.yaml")), ids=lambda path: path.stem)
+def test_every_yaml_begins_with_what_it_is(path: Path) -> None:
+    first = path.read_text(encoding="utf-8").splitlines()[0]
+    assert first.startswith("# ")
+    assert first.endswith((".", ":", "path.", ")", "default."))
+    if path.parent == conf_folder():
+        header = path.read_text(encoding="utf-8")
+        assert "# Run:" in header
+        assert "# Hardware:" in header
+
+
+def test_a_plain_value_overrides_and_a_group_option_is_chosen() -> None:
+    config = composed("digits", "model=vision_transformer", "train.max_steps=7").config
+    assert config.model.kind == "vision_transformer"
+    assert config.train.max_steps == 7
+
+
+def test_a_key_that_no_yaml_lists_can_be_set_with_and_without_plus() -> None:
+    assert composed("digits", "search.max_retries=3").config.search.max_retries == 3
+    assert composed("digits", "+search.max_retries=3").config.search.max_retries == 3
+
+
+def test_a_plain_value_for_a_searched_path_takes_it_out_of_the_space() -> None:
+    composition = composed("llm_lora", "train.lr=0.002")
+    assert "train.lr" not in composition.config.space
+    assert composition.fixed == ["train.lr"]
+    assert composition.config.train.lr == 0.002
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [
+        ("train.lr=tag(log, interval(1e-5, 1e-2))", {"type": "float", "low": 1e-5, "high": 1e-2, "log": True}),
+        ("train.lr=interval(1, 2)", {"type": "float", "low": 1.0, "high": 2.0}),
+        ("train.max_steps=interval(10, 20)", {"type": "int", "low": 10, "high": 20}),
+        ("train.max_steps=range(10, 30, 10)", {"type": "int", "low": 10, "high": 20, "step": 10}),
+        ("train.max_steps=range(10, 31, 10)", {"type": "int", "low": 10, "high": 30, "step": 10}),
+        ("train.weight_decay=range(0, 0.3, 0.1)", {"type": "float", "low": 0.0, "high": 0.2, "step": 0.1}),
+        ("train.optimizer=choice(adamw, sgd)", {"type": "categorical", "choices": ["adamw", "sgd"]}),
+        ("model.lora.r=4,8", {"type": "categorical", "choices": [4, 8]}),
+    ],
+)
+def test_a_range_on_the_command_line_joins_the_space(token: str, expected: dict[str, object]) -> None:
+    path = token.partition("=")[0]
+    distribution = composed("llm_lora", token).config.space[path]
+    for name, value in expected.items():
+        assert getattr(distribution, name) == pytest.approx(value) if isinstance(value, float) else value
+
+
+def test_a_glob_searches_the_options_of_a_group() -> None:
+    composition = composed("digits", "space=none", "model=glob([conv*, vision*])")
+    assert composition.config.space["model"].choices == ["conv_net", "vision_transformer"]  # type: ignore[union-attr]
+
+
+def test_a_distribution_can_be_changed_field_by_field_and_dropped() -> None:
+    config = composed("digits", "space.train.lr.high=0.05", "~space.model.dropout").config
+    assert config.space["train.lr"].high == 0.05  # type: ignore[union-attr]
+    assert config.space["train.lr"].low == 1e-4  # type: ignore[union-attr]
+    assert "model.dropout" not in config.space
+
+
+def test_nested_and_dotted_spaces_mean_the_same(tmp_path: Path) -> None:
+    text = (conf_folder() / "digits.yaml").read_text(encoding="utf-8").replace("- space: classifier", "- space: none")
+    nested = "\nspace:\n  train:\n    lr: {type: float, low: 0.1, high: 0.2}\n"
+    (tmp_path / "nested.yaml").write_text(text + nested, encoding="utf-8")
+    config = composed("nested", folders=(tmp_path,)).config
+    assert list(config.space) == ["train.lr"]
+
+
+def test_a_users_folder_comes_before_ours_and_adds_to_it(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "conv_net.yaml").write_text("# Mine.\nkind: conv_net\nchannels: 3\n", encoding="utf-8")
+    (tmp_path / "model" / "wide.yaml").write_text("# Wide.\nkind: conv_net\nchannels: 99\n", encoding="utf-8")
+    assert composed("digits", "space=none", folders=(tmp_path,)).config.model.channels == 3  # type: ignore[union-attr]
+    config = composed("digits", "space=none", "model=wide", folders=(tmp_path,)).config
+    assert config.model.channels == 99  # type: ignore[union-attr]
+
+
+def test_a_trial_is_composed_anew_where_a_group_is_sampled() -> None:
+    composition = composed("digits")
+    trial = composition.trial({"model": "vision_transformer", "model.depth": 3, "train.lr": 0.01})
+    assert trial.model.kind == "vision_transformer"
+    assert trial.model.depth == 3  # type: ignore[union-attr]
+    assert trial.train.lr == 0.01
+    assert composition.trial({}).model.kind == "conv_net"
+
+
+def test_interpolations_follow_sampled_values(tmp_path: Path) -> None:
+    text = (conf_folder() / "digits.yaml").read_text(encoding="utf-8")
+    (tmp_path / "derived.yaml").write_text(text + "\ntrain:\n  weight_decay: ${train.lr}\n", encoding="utf-8")
+    composition = composed("derived", folders=(tmp_path,))
+    assert composition.trial({"train.lr": 0.007}).train.weight_decay == 0.007
+
+
+@pytest.mark.parametrize("conf", ["digits", "llm_lora", "ray_train_function"])
+def test_plain_values_come_out_as_omegaconf_has_them(conf: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    composition = composed(conf)
+    values = {"name": "other", "search.num_trials": 3, "search.stop": {"target": 0.5}, "search.points": [{"a": None}]}
+    quick = composition.container(values)
+    monkeypatch.setattr("sweeps.compose.composition._with_plain_values", lambda *_: None)
+    slow = composition.container(values)
+    assert quick == slow
+    assert list(quick) == list(slow)
+
+
+def test_a_composition_pickles_and_still_builds_trials() -> None:
+    composition = pickle.loads(pickle.dumps(composed("digits")))
+    assert composition.trial({"model": "vision_transformer"}).model.kind == "vision_transformer"
+
+
+def test_the_composed_yaml_holds_every_value_and_can_be_read_back() -> None:
+    composition = composed("llm_lora", "train.lr=0.002")
+    document = yaml.safe_load(composition.as_yaml())
+    assert document["train"]["lr"] == 0.002
+    assert document["scaling"]["isolation"] == "auto"
+
+
+def test_the_configs_own_value_is_what_lookup_gives() -> None:
+    lookup = lookup_in(composed("digits"))
+    assert lookup("model") == "conv_net"
+    assert lookup("train.optimizer") == "adamw"
+    assert lookup("nowhere") is None
+
+
+@pytest.mark.parametrize(
+    ("conf", "tokens", "error", "words"),
+    [
+        ("digit", [], UnknownName, ["conf=digit", "digits"]),
+        ("digits", ["model=conv_ne"], UnknownName, ["model=conv_ne", "conv_net"]),
+        ("digits", ["~model", "space=none"], ConfigError, ["model", "required", "image_classification"]),
+        (
+            "digits",
+            ["task=function", "task._target_=os.getcwd"],
+            ConfigError,
+            [
+                "model, data, train, strategy",
+                "task.kind=function ignores these sections",
+                "~model ~data",
+                "use task=image",
+            ],
+        ),
+        ("ray_train_function", ["+model=conv_net"], ConfigError, ["model", "task.arguments"]),
+        ("ray_train_function", ["checkpoint.every=3"], ConfigError, ["checkpoint.every=3", "drop it"]),
+        ("ray_train_function", ["search.metric=acc"], ConfigError, ["search.metric=acc", "loss, accuracy"]),
+        ("ray_train_function", ["task.argument.lr=3"], ConfigError, ["task.argument", "task.arguments"]),
+        (
+            "digits",
+            ["search/sampler=cmaes", "search.metric=[eval/loss, eval/accuracy]", "search.mode=[min, max]"],
+            ConfigError,
+            ["search.sampler.kind=cmaes", "one objective"],
+        ),
+        ("digits", ["search/sampler=brute_force"], ConfigError, ["needs a step", "model.dropout"]),
+        ("digits", ["modle=conv_net"], ConfigError, ["modle", "did you mean model"]),
+        ("digits", ["train.lrr=3"], ConfigError, ["train.lrr=3", "did you mean train.lr"]),
+        ("digits", ["strategy.compresion=none"], ConfigError, ["did you mean strategy.compression"]),
+        ("digits", ["search.mode=maximize"], ConfigError, ["search.mode='maximize'", "did you mean max?"]),
+        ("digits", ["search.sampler.kind=tpee"], ConfigError, ["search.sampler.kind='tpee'", "did you mean tpe?"]),
+        ("digits", ["train.lr=abc"], ConfigError, ["train.lr='abc'", "number"]),
+        ("digits", ["train.lr=-1"], ConfigError, ["train.lr=-1", "greater than 0"]),
+        ("digits", ["train.max_steps=2.5"], ConfigError, ["train.max_steps=2.5", "integer"]),
+        ("digits", ["train.epochs=1"], ConfigError, ["max_steps", "epochs", "null"]),
+        ("digits", ["model.kind=net"], ConfigError, ["model.kind='net'", "conv_net"]),
+        ("digits", ["space.train.lr.low=3", "space.train.lr.high=1"], ConfigError, ["train.lr", "low=3", "high=1"]),
+        ("digits", ["space.train.lr.low=0"], ConfigError, ["space.train.lr", "low=0", "logarithm"]),
+        ("digits", ["space.train.lr.lw=0"], ConfigError, ["space.train.lr.lw", "low"]),
+        ("digits", ["~space.train.l"], UnknownName, ["train.l", "train.lr"]),
+        ("digits", ["space.train.lrr={type: float, low: 0, high: 1}"], ConfigError, ["train.lrr", "train.lr"]),
+        ("digits", ["space.search.num_trials={type: int, low: 1, high: 2}"], ConfigError, ["num_trials", "sweep"]),
+        ("digits", ["model.channels=choice(4, 8)"], ConfigError, ["model.channels", "when: {model: conv_net}"]),
+        ("digits", ["space.model.depth.when={modl: 1}"], ConfigError, ["modl", "model"]),
+        ("digits", ["space.train.lr.low=-1", "space.train.lr.log=false"], ConfigError, ["train.lr", "-1"]),
+        ("digits", ["train.optimizer=choice(adamw, sdg)"], ConfigError, ["train.optimizer", "sdg", "sgd"]),
+        ("digits", ["search.metric=eval/los"], ConfigError, ["search.metric=eval/los", "eval/loss"]),
+        ("digits", ["search=grid"], ConfigError, ["model.dropout", "step"]),
+        ("digits", ["train.global_batch_size=33"], ConfigError, ["global_batch_size=33", "32 or 34"]),
+        ("digits", ["search.points=[{train.lr: 5}]"], ConfigError, ["search.points.0", "train.lr=5"]),
+        ("llm_lora", ["model=conv_net"], ConfigError, ["model.kind=conv_net", "causal_lm"]),
+        ("llm_lora", ["model=huggingface"], ConfigError, ["model.path", "must be given"]),
+        ("digits", ["train.lr=${nope}"], ConfigError, ["train.lr", "nope"]),
+        ("digits", ["a b"], ConfigError, ["a b", "key=value"]),
+        ("digits", ["=3"], ConfigError, ["=3", "key"]),
+        ("digits", ["train.lr=tag(lgo, interval(1, 2))"], ConfigError, ["lgo", "log"]),
+        ("digits", ["train.max_steps=range(5, 5)"], ConfigError, ["range(5, 5)", "empty"]),
+        ("digits", ["train.lr=range(0.1, 1, 0)"], ConfigError, ["range(0.1, 1, 0)", "positive step"]),
+        ("digits", ["train=null"], ConfigError, ["train=null", "is a group"]),
+        ("digits", ["model=5"], ConfigError, ["model=5", "is a group"]),
+        ("digits", ["space.model.choices=[conv_net, 5]"], ConfigError, ["space.model.choices.1=5", "option"]),
+        ("digits", ["space.train.lr.low=nan"], ConfigError, ["space.train.lr.low=nan", "finite"]),
+        ("digits", ["space.train.lr.high=1e400"], ConfigError, ["space.train.lr.high=inf", "finite"]),
+        ("digits", ["search.scheduler.eta=inf"], ConfigError, ["search.scheduler.eta=inf", "finite"]),
+        ("digits", ["scaling.resources_per_worker.CPU=inf"], ConfigError, ["CPU=inf", "finite"]),
+        ("digits", [f"cluster.num_cpus=1{'0' * 400}"], ConfigError, ["cluster.num_cpus", "less than"]),
+        ("digits", ["seed=-1"], ConfigError, ["seed=-1", "greater than or equal to 0"]),
+        ("digits", ["seed=5000000000"], ConfigError, ["seed=5000000000", "less than"]),
+        ("digits", ["tracking.uri="], ConfigError, ["tracking.uri=''", "at least 1 character"]),
+        ("digits", ["space.train.momentum.when={train.optimizer: sdg}"], ConfigError, ["momentum.when", "sdg", "sgd"]),
+        ("digits", ["space.train.momentum.when={train.optimizer: []}"], ConfigError, ["when.train.optimizer=[]"]),
+        ("digits", ["space.model.depth.when={model: vit}"], UnknownName, ["when.model='vit'", "vision_transformer"]),
+        (
+            "digits",
+            ["search=grid", "space=none", "train.lr=range(0.1, 1, 1e-9)"],
+            ConfigError,
+            ["train.lr", "step=1e-09", "widen"],
+        ),
+        (
+            "digits",
+            ["search=grid", "space=none", "train.max_steps=range(1, 2000)", "train.log_every=range(1, 2000)"],
+            ConfigError,
+            ["more than 100,000 points"],
+        ),
+    ],
+)
+def test_a_mistake_is_answered_with_the_key_the_value_and_the_fix(
+    conf: str, tokens: list[str], error: type[Exception], words: list[str]
+) -> None:
+    with pytest.raises(error) as raised:
+        composed(conf, *tokens)
+    for word in words:
+        assert word in str(raised.value)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    with pytest.raises(ConfigError) as raised:
+        composed("digits", "train.lr=abc", "train.max_steps=-1", "seeed=3")
+    assert [line.split("=")[0] for line in sorted(str(raised.value).splitlines())] == [
+        "seeed",
+        "train.lr",
+        "train.max_steps",
+    ]
+
+
+def test_a_folder_of_configs_that_does_not_exist_is_named() -> None:
+    with pytest.raises(UnknownName, match="config-dir"):
+        ConfSearchPath([Path("no/such/folder")])
+
+
+def test_options_that_would_multiply_to_millions_are_counted_and_not_made(tmp_path: Path) -> None:
+    (tmp_path / "many.yaml").write_text("defaults: [digits, _self_]\n")
+    groups = [f"group{number}" for number in range(9)]
+    for group in groups:
+        (tmp_path / group).mkdir()
+        for option in range(10):
+            (tmp_path / group / f"o{option}.yaml").write_text("{}\n")
+    with pytest.raises(ConfigError, match="2,000,000,000 combinations"):
+        compose_sweep("many", [f"+{group}=glob(*)" for group in groups], ConfSearchPath([tmp_path]))

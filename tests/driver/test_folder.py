@@ -1,0 +1,98 @@
+"""The one process that runs a sweep: others are refused, on this machine and on others that share its folder."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sweeps import folder as driver
+from sweeps.errors import UserError
+from sweeps.folder import DRIVER_FILE, DRIVER_LOCK, has_died, the_only_driver
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from sweeps.folder import the_only_driver
+with the_only_driver(Path(sys.argv[1]), "mine", machine=sys.argv[2] or None):
+    print("holds", flush=True)
+    time.sleep(60)
+"""
+
+
+def hold(folder: Path, machine: str = "") -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", HOLD, str(folder), machine]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "holds\n"
+    return process
+
+
+def blind(folder: Path) -> None:
+    """As from another machine, on storage that does not pass on locks."""
+    (folder / DRIVER_LOCK).unlink()
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = hold(tmp_path, "far/1")
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "SILENCE_S", 5.0)
+
+
+def test_a_second_driver_is_refused_at_once(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+    with pytest.raises(UserError, match="mine is run by another process already"), the_only_driver(tmp_path, "mine"):
+        pass
+
+
+def test_a_second_driver_on_another_machine_is_refused_by_signs_of_life(
+    tmp_path: Path, other: subprocess.Popen[str]
+) -> None:
+    blind(tmp_path)
+    with pytest.raises(UserError, match="already, on far;"), the_only_driver(tmp_path, "mine"):
+        pass
+
+
+def test_a_lost_machines_sweep_is_taken_over_after_a_silence(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+    other.kill()
+    other.wait()
+    began = time.monotonic()
+    with the_only_driver(tmp_path, "mine"):
+        assert time.monotonic() - began >= 5.0
+        assert json.loads((tmp_path / DRIVER_FILE).read_text())["machine"] != "far/1"
+    assert not (tmp_path / DRIVER_FILE).exists()
+
+
+def test_who_was_killed_on_this_machine_is_known_to_be_dead_at_once(tmp_path: Path) -> None:
+    assert not has_died(tmp_path)
+    process = hold(tmp_path)
+    assert not has_died(tmp_path)
+    process.kill()
+    process.communicate()
+    assert has_died(tmp_path)
+    began = time.monotonic()
+    with the_only_driver(tmp_path, "mine"):
+        assert time.monotonic() - began < 1
+    assert not has_died(tmp_path)
+
+
+def test_a_driver_that_slept_while_another_took_over_leaves(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+    other.send_signal(signal.SIGSTOP)
+    blind(tmp_path)
+    with the_only_driver(tmp_path, "mine"):
+        other.send_signal(signal.SIGCONT)
+        _, err = other.communicate(timeout=30)
+    assert other.returncode == driver.LEFT
+    assert "mine was taken over by" in err

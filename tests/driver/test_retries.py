@@ -1,0 +1,136 @@
+"""Mistakes are not retried, and a sweep whose trials all fail alike ends."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from ray.tune.experiment import Trial as TuneTrial
+from running import run
+
+from sweeps.driver.retries import AlikeFailures, comes_again, retry_only_what_may_pass
+from sweeps.errors import TrialFailed
+from sweeps.worker_error import caught
+
+
+def error_of(exception: BaseException) -> Any:
+    return caught(exception, rank=0, num_workers=2)
+
+
+@pytest.mark.parametrize(
+    "exception",
+    [
+        TypeError("Net.__init__() got an unexpected keyword argument 'widht'"),
+        FileNotFoundError(2, "No such file or directory", "train.csv"),
+        PermissionError(13, "Permission denied", "train.csv"),
+        ValueError("data.path=x: nothing to learn from"),
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied (64x256 and 64x10)"),
+        IndexError("Target 12 is out of bounds."),
+        KeyError("lr"),
+        AssertionError(),
+        SystemExit(3),
+        RuntimeError("CUDA error: device-side assert triggered"),
+    ],
+)
+def test_an_error_at_the_first_step_comes_again_and_after_a_report_it_may_pass(exception: BaseException) -> None:
+    error = error_of(exception)
+    assert comes_again(error.described, error, reported=False)
+    assert not comes_again(error.described, error, reported=True)
+
+
+@pytest.mark.parametrize(
+    "exception",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        MemoryError(),
+        RuntimeError("[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]"),
+        RuntimeError("NCCL error: unhandled system error"),
+        RuntimeError("CUDA error: an illegal memory access was encountered"),
+        TimeoutError("the store did not answer"),
+        ConnectionResetError(104, "Connection reset by peer"),
+        OSError(5, "Input/output error"),
+        ValueError("data.path=s3://b/x cannot be read: [Errno 5] Input/output error"),
+    ],
+)
+def test_an_error_from_outside_may_pass_also_at_the_first_step(exception: BaseException) -> None:
+    error = error_of(exception)
+    assert not comes_again(error.described, error, reported=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "again"),
+    [
+        ("search.metric=los is not among the reported metrics: loss", True),
+        ("ConfigError: train.lr=-1: must be greater than 0", True),
+        ("no report for 1800 s: its workers hang", False),
+        ("the slot's workers died before the trial began", False),
+        ("ActorDiedError: The actor died unexpectedly before finishing this task.", False),
+        ("", False),
+    ],
+)
+def test_what_no_worker_has_told_is_judged_by_its_words(text: str, again: bool) -> None:
+    assert comes_again(text, None, reported=False) is again
+
+
+def failing(alike: AlikeFailures, *exceptions: BaseException) -> list[bool]:
+    """Whether a trial is tried again after each of its attempts."""
+    trial = TuneTrial("users", stub=True, max_failures=3)
+    trial.storage = SimpleNamespace(trial_driver_staging_path=None)  # type: ignore[assignment]
+    again = []
+    for exception in exceptions:
+        retry_only_what_may_pass(trial, alike)
+        error = error_of(exception)
+        trial.handle_error(SimpleNamespace(cause=TrialFailed(error.described, error)))  # type: ignore[arg-type]
+        again.append(trial.should_recover())  # type: ignore[no-untyped-call]
+    return again
+
+
+def test_in_a_sweep_that_works_an_error_at_the_first_step_is_tried_again_until_it_is_seen_twice() -> None:
+    alike = AlikeFailures(works=lambda: True)
+    half_written = ValueError("Expecting value: line 1 column 1 (char 0)")
+    assert failing(alike, half_written, RuntimeError("size 7"), RuntimeError("size 8")) == [True, True, False]
+    assert failing(alike, half_written, RuntimeError("another")) == [False, True]
+    assert failing(alike, ValueError("train.lr=-1: must be greater than 0")) == [False]
+    assert failing(AlikeFailures(works=lambda: False), half_written) == [False]
+    pickle.loads(pickle.dumps(alike))  # as Tune does with its trials
+
+
+@pytest.mark.timeout(280)  # three starts of workers
+def test_a_sweep_whose_trials_fail_alike_ends_with_that_error_and_says_how_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "nets.py").write_text(
+        """
+import os
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width=3):
+        super().__init__()
+        self.layer = nn.Linear(60 if "RANK" in os.environ else 64, 10)  # wrong on workers alone
+
+    def forward(self, images):
+        return self.layer(images.flatten(1))
+"""
+    )
+    done = run(
+        tmp_path,
+        "conf=digits",
+        "space=none",
+        "model=custom",
+        "model._target_=nets.Net",
+        "train.lr=tag(log, interval(1e-4, 1e-1))",
+        "search.num_trials=9",
+        "search.max_concurrent=1",
+        "--name=alike",
+    )
+    assert done.status == 1
+    assert done.document["status"] == "failed"
+    assert [trial["attempts"] for trial in done.document["trials"]] == [1, 1, 1]
+    said = [line for line in done.err.splitlines() if "3 trials failed at their first step with the same error" in line]
+    assert len(said) == 1
+    assert "shapes cannot be multiplied" in said[0]
+    assert "nets.py:11" in said[0]
+    assert "`python -m sweeps resume alike` goes on" in said[0]

@@ -1,0 +1,86 @@
+"""``stop`` from another terminal: a real sweep, one of its trials, and what may not be stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+import pytest
+from continuing import ONE_AT_ONCE, SEARCH, histories, verb, wait_for
+from running import Done, start
+
+from sweeps.constants import TAG_REQUEST
+from sweeps.tracking.client import connect
+from sweeps.tracking.reader import load_sweep
+
+pytestmark = pytest.mark.timeout(300)
+
+LONG = ("train.max_steps=900", "train.eval_every=10", "train.log_every=5", "search.num_trials=3")
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """Its first trial was stopped by itself, the sweep during its second one."""
+    folder = tmp_path_factory.mktemp("stop")
+    process = start(folder, "run", *SEARCH, *ONE_AT_ONCE, *LONG, "--name=long", "--json")
+    wait_for(folder, "long", lambda sweep: sweep.trials and sweep.trials[0].steps >= 20, process)
+    status, err, document = verb(folder, "stop", "long", "--trial", "0", "--json")
+    assert status == 0, err
+    assert document is not None
+    assert document["status"] == "running"
+    assert document["trials"][0]["state"] == "stopped"
+    status, err, _ = verb(folder, "stop", "long", "--trial=0")
+    assert (status, "trial 0000 of long does not run: it is stopped" in err) == (2, True), err
+    status, err, _ = verb(folder, "stop", "long", "--trial=7")
+    assert (status, "long has no trial 0007" in err) == (2, True), err
+    wait_for(folder, "long", lambda sweep: len(sweep.trials) == 2 and sweep.trials[1].steps >= 20, process)
+    began = time.monotonic()
+    status, err, _ = verb(folder, "stop", "long")
+    assert status == 0, err
+    assert time.monotonic() - began < 30  # a few seconds, and as many for a busy machine
+    out, err = process.communicate(timeout=60)
+    assert "Traceback" not in err
+    return Done(folder, process.returncode, err, json.loads(out))
+
+
+@pytest.mark.slow
+def test_a_stopped_sweep_and_its_trials_say_so(stopped: Done) -> None:
+    assert stopped.document["status"] == "stopped"
+    assert stopped.status == 1  # no trial came to its end
+    assert [trial["state"] for trial in stopped.document["trials"]] == ["stopped", "stopped"]
+    assert [trial.info.status for trial in stopped.trials()] == ["KILLED", "KILLED"]
+    for trial, history in histories(stopped).items():
+        checkpoints = sorted((stopped.folder / "outputs/long/trials" / trial).glob("step-*"))
+        assert int(checkpoints[-1].name.removeprefix("step-")) >= max(step for step, _ in history)
+
+
+@pytest.mark.slow
+def test_what_does_not_run_cannot_be_stopped(stopped: Done) -> None:
+    status, err, _ = verb(stopped.folder, "stop", "long")
+    assert status == 2
+    assert "long does not run: it is stopped; `python -m sweeps resume long` goes on with it" in err
+
+
+@pytest.mark.slow
+def test_a_stopped_sweep_goes_on_but_not_with_the_trial_that_a_person_ended(stopped: Done) -> None:
+    before = histories(stopped)["0000"]
+    # What was asked of an earlier driver is no request to this one.
+    ids = load_sweep(stopped.store, "long").mlflow
+    connect(stopped.store).set_tag(ids.run_id, TAG_REQUEST, '{"id": "stale", "verb": "stop", "trial": null}')
+    process = start(stopped.folder, "resume", "long")
+    wait_for(stopped.folder, "long", lambda sweep: sweep.status == "running" and sweep.trials[1].attempts == 2, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    status, err, _ = verb(stopped.folder, "stop", "long")
+    assert status == 2
+    assert "its driver was killed" in err
+    process = start(stopped.folder, "resume", "long", "--json")
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    document = json.loads(out)
+    assert [trial["state"] for trial in document["trials"]] == ["stopped", "finished", "finished"]
+    after = histories(Done(stopped.folder, 0, err, document))
+    assert [step for step, _ in after["0001"]] == list(range(10, 901, 10))
+    assert after["0000"] == before

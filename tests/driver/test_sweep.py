@@ -1,0 +1,434 @@
+"""Sweeps from end to end: real Ray, real MLflow, two gloo workers a trial, through the command line."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import ray
+import yaml
+from mlflow import artifacts
+from running import SHORT, Done, run, start
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.constants import PARAMETERS, TRIAL
+from sweeps.driver.state import Monitor
+from sweeps.runtime.broker import Ended, Log, Started
+from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.spans import Span
+from sweeps_train import load_model
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    folder = tmp_path_factory.mktemp("digits")
+    return run(folder, "conf=digits", "search.num_trials=4", *SHORT, "--name=first", report=True)
+
+
+@pytest.fixture(scope="module")
+def lora(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    tokens = ("train.max_steps=16", "train.eval_every=8", "train.log_every=4", "data.max_eval_documents=8")
+    tokens += (
+        "search=optuna",
+        "search.num_trials=2",
+        "train.lr=0.005",
+        "model.lora.target_modules=choice(mlp,attention)",
+    )
+    return run(tmp_path_factory.mktemp("lora"), "conf=llm_lora", *tokens, "--name=lora")
+
+
+def test_a_sweep_ends_with_the_documents_promised_keys(digits: Done) -> None:
+    document = digits.document
+    assert digits.status == 0
+    assert set(document) == {"sweep", "status", "metric", "mode", "counts", "best", "mlflow", "trials", "time"}
+    assert (document["sweep"], document["status"], document["metric"]) == ("first", "finished", "eval/accuracy")
+    assert set(document["counts"]) == {"finished", "pruned", "failed", "running", "stopped"}
+    assert sum(document["counts"].values()) == len(document["trials"]) == 4
+    assert set(document["trials"][0]) == {"trial", "state", "value", "params", "run_id", "steps", "attempts"}
+    assert set(document["best"]) == {"trial", "value", "params", "run_id", "checkpoint"}
+    assert 0 < document["time"]["goodput"] <= 1
+    assert document["time"]["train_s"] < document["time"]["wall_s"]
+
+
+def test_a_sweep_that_has_ended_has_its_report_in_its_folder_and_in_mlflow(digits: Done) -> None:
+    assert (digits.folder / "outputs" / "first" / "report" / "report.html").is_file()
+    attached = {file.path for file in digits.client.list_artifacts(digits.document["mlflow"]["run_id"], "report")}
+    assert {"report/report.html", "report/learning_curves.png", "report/timeline.png"} <= attached
+
+
+def test_it_is_recorded_when_and_on_which_workers_each_trial_trained(digits: Done) -> None:
+    spans = [span for trial in load_sweep(digits.store, "first").trials for span in trial.spans]
+    assert len(spans) == 4
+    assert all(len(span.workers) == 2 and span.ended and span.held <= span.trained < span.ended for span in spans)
+    starting = [span.trained - span.held for span in spans]
+    assert max(starting[1:]) < starting[0]  # the later ones found the workers warm
+
+
+def test_the_default_configuration_is_the_first_trial_and_asha_stops_some(digits: Done) -> None:
+    first = digits.document["trials"][0]
+    assert first["params"]["train.lr"] == 0.001
+    assert first["params"]["model"] == "conv_net"
+    assert first["state"] == "finished"
+    assert digits.document["counts"]["pruned"] >= 1
+    pruned = [trial for trial in digits.document["trials"] if trial["state"] == "pruned"]
+    assert all(trial["steps"] < 40 for trial in pruned)
+
+
+def test_a_pruned_trial_saves_no_checkpoint_beyond_its_reports(digits: Done) -> None:
+    trials = digits.folder / "outputs" / "first" / "trials"
+    for trial in digits.document["trials"]:
+        saved = {int(path.name.removeprefix("step-")) for path in (trials / trial["trial"]).glob("step-*")}
+        assert saved <= {10, 20, 30, 40}  # a stop that saves would do it at a record between them, too
+
+
+@pytest.mark.slow
+def test_of_several_objectives_the_front_is_the_result(tmp_path: Path) -> None:
+    objectives = ("search.metric=[eval/accuracy, train/samples_per_second]", "search.mode=[max, max]")
+    sampler = ("search/sampler=nsga2", "search.sampler.population=2", "search/scheduler=none")
+    limits = "search.limits={eval/loss: {max: 1e9}}"
+    by_reference = "tracking.checkpoints=reference"
+    done = run(tmp_path, "conf=digits", *SHORT, *objectives, *sampler, limits, "search.num_trials=3", by_reference)
+    assert done.status == 0
+    values = {trial["trial"]: trial["value"] for trial in done.document["trials"]}
+    assert all(len(value) == 2 for value in values.values())
+    front = [best["trial"] for best in done.document["best"]]
+    expected = {
+        trial
+        for trial, value in values.items()
+        if not any(other != value and all(map(float.__ge__, other, value)) for other in values.values())
+    }
+    assert set(front) == expected
+    assert {run.data.tags["sweeps.trial"] for run in done.trials() if "sweeps.pareto" in run.data.tags} == expected
+    check_references(done)
+
+
+def check_references(done: Done) -> None:
+    """With ``tracking.checkpoints=reference`` nothing is copied, and what is named can be loaded."""
+    for best in done.document["best"]:
+        assert best["checkpoint"].startswith((done.folder / "outputs").as_uri())
+        assert load_model(artifacts.download_artifacts(artifact_uri=best["checkpoint"]))
+    for run_ in done.trials():
+        assert set(run_.data.tags) >= {"sweeps.checkpoint.best", "sweeps.checkpoint.last"}
+        assert [item.path for item in done.client.list_artifacts(run_.info.run_id)] == ["config.yaml"]
+
+
+def test_the_best_value_is_the_best_that_any_trial_reported(digits: Done) -> None:
+    values = []
+    for trial in digits.trials():
+        history = digits.client.get_metric_history(trial.info.run_id, "eval/accuracy")
+        values.append(max(point.value for point in history))
+    assert digits.document["best"]["value"] == max(values)
+    assert [trial["value"] for trial in digits.document["trials"]] == values
+
+
+def test_mlflow_has_a_parent_with_one_nested_run_for_each_trial(digits: Done) -> None:
+    parent = digits.parent()
+    assert parent.info.run_name == "first"
+    assert parent.info.status == "FINISHED"
+    tags = parent.data.tags
+    assert (tags["sweeps.kind"], tags["sweeps.conf"], tags["sweeps.state"]) == ("sweep", "digits", "finished")
+    assert tags.get("sweeps.dashboard", "") == ""  # a cluster started for a sweep has none
+    assert tags["sweeps.best.trial"] == digits.document["best"]["trial"]
+    assert f"best.{next(iter(digits.document['best']['params']))}" in tags
+    assert "Best: trial" in tags["mlflow.note.content"]
+    assert len(digits.trials()) == 4
+
+
+def test_every_sampled_parameter_is_an_mlflow_parameter_under_its_path(digits: Done) -> None:
+    for run_, trial in zip(digits.trials(), digits.document["trials"], strict=True):
+        assert set(run_.data.params) == set(trial["params"])
+        assert float(run_.data.params["train.lr"]) == trial["params"]["train.lr"]
+        tags = run_.data.tags
+        assert (tags["sweeps.sweep"], tags["sweeps.conf"], tags["sweeps.attempt"]) == ("first", "digits", "1")
+        assert tags["sweeps.state"] == trial["state"]
+        assert "lr=" in run_.info.run_name or "model=" in run_.info.run_name
+
+
+def test_every_metric_is_recorded_at_its_step_once_and_none_of_rays_own(digits: Done) -> None:
+    finished = digits.trials()[0]
+    steps = {
+        name: [point.step for point in digits.client.get_metric_history(finished.info.run_id, name)]
+        for name in finished.data.metrics
+    }
+    assert sorted(steps["eval/accuracy"]) == sorted(steps["eval/loss"]) == [10, 20, 30, 40]
+    assert sorted(steps["train/loss"]) == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert {"train/lr", "train/samples_per_second", "train/num_workers", "system/memory_mib"} <= set(steps)
+    assert finished.data.metrics["train/num_workers"] == 2
+    assert all(name.split("/")[0] in {"train", "eval", "system"} for name in steps)
+
+
+def test_each_run_holds_its_own_whole_config(digits: Done) -> None:
+    for run_, trial in zip(digits.trials(), digits.document["trials"], strict=True):
+        text = Path(artifacts.download_artifacts(f"{run_.info.artifact_uri}/config.yaml")).read_text(encoding="utf-8")
+        config = yaml.safe_load(text)
+        assert config["train"]["lr"] == trial["params"]["train.lr"]
+        assert config["train"]["max_steps"] == 40
+
+
+def test_the_parent_holds_a_table_of_all_trials(digits: Done) -> None:
+    path = artifacts.download_artifacts(f"{digits.parent().info.artifact_uri}/trials.json")
+    table = json.loads(Path(path).read_text(encoding="utf-8"))
+    assert len(table["data"]) == 4
+    assert {"trial", "state", "eval/accuracy", "train.lr"} <= set(table["columns"])
+
+
+def test_the_best_model_loads_from_mlflow_alone(digits: Done) -> None:
+    import torch
+
+    folder = artifacts.download_artifacts(digits.document["best"]["checkpoint"], tracking_uri=digits.store)
+    logits = load_model(folder)(torch.zeros(3, 1, 8, 8))
+    assert logits.shape == (3, 10)
+
+
+def test_every_trial_keeps_its_best_and_its_last_checkpoint(digits: Done) -> None:
+    for run_ in digits.trials():
+        names = {item.path for item in digits.client.list_artifacts(run_.info.run_id, "checkpoints")}
+        assert names == {"checkpoints/best", "checkpoints/last"}
+
+
+@pytest.mark.slow
+def test_trials_that_are_pruned_between_quick_evaluations_keep_their_checkpoints_too(tmp_path: Path) -> None:
+    quick = ("train.max_steps=160", "train.eval_every=2", "train.log_every=2", "search.scheduler.grace=4")
+    space = ("space=none", "train.lr=tag(log, interval(1e-5, 1e-1))", "search.num_trials=10")
+    done = run(tmp_path, "conf=digits", *quick, *space, "--name=quick")
+    assert done.document["counts"]["pruned"] > 3
+    for run_ in done.trials():
+        names = {item.path for item in done.client.list_artifacts(run_.info.run_id, "checkpoints")}
+        assert names == {"checkpoints/best", "checkpoints/last"}
+    assert "was gone" not in done.err
+    assert not list((tmp_path / "outputs").rglob("uploads"))
+
+
+def test_the_study_was_told_what_happened(digits: Done) -> None:
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    storage = JournalStorage(JournalFileBackend(str(digits.folder / "outputs" / "first" / "optuna.log")))
+    study = optuna.load_study(study_name="first", storage=storage)
+    expected = {"finished": "COMPLETE", "pruned": "PRUNED"}
+    for told, trial in zip(study.trials, digits.document["trials"], strict=True):
+        assert told.state.name == expected[trial["state"]]
+        assert 0 < max(told.intermediate_values) <= trial["steps"]  # a pruned one goes on to its next boundary
+        if trial["state"] == "finished":
+            assert told.value == trial["value"]
+
+
+def test_progress_is_one_plain_line_an_event_and_nothing_else(digits: Done) -> None:
+    lines = digits.err.splitlines()
+    assert all(re.match(r"\d\d:\d\d:\d\d (first: |\[\d/4\] )", line) for line in lines), digits.err
+    assert sum("4 trials; 2 workers of 1 CPU" in line for line in lines) == 1
+    assert sum(re.search(r"trial \d{4} started", line) is not None for line in lines) == 4
+
+
+def test_list_show_and_best_read_the_sweep_from_mlflow(digits: Done) -> None:
+    def out(*arguments: str) -> str:
+        process = start(digits.folder, *arguments)
+        printed, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (0, "")
+        return printed
+
+    assert json.loads(out("show", "first", "--json")) == digits.document
+    assert json.loads(out("best", "first", "--json")) == digits.document["best"]
+    assert json.loads(out("list", "--json"))[0]["sweep"] == "first"
+    assert "first" in out("list")
+    assert "pruned" in out("show", "first")
+    assert digits.document["best"]["run_id"] in out("best", "first")
+
+
+def test_a_name_that_is_taken_is_refused(digits: Done) -> None:
+    process = start(digits.folder, "run", "conf=digits", "--name=first", "output_dir=elsewhere")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "first" in err
+    assert not (digits.folder / "elsewhere" / "first").exists()
+
+
+def test_lora_trials_learn_and_their_adapters_load_from_mlflow_alone(lora: Done) -> None:
+    import torch
+
+    assert lora.document["counts"]["finished"] == 2
+    for run_ in lora.trials():
+        history = sorted(lora.client.get_metric_history(run_.info.run_id, "eval/loss"), key=lambda point: point.step)
+        assert history[-1].value < history[0].value < 1.9  # the base model's own is about 1.8
+        assert run_.data.metrics["eval/perplexity"] == pytest.approx(math.exp(history[-1].value))
+        assert run_.data.metrics["train/tokens_per_second"] > 0
+    folder = artifacts.download_artifacts(lora.document["best"]["checkpoint"], tracking_uri=lora.store)
+    assert (Path(folder) / "adapter_model.safetensors").stat().st_size < 1_000_000
+    for merge in (False, True):
+        logits = load_model(folder, merge=merge)(input_ids=torch.tensor([[70, 71]])).logits
+        assert logits.shape == (1, 2, 384)
+
+
+FAULTY = """
+import os
+import time
+from pathlib import Path
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, fault, width=8):
+        super().__init__()
+        self.fault, self.calls = fault, 0
+        self.layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, width), torch.nn.Linear(width, 10))
+
+    def forward(self, images):
+        self.calls += self.training
+        if self.fault == "raises" and self.calls == 12:
+            raise RuntimeError(f"the fault of this test, at {time.time_ns()}")
+        if self.fault == "dies_once" and self.calls == 12 and os.environ["RANK"] == "1":
+            mark = Path("{folder}") / "died"
+            if not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), 9)
+        return self.layers(images)
+"""
+
+
+@pytest.mark.slow
+def test_a_trial_that_fails_is_retried_alone_and_the_sweep_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "faulty.py").write_text(FAULTY.replace("{folder}", str(tmp_path)), encoding="utf-8")
+    done = run(
+        tmp_path,
+        "conf=digits",
+        "space=none",
+        "search=grid",
+        "model=custom",
+        "model._target_=faulty.Net",
+        "model.arguments.fault=choice(none, raises, dies_once)",
+        "search.num_trials=3",
+        "search.max_retries=1",
+        *SHORT,
+    )
+    states = {trial["params"]["model.arguments.fault"]: trial for trial in done.document["trials"]}
+    assert {name: trial["state"] for name, trial in states.items()} == {
+        "none": "finished",
+        "raises": "failed",
+        "dies_once": "finished",
+    }, done.err
+    assert {name: trial["attempts"] for name, trial in states.items()} == {"none": 1, "raises": 2, "dies_once": 2}
+    assert "attempt 1 failed: RuntimeError: the fault of this test" in done.err
+    assert "Traceback" not in done.err
+    assert done.status == 0
+    for trial in done.trials():
+        steps = [point.step for point in done.client.get_metric_history(trial.info.run_id, "eval/loss")]
+        assert len(steps) == len(set(steps))
+    failed = next(run_ for run_ in done.trials() if run_.data.tags["sweeps.state"] == "failed")
+    fault = r"RuntimeError: the fault of this test, at (\d+)"
+    first = re.search(f"attempt 1 failed: {fault}", done.err)
+    last = re.search(fault, failed.data.tags["sweeps.error"])
+    assert first is not None
+    assert last is not None
+    assert int(first[1]) < int(last[1])  # it is the last attempt's
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = start(
+        tmp_path, "run", "conf=digits", "train.max_steps=1000000", "search=random", "--name=endless", "--json"
+    )
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_ctrl_c_stops_cleanly_and_loses_nothing(endless: subprocess.Popen[str], tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/mlflow.db"
+    wait_until(lambda: reported(store, "endless") >= 3)
+    family = psutil.Process(endless.pid).children(recursive=True)
+    assert len(family) > 3
+    endless.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    out, err = endless.communicate(timeout=60)
+    assert time.monotonic() - began < 30  # a few seconds, and as many for a busy machine
+    assert endless.returncode == 130, err
+    assert "Traceback" not in err
+    wait_until(lambda: not any(map(is_alive, family)), timeout_s=10)  # Ray ends them as the driver ends, and later
+    done = Done(tmp_path, 130, err, json.loads(out))
+    assert done.document["status"] == "interrupted"
+    assert done.document["counts"]["stopped"] == 1
+    (trial,) = done.trials()
+    assert trial.info.status == "KILLED"
+    steps = [point.step for point in done.client.get_metric_history(trial.info.run_id, "eval/loss")]
+    assert sorted(steps) == [22 * count for count in range(1, len(steps) + 1)]
+    checkpoints = sorted((tmp_path / "outputs" / "endless" / "trials" / "0000").glob("step-*"))
+    assert int(checkpoints[-1].name.removeprefix("step-")) >= max(steps)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # it ended in between
+        return False
+
+
+def reported(store: str, sweep: str) -> int:
+    """Evaluations recorded so far, without loading MLflow while the sweep makes its database."""
+    from sweeps.errors import SweepsError
+    from sweeps.tracking.reader import load_sweep
+
+    try:
+        trials = load_sweep(store, sweep).trials
+    except SweepsError:
+        return 0
+    return max((trial.steps // 22 for trial in trials), default=0)
+
+
+def wait_until(condition: Any, timeout_s: float = 90) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.2)
+
+
+class _Told:
+    """A recorder and a view that only remember; every call of them is allowed."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: self.calls.append((name, arguments))
+
+
+class _DeadMailbox:
+    drain = property(lambda self: self)
+
+    def remote(self, timeout_s: float) -> None:
+        raise ray.exceptions.RayActorError
+
+
+def test_a_trial_that_fails_before_its_start_and_after_the_clusters_end_is_recorded() -> None:
+    told = _Told()
+    recorder: Any = told
+    monitor = Monitor("s", compose_sweep("digits", [], ConfSearchPath()), recorder, recorder, 1, mailbox=_DeadMailbox())
+    monitor.start()
+    monitor._thread.join(30)  # the mailbox is gone, and with it what there is to follow
+    monitor.trial_ended({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, {}, error="no actor")
+    monitor.close()
+    ends = [arguments for name, arguments in told.calls if name == "end_trial"]
+    assert [(trial, state, error) for trial, state, *_, error in ends] == [("0000", "failed", "no actor")]
+    assert monitor.counts()["failed"] == 1
+
+
+def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept() -> None:
+    told = _Told()
+    recorder: Any = told
+    monitor = Monitor("s", compose_sweep("digits", [], ConfSearchPath()), recorder, recorder, 1)
+    monitor._take([Started("0000", 1, 2000, assigned_ms=1000, workers=("a", "a")), Log("0000", 1, 1, {"loss": 2.0}, 3)])
+    monitor.trial_started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    monitor._take([Ended("0000", 1, timestamp_ms=5000)])
+    assert [name for name, _ in told.calls] == ["start_trial", "occupy", "log", "occupy"]
+    assert monitor.trials["0000"].spans == [Span(held=1, trained=2, ended=5, workers=("a", "a"))]

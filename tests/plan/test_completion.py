@@ -1,0 +1,209 @@
+"""`resume` of a sweep that has nothing left to do, and the durations of sweeps that paused between two drivers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from recording import CONFIG, POINT, open_recorder
+
+import sweeps
+from sweeps.constants import DURATION_METRIC, TAG_ENDED
+from sweeps.plan.completion import describe_completion, is_complete
+from sweeps.plan.plan import Plan, make_plan
+from sweeps.plan.saved_sweep import reopened, save
+from sweeps.report.comparison import compare_sweeps
+from sweeps.report.dataframes import trials_frame
+from sweeps.report.page.learning_curves import seconds_in
+from sweeps.report.page.report_data import Material
+from sweeps.report.page.timeline import bars
+from sweeps.report.tables import took
+from sweeps.tracking.reader import list_sweeps, load_sweep
+from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.sessions import MOST_SESSIONS, elapsed, with_session
+
+RESUME = """
+import json, sys
+from sweeps.cli import answered
+status, _ = answered(sys.argv[1:])
+print(json.dumps({"status": status, "ray": "ray" in sys.modules}), file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return f"sqlite:///{tmp_path}/mlflow.db"
+
+
+def recorded_sweep(uri: str, name: str, *, planned: int, states: tuple[str, ...], status: str = "finished") -> Plan:
+    """A sweep as its driver leaves it, without the training."""
+    plan = make_plan(["conf=digits", f"search.num_trials={planned}"], [], name, f"python -m sweeps run --name {name}")
+    plan.folder.mkdir(parents=True)
+    save(plan)
+    recorder = open_recorder(uri, name, folder=plan.folder)
+    recorder.record_config(plan.composition.as_yaml())
+    for number, state in enumerate(states):
+        recorder.start_trial(f"{number:04}", POINT, CONFIG, 1)
+        recorder.log(f"{number:04}", 5, {"eval/loss": 1.0 + number})
+        recorder.end_trial(f"{number:04}", state, 5, 1, "ValueError: no" if state == "failed" else None)
+    recorder.attach({}, {TAG_ENDED: f"{planned} trials were started"})
+    front: Any = [("0000", (1.0,), POINT)] if "finished" in states else []
+    recorder.update({state: states.count(state) for state in states}, front, {"wall_s": 7.0, "train_s": 5.0})
+    assert not recorder.close(status)
+    return plan
+
+
+def resume(folder: Path, *arguments: str) -> tuple[dict[str, Any], str, str]:
+    """Exit status, output and messages of `resume`."""
+    command = [sys.executable, "-c", RESUME, "resume", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    *err, last = done.stderr.strip().splitlines()
+    return json.loads(last), done.stdout, "\n".join(err)
+
+
+def test_resume_of_a_finished_sweep_says_so_without_starting_ray_or_changing_its_record(
+    uri: str, tmp_path: Path
+) -> None:
+    recorded_sweep(uri, "done", planned=2, states=("finished", "pruned"))
+    parent = load_sweep(uri, "done").mlflow.run_id
+    before = MlflowClient(uri).get_run(parent).to_dictionary()
+    left, out, err = resume(tmp_path, "done", "--json")
+    assert left == {"status": 0, "ray": False}
+    assert json.loads(out)["status"] == "finished"
+    assert "done has finished: 1 finished, 1 pruned of 2 trials. Nothing is left to resume." in err
+    assert "`python -m sweeps extend done search.num_trials=4` starts 2 more trials" in err
+    assert MlflowClient(uri).get_run(parent).to_dictionary() == before
+
+
+def test_resume_of_a_sweep_without_a_success_leaves_with_the_status_of_its_outcome(uri: str, tmp_path: Path) -> None:
+    recorded_sweep(uri, "lost", planned=1, states=("failed",), status="failed")
+    left, out, err = resume(tmp_path, "lost")
+    assert left == {"status": 1, "ray": False}
+    assert "lost has failed: 1 failed of 1 trials" in err
+    assert "failed at step 5 with eval/loss 1, and counts as no result" in out
+
+
+def test_a_sweep_that_a_rule_ended_names_the_rule_and_how_to_go_on(uri: str) -> None:
+    plan = recorded_sweep(uri, "ruled", planned=9, states=("finished",))
+    found = load_sweep(uri, "ruled")
+    assert not is_complete(found, plan)
+    for ended, change in {
+        "search.stop.target=0.02 is reached": "search.stop.target=null",
+        "4 trials have not improved on the best (search.stop.plateau)": "search.stop.plateau=null",
+        "search.stop.wall_hours=1.5 is used up": "search.stop.wall_hours=3",
+        "search.stop.cost.limit=5 is used up": "search.stop.cost.limit=10",
+    }.items():
+        record = replace(found, tags=found.tags | {TAG_ENDED: ended})
+        assert is_complete(record, plan)
+        text = describe_completion(record, plan)
+        assert f"1 finished of 9 trials ({ended})" in text
+        assert f"`python -m sweeps extend ruled {change}`" in text
+
+
+def test_a_sweep_with_something_left_to_do_is_not_complete(uri: str) -> None:
+    plan = recorded_sweep(uri, "done", planned=1, states=("finished",))
+    record = load_sweep(uri, "done")
+    assert is_complete(record, plan)
+    assert not is_complete(replace(record, status="interrupted"), plan)
+    assert not is_complete(record, reopened(record, {"search.num_trials": 3}))  # extended, and its driver died at once
+    with (plan.folder / "tracking.jsonl").open("a", encoding="utf-8") as journal:
+        journal.write('{"kind": "Artifact", "key": "0000", "name": "checkpoints/last", "text": null, "folder": "/x"}\n')
+    assert not is_complete(record, plan)
+    (plan.folder / "tracking.position").write_text(str((plan.folder / "tracking.jsonl").stat().st_size))
+    assert not is_complete(record, plan)  # the entry was passed on, and the copy never made
+
+
+def test_python_s_resume_of_a_finished_sweep_returns_it(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded_sweep(uri, "done", planned=1, states=("finished",))
+    assert sweeps.resume("done", tracking_uri=uri).status == "finished"
+    assert "Nothing is left to resume" in capsys.readouterr().err
+
+
+# --- durations --------------------------------------------------------------------------------------------------
+
+
+def paused_sweep(uri: str, monkeypatch: pytest.MonkeyPatch) -> SweepRecord:
+    """Two sessions of 20 s with ten minutes between them; one trial in each, and one that spans the pause."""
+    began, clock = time.time() - 2000, [0.0]
+    monkeypatch.setattr("sweeps.tracking.recorder.time.time", lambda: began + clock[0])
+    first = ((began, began + 20),)
+    recorder = open_recorder(uri, "paused")
+    clock[0] = 5
+    recorder.start_trial("0000", POINT, CONFIG, 1)
+    recorder.start_trial("0001", POINT, CONFIG, 1)
+    clock[0] = 15
+    recorder.log("0000", 5, {"eval/loss": 1.0})
+    recorder.end_trial("0000", "finished", 5, 1)
+    recorder.update({"finished": 1}, [("0000", (1.0,), POINT)], {"wall_s": 20.0, "sessions": first})
+    clock[0] = 20
+    assert not recorder.close("interrupted")
+    clock[0] = 620
+    recorder = open_recorder(uri, "paused", resume=True)
+    recorder.start_trial("0001", POINT, CONFIG, 2)
+    clock[0] = 630
+    recorder.log("0001", 5, {"eval/loss": 0.5})
+    recorder.end_trial("0001", "finished", 5, 2)
+    both = (*first, (began + 620, began + 640))
+    recorder.update({"finished": 2}, [("0001", (0.5,), POINT)], {"wall_s": 40.0, "sessions": both})
+    clock[0] = 640
+    assert not recorder.close("finished")
+    monkeypatch.undo()
+    return load_sweep(uri, "paused")
+
+
+def test_a_pause_between_two_drivers_is_part_of_no_duration(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = paused_sweep(uri, monkeypatch)
+    other = replace(record, sweep="other")
+    assert record.time.wall_s == 40
+    assert next(each.wall_s for each in list_sweeps(uri)) == 40
+    whole, spanning = record.trials
+    assert record.took(whole) == pytest.approx(10, abs=0.1)
+    assert took(record, spanning) == "25s"  # 15 s before the pause, 10 s after
+    compared = compare_sweeps([record, other], lambda _: None).sweeps[0]
+    assert [point.seconds for point in compared.curve] == pytest.approx([15, 30], abs=0.1)
+    assert list(trials_frame([record])["seconds"]) == pytest.approx([10, 25], abs=0.1)
+    material = Material(record=record)
+    assert [seconds_in(material, trial) for trial in record.trials] == pytest.approx([15, 30], abs=0.1)
+    assert max(bar.ended for bar in bars(material)) == pytest.approx(30, abs=0.1)
+
+
+def test_mlflow_has_the_running_time_as_a_metric_beside_its_own_duration(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = paused_sweep(uri, monkeypatch)
+    points = MlflowClient(uri).get_metric_history(record.mlflow.run_id, DURATION_METRIC)
+    assert [(point.step, point.value) for point in points] == [(1, 20.0), (2, 40.0)]
+
+
+def test_a_trial_that_runs_has_taken_the_time_until_now() -> None:
+    now = time.time()
+    record: Any = SweepRecord.__new__(SweepRecord)
+    record.__dict__.update(
+        status="running", started=now - 700, time=sweeps_time(((now - 700, now - 650), (now - 50, now - 20)))
+    )
+    trial: Any = type("Trial", (), {"started": now - 660, "ended": None})()
+    assert record.took(trial) == pytest.approx(60, abs=1)  # what its driver last wrote is 20 s old
+
+
+def sweeps_time(sessions: tuple[tuple[float, float], ...]) -> Any:
+    from sweeps.tracking.record import SweepTime
+
+    return SweepTime(sessions=sessions)
+
+
+def test_the_sessions_of_a_sweep_that_was_resumed_very_often_fit_a_tag() -> None:
+    sessions: tuple[tuple[float, float], ...] = ()
+    for number in range(3 * MOST_SESSIONS):
+        sessions = with_session(sessions, 1.7e9 + 100 * number, 1.7e9 + 100 * number + 10.5)
+    assert len(sessions) == MOST_SESSIONS
+    assert len(json.dumps(sessions)) < 7000
+    assert elapsed(sessions, float("inf")) == pytest.approx(3 * MOST_SESSIONS * 10.5, abs=1)

@@ -1,0 +1,288 @@
+"""A look at a user's data and model, in a process of its own, finds what would fail every trial."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from running import start
+from torch.utils.data import TensorDataset
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.errors import ConfigError
+from sweeps.plan.plan import make_plan
+from sweeps.plan.preflight import Preflight, worth_a_look
+from sweeps.validate.config import check_sweep
+from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
+from sweeps_train.preflight import examine
+
+NAMES = ["age", "height", "price", "rooms", "year", "floor"]
+MINE = """
+import os, sys
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+from test_preflight import data_with
+
+def data(what="good"):
+    if what == "hangs":
+        while True:
+            pass
+    if what == "dies":
+        os.kill(os.getpid(), 11)
+    if what == "cuda":
+        raise RuntimeError("Found no NVIDIA driver on your system.")
+    if what == "a GPU":
+        assert torch.cuda.is_available()
+    if what == "a worker":
+        os.environ["LOCAL_RANK"]
+    if what == "a server":
+        raise RuntimeError("HTTPSConnectionPool(host='hub'): Max retries exceeded: Read timed out.")
+    if what == "a secret":
+        raise RuntimeError("cannot open postgresql://me:hunter2@host/data")
+    print("x" * 1_000_000)
+    return data_with(what)
+
+class Net(nn.Module):
+    def __init__(self, width=8, features=6):
+        super().__init__()
+        self.a, self.b = nn.Linear(features, width), nn.Linear(width, 3)
+
+    def forward(self, x):
+        return self.b(self.a(x).relu())
+
+class Tolerant(Net):
+    def forward(self, x):
+        return super().forward(x.nan_to_num())
+
+class Normed(Net):
+    def __init__(self, width=8, features=6):
+        super().__init__(width, features)
+        self.norm = nn.BatchNorm1d(features)  # in training, of two samples or more
+
+    def forward(self, x):
+        return super().forward(self.norm(x))
+
+class Huge(Net):
+    def __init__(self, width=8, features=6):
+        super().__init__(100_000, 100_000)
+"""
+CONF = """
+defaults: [digits, override model: custom, override data: custom, override space: none, _self_]
+name: mine
+model: {_target_: mine.Net}
+data: {_target_: mine.data}
+space: {train.lr: {type: float, low: 1e-4, high: 1e-1, log: true}}
+"""
+
+
+def data_with(what: str) -> tuple[TensorDataset, TensorDataset]:
+    inputs, labels = torch.randn(200, 6), torch.arange(200) % 3
+    count = 1 if what == "one held out" else 40
+    held_out = inputs[:count].clone(), labels[:count].clone()
+    match what:
+        case "a column of NaN":
+            inputs[:, 2] = torch.nan
+        case "an infinite value":
+            inputs[150, 4] = torch.inf
+        case "a large label":
+            labels[150] = 7
+        case "a large label held out":
+            held_out[1][30] = 3
+        case "a negative label":
+            labels[3] = -1
+        case "real labels":
+            labels = labels.float()
+        case "NaN labels":
+            labels = labels.float()
+            labels[3] = torch.nan
+        case "nothing":
+            inputs, labels = inputs[:0], labels[:0]
+        case "a missing file":
+            Path("none.csv").read_text()
+    train = TensorDataset(inputs, labels)
+    train.columns = NAMES  # type: ignore[attr-defined]
+    return train, TensorDataset(*held_out)
+
+
+@pytest.fixture(autouse=True)
+def _modules(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (working_folder / "mine.py").write_text(MINE)
+    (working_folder / "mine.yaml").write_text(CONF)
+    monkeypatch.setattr(sys, "path", [str(working_folder), *sys.path])
+    sys.path_importer_cache.pop(str(working_folder), None)
+    sys.modules.pop("mine", None)
+
+
+def examined(what: str, model: str = "mine.Net", **arguments: int) -> list[tuple[str, str]]:
+    config = {
+        "task": {"kind": "image_classification"},
+        "model": {"kind": "custom", "_target_": model, "arguments": arguments},
+        "data": {"kind": "custom", "_target_": "test_preflight.data_with", "arguments": {"what": what}},
+        "train": {"max_steps": 1},
+        "strategy": {"kind": "ddp"},
+        "checkpoint": {},
+    }
+    return [(found.kind, found.text) for found in examine(TRAINING_CONFIG.validate_python(config))]
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        (
+            "a column of NaN",
+            "training feature column 2 (price): NaN or infinite in 200 of 200 samples, so that the loss",
+        ),
+        ("an infinite value", "training feature column 4 (year): NaN or infinite in 1 of 200 samples"),
+        ("a large label", "training label 7 is out of range: the model has 3 outputs, for labels 0 to 2"),
+        ("a large label held out", "held-out label 3 is out of range"),
+        ("a negative label", "training label -1 is negative"),
+        ("real labels", "training labels are torch.float32 numbers; give class indices"),
+        ("NaN labels", "training labels are NaN or infinite in 1 of 200 samples"),
+    ],
+)
+def test_values_that_cannot_be_learned_from_are_mistakes(what: str, message: str) -> None:
+    kind, text = examined(what)[0]
+    assert (kind, message in text) == ("mistake", True), text
+
+
+def test_a_column_of_nan_that_a_model_tolerates_is_a_warning_that_names_it() -> None:
+    ((kind, text),) = examined("a column of NaN", "mine.Tolerant")
+    assert kind == "warning"
+    assert "column 2 (price): NaN or infinite in 200 of 200 samples, which the model tolerates" in text
+
+
+def test_good_data_and_a_model_that_takes_it_find_nothing() -> None:
+    assert examined("good") == []
+
+
+def test_a_model_too_large_for_a_look_is_not_built() -> None:
+    ((kind, text),) = examined("good", "mine.Huge")
+    assert kind == "warning"
+    assert "parameters, and was not tried" in text
+
+
+def look(*tokens: str) -> list[str]:
+    with Preflight(make_plan(("conf=mine.yaml", *tokens), [], None, "")) as preflight:
+        return preflight.result()
+
+
+def test_the_place_in_a_users_code_is_named_with_the_key() -> None:
+    with pytest.raises(ConfigError) as raised:
+        look("model.arguments.features=7")
+    first, last = str(raised.value).splitlines()
+    assert first.startswith(
+        "model._target_=mine.Net: RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x6 and 7x8)"
+    )
+    assert "mine.py:33 in forward" in first
+    assert "preflight.timeout_s=0" in last
+
+
+def test_data_that_cannot_be_read_are_found() -> None:
+    with pytest.raises(ConfigError, match=r"data._target_=mine.data: FileNotFoundError: .*none.csv.*test_preflight.py"):
+        look("data.arguments.what='a missing file'")
+    with pytest.raises(ValueError, match=r"data._target_=test_preflight.data_with: the training data is empty"):
+        examined("nothing")
+
+
+def test_what_only_a_value_of_the_space_makes_fail_is_a_warning() -> None:
+    (warning,) = look("model.arguments.features=choice(6, 7)")
+    assert warning.startswith("with model.arguments.features=7: model._target_=mine.Net: RuntimeError: mat1")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "warning"),
+    [
+        (["data.arguments.what=dies"], "the look at data and model ended with status -11; .* the sweep goes on"),
+        (["data.arguments.what=hangs", "preflight.timeout_s=4"], "preflight.timeout_s=4 is over .* the sweep goes on"),
+        (["data.arguments.what=cuda"], "Found no NVIDIA driver"),
+        (["data.arguments.what='a GPU'"], "AssertionError .*torch.cuda.is_available"),
+        (["data.arguments.what='a worker'"], "KeyError: 'LOCAL_RANK'"),
+        (["data.arguments.what='a server'"], "Read timed out"),
+    ],
+)
+def test_a_look_that_tells_nothing_of_the_training_does_not_stop_the_sweep(tokens: list[str], warning: str) -> None:
+    (said,) = look(*tokens)
+    assert re.search(warning, said)
+
+
+def test_the_process_ends_by_itself_after_its_time_as_when_its_driver_has_died() -> None:
+    plan = make_plan(("conf=mine.yaml", "data.arguments.what=hangs", "preflight.timeout_s=1"), [], None, "")
+    with Preflight(plan) as preflight:
+        assert preflight._process is not None
+        assert preflight._process.wait(60) == -signal.SIGALRM
+
+
+def test_secrets_in_a_users_error_are_hidden() -> None:
+    with pytest.raises(ConfigError, match=r"cannot open postgresql://me:\*\*\*@host/data") as raised:
+        look("data.arguments.what='a secret'")
+    assert "hunter2" not in str(raised.value)
+
+
+def test_held_out_samples_go_through_the_model_as_in_an_evaluation() -> None:
+    assert examined("one held out", "mine.Normed") == []
+
+
+def test_no_process_is_started_for_what_ships_or_when_it_is_left_out() -> None:
+    for tokens in (
+        ["conf=digits"],
+        ["conf=llm_lora"],
+        ["conf=ray_train_function"],
+        ["conf=mine.yaml", "preflight.timeout_s=0"],
+    ):
+        with Preflight(make_plan(tokens, [], None, "")) as preflight:
+            assert preflight._process is None
+            assert preflight.result() == []
+
+
+def test_a_text_file_is_looked_at_through_its_model(working_folder: Path) -> None:
+    (working_folder / "texts.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in ("a document", None)))
+    plan = make_plan(("conf=llm_lora", "data=text", "data.path=texts.jsonl", "data.sequence_length=8"), [], None, "")
+    assert [config.data for _, config in worth_a_look(plan)] == [plan.config.data]
+    training = plan.config.training()
+    assert isinstance(training, TrainingConfig)
+    with pytest.raises(ValueError, match=r"data.text_field=text: document .* nothing in it"):
+        list(examine(training))
+
+
+def test_a_dry_run_looks_too_and_a_run_refuses_before_a_trial_starts(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join(map(str, [Path(__file__).parent, os.environ.get("PYTHONPATH", "")]))
+    )
+    tokens = ("conf=mine.yaml", "data.arguments.what='NaN labels'", "--name=refused")
+    for more in (("--dry-run",), ()):
+        process = start(working_folder, "run", *tokens, *more)
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 2, err
+        assert "training labels are NaN or infinite in 1 of 200 samples" in err
+        assert "Traceback" not in err
+    assert not (working_folder / "outputs" / "refused").exists()
+
+
+@pytest.mark.parametrize(
+    ("conf", "tokens", "message"),
+    [
+        ("llm_lora", ["data=streamed_text", "data.path=x.txt"], "data.sequence_length=2048: .* has 1024 positions"),
+        ("llm_lora", ["data.sequence_length=choice(128, 4096)"], "data.sequence_length=4096: .* at most 1024"),
+        (
+            "digits",
+            ["space=none", "model=vision_transformer", "model.patch_size=3"],
+            "patch_size=3: .* use 1, 2, 4 or 8",
+        ),
+        ("digits", ["space=none", "model.blocks=4"], "model.blocks=4: .* use at most 3"),
+    ],
+)
+def test_a_model_that_cannot_take_the_data_is_refused_without_a_look(
+    conf: str, tokens: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_sweep(compose_sweep(conf, tokens, ConfSearchPath()))

@@ -1,0 +1,312 @@
+"""Sweeps that go on after their end, or beyond it: extend and resume, with real sweeps."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import shutil
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from continuing import ONE_AT_ONCE, SEARCH, SPACE, histories, journal, verb, wait_for
+from mlflow import MlflowClient
+from mlflow.artifacts import load_text
+from running import Done, run, start
+
+from sweeps.constants import NUMBER
+from sweeps.runtime.broker import Log, Report
+from sweeps.runtime.report_log import SPOOL_FILE, Spool, read_spool
+from sweeps.runtime.worker import Assignment, unheard
+from sweeps.search.schedulers.decisions import History
+from sweeps.tracking.reader import load_sweep
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    folder = tmp_path_factory.mktemp("reopening")
+    return run(folder, *SEARCH, *ONE_AT_ONCE, "--name", "short", "search.num_trials=5", "search.stop.target=0.02")
+
+
+def test_a_target_ends_the_search_at_the_trial_that_reaches_it(short: Done) -> None:
+    assert short.document["counts"] == {"finished": 1, "pruned": 0, "failed": 0, "running": 0, "stopped": 0}
+    assert short.document["status"] == "finished"
+    assert "search.stop.target=0.02 is reached" in short.err
+    assert short.parent().data.tags["sweeps.ended"] == "search.stop.target=0.02 is reached"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("search.num_trials=4", ["search.num_trials=4", "5 already", "larger"]),
+        ("search.num_trial=9", ["search.num_trial=9", "did you mean search.num_trials"]),
+        ("train.lr=1", ["train.lr=1", "search.num_trials", "warm_start"]),
+        ("search.num_trials=many", ["search.num_trials=", "many"]),
+        ("search.stop.cost.limit=5", ["search.stop.cost", "per_gpu_hour"]),
+        ("search.num_trials=choice(9,10)", ["one value"]),
+        ("train.max_steps=80", ["train.max_steps=80", "trial 0000", "train.schedule=", "first step"]),
+        ("space.train.lr.low=0.01", ["space.train.lr", "all of the old one", "low 0.001, high 0.1"]),
+        ("space.train.lr.step=0.01", ["space.train.lr.step=0.01", "space.PATH.low"]),
+        ("space.train.rl.high=1", ["train.rl is not searched", "train.lr"]),
+        ("space.model.dropout.high=2", ["model.dropout", "2"]),
+    ],
+)
+def test_what_extend_cannot_change_is_refused_before_anything_starts(
+    short: Done, change: str, words: list[str]
+) -> None:
+    status, err, _ = verb(short.folder, "extend", "short", change)
+    assert status == 2
+    assert all(word in err for word in words), err
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_an_extended_sweep_goes_on_to_the_exact_trial_and_touches_no_earlier_one(short: Done) -> None:
+    before = histories(short)
+    status, err, document = verb(
+        short.folder,
+        "extend",
+        "short",
+        "search.stop.target=null",
+        "search.num_trials=6",
+        "search.stop.plateau.trials=9",
+        "--json",
+    )
+    assert status == 0, err
+    assert document is not None
+    assert document["mlflow"] == short.document["mlflow"]
+    assert [trial["trial"] for trial in document["trials"]] == [f"{number:04}" for number in range(6)]
+    assert document["counts"]["finished"] == 6
+    assert document["trials"][0]["run_id"] == short.document["trials"][0]["run_id"]
+    after = histories(short)
+    assert after["0000"] == before["0000"]
+    assert all([step for step, _ in history] == [10, 20, 30, 40] for history in after.values())
+    points = [json.dumps(trial["params"], sort_keys=True) for trial in document["trials"]]
+    assert len(set(points)) == 6
+    assert document["time"]["wall_s"] > short.document["time"]["wall_s"]
+    assert "num_trials: 6" in load_text(f"{short.parent().info.artifact_uri}/config.yaml")
+
+
+@pytest.mark.slow
+def test_a_running_sweep_is_extended_from_another_terminal(tmp_path: Path) -> None:
+    long = ("train.max_steps=1500", "train.eval_every=250", "train.log_every=50")
+    process = start(tmp_path, "run", *SEARCH, *ONE_AT_ONCE, *long, "search.num_trials=1", "--name", "long", "--json")
+    wait_for(tmp_path, "long", lambda sweep: sweep.trials and sweep.trials[0].steps > 0, process)
+    status, err, _ = verb(tmp_path, "extend", "long", "search.num_trials=2")
+    assert status == 0, err
+    assert "long goes on: up to 2 trials" in err
+    status, err, _ = verb(tmp_path, "resume", "long")
+    assert status == 2
+    assert "long is run by another process already" in err
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    document = json.loads(out)
+    assert document["counts"]["finished"] == 2
+    assert [trial["attempts"] for trial in document["trials"]] == [1, 1]
+    parent = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_run(document["mlflow"]["run_id"])
+    assert "num_trials: 2" in load_text(f"{parent.info.artifact_uri}/config.yaml")
+
+
+@pytest.mark.slow
+def test_a_sweep_whose_driver_was_killed_goes_on_without_losing_or_repeating_a_trial(tmp_path: Path) -> None:
+    arguments = (*SEARCH, *ONE_AT_ONCE, "train.max_steps=200", "search.num_trials=3", "--name", "killed")
+    process = start(tmp_path, "run", *arguments)
+    wait_for(tmp_path, "killed", lambda sweep: len(sweep.trials) == 2 and sweep.trials[1].steps >= 20, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    status, err, document = verb(tmp_path, "resume", "killed", "--json")
+    assert status == 0, err
+    assert document is not None
+    assert document["counts"] == {"finished": 3, "pruned": 0, "failed": 0, "running": 0, "stopped": 0}
+    assert [(trial["trial"], trial["attempts"]) for trial in document["trials"]] == [
+        ("0000", 1),
+        ("0001", 2),
+        ("0002", 1),
+    ]
+    for history in histories(Done(tmp_path, status, err, document)).values():
+        assert [step for step, _ in history] == list(range(10, 201, 10))
+
+
+@pytest.mark.slow
+def test_longer_trials_go_on_from_their_end_as_if_they_had_always_been_longer_and_a_wider_space_is_searched(
+    tmp_path: Path,
+) -> None:
+    arguments = (*SEARCH, *ONE_AT_ONCE, "train.schedule=constant", "search.num_trials=2", "search/sampler=tpe")
+    done = run(tmp_path, *arguments, "--name", "grown")
+    before = histories(done)
+    changes = ("train.max_steps=80", "search.num_trials=14", "space.train.lr.high=10", "space.train.lr.low=1e-4")
+    status, err, document = verb(tmp_path, "extend", "grown", *changes, "--json")
+    assert status == 0, err
+    assert document is not None
+    assert document["counts"]["finished"] == 14
+    assert [trial["attempts"] for trial in document["trials"]] == [2, 2, *[1] * 12]
+    assert [trial["params"] for trial in document["trials"]][:2] == [t["params"] for t in done.document["trials"]]
+    rates = [trial["params"]["train.lr"] for trial in document["trials"]]
+    assert min(rates) < 1e-3 or max(rates) > 1e-1
+    after = histories(Done(tmp_path, status, err, document))
+    assert all([step for step, _ in history] == list(range(10, 81, 10)) for history in after.values())
+    for trial in ("0000", "0001"):
+        assert after[trial][:4] == before[trial]
+    point = ", ".join(f"{path}: {value!r}" for path, value in done.document["trials"][1]["params"].items())
+    alone = ("search.default_first=false", "search.num_trials=1", f"search.points=[{{{point}}}]", "--name=alone")
+    always = run(tmp_path, *arguments, "train.max_steps=80", *alone)
+    assert histories(always)["0000"] == after["0001"]
+
+
+@pytest.mark.slow
+def test_a_sweep_whose_files_were_torn_and_moved_goes_on_from_what_is_whole(tmp_path: Path) -> None:
+    chance = random.Random(0)
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    arguments = (*SEARCH, *ONE_AT_ONCE, "train.max_steps=200", "search.num_trials=3", "--name", "torn")
+    process = start(first, "run", *arguments)
+    wait_for(first, "torn", lambda sweep: len(sweep.trials) == 2 and sweep.trials[1].steps >= 60, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    before = load_sweep(f"sqlite:///{first}/mlflow.db", "torn")
+    folder = second / "elsewhere"
+    shutil.move(first / "outputs" / "torn", folder)
+    checkpoints = sorted((folder / "trials" / "0001").glob("step-????????"))
+    state = checkpoints[-1] / "training_state.pt"
+    state.write_bytes(state.read_bytes()[: chance.randrange(1000)])
+    for name in ("optuna.log", "trials/0001/reports.jsonl"):
+        with (folder / name).open("ab") as file:
+            file.write((folder / name).read_bytes()[:17])
+    (folder / "sweep.json").write_bytes((folder / "sweep.json").read_bytes()[:300])
+    for file in (folder / "tune").rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"")
+    store = f"--tracking-uri=sqlite:///{first}/mlflow.db"
+    status, err, _ = verb(second, "resume", "torn", store)
+    assert status == 2
+    assert "--folder" in err
+    status, err, document = verb(second, "resume", "torn", store, f"--folder={folder}", "--json")
+    assert status == 0, err
+    assert document is not None
+    assert f"its checkpoint {checkpoints[-1].name} is damaged, and set aside" in err
+    assert "optuna.log could be read up to byte" in err
+    assert document["counts"]["finished"] == 3
+    assert [trial["attempts"] for trial in document["trials"]] == [1, 2, 1]
+    assert [trial["params"] for trial in document["trials"]][:2] == [trial.params for trial in before.trials]
+    done = Done(first, status, err, document)
+    for history in histories(done).values():
+        assert [step for step, _ in history] == list(range(10, 201, 10))
+    assert done.parent().data.tags["sweeps.folder"] == str(folder)
+    assert not (second / "mlflow.db").exists()
+    trained = [
+        trial
+        for trial in optuna.load_study(study_name="torn", storage=journal(folder / "optuna.log")).get_trials()
+        if NUMBER in trial.user_attrs
+    ]
+    assert [trial.user_attrs[NUMBER] for trial in trained] == [0, 1, 2]
+
+
+def test_what_a_dead_driver_had_not_recorded_is_read_from_beside_the_checkpoints(tmp_path: Path) -> None:
+    metrics = {"eval/accuracy": 0.5, "broken": math.nan}
+    spool = Spool(str(tmp_path / "trials" / "0003"))
+    spool.write(Log("0003", 1, 5, {"train/loss": 2.0}, 1000))
+    spool.write(Report("0003", 1, 10, metrics, 2000, checkpoint="step-00000010", done=True))
+    spool.close()
+    path = tmp_path / "trials" / "0003" / SPOOL_FILE
+    with path.open("ab") as file:
+        file.write(b'{"kind": "Log", "trial": "00')  # it was killed here
+    spool = Spool(str(path.parent))
+    spool.write(Log("0003", 2, 15, {"train/loss": 1.0}, 3000))
+    spool.close()
+    events = list(read_spool(str(path.parent)))
+    assert [(type(event), event.attempt, event.step) for event in events] == [
+        (Log, 1, 5),
+        (Report, 1, 10),
+        (Log, 2, 15),
+    ]
+    assert math.isnan(events[1].metrics["broken"])
+    here = str(path.parent / "step-00000010")  # wherever the folder was when it was written
+    assert events[1] == Report("0003", 1, 10, events[1].metrics, 2000, checkpoint=here, done=True)
+    assert [event.step for event in read_spool(str(path.parent), up_to=10)] == [5, 10]
+    assert list(read_spool(str(tmp_path))) == []
+
+
+def test_what_tune_may_not_have_heard_of_is_posted_again_each_step_as_it_was_measured_first(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path))
+    for attempt, step in ((1, 10), (1, 20), (1, 30), (2, 30), (2, 40)):
+        spool.write(Log("0003", attempt, step - 5, {"train/loss": attempt}, 1000))
+        spool.write(Report("0003", attempt, step, {"eval/loss": attempt}, 1000, checkpoint="step-00000010"))
+    spool.close()
+    nothing: Any = None
+    assignment = Assignment(
+        *("0003", 3, nothing, "eval/loss", "min", str(tmp_path), "", None, None), waits=False, heard=20, mailbox=None
+    )
+    found = [(type(event), event.attempt, event.step, *event.metrics.values()) for event in unheard(assignment)]
+    assert found == [
+        (Report, 3, 20, 1),
+        (Log, 3, 25, 1),
+        (Report, 3, 30, 1),
+        (Log, 3, 35, 2),
+        (Report, 3, 40, 2),
+    ]
+    assert all(event.checkpoint is None for event in unheard(assignment) if isinstance(event, Report))  # gone
+    assert unheard(replace(assignment, heard=None)) == []
+
+
+@pytest.mark.slow
+def test_a_spent_budget_stops_what_runs_and_more_of_it_lets_that_go_on(tmp_path: Path) -> None:
+    arguments = (*SEARCH, *ONE_AT_ONCE, "train.max_steps=4000", "train.eval_every=50", "search.num_trials=1")
+    done = run(tmp_path, *arguments, "--name", "budget", "search.stop.wall_hours=0.008")
+    assert "search.stop.wall_hours=0.008 is used up" in done.err
+    assert done.document["counts"]["stopped"] == 1
+    assert done.document["time"]["wall_s"] < 60
+    steps = done.document["trials"][0]["steps"]
+    status, err, document = verb(tmp_path, "extend", "budget", "search.stop.wall_hours=1", "--json")
+    assert status == 0, err
+    assert document is not None
+    assert document["counts"]["finished"] == 1
+    assert document["trials"][0]["steps"] == 4000 > steps > 0
+    history = histories(Done(tmp_path, status, err, document))["0000"]
+    assert [step for step, _ in history] == sorted({step for step, _ in history})
+
+
+def decided(folder: Path, document: dict[str, Any]) -> tuple[Any, ...]:
+    """Outcome of every trial, and every decision of the scheduler in its order."""
+    storage = journal(folder / "outputs" / "asha" / "optuna.log")
+    events = History(optuna.load_study(study_name="asha", storage=storage)).events
+    return [
+        [trial[key] for key in ("trial", "state", "steps", "value", "params")] for trial in document["trials"]
+    ], events
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_an_extended_sweep_and_an_interrupted_one_stop_the_trials_that_an_undisturbed_one_stops(
+    tmp_path: Path,
+) -> None:
+    folders = [tmp_path / name for name in ("undisturbed", "extended", "interrupted")]
+    for folder in folders:
+        folder.mkdir()
+    steps = ("train.max_steps=60", "train.eval_every=4", "train.log_every=2")
+    arguments = ("conf=digits", *SPACE, *steps, *ONE_AT_ONCE, "search/scheduler=asha", "--name=asha")
+    undisturbed = run(folders[0], *arguments, "search.num_trials=9")
+    expected = decided(undisturbed.folder, undisturbed.document)
+    assert {state for _, state, *_ in expected[0]} == {"finished", "pruned"}
+
+    run(folders[1], *arguments, "search.num_trials=3")
+    status, err, document = verb(folders[1], "extend", "asha", "search.num_trials=9", "--json")
+    assert status == 0, err
+    assert document is not None
+    assert decided(folders[1], document) == expected
+
+    process = start(folders[2], "run", *arguments, "search.num_trials=9")
+    for trial in (1, 4):
+        wait_for(folders[2], "asha", lambda sweep, trial=trial: len(sweep.trials) > trial, process)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(200) == 130
+        process.communicate()
+        process = start(folders[2], "resume", "asha", "--json")
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert decided(folders[2], json.loads(out)) == expected

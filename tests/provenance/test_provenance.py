@@ -1,0 +1,132 @@
+"""Where a sweep comes from: code, data, packages, and no secrets."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.provenance.code import checkout
+from sweeps.provenance.origin import Origin, origin_of, requirements
+from sweeps.provenance.secrets import redacted, redacted_source
+from sweeps_train.data.fingerprint import data_fingerprints
+
+
+def git(*arguments: str) -> str:
+    identity = ("-c", "user.name=me", "-c", "user.email=me@host")
+    return subprocess.run(["git", *identity, *arguments], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def repository(working_folder: Path) -> Path:
+    git("init", "-q")
+    Path("train.py").write_text("lr = 1\n", encoding="utf-8")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    return working_folder
+
+
+def origin(conf: str = "digits", *tokens: str) -> Origin:
+    config = compose_sweep(conf, tokens, ConfSearchPath()).config
+    return origin_of("python -m sweeps run", config.seed, [config.training()])[0]
+
+
+def test_changes_and_new_sources_are_a_diff_that_git_applies_and_the_index_stays(repository: Path) -> None:
+    clean = checkout()
+    assert clean is not None
+    assert (clean.commit, clean.diff) == (git("rev-parse", "HEAD").strip(), "")
+    Path("train.py").write_text("lr = 2\n", encoding="utf-8")
+    Path("model.py").write_text("width = 8\n", encoding="utf-8")
+    Path("data.bin").write_bytes(b"\0" * 10)
+    Path(".env").write_text("PASSWORD=geheim\n", encoding="utf-8")
+    before = git("status", "--porcelain")
+    found = checkout()
+    assert found is not None
+    assert git("status", "--porcelain") == before
+    assert "data.bin" not in found.diff
+    assert "geheim" not in found.diff
+    git("stash", "-u", "-q")
+    Path("changes.diff").write_text(found.diff, encoding="utf-8")
+    git("apply", "changes.diff")
+    assert Path("train.py").read_text(encoding="utf-8") == "lr = 2\n"
+    assert Path("model.py").read_text(encoding="utf-8") == "width = 8\n"
+
+
+def test_outside_of_a_checkout_there_is_no_commit(working_folder: Path) -> None:
+    assert checkout() is None
+    assert origin().commit is None
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("run tracking.uri=postgresql://me:geheim@host/db", "run tracking.uri=postgresql://me:***@host/db"),
+        ("run task.arguments.api_key=geheim lr=1", "run task.arguments.api_key=*** lr=1"),
+        ("AWS_SECRET_ACCESS_KEY=geheim x", "AWS_SECRET_ACCESS_KEY=*** x"),
+        ("run data.tokens=128 model.tokenizer=a/b", "run data.tokens=128 model.tokenizer=a/b"),
+        ("run model.path=hf_abcdefghijklmnopqrstuvwxyz", "run model.path=***"),
+    ],
+)
+def test_secrets_of_a_command_are_hidden(text: str, hidden: str) -> None:
+    assert redacted(text) == hidden
+
+
+def test_in_source_literals_are_hidden_and_code_stays() -> None:
+    code = "token = tokenizer(text)\nnum_tokens = 3\n"
+    assert redacted_source(code) == code
+    assert redacted_source('api_key = "geheim"\n{"password": "geheim"}') == 'api_key = "***"\n{"password": "***"}'
+    assert "MIIE" not in redacted_source("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----")
+
+
+def test_data_is_known_by_its_contents_wherever_it_lies(working_folder: Path) -> None:
+    def fingerprint(path: str) -> str | None:
+        config = compose_sweep("llm_lora", ["data=text", f"data.path={path}"], ConfSearchPath()).config
+        return data_fingerprints(config.training())[path]
+
+    for folder in ("here", "there"):
+        Path(folder).mkdir()
+        for name in ("a.txt", "b.txt"):
+            Path(folder, name).write_text(f"text of {name}", encoding="utf-8")
+    assert fingerprint("here") == fingerprint("there") is not None
+    Path("there", "b.txt").write_text("text of B.txt", encoding="utf-8")
+    assert fingerprint("here") != fingerprint("there")
+    assert fingerprint("nowhere/*.txt") is None
+    with Path("large.txt").open("wb") as file:
+        file.truncate(200 * 2**20)
+    before = fingerprint("large.txt")
+    with Path("large.txt").open("r+b") as file:
+        file.write(b"x")
+    assert fingerprint("large.txt") != before
+
+
+def test_a_functions_source_and_the_files_that_its_arguments_name_are_its_data(working_folder: Path) -> None:
+    Path("texts.txt").write_text("a", encoding="utf-8")
+    tokens = ["+task.arguments.file=texts.txt"]
+    before = data_fingerprints(compose_sweep("ray_train_function", tokens, ConfSearchPath()).config.training())
+    Path("texts.txt").write_text("b", encoding="utf-8")
+    after = data_fingerprints(compose_sweep("ray_train_function", tokens, ConfSearchPath()).config.training())
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {"texts.txt"}
+    assert len(before) == 2
+
+
+def test_what_differs_is_said_and_nothing_else(repository: Path) -> None:
+    first = origin()
+    assert first.differences(origin()) == {}
+    assert Origin.from_json(first.as_json()) == first
+    assert f"torch=={first.packages['torch']}" in requirements(first)
+    Path("train.py").write_text("lr = 2\n", encoding="utf-8")
+    assert list(first.differences(origin())) == ["changes"]
+    git("commit", "-qam", "second")
+    assert list(first.differences(origin())) == ["commit"]
+    older = replace(first, packages={**first.packages, "torch": "1.0"}, data={"digits": "x"})
+    found = older.differences(first)
+    assert list(found) == ["packages", "data"]
+    assert found["packages"] == f"torch 1.0, now {first.packages['torch']}"
+    unknown = replace(first, data={"digits": None})
+    assert unknown.data_fingerprint is None
+    assert "not known" in unknown.differences(first)["data"]

@@ -1,0 +1,270 @@
+"""What comes after a search: its best trial as a config, trained again, registered, and run once more."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from mlflow import artifacts
+from running import SHORT, Done, run, start
+from serving import Api
+
+from sweeps_train import load_model
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """Three trials under ASHA; the model is among what is searched, and only the best trial keeps its checkpoints."""
+    tokens = (*SHORT, "checkpoint.trials=1", "search.num_trials=3", "train.lr=0.01", "model.dropout=0.2")
+    return run(tmp_path_factory.mktemp("searched"), "conf=digits", *tokens, "--name=searched")
+
+
+def call(folder: Path, *arguments: str, status: int = 0) -> tuple[str, str]:
+    process = start(folder, *arguments)
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == status, err
+    assert "Traceback" not in err
+    return out, err
+
+
+def curve(done: Done, run_id: str, metric: str) -> list[tuple[int, float]]:
+    return sorted((point.step, point.value) for point in done.client.get_metric_history(run_id, metric))
+
+
+@pytest.mark.slow
+def test_the_exported_best_trial_runs_as_it_is_and_gives_the_same_loss(searched: Done) -> None:
+    out, err = call(searched.folder, "best", "searched", "--export", "winner.yaml", "--json")
+    best = json.loads(out)
+    assert best == searched.document["best"]
+    assert "run conf=winner.yaml" in err
+    config = yaml.safe_load((searched.folder / "winner.yaml").read_text(encoding="utf-8"))
+    assert config["space"] == {}
+    assert config["search"]["num_trials"] == 1
+
+    again = run(searched.folder, "conf=winner.yaml", "--name=again")
+    assert again.document["best"]["value"] == best["value"]
+    assert again.document["mlflow"]["experiment_id"] == searched.document["mlflow"]["experiment_id"]
+    before, after = (curve(searched, each["run_id"], "eval/loss") for each in (best, again.document["best"]))
+    assert after[: len(before)] == before
+    assert after[-1][0] == 40
+
+
+def test_only_as_many_trials_as_wanted_keep_their_checkpoints(searched: Done) -> None:
+    best = searched.document["best"]["trial"]
+    kept = {
+        trial["trial"]
+        for trial in searched.document["trials"]
+        if searched.client.list_artifacts(trial["run_id"], "checkpoints/best")
+        or [*(searched.folder / "outputs" / "searched" / "trials" / trial["trial"]).glob("step-*")]
+    }
+    assert kept == {best}
+
+
+def test_any_trial_can_be_shown_and_exported_and_mistakes_are_named(searched: Done) -> None:
+    out, _ = call(searched.folder, "best", "searched", "--trial=1", "--export=second.yaml", "--json")
+    assert json.loads(out)["trial"] == "0001"
+    written = yaml.safe_load((searched.folder / "second.yaml").read_text(encoding="utf-8"))
+    params: dict[str, Any] = searched.document["trials"][1]["params"]
+    assert written["train"]["optimizer"] == params["train.optimizer"]
+    assert written["model"]["kind"] == params["model"]
+
+    assert "it has 0000 to 0002" in call(searched.folder, "best", "searched", "--trial=12", status=2)[1]
+    assert ".yaml" in call(searched.folder, "best", "searched", "--export=best.json", status=2)[1]
+    assert "cannot be written" in call(searched.folder, "best", "searched", "--export=no/best.yaml", status=2)[1]
+    assert "no such file" in call(searched.folder, "run", "conf=nothing.yaml", status=2)[1]
+
+
+def test_a_sweep_records_where_it_comes_from(searched: Done) -> None:
+    from sweeps.provenance.origin import Origin
+    from sweeps.tracking.artifacts import read_text
+
+    run_id = searched.document["mlflow"]["run_id"]
+    origin = Origin.from_json(read_text(searched.store, run_id, "origin/origin.json") or "")
+    assert origin.command.startswith("python -m sweeps run conf=digits")
+    assert origin.working_folder == str(searched.folder)
+    assert origin.packages["torch"]
+    assert origin.hardware["cpus"] > 0
+    tags = searched.parent().data.tags
+    assert tags["sweeps.data"] == origin.data_fingerprint
+    assert tags["sweeps.seed"] == "0"
+    assert f"torch=={origin.packages['torch']}" in (read_text(searched.store, run_id, "origin/requirements.txt") or "")
+
+
+@pytest.mark.slow
+def test_a_trial_is_reproduced_by_its_run_and_the_same_comes_out(searched: Done) -> None:
+    trial = searched.document["trials"][1]
+    out, err = call(searched.folder, "reproduce", trial["run_id"], "--json")
+    document = json.loads(out)
+    assert "code, packages and data are as they were" in err
+    assert document["of"] == {"sweep": "searched", "trial": "0001", "run_id": trial["run_id"]}
+    assert document["equal"] is True
+    assert document["differences"] == {}
+    equal = {each["metric"]: each["equal"] for each in document["metrics"]}
+    assert equal == dict.fromkeys(("eval/accuracy", "eval/loss", "train/epoch", "train/loss", "train/lr"), True) | {
+        "train/num_workers": True
+    }
+    again = json.loads(call(searched.folder, "show", document["sweep"], "--json")[0])
+    tags = searched.client.get_run(again["mlflow"]["run_id"]).data.tags
+    assert (tags["sweeps.of"], tags["sweeps.of.sweep"], tags["sweeps.of.trial"]) == ("reproduce", "searched", "0001")
+    assert tags["sweeps.of.run"] == trial["run_id"]
+
+
+def test_a_whole_sweep_is_planned_again_with_what_it_searched(searched: Done) -> None:
+    from sweeps.driver.reproduce import plan_reproduction
+
+    found = plan_reproduction(searched.store, "searched", None, "once-more", "python -m sweeps reproduce searched")
+    assert found.plan.config.search.num_trials == 3
+    assert found.plan.composition.searched_groups == ["model"]
+    assert found.plan.tags["sweeps.of.run"] == searched.document["mlflow"]["run_id"]
+    assert found.plan.config.tracking.uri == searched.store
+    assert "there is no sweep" in call(searched.folder, "reproduce", "nobody", "--dry-run", status=2)[1]
+    assert "no run" in call(searched.folder, "reproduce", 32 * "0", "--dry-run", status=2)[1]
+
+
+@pytest.mark.slow
+def test_a_whole_sweep_is_reproduced_and_the_same_comes_out(tmp_path: Path) -> None:
+    # Without early stopping, which would depend on who reports first, and one trial after the other.
+    tokens = (*SHORT, "search/scheduler=none", "search.num_trials=3", "search.max_concurrent=1")
+    before = run(tmp_path, "conf=digits", *tokens, "--name=before").document
+    document = json.loads(call(tmp_path, "reproduce", "before", "--name=after", "--json")[0])
+    assert document["equal"] is True
+    assert {each["trial"] for each in document["metrics"]} == {"0000", "0001", "0002"}
+    after = json.loads(call(tmp_path, "show", "after", "--json")[0])
+    assert [(each["trial"], each["params"], each["value"]) for each in after["trials"]] == [
+        (each["trial"], each["params"], each["value"]) for each in before["trials"]
+    ]
+
+
+PREDICT = """
+import sys, json, mlflow, numpy
+model = mlflow.pyfunc.load_model(sys.argv[1])
+given = json.loads(sys.argv[2])
+given = given if isinstance(given[0], str) else numpy.array(given, dtype="float32")
+predicted = model.predict(given)
+if hasattr(predicted, "columns"):  # a table with the names of the classes
+    print(json.dumps({"classes": [*predicted.columns], "scores": predicted.to_numpy().tolist()}))
+else:
+    print(json.dumps(predicted if isinstance(predicted, list) else predicted.tolist()))
+"""
+
+
+def predicted(folder: Path, uri: str, given: Any) -> Any:
+    """What a registered model answers in a process that knows nothing of this checkout."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    (folder / "elsewhere").mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", PREDICT, uri, json.dumps(given)],
+        env={**environment, "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"},
+        cwd=folder / "elsewhere",
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_a_retrained_best_trial_is_a_champion_that_loads_and_predicts_elsewhere(searched: Done) -> None:
+    import torch
+
+    out, err = call(searched.folder, "retrain", "searched", "train.max_steps=20", "--register=digit_reader", "--json")
+    document = json.loads(out)
+    assert document["model"] == {
+        "name": "digit_reader",
+        "version": "1",
+        "alias": "champion",
+        "uri": "models:/digit_reader@champion",
+    }
+    assert "models:/digit_reader@champion" in err
+    assert [trial["steps"] for trial in document["trials"]] == [20]
+
+    version = searched.client.get_model_version_by_alias("digit_reader", "champion")
+    tags = version.tags
+    assert (tags["sweeps.sweep"], tags["sweeps.trial"]) == (document["sweep"], "0000")
+    assert (tags["sweeps.of.sweep"], tags["sweeps.of.trial"]) == ("searched", searched.document["best"]["trial"])
+    assert tags["sweeps.data"] == searched.parent().data.tags["sweeps.data"]
+    assert version.run_id == document["best"]["run_id"]
+    assert searched.client.get_run(version.run_id).info.status == "FINISHED"
+    kept = [yaml.safe_load(each.read_text(encoding="utf-8")) for each in searched.folder.rglob("MLmodel")]
+    assert {each["metadata"]["sweeps.classes"] for each in kept} == {json.dumps([*"0123456789"])}
+    for stage in ("fetching the checkpoint of trial 0000", "loading its model", "logging it to MLflow"):
+        assert f"registering: {stage}" in err
+
+    given = torch.rand(3, 1, 8, 8)
+    folder = artifacts.download_artifacts(document["best"]["checkpoint"], tracking_uri=searched.store)
+    expected = load_model(folder)(given).tolist()
+    answer = predicted(searched.folder, document["model"]["uri"], given.tolist())
+    assert answer["classes"] == [*"0123456789"]
+    assert answer["scores"] == [pytest.approx(row, abs=1e-5) for row in expected]
+
+
+@pytest.mark.slow
+def test_a_trial_is_registered_as_it_is_and_mistakes_are_named_before_training(searched: Done) -> None:
+    out, _ = call(searched.folder, "best", "searched", "--register=reader", "--alias=first", "--json")
+    assert json.loads(out)["model"]["uri"] == "models:/reader@first"
+    assert json.loads(out)["best"] == searched.document["best"]
+    assert "--merged" in call(searched.folder, "best", "searched", "--register=reader", "--merged", status=2)[1]
+    assert "--alias=v1" in call(searched.folder, "retrain", "searched", "--alias=v1", status=2)[1]
+    assert "--register=a/b" in call(searched.folder, "retrain", "searched", "--register=a/b", status=2)[1]
+    assert "train.max_step" in call(searched.folder, "retrain", "searched", "train.max_step=1", status=2)[1]
+    refused = call(searched.folder, "retrain", "searched", "train.lr=choice(0.1,0.2)", status=2)[1]
+    assert "use `run` to search" in refused
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # MLflow's and torch's own, in this process
+def test_a_trial_is_registered_from_its_page(searched: Done, tmp_path: Path) -> None:
+    api = Api(searched.store, f"database=sqlite:///{tmp_path}/service.db", f"output_dir={searched.folder}/outputs")
+    client = api.client(follow_redirects=False)
+    assert 'action="/sweeps/searched/register"' in client.get("/sweeps/searched").text
+    answer = client.post("/sweeps/searched/register", data={"model": "from_page", "trial": "", "alias": "first"})
+    assert answer.headers["location"] == "/sweeps/searched?done=register"
+    assert "the newest version of the model" in client.get(answer.headers["location"]).text
+    version = searched.client.get_model_version_by_alias("from_page", "first")
+    assert version.tags["sweeps.trial"] == searched.document["best"]["trial"]
+    api.close()
+
+
+def test_a_retrained_trial_takes_another_option_of_a_group(searched: Done) -> None:
+    out, _ = call(searched.folder, "retrain", "searched", "model=vision_transformer", "--dry-run", "--json")
+    config = json.loads(out)["config"]
+    assert config["model"]["kind"] == "vision_transformer"
+    assert config["train"]["lr"] == 0.01
+    assert config["search"]["num_trials"] == 1
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    tokens = ("train.max_steps=8", "train.eval_every=8", "train.log_every=4", "data.max_eval_documents=8")
+    more = ("data.max_train_documents=200", "search=random", "search.num_trials=1", "train.lr=0.02", "--name=adapted")
+    return run(tmp_path_factory.mktemp("adapted"), "conf=llm_lora", *tokens, *more)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_language_model_loads_as_adapters_on_their_base_or_merged(adapted: Done, merged: bool) -> None:
+    from transformers import AutoTokenizer
+
+    name = "merged" if merged else "adapters"
+    options = ["--merged"] if merged else []
+    out, _ = call(adapted.folder, "best", "adapted", f"--register={name}", *options, "--json")
+    uri = json.loads(out)["model"]["uri"]
+    folder = artifacts.download_artifacts(adapted.document["best"]["checkpoint"], tracking_uri=adapted.store)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    given = "Return a list of the"
+    generated = load_model(folder).generate(
+        **tokenizer(given, return_tensors="pt", return_token_type_ids=False), max_new_tokens=64, do_sample=False
+    )
+    expected = tokenizer.decode(generated[0], skip_special_tokens=True)
+    assert len(expected) > len(given)
+    assert predicted(adapted.folder, uri, [given]) == [expected]

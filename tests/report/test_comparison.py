@@ -1,0 +1,135 @@
+"""Sweeps side by side, from what MLflow has of them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from sweeps.config.objectives import Objectives
+from sweeps.errors import UserError
+from sweeps.report.comparison import Compared, Comparison, compare_sweeps, print_comparison
+from sweeps.report.comparison_figure import check_output, write_comparison
+from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
+from sweeps.tracking.recorder import Recorder
+from sweeps.tracking.spans import Span
+
+LOSS = Objectives(("eval/loss",), ("min",))
+
+
+def trial(number: int, value: float | None, ended: float, state: str = "finished", workers: int = 2) -> TrialRecord:
+    """One that trained for the half hour before its end."""
+    span = Span(held=ended - 1800, trained=ended - 1700, ended=ended, workers=("host",) * workers)
+    return TrialRecord(
+        trial=f"{number:04}",
+        state=state,
+        value=value,
+        params={},
+        run_id=str(number),
+        steps=10,
+        attempts=1,
+        started=ended - 1800,
+        ended=ended,
+        spans=(span,),
+    )
+
+
+def sweep(name: str, trials: Sequence[TrialRecord], metric: str = "eval/loss", mode: str = "min") -> SweepRecord:
+    ids = MlflowIds(tracking_uri="", experiment_id="", run_id="")
+    return SweepRecord(
+        sweep=name,
+        status="finished",
+        metrics=(metric,),
+        modes=(mode,),
+        counts={},
+        front=[],
+        mlflow=ids,
+        trials=list(trials),
+        time=SweepTime(wall_s=7200),
+        conf="digits",
+        started=0.0,
+    )
+
+
+FAST = sweep("fast", [trial(0, 0.9, 3600), trial(1, 0.5, 1800), trial(2, 0.1, 5400, "failed"), trial(3, 0.4, 7200)])
+SLOW = sweep("slow", [trial(0, 0.8, 1800, workers=4), trial(1, 0.45, 7200, workers=4)])
+
+
+def compared(*sweeps: SweepRecord) -> Comparison:
+    return Comparison([Compared(each, {"seed": "0", "train.lr": each.sweep}) for each in sweeps])
+
+
+def test_the_best_so_far_counts_trials_in_the_order_of_their_end_and_no_failed_one() -> None:
+    (each,) = compared(FAST).sweeps
+    assert [(point.trials, point.seconds, point.hours, point.best) for point in each.curve] == [
+        (1, 1800, 1.0, 0.5),
+        (2, 3600, 2.0, 0.5),
+        (3, 5400, 3.0, 0.5),
+        (4, 7200, 4.0, 0.4),
+    ]
+    assert each.hours == 4.0
+
+
+def test_what_all_have_reached_is_the_target_and_its_price_is_told() -> None:
+    comparison = compared(FAST, SLOW)
+    assert comparison.target == 0.45
+    document = comparison.as_json()
+    reached = {each["sweep"]: each["target_reached"] for each in document["sweeps"]}
+    assert reached["fast"] == {"trials": 4, "seconds": 7200, "hours": 4.0, "best": 0.4}
+    assert reached["slow"] == {"trials": 2, "seconds": 7200, "hours": 4.0, "best": 0.45}
+    assert document["differences"] == {"train.lr": {"fast": "fast", "slow": "slow"}}
+    assert document["hours"] == "worker-hours"
+    json.dumps(document, allow_nan=False)
+    console = Console(file=io.StringIO(), width=120)
+    print_comparison(comparison, console)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    for words in (
+        "min of eval/loss",
+        "fast",
+        "slow",
+        "reached 0.45 after",
+        "4 trials, 2h 00m, 4 worker-hours",
+        "train.lr",
+    ):
+        assert words in printed
+
+
+def test_other_metrics_and_a_sweep_alone_are_refused() -> None:
+    with pytest.raises(UserError, match="same metric and mode; fast has min eval/loss, other has max eval/accuracy"):
+        compare_sweeps([FAST, sweep("other", [], "eval/accuracy", "max")])
+    with pytest.raises(UserError, match="two sweeps or more"):
+        compare_sweeps([FAST, FAST])
+    with pytest.raises(UserError, match=r"--output=curve.gif: must end in .html"):
+        check_output(Path("curve.gif"))
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".html"])
+def test_a_figure_is_written_also_of_sweeps_without_a_value(working_folder: Path, suffix: str) -> None:
+    file = working_folder / f"figure{suffix}"
+    write_comparison(compared(FAST, SLOW, sweep("nothing", [])), file)
+    content = file.read_bytes()
+    assert len(content) > 5_000
+    if suffix == ".html":
+        assert b"<svg" in content
+        assert b"slow" in content
+        assert b"http-equiv" not in content
+
+
+def test_configs_differences_are_read_from_mlflow(working_folder: Path) -> None:
+    uri = f"sqlite:///{working_folder}/mlflow.db"
+    for name, rate in (("first", 0.1), ("second", 0.2)):
+        recorder = Recorder(uri, "test", sweep=name, conf="test", objectives=LOSS, folder=working_folder / name)
+        space = "{train.lr: {type: float, low: 0, high: %s, log: true}}" % (5 * rate)
+        recorder.open(f"name: {name}\nseed: 0\ntrain: {{momentum: {rate}}}\nspace: {space}\n", "", "")
+        recorder.close("finished")
+    comparison = compare_sweeps([load_sweep(uri, "first"), load_sweep(uri, "second")])
+    assert comparison.differences == {
+        "train.momentum": ["0.1", "0.2"],
+        "space.train.lr": ["float, low 0, high 0.5, log", "float, low 0, high 1.0, log"],
+    }
+    assert comparison.target is None

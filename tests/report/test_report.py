@@ -1,0 +1,496 @@
+"""The report of a sweep: a page that needs nothing else, figures that stay legible, and what a running or failed sweep
+has to show."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import random
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from sweeps.config.objectives import Objectives
+from sweeps.driver import run
+from sweeps.report.dataframes import importances_table
+from sweeps.report.folder import report_folder
+from sweeps.report.page.document import render
+from sweeps.report.page.learning_curves import best_so_far, learning_curves
+from sweeps.report.page.parameters import by_importance, contours, importance, importances, parallel, slices
+from sweeps.report.page.pictures import draw_pictures
+from sweeps.report.page.report import _sections, make_report
+from sweeps.report.page.report_data import MOST_CURVES, Material, chosen_for_curves
+from sweeps.report.page.style import robust_range
+from sweeps.report.page.timeline import MOST_BARS, bars, merged, timeline
+from sweeps.report.tables import print_best
+from sweeps.tracking import metric_history
+from sweeps.tracking.metric_history import fetch_histories
+from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
+from sweeps.tracking.recorder import Recorder
+from sweeps.tracking.spans import Span
+from sweeps.tracking.summary import describe_no_best
+from sweeps.tracking.uris import sqlite_path
+
+HOSTILE = "</script><script>alert(1)</script>"
+START = 1_700_000_000.0
+CONFIG = """
+space:
+  train.lr: {type: float, low: 1.0e-5, high: 0.1, log: true}
+  train.optimizer: {type: categorical, choices: [adamw, sgd]}
+  train.momentum: {type: float, low: 0.8, high: 0.99, when: {train.optimizer: sgd}}
+"""
+
+
+def record_sweep(uri: str, objectives: Objectives, trials: int = 24) -> None:
+    """A sweep with a parameter that not all trials have, trials that were pruned or failed, and one that runs."""
+    path = sqlite_path(uri)
+    assert path is not None
+    folder = path.parent / "s"
+    folder.mkdir()
+    recorder = Recorder(uri, "digits", sweep="s", conf="digits", objectives=objectives, folder=folder)
+    recorder.open(CONFIG, "python -m sweeps run conf=digits", "Digits.")
+    rng, values = random.Random(0), {}
+    for number in range(trials):
+        trial, sgd = f"{number:04}", number % 2 == 1
+        params: dict[str, Any] = {"train.lr": 10 ** rng.uniform(-5, -1), "train.optimizer": "sgd" if sgd else "adamw"}
+        params |= {"train.momentum": rng.uniform(0.8, 0.99)} if sgd else {}
+        params |= {"note": HOSTILE} if number == 3 else {}
+        recorder.start_trial(trial, params, "", 1)
+        values[trial] = (abs(math.log10(params["train.lr"]) + 3), rng.random())[: len(objectives.metrics)]
+        for step in range(1, 6):
+            measured = dict(zip(objectives.metrics, (values[trial][0] + 1 / step, *values[trial][1:]), strict=True))
+            recorder.log(trial, 10 * step, measured)
+        state = {1: "failed", 4: "pruned", trials - 1: "running"}.get(number, "finished")
+        if state != "running":
+            recorder.end_trial(trial, state, 50, 1, f"RuntimeError: {HOSTILE}" if state == "failed" else None)
+    best = objectives.front({trial: value for trial, value in values.items() if trial != "0001"})
+    counts = {"finished": trials - 3, "failed": 1, "pruned": 1, "running": 1, "stopped": 0}
+    recorder.update(
+        counts, [(trial, values[trial], {}) for trial in best], {"wall_s": 60, "train_s": 30, "goodput": 0.5}
+    )
+    recorder.close("finished")
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"sqlite:///{tmp_path_factory.mktemp('store')}/mlflow.db"
+
+
+@pytest.fixture(scope="module")
+def page(uri: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    record_sweep(uri, Objectives(("eval/loss",), ("min",)))
+    return make_report(load_sweep(uri, "s"), tmp_path_factory.mktemp("report"))
+
+
+class Page(HTMLParser):
+    """What a browser would find in the page."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.addresses: list[str] = []
+        self.ids: list[str] = []
+        self.data: dict[str, Any] = {}
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        found = dict(attributes)
+        self.addresses += [value for name in ("src", "href", "srcset", "data") if (value := found.get(name))]
+        self._inside = found.get("id") or "" if tag == "script" else ""
+        self.ids.append(found.get("id") or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside in ("figures", "rows"):
+            self.data[self._inside] = json.loads(data)
+
+
+def test_the_page_needs_nothing_from_elsewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    parsed = Page(text)
+    assert all(address.startswith("#") or address == "data:," for address in parsed.addresses)
+    assert "@import" not in text
+    assert not re.search(r"url\(", text)
+    assert page.stat().st_size < 3_000_000
+
+
+def test_the_page_has_every_figure_that_the_sweep_can_fill(page: Path) -> None:
+    parsed = Page(page.read_text(encoding="utf-8"))
+    shown = {name.rpartition("-")[0] for name in parsed.data["figures"]}
+    assert shown == {"best", "curves", "parallel", "importance", "slices", "contours", "timeline"}
+    assert shown <= set(parsed.ids)
+    pictures = {path.stem for path in page.parent.glob("*.png")}
+    drawn = "best_so_far learning_curves parallel_coordinates importance slices contours timeline"
+    assert pictures == set(drawn.split())
+
+
+def test_the_table_has_every_trial_with_its_values_and_parameters(page: Path, uri: str) -> None:
+    table, record = Page(page.read_text(encoding="utf-8")).data["rows"], load_sweep(uri, "s")
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+    assert [row["trial"] for row in rows] == [trial.trial for trial in record.trials]
+    assert [row["eval/loss"] for row in rows] == [trial.value for trial in record.trials]
+    assert [row["train.momentum"] for row in rows] == [trial.params.get("train.momentum") for trial in record.trials]
+    assert rows[1]["state"] == "failed"
+    assert HOSTILE in rows[1]["note"]
+    assert table["best"] == [record.best.trial if record.best else None]
+
+
+def test_no_text_of_a_trial_can_end_the_pages_script(page: Path) -> None:
+    assert HOSTILE not in page.read_text(encoding="utf-8")
+
+
+def test_the_report_is_among_the_artifacts_of_the_sweeps_run_and_its_description_leads_there(
+    page: Path, uri: str, tmp_path: Path
+) -> None:
+    from mlflow import MlflowClient
+
+    record, client = load_sweep(uri, "s"), MlflowClient(uri)
+    make_report(record, tmp_path / "again")
+    attached = {Path(file.path).name for file in client.list_artifacts(record.mlflow.run_id, "report")}
+    assert attached == {path.name for path in page.parent.iterdir()}
+    description = client.get_run(record.mlflow.run_id).data.tags["mlflow.note.content"]
+    address = f"#/experiments/{record.mlflow.experiment_id}/runs/{record.mlflow.run_id}/artifacts/report/report.html"
+    assert description.count(address) == 1
+    assert "Best: trial" in description
+
+
+def test_a_sweep_with_several_objectives_has_its_front(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    record_sweep(uri, Objectives(("eval/loss", "speed"), ("min", "max")))
+    record = load_sweep(uri, "s")
+    page = make_report(record, tmp_path / "report")
+    figures = Page(page.read_text(encoding="utf-8")).data["figures"]
+    front = next(trace for trace in figures["front-0"]["data"] if trace["name"] == "Pareto front")
+    assert len(front["x"]) == len(record.front) > 1
+    assert {"best-0", "best-1", "best-2", "best-3", "importance-0", "importance-1"} <= set(figures)
+    assert (page.parent / "pareto_front.png").exists()
+
+
+def test_the_verb_writes_where_it_is_told_and_says_where(page: Path, uri: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sweeps", "report", "s", "--tracking-uri", uri, "--output", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{tmp_path}/out/report.html\n"
+    assert (tmp_path / "out" / "report.html").exists()
+    assert done.stderr == ""
+
+
+def test_an_unknown_sweep_is_answered_with_the_nearest(page: Path, uri: str) -> None:
+    command = [sys.executable, "-m", "sweeps", "report", "t", "--tracking-uri", uri]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no sweep 't'" in done.stderr
+
+
+def test_a_report_that_cannot_be_made_is_a_warning(page: Path, uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    report_folder(load_sweep(uri, "s")).write_text("a file is in its way")
+    plan: Any = type("Plan", (), {"name": "s"})()
+    tracking, checkpoint = SimpleNamespace(uri=uri, report=True), SimpleNamespace(trials=None)
+    plan.config = SimpleNamespace(tracking=tracking, checkpoint=checkpoint)
+    assert run._ended(plan).sweep == "s"
+    assert "s has no report" in caplog.text
+    assert "python -m sweeps report s" in caplog.text
+
+
+def test_checkpoints_that_cannot_be_removed_at_the_end_are_a_warning(
+    page: Path, uri: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError("read-only file system")
+
+    monkeypatch.setattr("sweeps.retention.cleaning.plan_cleaning", fails)
+    plan: Any = SimpleNamespace(name="s")
+    plan.config = SimpleNamespace(tracking=SimpleNamespace(uri=uri, report=False), checkpoint=SimpleNamespace(trials=1))
+    assert run._ended(plan).sweep == "s"
+    assert "checkpoints of s that need not be kept stay: " in caplog.text
+    assert "read-only file system; `python -m sweeps clean s --keep-best 1` removes them" in caplog.text
+
+
+def test_histories_are_the_same_from_the_database_and_through_mlflow(
+    page: Path, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    runs = [trial.run_id for trial in load_sweep(uri, "s").trials]
+    by_sql = fetch_histories(uri, runs, "eval/loss")
+    assert [len(points) for points in by_sql.values()] == [5] * 24
+    assert fetch_histories(uri, runs, "nothing") == {}
+    client = MlflowClient(uri)
+    for number, value in enumerate((math.nan, math.inf, 7.0)):
+        client.log_metric(runs[0], "eval/loss", value, timestamp=2**41 + number, step=50 - 10 * number)
+    again = fetch_histories(uri, runs[:1], "eval/loss")[runs[0]]
+    assert [(point.step, point.value) for point in again[2:]] == [(30, 7.0), *map(tuple, by_sql[runs[0]][3:])]
+    by_sql = fetch_histories(uri, runs, "eval/loss")
+    monkeypatch.setattr(metric_history, "sqlite_path", lambda uri: None)
+    assert fetch_histories(uri, runs, "eval/loss") == by_sql
+    assert fetch_histories(uri, runs, "nothing") == {}
+
+
+# --- figures, from records that need no store -------------------------------------------------------------------------
+
+
+def trial(number: int, value: float | None = None, state: str = "finished", **more: Any) -> TrialRecord:
+    more.setdefault("params", {"lr": 10 ** -(1 + number % 40 / 10), "width": 8 + number % 50})
+    return TrialRecord(
+        trial=f"{number:04}", state=state, value=value, run_id=f"{number:032}", steps=10, attempts=1, **more
+    )
+
+
+def material(trials: list[TrialRecord], curves: Any = None, **more: Any) -> Material:
+    valued = [each for each in trials if each.value is not None]
+    record = SweepRecord(
+        sweep="s",
+        status="finished",
+        metrics=("loss",),
+        modes=("min",),
+        counts={},
+        front=[min(valued, key=lambda each: each.value or 0.0)] if valued else [],
+        mlflow=MlflowIds(tracking_uri="sqlite:///none.db", experiment_id="1", run_id="r"),
+        trials=trials,
+        time=SweepTime(wall_s=100.0),
+        conf="digits",
+        started=START,
+    )
+    return Material(record=record, curves=curves or {}, **more)
+
+
+def spans(held: float, seconds: float, workers: tuple[str, ...], ended: bool = True) -> tuple[Span, ...]:
+    at = START + held
+    return (Span(held=at, trained=at + 1, ended=at + seconds if ended else None, workers=workers),)
+
+
+def test_a_sweep_without_trials_or_without_values_still_has_a_page() -> None:
+    for trials in ([], [trial(0, state="failed", error="ValueError: no", started=START, ended=START + 5)]):
+        made = material(trials)
+        text = render(made, list(_sections(made, [importances(made, 0)])))
+        assert ("No trial has reported loss." if trials else "No trial was started.") in text
+        assert ("ValueError: no" in text) is bool(trials)
+
+
+def test_a_sweep_without_a_best_trial_says_what_values_there_are() -> None:
+    def record(*trials: TrialRecord, status: str = "finished") -> SweepRecord:
+        return replace(material(list(trials)).record, front=[], status=status)
+
+    failed = replace(trial(0, 0.25, state="failed"), steps=48)
+    broken = replace(trial(1, 0.125), steps=80, violation="system/memory_mib=9 is above its limit of 5")
+    text = describe_no_best(record(failed))
+    assert text == "The only trial with a value, 0000, failed at step 48 with loss 0.25, and counts as no result."
+    both = describe_no_best(record(failed, broken, trial(2, None, state="failed")))
+    assert both.startswith("The best of 2 trials with a value, 0001, broke a limit at step 80 with loss 0.125")
+    out = io.StringIO()
+    print_best(record(failed), Console(file=out, width=60))
+    assert text in out.getvalue()
+    assert describe_no_best(record(trial(0, state="failed"))) == "No trial has reported loss."
+    assert describe_no_best(record(trial(0, state="running"), status="running")) == "No trial has reported loss yet."
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([0.5], id="one trial"),
+        pytest.param([0.5] * 12, id="all equal"),
+        pytest.param([-2.0] * 11 + [-1e12], id="a single one far away"),
+        pytest.param([0.5, math.nan, math.inf, None] * 4, id="values that are no numbers"),
+        pytest.param([None] * 3, id="no values"),
+        pytest.param([float(number) for number in range(12)], id="all different"),
+    ],
+)
+@pytest.mark.parametrize(
+    "params",
+    [
+        pytest.param(
+            lambda number: {"lr": 0.1 * (1 + number), "depth": number % 5, "kind": "ab"[number % 2]}, id="mixed"
+        ),
+        pytest.param(lambda number: {"kind": ["a", {"b": [number % 3]}], "flag": number % 2 == 0}, id="choices"),
+        pytest.param(lambda number: {"a.lr": 0.1} if number % 2 else {"b.lr": None}, id="never together"),
+        pytest.param(lambda number: {"lr": 0.1 + number, "width": 1.0 + 2 * number}, id="on a line"),
+        pytest.param(lambda number: {}, id="no parameters"),
+    ],
+)
+def test_odd_sweeps_have_reports_too(values: list[float | None], params: Any, tmp_path: Path) -> None:
+    trials = [trial(number, value, params=params(number)) for number, value in enumerate(values)]
+    made = material(trials)
+    found = [importances(made, 0)]
+    page = Page(render(made, list(_sections(made, found))))
+    assert len(page.data["rows"]["rows"]) == len(trials)
+    pictures = draw_pictures(made, found, tmp_path)
+    assert bool(pictures) is any(value is not None for value in values)
+
+
+def test_a_large_sweep_makes_a_page_that_is_bounded_and_quick() -> None:
+    rng = random.Random(0)
+    trials = [
+        trial(number, rng.random(), "pruned" if number % 3 else "finished", spans=spans(number, 1.5, ("a/0", "a/1")))
+        for number in range(3000)
+    ]
+    chosen = chosen_for_curves(material(trials))
+    points = [metric_history.Point(step, 1 / step) for step in range(1, 80)]
+    made = material(trials, {each.trial: points for each in chosen})
+    assert len(chosen) == MOST_CURVES
+    assert {each.trial for each in made.ranked[:50]} <= {each.trial for each in chosen}
+    text = render(made, list(_sections(made, [importances(made, 0)])))
+    assert len(text) < 6_000_000
+
+
+def test_values_far_outside_do_not_press_the_others_flat() -> None:
+    values = [1.0 + index / 100 for index in range(50)]
+    assert robust_range(values, "min") is None
+    low, high = robust_range([*values, 1e8], "min") or (0, 0)
+    assert low < 1.0
+    assert 1.49 < high < 10
+    low, high = robust_range([*(-value for value in values), -1e8], "max") or (0, 0)
+    assert -10 < low < -1.49
+    assert high > -1.0
+
+
+def test_a_trial_that_broke_a_limit_or_failed_does_not_move_the_line_of_the_best() -> None:
+    trials = [trial(0, 3.0), trial(1, 1.0, violation="memory"), trial(2, 0.5, "failed"), trial(3, 2.0)]
+    figure = best_so_far(material(trials)).drawings[0].figure
+    assert list(figure.data[-1].y) == [3.0, 3.0, 3.0, 2.0]
+
+
+def test_where_a_trial_was_stopped_early_is_marked() -> None:
+    points = {
+        "0000": [metric_history.Point(1, 3.0), metric_history.Point(2, 1.0)],
+        "0001": [metric_history.Point(1, 2.0)],
+    }
+    section = learning_curves(material([trial(0, 1.0), trial(1, 2.0, "pruned")], points))
+    assert section is not None
+    marks = [trace for trace in section.drawings[0].figure.data if trace.marker.symbol == "x"]
+    assert [(list(trace.x), list(trace.y)) for trace in marks] == [([1], [2.0])]
+
+
+def test_parallel_coordinates_keep_trials_that_lack_a_parameter() -> None:
+    points: list[dict[str, Any]] = [{"lr": 0.1, "momentum": 0.9}, {"lr": 0.3, "momentum": 0.8}, {"lr": 0.2}]
+    trials = [trial(number, float(number), params=point) for number, point in enumerate(points)]
+    section = parallel(material(trials), ["lr", "momentum"])
+    assert section is not None
+    lr, momentum, loss = section.drawings[0].figure.data[0].dimensions
+    assert len(lr["values"]) == len(loss["values"]) == 3
+    assert momentum["ticktext"][0] == "absent"
+    assert momentum["values"][0] == momentum["tickvals"][0]
+
+
+def test_importance_finds_the_parameter_that_matters() -> None:
+    rng = random.Random(0)
+    points = [{"lr": rng.random(), "width": rng.random(), "depth": rng.randint(1, 9)} for _ in range(60)]
+    made = material([trial(number, (point["lr"] - 0.5) ** 2, params=point) for number, point in enumerate(points)])
+    for shares in importances(made, 0).values():
+        assert max(shares, key=lambda name: shares[name]) == "lr"
+        assert sum(shares.values()) == pytest.approx(1)
+    few = material(made.record.trials[:3])
+    assert importances(few, 0) == {}
+    assert contours(few, few.paths) is None
+    assert slices(few, few.paths) is not None
+
+
+def conditional(number_of_trials: int, with_momentum: int) -> Material:
+    """``lr`` decides; ``momentum`` does nothing, and few trials have it."""
+    rng = random.Random(1)
+    trials = []
+    for number in range(number_of_trials):
+        params: dict[str, Any] = {"lr": rng.random(), "depth": rng.randint(1, 9)}
+        params |= {"momentum": rng.random()} if number < with_momentum else {}
+        trials.append(trial(number, (params["lr"] - 0.5) ** 2, params=params))
+    return material(trials)
+
+
+def test_a_parameter_that_few_trials_have_is_not_ranked_and_says_on_how_many_trials_it_rests() -> None:
+    made = conditional(16, with_momentum=5)
+    found = importances(made, 0)
+    assert found.keys() == {"fANOVA", "PED-ANOVA"}
+    for shares in found.values():
+        assert "momentum" not in shares
+        assert sum(shares.values()) == pytest.approx(1)
+    assert by_importance(made, found) == ["lr", "depth", "momentum"]
+    section = importance(made, [found])
+    assert section is not None
+    assert list(section.drawings[0].figure.data[0].y) == ["momentum (5 of 16 trials)", "depth", "lr"]
+    assert "fewer than 8 trials" in section.text
+
+
+def test_a_conditional_parameter_is_compared_among_the_trials_that_have_it() -> None:
+    made = conditional(60, with_momentum=30)
+    for shares in importances(made, 0).values():
+        assert shares["momentum"] < 0.5 * shares["lr"]
+    rng = random.Random(2)
+    points = [{"lr": rng.random()} | ({"momentum": rng.random()} if number % 2 else {}) for number in range(80)]
+    decides = [trial(number, point.get("momentum", 0.5), params=point) for number, point in enumerate(points)]
+    for name, shares in importances(material(decides), 0).items():
+        assert shares["momentum"] > 0.25, name
+    frame = importances_table(made)
+    assert dict(frame["trials"]) == {"lr": 60, "depth": 60, "momentum": 30}
+
+
+def test_workers_of_one_host_have_rows_of_their_own_and_gpus_are_named() -> None:
+    trials = [
+        trial(0, 1.0, spans=spans(0, 10, ("a", "a"))),
+        trial(1, 1.0, spans=spans(5, 10, ("a",))),
+        trial(2, 1.0, spans=spans(10, 10, ("a", "a"))),
+    ]
+    rows = [(bar.trial, bar.row) for bar in bars(material(trials))]
+    assert rows == [
+        *(("0000", "worker 1"), ("0000", "worker 2"), ("0001", "worker 3"), ("0002", "worker 1"), ("0002", "worker 2"))
+    ]
+    two = material([trial(0, 1.0, spans=spans(0, 9, ("a/0", "b/0")))])
+    assert [bar.row for bar in bars(two)] == ["a GPU 0", "b GPU 0"]
+
+
+def test_a_span_that_nobody_saw_the_end_of_ends_where_the_next_one_begins() -> None:
+    twice = (*spans(0, 9, ("a",), ended=False), *spans(20, 5, ("a",)))
+    found = bars(material([trial(0, 1.0, spans=twice)]))
+    assert [(bar.held, bar.ended) for bar in found] == [(0.0, 20.0), (20.0, 25.0)]
+    running = bars(material([trial(0, None, "running", spans=spans(3, 9, ("a",), ended=False))]))
+    assert [(bar.held, bar.ended) for bar in running] == [(3.0, 100.0)]
+
+
+def test_a_record_without_spans_shows_trials_from_their_start_to_their_end() -> None:
+    found = bars(material([trial(0, 1.0, started=START + 2, ended=START + 9)]))
+    assert [(bar.row, bar.held, bar.trained, bar.ended) for bar in found] == [("worker 1", 2.0, 2.0, 9.0)]
+
+
+def test_many_short_trials_on_a_worker_are_drawn_as_one_bar() -> None:
+    made = material([trial(number, 1.0, spans=spans(number, 0.9, ("a/0",))) for number in range(MOST_BARS + 100)])
+    drawn = merged(bars(made))
+    assert len(drawn) <= MOST_BARS
+    assert sum(bar.count for bar in drawn) == MOST_BARS + 100
+    section = timeline(made)
+    assert section is not None
+    assert "one bar" in section.text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium: apt-get install chromium")
+def test_a_browser_draws_every_figure_without_a_complaint(page: Path) -> None:
+    script = "setTimeout(() => document.title = 'drawn ' + document.querySelectorAll('.main-svg').length, 5000)"
+    (page.parent / "probe.html").write_text(
+        page.read_text(encoding="utf-8").replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8"
+    )
+    command = [
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--window-size=1280,9000",
+        "--enable-logging=stderr",
+    ]
+    command += ["--virtual-time-budget=15000", "--dump-dom", (page.parent / "probe.html").as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
+    (page.parent / "probe.html").unlink()
+    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert [line for line in complaints if "WebGL" not in line] == []  # it has no graphics card here, and says so
+    drawn = re.search(r"<title>drawn (\d+)", done.stdout)
+    assert drawn is not None
+    assert int(drawn[1]) >= len(Page(page.read_text(encoding="utf-8")).data["figures"])

@@ -1,0 +1,128 @@
+"""show and list as tables, and a running sweep watched from outside, through MLflow alone."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from running import start
+
+from sweeps.config.objectives import Objectives
+from sweeps.errors import TrackingUnreachable
+from sweeps.report import watch as watching
+from sweeps.report.watch import watch
+from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.recorder import Recorder
+
+CONFIG = "search: {num_trials: 5}\n"
+
+
+@pytest.fixture
+def running(working_folder: Path) -> Recorder:
+    """A sweep that runs, as its driver records it: one trial has ended, one trains."""
+    uri = f"sqlite:///{working_folder}/mlflow.db"
+    objectives = Objectives(("eval/loss",), ("min",))
+    recorder = Recorder(uri, "test", sweep="s", conf="digits", objectives=objectives, folder=working_folder)
+    recorder.open(CONFIG, "", "")
+    for trial, rate in (("0000", 0.1), ("0001", 0.2)):
+        recorder.start_trial(trial, {"train.lr": rate, "model.a_long_name_that_fills_the_line": "x" * 60}, CONFIG, 1)
+        recorder.log(trial, 10, {"eval/loss": rate})
+    recorder.end_trial("0000", "finished", 10, 1)
+    recorder.update({"finished": 1, "running": 1}, [("0000", (0.1,), {"train.lr": 0.1})], {"wall_s": 3.0})
+    wait_until(lambda: load_sweep(uri, "s").counts["finished"] == 1)
+    return recorder
+
+
+def wait_until(condition: object, timeout_s: float = 30) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
+
+
+def load(folder: Path) -> SweepRecord:
+    return load_sweep(f"sqlite:///{folder}/mlflow.db", "s")
+
+
+def test_a_running_sweep_is_drawn_until_it_ends(
+    running: Recorder, working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "LOOK_EVERY_S", 0.1)
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=100, height=30)
+    last: list[SweepRecord] = []
+    answers = iter([TrackingUnreachable("MLflow is away")])
+
+    def away_once() -> SweepRecord:
+        if last and (trouble := next(answers, None)) is not None:
+            raise trouble
+        last.append(load(working_folder))
+        return last[-1]
+
+    wait_until(lambda: load(working_folder).planned == 5)
+    thread = threading.Thread(target=lambda: last.append(watch(away_once, terminal)))
+    thread.start()
+    wait_until(lambda: "0.2" in terminal.file.getvalue())  # type: ignore[attr-defined]
+    running.end_trial("0001", "pruned", 20, 1)
+    running.close("finished")
+    thread.join(30)
+    assert not thread.is_alive()
+    assert last[-1].status == "finished"
+    drawn = terminal.file.getvalue()  # type: ignore[attr-defined]
+    for words in ("1/5 trials", "best eval/loss 0.1: trial 0000", "running", "2/5 trials", "pruned", "MLflow is away"):
+        assert words in drawn
+
+
+def test_without_a_terminal_there_is_a_line_for_each_change(running: Recorder, working_folder: Path) -> None:
+    running.close("finished")
+    pipe = Console(file=io.StringIO(), width=200)
+    watch(lambda: load(working_folder), pipe)
+    lines = pipe.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert [line.partition(" ")[2] for line in lines] == [
+        "trial 0000 finished at step 10, eval/loss 0.1",
+        "trial 0001 running at step 10, eval/loss 0.2",
+    ]
+
+
+def test_ctrl_c_leaves_the_watch_and_not_the_sweep(running: Recorder, working_folder: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "sweeps", "show", "s", "--watch"],
+        cwd=working_folder,
+        env=dict(os.environ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    assert "trial 0000 finished" in first
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    assert "s running" in out
+    assert load(working_folder).status == "running"
+    running.close("stopped")
+    ended = start(working_folder, "show", "s", "--watch")
+    assert "s stopped" in ended.communicate(timeout=30)[0]
+    refused = start(working_folder, "show", "s", "--watch", "--json")
+    assert "--watch is for people" in refused.communicate(timeout=30)[1]
+    assert refused.returncode == 2
+
+
+def test_the_tables_of_show_and_list_name_what_was_searched(running: Recorder, working_folder: Path) -> None:
+    running.close("finished")
+    out = start(working_folder, "show", "s").communicate(timeout=30)[0]
+    header = next(line for line in out.splitlines() if line.startswith("trial"))
+    assert header.split() == ["trial", "state", "eval/loss", "step", "took", "a_long_name_that_fills_the_line", "lr"]
+    listed = start(working_folder, "list").communicate(timeout=30)[0].splitlines()
+    assert listed[0].split() == ["sweep", "conf", "status", "trials", "best", "metric", "started", "took"]
+    assert listed[1].split()[:5] == ["s", "digits", "finished", "2", "0.1"]

@@ -1,0 +1,217 @@
+"""What is cleaned goes everywhere; what must stay does, whatever is asked."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from recording import held, record_with_checkpoints
+from running import start
+
+from sweeps.errors import ConfigError, UnknownName
+from sweeps.plan.saved_sweep import SWEEP_FILE
+from sweeps.retention.cleaning import clean, keep_only_the_best, plan_cleaning
+from sweeps.retention.policy import Policy, describe_size, parse_age, parse_size
+from sweeps.retention.selection import select
+from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
+
+DAY = 86400.0
+NOW = 1000 * DAY
+
+
+def random_sweep(draw: random.Random, name: str) -> SweepRecord:
+    started = NOW - draw.uniform(0, 100) * DAY
+    trials = []
+    for number in range(draw.randint(0, 8)):
+        state = draw.choice(["finished", "pruned", "failed", "stopped", "running"])
+        value = draw.choice([None, draw.random(), 0.5, float("nan"), float("inf")])
+        ended = None if state == "running" else started + draw.uniform(0, 5) * DAY
+        trials.append(
+            TrialRecord(
+                trial=f"{number:04}",
+                state=state,
+                value=value,
+                violation=draw.choice([None, None, "too large"]),
+                params={},
+                run_id=f"{name}-{number}",
+                steps=1,
+                attempts=1,
+                started=started,
+                ended=ended,
+            )
+        )
+    return SweepRecord(
+        sweep=name,
+        status=draw.choice(["running", "finished", "stopped", "failed", "interrupted"]),
+        metrics=("loss",),
+        modes=(draw.choice(["min", "max"]),),
+        counts={},
+        front=draw.sample(trials, 1) if trials and draw.random() < 0.3 else [],
+        mlflow=MlflowIds(tracking_uri="", experiment_id="", run_id=name),
+        trials=trials,
+        time=SweepTime(),
+        conf="",
+        started=started,
+    )
+
+
+def best_value(record: SweepRecord) -> float | None:
+    """Of trials whose value counts, as the sweep itself would say it."""
+    values = [
+        trial.value
+        for trial in record.trials
+        if trial.value is not None
+        and abs(trial.value) < float("inf")
+        and trial.state != "failed"
+        and trial.violation is None
+    ]
+    return (min if record.mode == "min" else max)(values, default=None)
+
+
+def test_what_must_stay_is_never_chosen_whatever_is_asked() -> None:
+    for seed in range(3000):
+        check_one_case(random.Random(seed))
+
+
+def check_one_case(draw: random.Random) -> None:
+    records = [random_sweep(draw, f"s{index}") for index in range(draw.randint(1, 6))]
+    runs = [trial.run_id for record in records for trial in record.trials]
+    sizes = {run: draw.randint(0, 100) for run in runs if draw.random() < 0.8}
+    needed = set(draw.sample(runs, len(runs) // 5))
+    policy = Policy(
+        keep_best=draw.randint(1, 3),
+        keep_last=draw.choice([0, 0, 1, 3]),
+        older_than_s=draw.choice([None, 30 * DAY]),
+        max_size=draw.choice([None, 0, 50, 200]),
+        runs=draw.random() < 0.5,
+        unfinished=draw.random() < 0.5,
+    )
+    removals = select(records, sizes, needed, policy, (), NOW)
+
+    gone = {each.trial.run_id for each in removals}
+    assert len(gone) == len(removals)
+    assert not gone & needed
+    newest = sorted(records, key=lambda record: -record.started)[: policy.keep_last]
+    for record in records:
+        left = [trial for trial in record.trials if trial.run_id not in gone]
+        assert best_value(replace(record, trials=left)) == best_value(record)
+        assert all(trial in left for trial in record.front)
+        assert all(trial in left for trial in record.trials if trial.state == "running")
+        untouched = record.status == "running" or record in newest
+        untouched |= record.status in ("stopped", "interrupted") and not policy.unfinished
+        untouched |= policy.older_than_s is not None and NOW - record.started < policy.older_than_s
+        assert left == record.trials or not untouched
+    if policy.max_size is not None:
+        without = select(records, sizes, needed, replace(policy, max_size=None), (), NOW)
+        remaining = sum(sizes.values()) - sum(each.size for each in removals)
+        assert remaining <= policy.max_size or len(removals) == len(without)
+        if removals:  # no more than necessary
+            assert remaining + removals[-1].size > policy.max_size
+
+
+@pytest.fixture
+def store(working_folder: Path, empty_database: Path) -> str:
+    """Two sweeps that have ended: each with four trials that hold checkpoints, the third of them the best."""
+    shutil.copy(empty_database, working_folder)
+    uri = f"sqlite:///{working_folder}/mlflow.db"
+    record_with_checkpoints(uri, "old", "new")
+    return uri
+
+
+ALL, NONE = (True, True, True), (False, False, False)
+
+
+def test_checkpoints_go_from_storage_and_mlflow_and_the_rest_of_the_trial_stays(store: str) -> None:
+    planned = plan_cleaning(store, ["old"], Policy())
+    assert held(store, "old") == dict.fromkeys(("0000", "0001", "0002", "0003"), ALL)  # only planned so far
+    assert {each.trial.trial for each in planned.removals} == {"0000", "0001", "0003"}
+    assert planned.freed >= 3 * 2000
+    clean(store, planned)
+    assert held(store, "old") == {"0000": NONE, "0001": NONE, "0002": ALL, "0003": NONE}
+    assert held(store, "new") == dict.fromkeys(("0000", "0001", "0002", "0003"), ALL)
+    assert (Path("outputs") / "old" / "trials" / "0000" / "reports.jsonl").is_file()
+    assert load_sweep(store, "old").trials[0].value == 0.4
+    assert plan_cleaning(store, ["old"], Policy()).removals == []
+
+
+def test_a_registered_models_run_stays_and_runs_are_deleted_softly(store: str) -> None:
+    client = MlflowClient(store)
+    worst = load_sweep(store, "old").trials[0].run_id
+    client.create_registered_model("model")
+    client.create_model_version("model", f"runs:/{worst}/checkpoints/best", worst)
+    gone = clean(store, plan_cleaning(store, ["old"], Policy(runs=True)))
+    assert {each.trial.trial for each in gone} == {"0001", "0003"}
+    assert [trial.trial for trial in load_sweep(store, "old").trials] == ["0000", "0002"]
+    assert client.get_run(gone[0].trial.run_id).info.lifecycle_stage == "deleted"
+    assert held(store, "old") == {"0000": ALL, "0002": ALL}
+
+
+def test_a_sweep_that_has_come_to_run_meanwhile_stays(store: str) -> None:
+    planned = plan_cleaning(store, ["old"], Policy())
+    parent = load_sweep(store, "old").mlflow.run_id
+    MlflowClient(store).set_tag(parent, "sweeps.state", "running")
+    MlflowClient(store).set_tag(parent, "sweeps.heartbeat", "99999999999")
+    assert clean(store, planned) == []
+    assert held(store, "old") == dict.fromkeys(("0000", "0001", "0002", "0003"), ALL)
+
+
+def test_another_sweeps_folder_is_never_touched(store: str) -> None:
+    (Path("outputs") / "old" / SWEEP_FILE).write_text(json.dumps({"name": "else"}), encoding="utf-8")
+    clean(store, plan_cleaning(store, ["old"], Policy()))
+    assert held(store, "old")["0000"] == (True, False, False)
+
+
+def test_the_size_decides_how_much_goes_the_oldest_and_worst_first(store: str) -> None:
+    whole = plan_cleaning(store, [], Policy(max_size=10**9))
+    assert whole.removals == []
+    some = plan_cleaning(store, [], Policy(max_size=whole.size - 1))
+    assert [(each.record.sweep, each.trial.trial) for each in some.removals] == [("old", "0000")]
+
+
+def test_a_sweep_may_keep_its_best_trials_alone(store: str) -> None:
+    keep_only_the_best(store, "new", 2)
+    assert held(store, "new") == {"0000": NONE, "0001": NONE, "0002": ALL, "0003": ALL}
+
+
+def test_the_command_says_what_would_go_and_what_went(store: str, working_folder: Path) -> None:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        process = start(working_folder, "clean", *arguments)
+        out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+    status, out, err = call("--older-than=0m", "--keep-last=1", "--dry-run")
+    assert (status, err) == (0, "")
+    assert "the best: 0002" in out
+    assert "Nothing was removed." in out
+    status, out, _ = call("--keep-last=1", "--json")
+    document: dict[str, Any] = json.loads(out)
+    assert document["done"] is True
+    assert {(each["sweep"], each["trial"]) for each in document["removed"]} == {
+        ("old", "0000"),
+        ("old", "0001"),
+        ("old", "0003"),
+    }
+    assert "say what may go" in call()[2]
+    assert "--older-than=soon" in call("--older-than=soon")[2]
+    assert "did you mean old" in call("olt")[2]
+
+
+def test_ages_and_sizes_are_read_and_mistakes_named() -> None:
+    assert [parse_age(text) for text in ("90m", "12h", "30d", "2w")] == [5400, 43200, 30 * DAY, 14 * DAY]
+    assert [parse_size(text) for text in ("50GiB", "1.5 MB", "7")] == [50 * 2**30, 1_500_000, 7]
+    assert [describe_size(size) for size in (12, 2048, 50 * 2**30)] == ["12 B", "2.0 KiB", "50.0 GiB"]
+    for read, text in ((parse_age, "30"), (parse_age, "d"), (parse_size, "50 G"), (parse_size, "-1")):
+        with pytest.raises(ConfigError, match=text):
+            read(text)
+
+
+def test_a_name_that_is_no_sweep_is_refused(store: str) -> None:
+    with pytest.raises(UnknownName, match="did you mean old"):
+        plan_cleaning(store, ["olt"], Policy())

@@ -1,0 +1,89 @@
+"""What Ray's processes inherit is ours only while Ray starts; its dashboard is one that answers."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from ipaddress import ip_address
+
+import pytest
+from recording import free_port
+
+from sweeps.runtime import cluster
+from sweeps.runtime.cluster import _environment, answering_dashboard
+
+
+def test_variables_for_ray_are_taken_back_and_those_that_are_set_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "1")
+    monkeypatch.delenv("RAY_CHDIR_TO_TRIAL_DIR", raising=False)
+    with _environment({"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_CHDIR_TO_TRIAL_DIR": "0"}):
+        assert os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] == "1"
+        assert os.environ["RAY_CHDIR_TO_TRIAL_DIR"] == "0"
+    assert os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] == "1"
+    assert "RAY_CHDIR_TO_TRIAL_DIR" not in os.environ
+
+
+LISTENING = """
+import os, sys
+import psutil
+from sweeps.runtime.cluster import connected
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+
+with connected(compose_sweep("digits", ["cluster.num_cpus=1"], ConfSearchPath()).config):
+    import ray
+
+    @ray.remote
+    class Worker:
+        def pid(self):
+            return os.getpid()
+
+    worker = Worker.remote()
+    ours = {os.getpid(), ray.get(worker.pid.remote())}
+    ours |= {each.pid for each in psutil.Process().children(recursive=True)}
+    for connection in psutil.net_connections("tcp"):
+        if connection.pid in ours and connection.status == psutil.CONN_LISTEN:
+            print(connection.laddr.ip)
+"""
+
+
+def test_a_cluster_on_this_machine_listens_on_loopback_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", LISTENING], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    addresses = done.stdout.split()
+    assert len(addresses) >= 5, "the driver, a worker, the raylet and the GCS listen at least"
+    assert all(ip_address(each.removeprefix("::ffff:")).is_loopback for each in addresses), addresses
+
+
+class WantsAToken(BaseHTTPRequestHandler):
+    """As Ray's dashboard answers by default."""
+
+    def do_GET(self) -> None:
+        self.send_error(401)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def dashboard() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), WantsAToken) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_dashboard_is_there_if_it_answers(dashboard: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert answering_dashboard(dashboard) == f"http://{dashboard}"
+    assert answering_dashboard(f"127.0.0.1:{free_port()}") is None
+    assert answering_dashboard("") is None
+    assert answering_dashboard(None) is None
+    monkeypatch.setattr(cluster, "DASHBOARD_WITHIN_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert answering_dashboard(f"127.0.0.1:{silent.getsockname()[1]}") is None

@@ -1,0 +1,59 @@
+"""What a trial leaves in a worker is freed: cycles, and what was frozen before it became garbage."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from sweeps.runtime import memory_cleanup
+from sweeps.runtime.memory_cleanup import Leftovers
+
+
+class Cycle:
+    def __init__(self, mib: int = 0) -> None:
+        self.me = self
+        self.content = bytearray(b"x") * (mib * 2**20)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_frozen() -> Iterator[None]:
+    gc.disable()  # only what is asked for
+    yield
+    gc.unfreeze()
+    gc.enable()
+
+
+def test_a_trial_s_reference_cycles_are_freed_also_once_libraries_are_frozen() -> None:
+    worker = Leftovers()
+    worker.clear()
+    assert gc.get_freeze_count() > 0
+    left = weakref.ref(Cycle())
+    assert left() is not None
+    worker.clear()
+    assert left() is None
+
+
+def test_garbage_that_was_frozen_is_freed_when_memory_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Leftovers()
+    kept = Cycle()
+    left = weakref.ref(kept)
+    worker.clear()
+    del kept
+    worker.clear()
+    assert left() is not None
+    before = memory_cleanup._memory_mib()
+    monkeypatch.setattr(memory_cleanup, "_memory_mib", lambda: before + 2 * memory_cleanup.GROWTH_MIB)
+    worker.clear()
+    assert left() is None
+    assert gc.get_freeze_count() > 0
+
+
+def test_memory_that_cannot_be_freed_is_told() -> None:
+    worker = Leftovers()
+    before = worker.clear()
+    hoard = Cycle(mib=300)
+    assert worker.clear() > before + 250
+    assert hoard.content

@@ -1,0 +1,67 @@
+"""Where a trial's workers may lie, checked against what the cluster has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.config.execution import Scaling
+from sweeps.errors import DoesNotFit
+from sweeps.runtime.cluster import accelerator, fit, label
+
+GIB = 2.0**30
+NODES = [
+    {"CPU": 8.0, "GPU": 4.0, accelerator("A100"): 1.0, label("zone", "a"): 1.0, "memory": GIB},
+    {"CPU": 8.0, "GPU": 4.0, accelerator("A100"): 1.0, label("zone", "b"): 1.0, "memory": GIB},
+    {"CPU": 8.0, "GPU": 2.0, accelerator("L4"): 1.0, label("zone", "a"): 1.0, "licence": 1.0, "memory": GIB},
+]
+
+
+def concurrent(**scaling: Any) -> int:
+    config = compose_sweep("digits", ["search.num_trials=100"], ConfSearchPath([])).config
+    return fit(config, [Scaling(**scaling)], NODES).concurrent
+
+
+@pytest.mark.parametrize(
+    ("scaling", "expected"),
+    [
+        ({"num_workers": 2}, 5),
+        ({"num_workers": 8}, 1),  # wider than a node
+        ({"num_workers": 4, "placement": "STRICT_PACK"}, 2),
+        ({"num_workers": 2, "placement": "STRICT_PACK"}, 5),
+        ({"num_workers": 3, "placement": "STRICT_SPREAD"}, 2),
+        ({"num_workers": 2, "placement": "STRICT_SPREAD"}, 5),
+        ({"num_workers": 2, "accelerator_type": "A100"}, 4),
+        ({"num_workers": 2, "labels": {"zone": "a"}}, 3),
+        ({"num_workers": 1, "resources_per_worker": {"GPU": 0.5}}, 20),
+        ({"num_workers": 1, "resources_per_worker": {"licence": 1}}, 1),
+        ({"num_workers": 4, "use_gpu": False, "placement": "SPREAD"}, 6),
+    ],
+)
+def test_as_many_trials_run_at_once_as_can_be_placed_so(scaling: dict[str, Any], expected: int) -> None:
+    assert concurrent(**scaling) == expected
+
+
+@pytest.mark.parametrize(
+    ("scaling", "message"),
+    [
+        ({"num_workers": 6, "placement": "STRICT_PACK"}, "the largest for 4; use PACK, or lower .* to 4"),
+        ({"num_workers": 4, "placement": "STRICT_SPREAD"}, "3 have room for one; use SPREAD, or lower .* to 3"),
+        ({"num_workers": 2, "labels": {"zone": "c"}}, "no node .* has these labels .*zone=a, zone=b"),
+        ({"num_workers": 2, "accelerator_type": "H100"}, "can place 0 workers of .*accelerator_type:H100"),
+    ],
+)
+def test_what_cannot_be_placed_is_refused_with_what_could(scaling: dict[str, Any], message: str) -> None:
+    with pytest.raises(DoesNotFit, match=message):
+        concurrent(**scaling)
+
+
+def test_workers_of_one_trial_do_not_share_a_gpu() -> None:
+    with pytest.raises(ValidationError, match="which NCCL refuses; use num_workers=1"):
+        Scaling(num_workers=2, resources_per_worker={"GPU": 0.5})
+    with pytest.raises(ValidationError, match="goes with use_gpu=true"):
+        Scaling(use_gpu=False, accelerator_type="A100")

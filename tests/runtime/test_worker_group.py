@@ -1,0 +1,226 @@
+"""Warm slots: nothing leaks from one trial into the next, and a slot that breaks is rebuilt."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import SHORT, Done, points, run
+
+from sweeps.runtime.broker import Ended, Log, Mailbox, Report, Started
+
+pytestmark = pytest.mark.timeout(300)
+
+PLAIN = ("search=optuna", "search.default_first=false")
+
+
+def histories(done: Done, trial: str) -> dict[str, list[tuple[int, float]]]:
+    """Losses of a trial by metric: (step, value)."""
+    run_ = next(each for each in done.trials() if each.data.tags["sweeps.trial"] == trial)
+    return {
+        name: sorted((point.step, point.value) for point in done.client.get_metric_history(run_.info.run_id, name))
+        for name in ("train/loss", "eval/loss", "train/lr")
+    }
+
+
+DIGITS: dict[str, Any] = {
+    "model": "vision_transformer",
+    "model.depth": 2,
+    "model.dropout": 0.2,
+    "train.lr": 0.003,
+    "train.optimizer": "adamw",
+    "train.global_batch_size": 32,
+}
+OTHERS: list[dict[str, Any]] = [
+    {**DIGITS, "train.lr": 0.05, "model.dropout": 0.0},
+    {**DIGITS, "train.optimizer": "sgd", "train.momentum": 0.9},
+    {**DIGITS, "model": "conv_net", "model.channels": 8, "train.global_batch_size": 64},
+    {**DIGITS, "model.depth": 3},
+]
+for _other in OTHERS:
+    if _other["model"] == "conv_net":
+        del _other["model.depth"]
+
+
+@pytest.mark.slow
+def test_a_trial_is_the_same_to_the_last_bit_in_fresh_processes_and_as_the_fifth_in_a_slot(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("fresh", "warm")]
+    for folder in folders:
+        folder.mkdir()
+    fresh = run(
+        folders[0], "conf=digits", *PLAIN, *SHORT, "scaling.isolation=process", points(DIGITS), "search.num_trials=1"
+    )
+    warm = run(folders[1], "conf=digits", *PLAIN, *SHORT, points(*OTHERS, DIGITS), "search.num_trials=5")
+    assert warm.document["counts"]["finished"] == 5
+    assert warm.document["trials"][4]["params"] == fresh.document["trials"][0]["params"]
+    assert histories(warm, "0004") == histories(fresh, "0000")
+    assert histories(warm, "0003") != histories(fresh, "0000")
+    assert len(list((folders[1] / "outputs").glob("*/ray_train/slot-*"))) == 1
+
+
+@pytest.mark.slow
+def test_a_lora_trial_is_the_same_in_fresh_processes_and_as_the_fifth_in_a_slot(tmp_path: Path) -> None:
+    lora: dict[str, Any] = {
+        "train.lr": 0.005,
+        "model.lora.r": 4,
+        "model.lora.alpha": 16,
+        "model.lora.dropout": 0.1,
+        "model.lora.target_modules": "attention",
+        "train.global_batch_size": 8,
+        "train.schedule": "linear",
+    }
+    others = [
+        {**lora, "model.lora.target_modules": "mlp"},
+        {**lora, "model.lora.target_modules": "all-linear", "model.lora.r": 32},
+        {**lora, "train.global_batch_size": 32},
+        {**lora, "train.lr": 0.03},
+    ]
+    tokens = ("conf=llm_lora", *PLAIN, "train.max_steps=12", "train.eval_every=6", "train.log_every=3")
+    folders = [tmp_path / name for name in ("fresh", "warm")]
+    for folder in folders:
+        folder.mkdir()
+    fresh = run(folders[0], *tokens, "scaling.isolation=process", points(lora), "search.num_trials=1")
+    warm = run(folders[1], *tokens, points(*others, lora), "search.num_trials=5")
+    assert histories(warm, "0004") == histories(fresh, "0000")
+
+
+FAULTY = """
+import os, time
+from pathlib import Path
+import torch
+
+HOARD = []
+
+class Net(torch.nn.Module):
+    def __init__(self, fault, width=8):
+        super().__init__()
+        self.fault, self.calls = fault, 0
+        self.layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, width), torch.nn.Linear(width, 10))
+
+    def forward(self, images):
+        self.calls += self.training
+        rank = os.environ["RANK"]
+        mark = Path("{folder}") / f"{self.fault}-{rank}"
+        if self.calls == 12 and not mark.exists():
+            mark.touch()
+            if self.fault == "dies" and rank == "1":
+                os.kill(os.getpid(), 9)
+            if self.fault == "hangs" and rank == "1":
+                time.sleep(10_000)
+            if self.fault == "out_of_memory" and rank == "0":
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+            if self.fault == "raises" and rank == "0":
+                raise RuntimeError("CUDA error: device-side assert triggered")
+            if self.fault == "hoards" and rank == "1":
+                HOARD.append(bytearray(2**30))
+        return self.layers(images)
+"""
+
+
+@pytest.mark.slow
+def test_faults_fail_or_retry_one_trial_and_the_slot_is_rebuilt(tmp_path: Path) -> None:
+    (tmp_path / "faulty.py").write_text(FAULTY.replace("{folder}", str(tmp_path)), encoding="utf-8")
+    faults = ["none", "dies", "raises", "out_of_memory", "hoards", "nothing"]
+    done = run(
+        tmp_path,
+        "conf=digits",
+        "space=none",
+        "model=custom",
+        "model._target_=faulty.Net",
+        f"model.arguments.fault=choice({', '.join(faults)})",
+        *PLAIN,
+        points(*({"model.arguments.fault": fault} for fault in faults)),
+        f"search.num_trials={len(faults)}",
+        *SHORT,
+    )
+    trials = {trial["params"]["model.arguments.fault"]: trial for trial in done.document["trials"]}
+    assert {name: trial["state"] for name, trial in trials.items()} == dict.fromkeys(faults, "finished")
+    attempts = {name: trial["attempts"] for name, trial in trials.items()}
+    assert attempts == dict.fromkeys(faults, 1) | {"dies": 2, "raises": 2}
+    assert "device-side assert" in done.err
+    # One for the first trials, one after each of the two faults, and one after the trial that left memory behind.
+    slots = {path.name for path in (tmp_path / "outputs").glob("*/ray_train/slot-*")}
+    assert slots == {"slot-0000-1", "slot-0001-2", "slot-0002-2", "slot-0005-1"}
+    for trial in done.trials():
+        steps = [point.step for point in done.client.get_metric_history(trial.info.run_id, "eval/loss")]
+        assert sorted(steps) == [10, 20, 30, 40]
+
+
+def test_workers_that_are_still_starting_do_not_hang_yet() -> None:
+    async def follow() -> None:
+        mailbox = Mailbox()
+        await mailbox.begin("0000")
+        report = asyncio.create_task(mailbox.next_report("0000", 0.1))
+        await asyncio.sleep(0.5)
+        assert not report.done()
+        await mailbox.post(Started("0000", 1, 0))
+        ended = await asyncio.wait_for(report, 1)
+        assert isinstance(ended, Ended)
+        assert "its workers hang" in str(ended.error)
+
+    asyncio.run(follow())
+
+
+@pytest.mark.slow
+def test_a_hung_trial_is_ended_and_other_slots_never_notice(tmp_path: Path) -> None:
+    (tmp_path / "faulty.py").write_text(FAULTY.replace("{folder}", str(tmp_path)), encoding="utf-8")
+    done = run(
+        tmp_path,
+        "conf=digits",
+        "space=none",
+        "model=custom",
+        "model._target_=faulty.Net",
+        "model.arguments.fault=choice(none, hangs)",
+        "model.arguments.width=choice(8, 9, 10, 11)",
+        "search=grid",
+        "search.num_trials=8",
+        "cluster.num_cpus=4",
+        "scaling.hang_timeout_s=15",
+        *SHORT,
+    )
+    assert done.document["counts"]["finished"] == 8
+    attempts = sorted(trial["attempts"] for trial in done.document["trials"])
+    assert attempts == [1] * 7 + [2]
+    assert "no report for" in done.err
+
+
+def logged(step: int) -> Log:
+    return Log("0000", 1, step, {"train/loss": 1.0}, 1000)
+
+
+def reported(step: int) -> Report:
+    return Report("0000", 1, step, {"eval/loss": 1.0}, 1000)
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_what_a_trial_measures_before_the_scheduler_has_decided_counts_only_if_it_goes_on(*, stops: bool) -> None:
+    async def story() -> list[int]:
+        mailbox = Mailbox()
+        assert await mailbox.begin("0000", judged=True) == (1, None)
+        events = [logged(1), reported(2), logged(3), reported(4), logged(5)]
+        for event in events:
+            await mailbox.post(event)
+        assert [event.step for event in await mailbox.drain(1)] == [1, 2]  # what the scheduler is to decide on
+        assert await mailbox.next_report("0000", 1) == events[1]
+        if stops:
+            await mailbox.stop("0000", discard=True)
+        else:
+            assert await mailbox.next_report("0000", 1) == events[3]
+        await mailbox.post(logged(6))
+        return [event.step for event in await mailbox.drain(0.1)]
+
+    assert asyncio.run(story()) == ([] if stops else [3, 4])
+
+
+def test_an_attempt_learns_which_report_the_one_before_was_heard_with() -> None:
+    async def story() -> tuple[int, int | None]:
+        mailbox = Mailbox()
+        await mailbox.begin("0000")
+        for step in (2, 4):
+            await mailbox.post(reported(step))
+        await mailbox.next_report("0000", 1)
+        return await mailbox.begin("0000")
+
+    assert asyncio.run(story()) == (2, 2)

@@ -1,0 +1,161 @@
+"""A scheduler is thrown away and rebuilt from the study at every point at which its driver can die: every decision is
+the one that it would have made undisturbed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from dying_drivers import SPACE, Disk, Driver, DriverDied, outcome
+from ray.tune.schedulers import TrialScheduler
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.config.space import FloatDistribution
+from sweeps.errors import ConfigError
+from sweeps.plan.extend import extended
+from sweeps.search.schedulers.asha import Asha
+from sweeps.search.schedulers.decisions import History
+from sweeps.search.schedulers.hyperband import Hyperband
+from sweeps.search.schedulers.median import MedianStopping
+from sweeps.search.schedulers.mutation import Mutation
+from sweeps.search.schedulers.pb2 import PopulationBandits
+from sweeps.search.schedulers.pbt import Exploit, PopulationTraining
+
+TRIALS = 6
+
+
+def asha(history: History, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
+    return Asha("steps", 1, 2, 2, 0, history)
+
+
+def median(history: History, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
+    return MedianStopping("steps", 2, 2, history)
+
+
+def hyperband(history: History, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
+    return Hyperband("steps", 1, 4, 2, history)
+
+
+def pbt(history: History, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
+    named: dict[str, Any] = {"population": lambda: TRIALS, "trials": trials, "exploited": exploited, "history": history}
+    return PopulationTraining("steps", 1, 0.34, mutation(), **named)
+
+
+def pb2(history: History, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
+    named: dict[str, Any] = {"population": lambda: TRIALS, "trials": trials, "exploited": exploited, "history": history}
+    ranges = {path: cast("FloatDistribution", SPACE[path]) for path in SPACE}
+    return PopulationBandits("steps", 1, 0.34, mutation(), ranges=ranges, **named)
+
+
+def mutation() -> Mutation:
+    return Mutation(SPACE, [*SPACE], lambda path: None, lambda point: None, resample_probability=0.25, seed=0)
+
+
+SCHEDULERS = {"asha": asha, "median": median, "hyperband": hyperband, "pbt": pbt, "pb2": pb2}
+LENGTH = {"asha": 6, "median": 6, "hyperband": 6, "pbt": 4, "pb2": 4}
+QUICK = {"pb2": 29, "pbt": 7}
+SLOW = {"pb2": 5}
+"""How many points lie from one death to the next. PB2 fits a model for each new value, which takes time."""
+
+
+def driver(disk: Disk, scheduler: str, places: int) -> Driver:
+    build = cast("Any", SCHEDULERS[scheduler])
+    return Driver(disk, build, trials=TRIALS, length=LENGTH[scheduler], places=places)
+
+
+def undisturbed(folder: Path, scheduler: str, places: int) -> Disk:
+    disk = Disk(folder)
+    driver(disk, scheduler, places).run()
+    return disk
+
+
+def decides(scheduler: str, decisions: list[tuple[str, dict[str, Any]]]) -> bool:
+    """Whether there is something to forget."""
+    match scheduler:
+        case "pbt":
+            return any(event["event"] == "compared" and event["trained"] != event["step"] for _, event in decisions)
+        case "pb2":
+            return any(event.get("choice") for _, event in decisions)
+    return any(event.get("stops") for _, event in decisions)
+
+
+@pytest.mark.parametrize(
+    "stride", [pytest.param(QUICK, id="some"), pytest.param(SLOW, id="all", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("places", [1, 3])
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_a_scheduler_whose_driver_dies_at_any_point_decides_as_if_it_had_not(
+    scheduler: str, places: int, stride: dict[str, int], tmp_path: Path
+) -> None:
+    whole = undisturbed(tmp_path / "undisturbed", scheduler, places)
+    expected = outcome(whole)
+    assert decides(scheduler, expected[0])
+    between = stride.get(scheduler, 3 if stride is QUICK else 1)
+    for point in range(1, whole.writes + 1, between):
+        disk = Disk(tmp_path / str(point))
+        disk.dies_at = point
+        with pytest.raises(DriverDied):
+            driver(disk, scheduler, places).run()
+        driver(disk, scheduler, places).run()
+        assert outcome(disk) == expected, f"it died before write {point}"
+
+
+@pytest.mark.parametrize("places", [1, 3])
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_a_scheduler_whose_driver_dies_again_and_again_decides_as_if_it_had_not(
+    scheduler: str, places: int, tmp_path: Path
+) -> None:
+    expected = outcome(undisturbed(tmp_path / "undisturbed", scheduler, places))
+    for every in (31,) if scheduler == "pb2" else (7, 12, 31):
+        disk = Disk(tmp_path / str(every))
+        for _ in itertools.count():
+            disk.dies_at = disk.writes + every
+            try:
+                driver(disk, scheduler, places).run()
+            except DriverDied:
+                continue
+            break
+        assert outcome(disk) == expected, f"it died before every write number {every}"
+
+
+@pytest.mark.parametrize("places", [1, 3])
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_a_search_that_is_interrupted_after_any_report_decides_as_if_it_had_not_been(
+    scheduler: str, places: int, tmp_path: Path
+) -> None:
+    expected = outcome(undisturbed(tmp_path / "undisturbed", scheduler, places))
+    for events in range(0, 40, QUICK.get(scheduler, 3)):
+        disk = Disk(tmp_path / str(events))
+        driver(disk, scheduler, places).run(stop_after=events)
+        driver(disk, scheduler, places).run()
+        assert outcome(disk) == expected, f"it was interrupted after {events} events"
+
+
+@pytest.mark.parametrize("places", [1, 3])
+@pytest.mark.parametrize("scheduler", ["asha", "median"])
+def test_a_search_that_is_extended_decides_on_what_it_knows_of_the_trials_before(
+    scheduler: str, places: int, tmp_path: Path
+) -> None:
+    """With one trial at a time as if it had been longer from the beginning."""
+    disk = Disk(tmp_path / "extended")
+    build = cast("Any", SCHEDULERS[scheduler])
+    for trials in (2, 3, TRIALS):
+        Driver(disk, build, trials=TRIALS, length=LENGTH[scheduler], places=places, num_trials=trials).run()
+    decisions, trials_of_study = outcome(disk)
+    if places == 1:
+        assert [decisions, trials_of_study] == outcome(undisturbed(tmp_path / "undisturbed", scheduler, 1))
+    assert any(event["stops"] for name, event in decisions if name >= "0003")
+
+
+def test_a_range_that_would_move_the_rungs_of_earlier_decisions_is_not_widened() -> None:
+    tokens = ["search/scheduler=hyperband", "space=none", "train.max_steps=interval(40, 80)"]
+    before = compose_sweep("digits", tokens, ConfSearchPath())
+    record = cast("Any", SimpleNamespace(sweep="mine", trials=[]))
+    with pytest.raises(ConfigError, match=r"space.train.max_steps.\w+=.*: search.scheduler.kind=hyperband counts from"):
+        extended(before, {"space.train.max_steps.high": 400}, record)
+    assert extended(before, {"search.num_trials": 1000}, record).config.search.num_trials == 1000

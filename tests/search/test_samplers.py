@@ -1,0 +1,184 @@
+"""Every sampler: in its bounds, seeded, and aware of what still runs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from pydantic import TypeAdapter
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.config.search import Sampler
+from sweeps.config.space import Distribution
+from sweeps.constants import COMPLETED, STEP
+from sweeps.errors import ConfigError
+from sweeps.search import OptunaSearcher
+from sweeps.search.samplers.build import build_sampler, shuffled
+from sweeps.space.distributions import Space, contains
+from sweeps.validate.targets import check_targets
+
+SPACE = Space(
+    TypeAdapter(dict[str, Distribution]).validate_python(
+        {
+            "lr": {"type": "float", "low": 1e-4, "high": 1e-1, "log": True},
+            "dropout": {"type": "float", "low": 0.0, "high": 0.35, "step": 0.1},
+            "layers": {"type": "int", "low": 1, "high": 7, "step": 2},
+            "size": {"type": "ordinal", "choices": ["small", "medium", "large"]},
+            "kind": {"type": "categorical", "choices": ["a", "b", [1, 2]]},
+            "width": {"type": "int", "low": 8, "high": 64, "log": True, "when": {"kind": ["b", [1, 2]]}},
+            "momentum": {"type": "float", "low": 0.5, "high": 0.99, "when": {"kind": "a", "size": "large"}},
+            "epochs": {"type": "constant", "value": 3},
+        }
+    )
+)
+FINITE = Space({path: SPACE[path] for path in ("dropout", "layers", "size", "kind")})
+
+SAMPLERS: dict[str, dict[str, Any]] = {
+    "tpe": {"kind": "tpe", "startup_trials": 5},
+    "bohb": {"kind": "bohb", "startup_trials": 5},
+    "gp": {"kind": "gp", "startup_trials": 5},
+    "cmaes": {"kind": "cmaes"},
+    "nsga2": {"kind": "nsga2", "population": 6},
+    "nsga3": {"kind": "nsga3", "population": 6},
+    "sobol": {"kind": "qmc"},
+    "halton": {"kind": "qmc", "sequence": "halton"},
+    "random": {"kind": "random"},
+    "grid": {"kind": "grid"},
+    "brute_force": {"kind": "brute_force"},
+    "custom": {"kind": "custom", "_target_": "optuna.samplers.RandomSampler"},
+}
+every_sampler = pytest.mark.parametrize("name", SAMPLERS)
+
+
+def config(name: str) -> Sampler:
+    return TypeAdapter[Sampler](Sampler).validate_python(SAMPLERS[name])
+
+
+def space_of(name: str) -> Space:
+    return FINITE if name in ("grid", "brute_force") else SPACE
+
+
+def searcher(name: str, seed: int = 0, **options: Any) -> OptunaSearcher:
+    space = space_of(name)
+    return OptunaSearcher(
+        space,
+        **{"metric": "loss", "mode": "min", **options},
+        sampler=build_sampler(config(name), seed, space),
+        grid=shuffled(space.grid(lambda path: None), seed) if name == "grid" else None,
+    )
+
+
+def loss(point: dict[str, Any]) -> float:
+    return abs(math.log10(point.get("lr", 0.01)) + 2) + 0.1 * point["layers"] + point.get("width", 30) / 100
+
+
+def tried(search: OptunaSearcher, ids: range) -> list[dict[str, Any]]:
+    """Points suggested and finished one after the other."""
+    points = []
+    for index in ids:
+        point = search.suggest(str(index))
+        assert isinstance(point, dict)
+        points.append(point)
+        result = {"loss": loss(point), "seconds": point["layers"], STEP: 1, "training_iteration": 1, COMPLETED: True}
+        search.on_trial_complete(str(index), result)
+    return points
+
+
+@every_sampler
+def test_points_stay_in_the_space_with_its_conditions(name: str) -> None:
+    for point in tried(searcher(name), range(12 if name == "gp" else 25)):
+        for path, distribution in space_of(name).distributions.items():
+            assert (path in point) == space_of(name).active(path, point, lambda path: None)
+            assert path not in point or contains(distribution, point[path])
+
+
+@every_sampler
+def test_the_same_seed_makes_the_same_suggestions(name: str) -> None:
+    first = tried(searcher(name, seed=1), range(9))
+    assert tried(searcher(name, seed=1), range(9)) == first
+    assert tried(searcher(name, seed=2), range(9)) != first
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLERS if name != "custom"])
+def test_a_search_that_is_interrupted_goes_on_as_if_it_had_not_been(name: str, tmp_path: Path) -> None:
+    def reopened() -> OptunaSearcher:
+        storage = JournalStorage(JournalFileBackend(str(tmp_path / "optuna.log")))
+        return searcher(name, storage=storage, study_name="study")
+
+    through = tried(searcher(name), range(12))
+    parts = [tried(reopened(), part) for part in (range(3), range(3, 8), range(8, 12))]
+    assert list(itertools.chain(*parts)) == through
+
+
+@every_sampler
+def test_suggestions_that_run_at_the_same_time_differ(name: str) -> None:
+    search = searcher(name)
+    tried(search, range(6))
+    points = [search.suggest(f"parallel {index}") for index in range(4)]
+    assert len({str(point) for point in points}) == 4
+
+
+@pytest.mark.parametrize("name", ["tpe", "gp", "nsga2", "nsga3", "random", "sobol"])
+def test_several_objectives(name: str) -> None:
+    search = searcher(name, metric=["loss", "seconds"], mode=["min", "max"])
+    points = tried(search, range(8))
+    best = {trial.user_attrs["sweeps:trial"] for trial in search.study.best_trials}
+    values = [(loss(point), -point["layers"]) for point in points]
+    front = {
+        index
+        for index, (a, b) in enumerate(values)
+        if not any(other != (a, b) and other[0] <= a and other[1] <= b for other in values)
+    }
+    assert best == front
+
+
+@pytest.mark.parametrize("name", ["tpe", pytest.param("gp", marks=pytest.mark.slow), "cmaes"])
+def test_a_model_finds_better_points_than_chance(name: str) -> None:
+    def late(name: str) -> float:
+        return sum(map(loss, tried(searcher(name), range(24))[-8:]))
+
+    assert late(name) < 0.8 * late("random")
+
+
+def test_a_sequence_covers_also_what_is_conditional() -> None:
+    """Eight points of Sobol in one dimension are in eight different eighths of it."""
+    space = Space({"x": TypeAdapter(Distribution).validate_python({"type": "float", "low": 0.0, "high": 8.0})})
+    search = OptunaSearcher(space, metric="loss", mode="min", sampler=build_sampler(config("sobol"), 0, space))
+    points = [search.suggest(str(index)) for index in range(8)]
+    assert sorted(int(point["x"]) for point in points if point is not None) == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("sampler", "message"),
+    [
+        ({"_target_": "no.such.Sampler"}, "cannot be imported"),
+        ({"_target_": "optuna.samplers.TPESampler", "arguments": {"n_trials": 3}}, r"arguments=.*n_trials"),
+        ({"_target_": "fractions.Fraction"}, "Fraction; it must make an optuna"),
+    ],
+)
+def test_a_custom_sampler_that_cannot_be_made_is_a_mistake_of_the_config(sampler: dict[str, Any], message: str) -> None:
+    custom = TypeAdapter[Sampler](Sampler).validate_python({"kind": "custom", **sampler})
+    with pytest.raises(ConfigError, match=message):
+        build_sampler(custom, 0, SPACE)
+
+
+def test_a_custom_sampler_that_does_not_exist_is_found_before_anything_starts() -> None:
+    tokens = ["search/sampler=custom", "search.sampler._target_=optuna.samplers.TPSampler"]
+    with pytest.raises(ConfigError, match=r"search\.sampler\._target_=optuna\.samplers\.TPSampler.*TPESampler"):
+        check_targets(compose_sweep("digits", tokens, ConfSearchPath()).config)
+
+
+def test_a_custom_sampler_gets_its_arguments_and_the_seed() -> None:
+    arguments = {"_target_": "optuna.samplers.TPESampler", "arguments": {"n_startup_trials": 2}}
+    custom = TypeAdapter[Sampler](Sampler).validate_python({"kind": "custom", **arguments})
+    space = Space({"lr": SPACE["lr"]})
+    made = [OptunaSearcher(space, metric="loss", mode="min", sampler=build_sampler(custom, 3, space)) for _ in range(2)]
+    assert made[0].suggest("0") == made[1].suggest("0")
+    assert isinstance(made[0].study.sampler.sampler, optuna.samplers.TPESampler)  # type: ignore[attr-defined]

@@ -1,0 +1,379 @@
+"""Every decision of the schedulers against brute-force truth, driven as Tune drives them."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ray.tune.schedulers import TrialScheduler
+from scheduling import Controller
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.config.space import (
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    OrdinalDistribution,
+)
+from sweeps.errors import ConfigError
+from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin, take_over
+from sweeps.search.schedulers.asha import Asha
+from sweeps.search.schedulers.hyperband import Hyperband
+from sweeps.search.schedulers.median import MedianStopping
+from sweeps.search.schedulers.mutation import Mutation
+from sweeps.search.schedulers.trial_length import hyperband_range
+from sweeps.space.distributions import Space, contains
+from sweeps.validate.config import check_sweep, lookup_in
+
+CONTINUE, STOP, PAUSE = TrialScheduler.CONTINUE, TrialScheduler.STOP, TrialScheduler.PAUSE
+
+
+def random_curves(count: int, length: int, seed: int, stride: float = 1.0) -> dict[str, list[tuple[float, float]]]:
+    chance = random.Random(seed)
+    return {
+        f"{number:02}": [(stride * step, round(chance.random(), 3)) for step in range(1, length + 1)]
+        for number in range(count)
+    }
+
+
+# --- asha -------------------------------------------------------------------------------------------------
+
+
+def asha_truth(
+    seen: dict[float, list[float]], milestones: list[float], done: set[float], time: float, loss: float, eta: float
+) -> bool:
+    """Whether a report is stopped: worse than the best 1/eta of those that came to its rung before."""
+    reached = [rung for rung in milestones if rung <= time]
+    if not reached or reached[-1] in done or any(rung > reached[-1] for rung in done):
+        return False
+    rung = reached[-1]
+    done.add(rung)
+    before = seen.setdefault(rung, [])
+    stops = bool(before) and -loss < np.percentile([-each for each in before], (1 - 1 / eta) * 100)
+    before.append(loss)
+    return stops
+
+
+@pytest.mark.parametrize(("grace", "eta", "stride"), [(1, 3, 1), (2, 2, 1), (1, 4, 3), (0.5, 2, 0.7), (100, 3, 64)])
+def test_asha_stops_what_is_worse_than_the_best_of_those_before_it_at_the_same_rung(
+    grace: float, eta: float, stride: float
+) -> None:
+    milestones = [grace * eta**index for index in range(12)]
+    for seed in range(20):
+        chance = random.Random(seed)
+        controller = Controller(Asha("steps", grace, eta, 1, seed), "steps", places=4)
+        seen: dict[float, list[float]] = {}
+        done: dict[str, set[float]] = {}
+        trials = [controller.add(name, curve) for name, curve in random_curves(9, 10, seed, stride).items()]
+        while running := [trial for trial in trials if trial.status == "RUNNING"]:
+            trial = chance.choice(running)  # reports come in any order
+            time, loss = trial.curve[trial.position]
+            stops = asha_truth(seen, milestones, done.setdefault(trial.trial_id, set()), time, loss, eta)
+            decision = controller.report(trial)
+            assert decision in ("DONE", STOP if stops else CONTINUE), (seed, trial, time)
+
+
+def test_asha_stops_a_trial_that_reports_nan_once_it_has_had_its_grace() -> None:
+    controller = Controller(Asha("steps", 2, 3, 1, 0), "steps", places=2)
+    trial = controller.add("a", [(1, math.nan), (2, math.nan), (3, 1.0)])
+    assert controller.report(trial) == CONTINUE
+    assert controller.report(trial) == STOP
+
+
+def test_asha_lets_a_trial_that_never_reaches_the_first_rung_come_to_its_end() -> None:
+    controller = Controller(Asha("tokens", 1000, 3, 1, 0), "tokens", places=3)
+    good = controller.add("good", [(500, 0.1), (1500, 0.1), (1600, 0.1)])
+    assert [controller.report(good), controller.report(good)] == [CONTINUE, CONTINUE]
+    short = controller.add("short", [(300, 9.0), (600, 9.0), (900, 9.0)])
+    assert [controller.report(short) for _ in range(3)] == [CONTINUE, CONTINUE, "DONE"]
+
+
+def test_a_report_that_asha_hears_again_after_a_retry_changes_nothing() -> None:
+    def decisions(*, retried: bool) -> list[str]:
+        controller = Controller(Asha("steps", 1, 2, 1, 0), "steps", places=3)
+        first = controller.add("a", [(1, 0.5), (2, 0.5), (3, 0.5)])
+        controller.report(first)
+        if retried:
+            controller.scheduler.on_trial_error(controller, first)  # type: ignore[arg-type]
+            controller.scheduler.on_trial_add(controller, first)  # type: ignore[arg-type]
+            first.position = 0
+            controller.report(first)
+        return [
+            controller.report(controller.add(name, [(1, loss), (2, 0)]))
+            for name, loss in (("b", 0.4), ("c", 0.45), ("d", 0.6))
+        ]
+
+    assert decisions(retried=False) == decisions(retried=True) == [CONTINUE, CONTINUE, STOP]
+
+
+# --- median -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_median_stopping_compares_the_best_with_the_median_of_the_others_averages(mode: str) -> None:
+    grace, min_trials, sign = 2, 3, 1 if mode == "min" else -1
+    for seed in range(30):
+        chance = random.Random(seed)
+        controller = Controller(MedianStopping("steps", grace, min_trials), "steps", places=5, mode=mode)
+        trials = [controller.add(name, curve) for name, curve in random_curves(8, 6, seed).items()]
+        heard: dict[str, list[tuple[float, float]]] = {trial.trial_id: [] for trial in trials}
+        while running := [trial for trial in trials if trial.status == "RUNNING"]:
+            trial = chance.choice(running)
+            time, value = trial.curve[trial.position]
+            decision = controller.report(trial)
+            heard[trial.trial_id].append((time, value))
+            averages = [
+                float(np.mean([each for when, each in reports if grace <= when <= time]))
+                for other, reports in heard.items()
+                if other != trial.trial_id and reports and reports[-1][0] >= time >= grace
+            ]
+            best = min(sign * each for _, each in heard[trial.trial_id])
+            stops = time >= grace and len(averages) >= min_trials and best > sign * float(np.median(averages))
+            assert decision in ("DONE", STOP if stops else CONTINUE), (seed, trial, time)
+
+
+def test_median_stopping_counts_a_repeated_report_once_and_stops_at_nan() -> None:
+    controller = Controller(MedianStopping("steps", 1, 1), "steps", places=5)
+    other = controller.add("a", [(1, 1.0), (2, 3.0), (3, 0.0)])
+    for _ in range(2):
+        controller.report(other)
+    other.position = 1
+    controller.report(other)  # averages to 2 over the reports at 1 and 2; were the second counted twice, to 2.33
+    trial = controller.add("b", [(1, 2.2), (2, 2.2), (3, 2.2)])
+    assert controller.report(trial) == STOP  # at 1 the other's average was 1
+    late = controller.add("c", [(2, 2.2), (3, math.nan), (4, 1.0)])
+    assert controller.report(late) == STOP
+    diverged = controller.add("d", [(0.5, math.nan), (1, math.nan), (2, 1.0)])
+    assert [controller.report(diverged), controller.report(diverged)] == [CONTINUE, STOP]
+
+
+# --- hyperband --------------------------------------------------------------------------------------------
+
+
+def hyperband_truth(
+    curves: dict[str, list[tuple[float, float]]], grace: float, longest: float, eta: float
+) -> dict[str, float]:
+    """How far each trial comes: bracket by bracket, at each rung the best 1/eta."""
+    names, reached = list(curves), {}
+    most = math.floor(math.log(longest / grace, eta) + 1e-9)
+    rungs = most
+    while names:
+        size = math.ceil((most + 1) / (rungs + 1) * eta**rungs - 1e-9)
+        members, names = names[:size], names[size:]
+        for index in range(rungs):
+            rung = longest * eta ** (index - rungs)
+            at_rung = {name: next(point for point in curves[name] if point[0] >= rung) for name in members}
+            ranked = sorted(members, key=lambda name: (math.isnan(at_rung[name][1]), at_rung[name][1]))
+            count = max(1, math.floor(len(members) / eta + 1e-9))
+            reached |= {name: at_rung[name][0] for name in ranked[count:]}
+            members = ranked[:count]
+        reached |= {name: curves[name][-1][0] for name in members}
+        rungs = rungs - 1 if rungs else most
+    return reached
+
+
+@pytest.mark.parametrize("places", [1, 2, 5, 50])
+@pytest.mark.parametrize(
+    ("count", "length", "stride", "eta"), [(17, 9, 1, 3), (30, 8, 1, 2), (7, 9, 0.25, 3), (5, 27, 100, 3)]
+)
+def test_hyperband_gives_every_trial_what_its_rungs_give_it_in_any_order(
+    places: int, count: int, length: int, stride: float, eta: float
+) -> None:
+    for seed in range(5):
+        chance = random.Random(seed)
+        curves = random_curves(count, length, seed, stride)
+        curves["01"] = [(time, math.nan) for time, _ in curves["01"]]
+        controller = Controller(Hyperband("steps", stride, stride * length, eta), "steps", places=places)
+        controller.run(curves, chance.choice)  # type: ignore[arg-type]
+        came_to = {trial.trial_id: trial.curve[trial.position - 1][0] for trial in controller.trials}
+        assert came_to == hyperband_truth(curves, stride, stride * length, eta)
+        assert set(controller.curves.ended) == set(curves)
+        assert controller.most_running <= places
+
+
+def test_hyperband_gives_a_paused_trials_place_to_another_and_resumes_before_it_starts_new_ones() -> None:
+    controller = Controller(Hyperband("steps", 1, 9, 3), "steps", places=1)
+    curves = {f"{number}": [(float(step), float(number)) for step in range(1, 10)] for number in range(17)}
+    controller.run(curves, lambda running: running[0])
+    # Nine report once each, the best three of them go on to 3, the best of those to its end, and only then number 9.
+    assert controller.order[:9] == [f"{number}" for number in range(9)]
+    assert sorted(controller.order[9:15]) == ["0", "0", "1", "1", "2", "2"]
+    assert controller.order[15:22] == ["0"] * 6 + ["9"]
+
+
+def test_a_trial_that_fails_for_good_does_not_keep_its_bracket_waiting() -> None:
+    scheduler = Hyperband("steps", 1, 3, 3)
+    controller = Controller(scheduler, "steps", places=3)
+    trials = [
+        controller.add(name, [(1, loss), (2, loss), (3, loss)]) for name, loss in (("a", 0.1), ("b", 0.2), ("c", 0.3))
+    ]
+    assert [controller.report(trial) for trial in trials[:2]] == [PAUSE, PAUSE]
+    scheduler.on_trial_error(controller, trials[2])  # type: ignore[arg-type]
+    trials[2].status = "ERROR"
+    assert scheduler.choose_trial_to_run(controller) is trials[0]  # type: ignore[comparison-overlap]
+    assert trials[1].status == "TERMINATED"
+
+
+def test_a_trial_that_failed_and_is_started_again_keeps_its_bracket() -> None:
+    scheduler = Hyperband("steps", 1, 3, 3)
+    controller = Controller(scheduler, "steps", places=3)
+    trials = [
+        controller.add(name, [(1, loss), (2, loss), (3, loss)]) for name, loss in (("a", 0.3), ("b", 0.2), ("c", 0.1))
+    ]
+    assert [controller.report(trial) for trial in trials[:2]] == [PAUSE, PAUSE]
+    scheduler.on_trial_error(controller, trials[2])  # type: ignore[arg-type]
+    scheduler.on_trial_add(controller, trials[2])  # type: ignore[arg-type]
+    assert scheduler.choose_trial_to_run(controller) is None  # type: ignore[arg-type]
+    assert controller.report(trials[2]) == CONTINUE  # the best of the three
+    scheduler.choose_trial_to_run(controller)  # type: ignore[arg-type]
+    assert [trial.status for trial in trials] == ["TERMINATED", "TERMINATED", "RUNNING"]
+
+
+# --- mutation ---------------------------------------------------------------------------------------------
+
+SPACE = Space(
+    {
+        "train.lr": FloatDistribution(type="float", low=1e-4, high=1e-1, log=True),
+        "train.weight_decay": FloatDistribution(type="float", low=0.0, high=0.1, step=0.02),
+        "train.schedule": CategoricalDistribution(type="categorical", choices=["constant", "cosine"]),
+        "train.momentum": FloatDistribution(type="float", low=0.8, high=0.99, when={"train.schedule": "cosine"}),
+        "model.width": IntDistribution(type="int", low=8, high=64, step=8),
+        "model.dropout": OrdinalDistribution(type="ordinal", choices=[0.0, 0.1, 0.2, 0.5]),
+    }
+)
+POINT = {
+    "train.lr": 0.01,
+    "train.weight_decay": 0.04,
+    "train.schedule": "cosine",
+    "train.momentum": 0.9,
+    "model.width": 16,
+    "model.dropout": 0.1,
+}
+
+
+def mutation(changing: Sequence[str], probability: float = 0.25, validate: Any = lambda point: None) -> Mutation:
+    return Mutation(SPACE, changing, lambda path: None, validate, resample_probability=probability, seed=0)
+
+
+def test_mutated_points_stay_within_the_space_and_change_only_what_may_change() -> None:
+    near = mutation(["train.lr", "train.weight_decay", "train.schedule", "model.dropout"])
+    point: dict[str, Any] = dict(POINT)
+    seen: dict[str, set[Any]] = {path: set() for path in SPACE}
+    for occasion in range(500):
+        point = near.near(point, f"{occasion}")
+        assert point["model.width"] == 16
+        assert ("train.momentum" in point) == (point["train.schedule"] == "cosine")
+        for path, value in point.items():
+            assert contains(SPACE[path], value), (path, value)
+            seen[path].add(value)
+    assert seen["train.schedule"] == {"constant", "cosine"}
+    assert seen["model.dropout"] == {0.0, 0.1, 0.2, 0.5}
+    assert len(seen["train.weight_decay"]) == 6
+
+
+def test_numbers_move_by_a_fifth_and_ordered_choices_to_a_neighbour() -> None:
+    near = mutation(["train.lr", "model.dropout"], probability=0.0)
+    points = [near.near(POINT, f"{occasion}") for occasion in range(50)]
+    assert {round(point["train.lr"], 9) for point in points} == {0.008, 0.012}
+    assert {point["model.dropout"] for point in points} == {0.0, 0.2}
+
+
+def test_the_same_occasion_changes_the_same_whatever_was_changed_before() -> None:
+    first, second = mutation(["train.lr", "train.momentum"]), mutation(["train.lr", "train.momentum"])
+    for occasion in range(20):
+        second.near(POINT, f"0001/{occasion}")
+    assert [first.near(POINT, f"0000/{each}") for each in range(9)] == [
+        second.near(POINT, f"0000/{each}") for each in range(9)
+    ]
+    assert len({str(first.near(POINT, f"0000/{each}")) for each in range(9)}) > 2
+
+
+def test_a_point_that_cannot_be_run_is_not_chosen() -> None:
+    def validate(point: dict[str, Any]) -> None:
+        if point["train.lr"] > 0.01:
+            raise ConfigError("too much")
+
+    near = mutation(["train.lr"], 0.0, validate)
+    assert {round(near.near(POINT, f"{occasion}")["train.lr"], 9) for occasion in range(20)} == {0.008}
+
+
+# --- what a config must have ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (
+            ["search/scheduler=hyperband", "search.scheduler.resource=seconds"],
+            "search.scheduler.longest: how many seconds",
+        ),
+        (
+            ["search/scheduler=hyperband", "search.scheduler.resource=seconds", "search.scheduler.longest=9"],
+            "search.scheduler.longest of 9 seconds is less than so many times what every trial gets",
+        ),
+        (["search/scheduler=hyperband", "checkpoint.every=15", "train.eval_every=10"], "checkpoint.every=15: search"),
+        (["search/scheduler=pbt", "checkpoint.every=15", "train.eval_every=10"], "checkpoint.every=15: search"),
+    ],
+)
+def test_a_scheduler_that_does_not_fit_the_config_is_refused_before_anything_starts(
+    tokens: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_sweep(compose_sweep("digits", ["train.max_steps=40", *tokens], ConfSearchPath()))
+
+
+@pytest.mark.parametrize(
+    ("resource", "first", "whole"),
+    [("evaluations", 1, 4), ("steps", 10, 40), ("samples", 320, 1280)],
+)
+def test_what_a_whole_trial_takes_of_hyperbands_resource_follows_from_the_config(
+    resource: str, first: float, whole: float
+) -> None:
+    tokens = ["train.max_steps=40", "train.eval_every=10", "train.global_batch_size=32", "space=none"]
+    tokens += ["search/scheduler=hyperband", f"search.scheduler.resource={resource}", "train.lr=interval(0.1,1)"]
+    composition = compose_sweep("digits", tokens, ConfSearchPath())
+    space = check_sweep(composition)
+    assert hyperband_range(composition, space, lookup_in(composition)) == (first, whole)
+
+
+# --- the checkpoints of a trial that goes on from another -------------------------------------------------
+
+
+def checkpoint(folder: Path, step: int, loss: float) -> Path:
+    path = folder / f"step-{step:08d}"
+    path.mkdir(parents=True)
+    (path / "metrics.json").write_text(f'{{"loss": {loss}}}')
+    return path
+
+
+def test_a_pinned_checkpoint_survives_its_trainings_tidying_and_gives_way_to_the_next(tmp_path: Path) -> None:
+    first = checkpoint(tmp_path / "0007", 20, 0.5)
+    assert pin(tmp_path, "0007", 0, 20)
+    (first / "metrics.json").unlink()
+    first.rmdir()
+    kept = tmp_path / "0007" / "pinned"
+    assert (kept / "step-00000020" / "metrics.json").read_text() == '{"loss": 0.5}'
+    checkpoint(tmp_path / "0007", 40, 0.4)
+    assert pin(tmp_path, "0007", 0, 40)
+    assert pin(tmp_path, "0007", 0, 40)
+    assert [path.name for path in kept.iterdir()] == ["step-00000040"]
+    assert not pin(tmp_path, "0007", 0, 60)
+
+
+def test_a_trial_that_takes_over_anothers_checkpoint_keeps_its_own_best_and_newest(tmp_path: Path) -> None:
+    checkpoint(tmp_path / "0007", 20, 0.2)
+    pin(tmp_path, "0007", 0, 20)
+    for step, loss in ((20, 0.1), (30, 0.9), (40, 5)):
+        checkpoint(tmp_path / "0003", step, loss)
+    take_over(tmp_path, "0003", Origin("0007", 20, 1), "loss", "min")
+    folder = checkpoint_folder(tmp_path, "0003", 1)
+    assert [path.name for path in folder.iterdir()] == ["step-00000020"]
+    assert (folder / "step-00000020" / "metrics.json").read_text() == '{"loss": 0.2}'
+    kept = sorted(path.name for path in (tmp_path / "0003").glob("step-*"))
+    assert kept == ["step-00000020", "step-00000040"]

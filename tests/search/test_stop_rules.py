@@ -1,0 +1,166 @@
+"""Stopping rules, each to the exact trial."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+import optuna
+import pytest
+from pydantic import TypeAdapter
+
+from sweeps.config.search import Cost, Plateau, Stop
+from sweeps.config.space import Distribution
+from sweeps.constants import NUMBER
+from sweeps.search.budget import Usage, cost, spent
+from sweeps.search.expected_improvement import MIN_FINISHED, ExpectedImprovement
+from sweeps.search.stop_rules import reached
+from sweeps.space.distributions import Space
+
+FINISHED, PRUNED, FAILED = (
+    optuna.trial.TrialState.COMPLETE,
+    optuna.trial.TrialState.PRUNED,
+    optuna.trial.TrialState.FAIL,
+)
+
+
+def study_of(*trials: tuple[optuna.trial.TrialState | None, list[float]], mode: str = "min") -> optuna.Study:
+    """One trial after another: its state (None while it runs), and what it reported."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction=f"{mode}imize")
+    for number, (state, values) in enumerate(trials):
+        trial = study.ask()
+        trial.set_user_attr(NUMBER, number)
+        for step, value in enumerate(values):
+            trial.report(value, step)
+        if state is not None:
+            best = (min if mode == "min" else max)(values) if state == FINISHED else None
+            study.tell(trial, best, state)
+    return study
+
+
+@pytest.mark.parametrize(
+    ("stop", "usage", "is_spent"),
+    [
+        (Stop(), Usage(1e9, 1e9, 1e9), False),
+        (Stop(wall_hours=2), Usage(wall_s=7199), False),
+        (Stop(wall_hours=2), Usage(wall_s=7200), True),
+        (Stop(gpu_hours=1), Usage(cpu_s=1e9, gpu_s=3599), False),
+        (Stop(gpu_hours=1), Usage(gpu_s=3600), True),
+        (Stop(cost=Cost(limit=5, per_gpu_hour=2)), Usage(gpu_s=9000 - 1, cpu_s=1e9), False),
+        (Stop(cost=Cost(limit=5, per_gpu_hour=2)), Usage(gpu_s=9000), True),
+        (Stop(cost=Cost(limit=5, per_gpu_hour=2, per_cpu_hour=1)), Usage(gpu_s=3600, cpu_s=3 * 3600), True),
+    ],
+)
+def test_a_budget_is_spent_when_all_of_it_is_used(stop: Stop, usage: Usage, is_spent: bool) -> None:
+    reason = spent(stop, usage)
+    assert (reason is not None) == is_spent
+    assert not is_spent or "is used up" in str(reason)
+
+
+def test_costs_are_hours_times_prices() -> None:
+    assert cost(Stop(cost=Cost(limit=9, per_gpu_hour=2, per_cpu_hour=0.5)), Usage(1, 7200, 3600)) == 3.0
+    assert cost(Stop(), Usage(1, 7200, 3600)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("mode", "values", "is_reached"),
+    [("min", [0.31], False), ("min", [0.30], True), ("max", [0.29], False), ("max", [0.30, 0.1], True)],
+)
+@pytest.mark.parametrize("state", [FINISHED, PRUNED, None])
+def test_a_target_is_reached_by_any_report(mode: Any, values: list[float], is_reached: bool, state: Any) -> None:
+    study = study_of((FINISHED, [0.9 if mode == "min" else 0.0]), (state, values), mode=mode)
+    assert (reached(Stop(target=0.3), mode, study) is not None) == is_reached
+
+
+def test_a_failed_trial_and_one_beyond_a_limit_reach_no_target() -> None:
+    study = study_of((FAILED, [0.1]))
+    assert reached(Stop(target=0.3), "min", study) is None
+    trial = study.ask()
+    trial.set_user_attr(NUMBER, 1)
+    study._storage.set_trial_system_attr(trial._trial_id, "constraints", [0.5])
+    study.tell(trial, 0.1)
+    assert reached(Stop(target=0.3), "min", study) is None
+
+
+def test_a_plateau_is_counted_from_the_last_improvement() -> None:
+    plateau = Stop(plateau=Plateau(trials=3))
+    flat = [(FINISHED, [1.0]), (PRUNED, [1.5]), (FAILED, [])]
+    assert reached(plateau, "min", study_of(*flat)) is None
+    assert reached(plateau, "min", study_of(*flat, (None, [0.5]))) is None  # what runs has not ended
+    assert reached(plateau, "min", study_of(*flat, (FINISHED, [1.0]))) is not None
+    assert reached(plateau, "min", study_of(*flat, (PRUNED, [0.9]))) is None
+    assert reached(plateau, "min", study_of(*flat, (FINISHED, [0.9]), *flat[1:])) is None
+    assert reached(plateau, "min", study_of(*flat, (FINISHED, [0.9]), *flat)) is not None
+    assert reached(plateau, "max", study_of(*flat, (FINISHED, [1.6]), mode="max")) is None
+
+
+def test_a_change_below_the_least_one_that_counts_is_no_improvement() -> None:
+    creeping = [(FINISHED, [1.0 - 0.01 * index]) for index in range(4)]
+    assert reached(Stop(plateau=Plateau(trials=3)), "min", study_of(*creeping)) is None
+    assert reached(Stop(plateau=Plateau(trials=3, min_change=0.1)), "min", study_of(*creeping)) is not None
+
+
+def test_before_the_first_value_nothing_can_stand_still() -> None:
+    assert reached(Stop(plateau=Plateau(trials=1)), "min", study_of((FAILED, []), (FAILED, []))) is None
+
+
+def test_points_that_were_turned_down_do_not_count() -> None:
+    study = study_of((FINISHED, [1.0]), (FINISHED, [1.0]))
+    for _ in range(5):
+        study.tell(study.ask(), state=FAILED)
+    assert reached(Stop(plateau=Plateau(trials=2)), "min", study) is None
+
+
+SPACE = Space(
+    TypeAdapter(dict[str, Distribution]).validate_python(
+        {
+            "x": {"type": "float", "low": -2.0, "high": 2.0},
+            "y": {"type": "float", "low": 1e-3, "high": 1.0, "log": True},
+            "kind": {"type": "categorical", "choices": ["a", "b"]},
+            "z": {"type": "int", "low": 0, "high": 3, "when": {"kind": "b"}},
+        }
+    )
+)
+
+
+def tried(function: Callable[[dict[str, Any]], float], count: int, mode: str = "min") -> optuna.Study:
+    study = optuna.create_study(direction=f"{mode}imize", sampler=optuna.samplers.TPESampler(seed=0))
+    for number in range(count):
+        trial = study.ask()
+        trial.set_user_attr(NUMBER, number)
+        study.tell(trial, function(SPACE.sample(trial, lambda path: None)))
+    return study
+
+
+def bowl(point: dict[str, Any]) -> float:
+    return float(point["x"] ** 2 + (math.log10(point["y"]) + 1) ** 2 + (point["kind"] == "b") * (1 + point.get("z", 0)))
+
+
+def test_the_expected_improvement_falls_as_the_optimum_is_found() -> None:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    gains = [ExpectedImprovement(SPACE, lambda path: None, "min").largest(tried(bowl, count)) for count in (12, 80)]
+    assert gains[0] is not None
+    assert gains[1] is not None
+    assert gains[1] < gains[0]
+    best = tried(bowl, 80).best_value  # the optimum is 0
+    assert gains[1] < 10 * best + 0.05
+
+
+def test_the_expected_improvement_is_the_same_for_the_mirrored_objective() -> None:
+    low = ExpectedImprovement(SPACE, lambda path: None, "min").largest(tried(bowl, 20))
+    high = ExpectedImprovement(SPACE, lambda path: None, "max").largest(tried(lambda p: -bowl(p), 20, "max"))
+    assert low == pytest.approx(high)
+
+
+def test_with_few_trials_nothing_is_said_of_further_ones() -> None:
+    assert ExpectedImprovement(SPACE, lambda path: None, "min").largest(tried(bowl, MIN_FINISHED - 1)) is None
+
+
+def test_noise_alone_promises_little() -> None:
+    chance = random.Random(0)
+    gain = ExpectedImprovement(SPACE, lambda path: None, "min").largest(tried(lambda p: chance.gauss(0, 1), 60))
+    assert gain is not None
+    assert gain < 0.5

@@ -1,0 +1,207 @@
+"""The file of a study: torn, damaged, lost, and written anew for a wider space."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.samplers import RandomSampler, TPESampler
+from optuna.trial import FrozenTrial, TrialState
+
+from sweeps.config.objectives import Objectives
+from sweeps.config.space import CategoricalDistribution, FloatDistribution, OrdinalDistribution
+from sweeps.constants import NUMBER
+from sweeps.search.samplers.reseeded import ReseededSampler
+from sweeps.search.searcher import POINT, OptunaSearcher
+from sweeps.search.study import STUDY_FILE, forget_half_sampled, open_journal, rewrite, trial_as_told
+from sweeps.space.distributions import Space
+
+SPACE = Space(
+    {
+        "lr": FloatDistribution(type="float", low=1e-4, high=1e-1, log=True),
+        "kind": CategoricalDistribution(type="categorical", choices=["a", "b"]),
+        "size": OrdinalDistribution(type="ordinal", choices=[8, 16]),
+        "width": FloatDistribution(type="float", low=0.0, high=1.0, when={"kind": "b"}),
+    }
+)
+WIDER = Space(
+    {
+        "lr": FloatDistribution(type="float", low=1e-5, high=1.0, log=True),
+        "kind": CategoricalDistribution(type="categorical", choices=["c", "a", "b"]),
+        "size": OrdinalDistribution(type="ordinal", choices=[4, 8, 16, 32]),
+        "width": FloatDistribution(type="float", low=0.0, high=2.0, when={"kind": "b"}),
+    }
+)
+
+
+def lookup(path: str) -> Any:
+    return None
+
+
+def searcher(folder: Path, space: Space = SPACE, **options: Any) -> OptunaSearcher:
+    storage, _ = open_journal(folder / STUDY_FILE)
+    sampler = TPESampler(seed=0, n_startup_trials=2)
+    return OptunaSearcher(space, metric="loss", mode="min", storage=storage, study_name="s", sampler=sampler, **options)
+
+
+def result(loss: float, step: int, **flags: bool) -> dict[str, Any]:
+    return {"loss": loss, "step": step, "training_iteration": step, **flags}
+
+
+def search(folder: Path) -> OptunaSearcher:
+    """Seven trials: finished, stopped early, failed, finished; and one of which nobody heard again; two wait."""
+    opened = searcher(folder, points=[{"size": 16}, {"kind": "b", "size": 16}])
+    for number in range(7):
+        point = opened.suggest(f"t{number}")
+        assert isinstance(point, dict)
+        losses = [1.0 + point["lr"], 0.5 + point["lr"]][: 1 if number == 1 else 2]
+        for step, loss in enumerate(losses, start=1):
+            opened.on_trial_result(f"t{number}", result(loss, step))
+        if number < 6:
+            last = result(losses[-1], len(losses), sweeps_completed=number != 1)
+            opened.on_trial_complete(f"t{number}", last, error=number == 2)
+    opened.study.enqueue_trial({"size": 1})
+    return opened
+
+
+def trials(folder: Path) -> list[FrozenTrial]:
+    storage, _ = open_journal(folder / STUDY_FILE)
+    return optuna.load_study(study_name="s", storage=storage).get_trials()
+
+
+def told(trial: FrozenTrial) -> tuple[Any, ...]:
+    """Drops the number of the given point, which nobody asks for once it was suggested."""
+    attributes = {name: value for name, value in trial.user_attrs.items() if name != POINT}
+    return trial.state, trial.values, trial.params, trial.intermediate_values, attributes
+
+
+def test_half_a_line_at_the_end_of_a_study_is_cut_off_and_the_next_change_is_whole(tmp_path: Path) -> None:
+    search(tmp_path)
+    before = [told(trial) for trial in trials(tmp_path)]
+    file = tmp_path / STUDY_FILE
+    size = file.stat().st_size
+    with file.open("ab") as journal:
+        journal.write(b'{"op_code":4,"worker_id":"x","study')  # it was killed here
+    (tmp_path / f"{STUDY_FILE}.lock").symlink_to(file)  # and held Optuna's lock
+    storage, wrong = open_journal(file)
+    assert wrong is not None
+    assert f"up to byte {size:,} of" in wrong
+    study = optuna.load_study(study_name="s", storage=storage)
+    study.add_trial(optuna.trial.create_trial(state=TrialState.FAIL))
+    assert [told(trial) for trial in trials(tmp_path)][:-1] == before
+    assert open_journal(file)[1] is None
+
+
+def test_trials_that_a_study_has_lost_are_what_they_were_when_they_are_taken_in_again(tmp_path: Path) -> None:
+    search(tmp_path)
+    before = [trial for trial in trials(tmp_path) if NUMBER in trial.user_attrs]
+    file = tmp_path / STUDY_FILE
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines[:10], b"\0" * 40 + b"\n", *lines[11:]]))
+    opened = searcher(tmp_path)
+    assert (tmp_path / f"{STUDY_FILE}.damaged").is_file()
+    known = {trial.user_attrs[NUMBER] for trial in opened.study.get_trials() if NUMBER in trial.user_attrs}
+    assert len(known) < 4
+    for trial in before:
+        number = trial.user_attrs[NUMBER]
+        if number not in known:
+            results = [result(loss, step) for step, loss in trial.intermediate_values.items()]
+            opened.take_in(
+                trial_as_told(
+                    SPACE,
+                    lookup,
+                    Objectives(("loss",), ("min",), {}),
+                    number=number,
+                    point=SPACE.sample(trial, lookup),
+                    results=results,
+                    state=trial.state,
+                    reason=trial.user_attrs.get("sweeps:reason"),
+                )
+            )
+    after = {trial.user_attrs[NUMBER]: told(trial) for trial in trials(tmp_path) if NUMBER in trial.user_attrs}
+    lost = [trial for trial in before if trial.user_attrs[NUMBER] not in known]
+    assert [after[trial.user_attrs[NUMBER]] for trial in lost] == [told(trial) for trial in lost]
+    assert [unfinished.number for unfinished in opened.unfinished] == [0, 6]  # the first one's end was lost, too
+    opened.suggest("first")
+    opened.suggest("again")
+    opened.suggest("new")
+    assert opened.number("new") == 7
+
+
+@pytest.mark.parametrize("sampled", range(5))
+def test_a_driver_that_dies_while_it_asks_for_values_changes_no_suggestion(sampled: int, tmp_path: Path) -> None:
+    def reopened() -> OptunaSearcher:
+        storage, _ = open_journal(tmp_path / STUDY_FILE)
+        if forget_half_sampled(tmp_path / STUDY_FILE, storage, "s"):
+            storage, _ = open_journal(tmp_path / STUDY_FILE)
+        seeded = ReseededSampler(lambda seed: RandomSampler(seed=seed), 0)
+        return OptunaSearcher(SPACE, metric="loss", mode="min", storage=storage, study_name="s", sampler=seeded)
+
+    sampler = ReseededSampler(lambda seed: RandomSampler(seed=seed), 0)
+    never_died = OptunaSearcher(SPACE, metric="loss", mode="min", sampler=sampler)
+    undisturbed = [never_died.suggest(name) for name in "abc"]
+    first = reopened()
+    assert first.suggest("a") == undisturbed[0]
+    half = first.study.ask()
+    Space(dict(list(SPACE.distributions.items())[:sampled])).sample(half, lookup)  # and there it died
+    second = reopened()
+    assert [second.suggest(name) for name in "abc"] == undisturbed
+    assert [second.number(name) for name in "abc"] == [0, 1, 2]
+    assert len(second.study.trials) == 3
+
+
+def test_what_a_study_knows_it_knows_of_a_wider_space_too(tmp_path: Path) -> None:
+    search(tmp_path)
+    before = trials(tmp_path)
+    rewrite(tmp_path, "s", SPACE, WIDER, lookup, reopen=False)
+    after = trials(tmp_path)
+    assert [trial.number for trial in after] == [trial.number for trial in before]
+    for old, new in zip(before, after, strict=True):
+        assert (old.state, old.values, old.user_attrs) == (new.state, new.values, new.user_attrs)
+        assert (old.intermediate_values, old.datetime_start) == (new.intermediate_values, new.datetime_start)
+        if old.state != TrialState.WAITING:
+            assert SPACE.sample(old, lookup) == WIDER.sample(new, lookup)
+            assert new.distributions["kind"] == optuna.distributions.CategoricalDistribution(["c", "a", "b"])
+    assert before[-1].system_attrs["fixed_params"] == {"size": 1}
+    assert after[-1].system_attrs["fixed_params"] == {"size": 2}  # 16 is the third choice now
+    opened = searcher(tmp_path, WIDER)
+    space = opened.study.sampler.infer_relative_search_space(opened.study, after[-1])
+    assert {"lr", "kind", "size"} <= set(space)  # none is left to be sampled by itself
+    assert space["lr"] == optuna.distributions.FloatDistribution(1e-5, 1.0, log=True)
+    points = [opened.suggest(f"n{number}") for number in range(12)]
+    assert all(isinstance(point, dict) for point in points)
+    assert [unfinished.number for unfinished in opened.unfinished] == []
+    assert opened.number("n0") == 6
+    assert opened.number("n11") == 17
+
+
+def test_finished_trials_that_become_longer_are_the_first_to_go_on(tmp_path: Path) -> None:
+    search(tmp_path)
+    rewrite(tmp_path, "s", SPACE, SPACE, lookup, reopen=True)
+    states = [trial.state.name for trial in trials(tmp_path) if NUMBER in trial.user_attrs]
+    assert states == ["RUNNING", "PRUNED", "FAIL", "RUNNING", "RUNNING", "RUNNING", "RUNNING"]
+    opened = searcher(tmp_path)
+    assert [unfinished.number for unfinished in opened.unfinished] == [0, 3, 4, 5, 6]
+    point = opened.suggest("again")
+    assert isinstance(point, dict)
+    opened.on_trial_result("again", result(0.1, 3))
+    opened.on_trial_complete("again", result(0.2, 4, sweeps_completed=True))
+    trial = next(trial for trial in trials(tmp_path) if trial.user_attrs.get(NUMBER) == 0)
+    assert (trial.state, trial.value, list(trial.intermediate_values)) == (TrialState.COMPLETE, 0.1, [1, 2, 3, 4])
+
+
+def test_a_study_is_written_anew_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search(tmp_path)
+    before = (tmp_path / STUDY_FILE).read_bytes()
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(optuna.Study, "add_trial", full)
+    with pytest.raises(OSError, match="No space"):
+        rewrite(tmp_path, "s", SPACE, WIDER, lookup, reopen=False)
+    assert (tmp_path / STUDY_FILE).read_bytes() == before
+    assert json.loads(before.splitlines()[0])

@@ -1,0 +1,190 @@
+"""Warm start: earlier sweeps help where they tell of today's, and do no harm where they mislead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import optuna
+import pytest
+from hartmann import Hartmann
+from pydantic import TypeAdapter
+
+from sweeps.config.objectives import Objectives
+from sweeps.config.search import Sampler
+from sweeps.config.space import Distribution
+from sweeps.errors import UserError
+from sweeps.search import EarlierTrials, OptunaSearcher, build_sampler, load_earlier, points_again
+from sweeps.search.samplers.earlier_trials import EarlierSweep
+from sweeps.space.distributions import Space
+from sweeps.tracking.recorder import Recorder
+
+SPACE = Space(
+    TypeAdapter(dict[str, Distribution]).validate_python(
+        {
+            "train.lr": {"type": "float", "low": 1e-4, "high": 1e-1, "log": True},
+            "train.optimizer": {"type": "categorical", "choices": ["adamw", "sgd"]},
+            "train.momentum": {"type": "float", "low": 0.5, "high": 0.99, "when": {"train.optimizer": "sgd"}},
+        }
+    )
+)
+CONFIG = "train: {lr: 0.5, optimizer: sgd, momentum: 0.9, schedule: cosine}"
+LOSS = Objectives(("eval/loss",), ("min",))
+Recorded = tuple[str, float, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store with some sweeps that were recorded as real ones are."""
+    uri = f"sqlite:///{tmp_path_factory.mktemp('record')}/mlflow.db"
+    record(
+        uri,
+        "week-1",
+        [
+            ("finished", 0.3, {"train.lr": 1e-2, "train.optimizer": "adamw", "train.schedule": "cosine"}),
+            ("pruned", 0.9, {"train.lr": 1e-3, "train.optimizer": "sgd", "train.momentum": 0.6, "train.warmup": 0.3}),
+            ("finished", 0.5, {"train.lr": 2e-2, "train.optimizer": "sgd"}),
+            ("finished", 0.1, {"train.lr": 0.5, "train.optimizer": "adamw"}),
+            ("finished", 0.2, {"train.lr": 1e-2, "train.optimizer": "adam"}),
+            ("finished", 0.2, {"train.lr": 1e-2, "train.optimizer": "adamw", "train.schedule": "linear"}),
+            ("failed", 0.2, {"train.lr": 1e-2, "train.optimizer": "adamw"}),
+        ],
+    )
+    record(uri, "far", [("finished", 0.3, {"train.lr": 0.9, "train.optimizer": "adamw"})])
+    record(uri, "nothing", [("failed", 0.3, {"train.lr": 1e-2, "train.optimizer": "adamw"})])
+    record(uri, "accuracy", [("finished", 0.3, {"train.lr": 1e-2})], Objectives(("eval/accuracy",), ("max",)))
+    return uri
+
+
+def record(uri: str, sweep: str, trials: Sequence[Recorded], objectives: Objectives = LOSS) -> None:
+    folder = Path(uri.removeprefix("sqlite:///")).parent / sweep
+    recorder = Recorder(uri, "test", sweep=sweep, conf="test", objectives=objectives, folder=folder)
+    recorder.open(CONFIG, "", "")
+    for index, (state, value, params) in enumerate(trials):
+        recorder.start_trial(str(index), params, CONFIG, 1)
+        recorder.log(str(index), 1, {objectives.metrics[0]: value})
+        recorder.end_trial(str(index), state, 1, 1, "it failed" if state == "failed" else None)
+    assert not recorder.close("finished")
+
+
+def today(path: str) -> Any:
+    return {"train.schedule": "cosine"}.get(path)
+
+
+def test_trials_that_todays_space_reaches_are_taken_the_best_first_and_completed_from_their_own_config(
+    uri: str,
+) -> None:
+    (week,) = load_earlier(uri, ["week-1"], SPACE, today, "eval/loss", "min")
+    assert week.values == [0.3, 0.5, 0.9]
+    assert week.points == [
+        {"train.lr": 1e-2, "train.optimizer": "adamw"},
+        {"train.lr": 2e-2, "train.optimizer": "sgd", "train.momentum": 0.9},
+        {"train.lr": 1e-3, "train.optimizer": "sgd", "train.momentum": 0.6},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("weak-1", ["search.warm_start.0=weak-1", "did you mean week-1"]),
+        ("accuracy", ["search.warm_start.0=accuracy", "max eval/accuracy", "set search.metric"]),
+        ("far", ["search.warm_start.0=far", "none of its 1 finished trials", "train.lr", "widen"]),
+        ("nothing", ["search.warm_start.0=nothing", "no finished trial", "leave it out"]),
+    ],
+)
+def test_what_cannot_be_learned_from_is_a_mistake_of_the_user(uri: str, name: str, words: list[str]) -> None:
+    with pytest.raises(UserError) as raised:
+        load_earlier(uri, [name], SPACE, today, "eval/loss", "min")
+    assert [word for word in words if word not in str(raised.value)] == []
+
+
+def test_the_best_distinct_points_are_tried_again_from_each_sweep_in_turn() -> None:
+    def at(*rates: float) -> EarlierSweep:
+        worse = [1e-4] * 3 * len(rates)
+        points = [{"train.lr": lr, "train.optimizer": "adamw"} for lr in (*rates, *worse)]
+        return EarlierSweep("x", points, [0.0] * len(points))
+
+    again = points_again([at(1e-2, 1.01e-2, 1e-3), at(1.02e-2, 5e-2)], SPACE)
+    assert [point["train.lr"] for point in again] == [1e-2, 5e-2, 1e-3]
+    assert [point["train.lr"] for point in points_again([at(1e-2)], SPACE)] == [1e-2]
+
+
+def searched(
+    function: Hartmann, seed: int, earlier: EarlierSweep | None, kind: str = "tpe", trials: int = 40
+) -> tuple[list[dict[str, Any]], list[float]]:
+    """The points that were tried and their regrets."""
+    space = Space(function.space)
+    known = None if earlier is None else EarlierTrials([earlier], space, "min", seed)
+    config: Sampler = TypeAdapter[Sampler](Sampler).validate_python({"kind": kind})
+    searcher = OptunaSearcher(
+        space,
+        metric="loss",
+        mode="min",
+        sampler=build_sampler(config, seed, space, known),
+        points=[] if earlier is None else points_again([earlier], space),
+    )
+    points, regrets = [], []
+    for trial in range(trials):
+        point = searcher.suggest(str(trial))
+        assert point is not None
+        points.append(point)
+        regrets.append(function.regret(point))
+        searcher.on_trial_complete(str(trial), {"loss": regrets[-1], "training_iteration": 1})
+    return points, regrets
+
+
+def best_so_far(function: Hartmann, kind: str, earlier: Sequence[EarlierSweep | None]) -> npt.NDArray[np.float64]:
+    """Shape ``[seeds, trials]``."""
+    found = [searched(function, seed, each, kind)[1] for seed, each in enumerate(earlier)]
+    return np.minimum.accumulate(np.array(found), axis=1)
+
+
+def earlier_of(function: Hartmann, seed: int, factor: float = 1.0) -> EarlierSweep:
+    points, regrets = searched(function, 1000 + seed, None, trials=60)
+    measured = sorted(zip((factor * regret + 3 for regret in regrets), points, strict=True), key=lambda each: each[0])
+    return EarlierSweep("earlier", [point for _, point in measured], [value for value, _ in measured])
+
+
+SEEDS = range(6)
+
+
+@pytest.mark.parametrize("kind", ["tpe", "cmaes"])
+def test_a_related_sweep_helps_on_any_scale_and_a_misleading_one_does_no_harm(kind: str) -> None:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    function = Hartmann(3)
+    without = best_so_far(function, kind, [None for _ in SEEDS])
+    same = best_so_far(function, kind, [earlier_of(function, seed, factor=10) for seed in SEEDS])
+    alike = best_so_far(function, kind, [earlier_of(Hartmann(3, shift=0.1), seed) for seed in SEEDS])
+    opposite = best_so_far(function, kind, [earlier_of(function, seed, factor=-1) for seed in SEEDS])
+    assert same[:, 9].mean() < 0.2 * without[:, 9].mean()
+    assert alike[:, :20].mean() < 0.8 * without[:, :20].mean()
+    noise = float(np.hypot(without[:, -1].std(), opposite[:, -1].std()) / len(SEEDS) ** 0.5)
+    assert opposite[:, -1].mean() < without[:, -1].mean() + 2 * noise
+
+
+@pytest.mark.parametrize("kind", ["gp", "bohb"])
+def test_other_samplers_that_learn_are_helped_too(kind: str) -> None:
+    function = Hartmann(6)
+    earlier = earlier_of(function, 0)
+    assert min(searched(function, 0, earlier, kind, trials=14)[1]) < min(
+        searched(function, 0, None, kind, trials=14)[1]
+    )
+
+
+def test_trust_follows_from_how_well_earlier_trials_rank_todays() -> None:
+    function = Hartmann(3)
+    space, earlier = Space(function.space), earlier_of(function, 0)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    model, trusts = EarlierTrials([earlier], space, "min", 0), []
+    for _ in range(30):
+        asked = study.ask()
+        study.tell(asked, function.regret(space.sample(asked, today)))
+        trusts.append(model.trusts(study.trials)[0])
+    assert trusts[:4] == [0.0] * 4
+    assert min(trusts[15:]) > 0.2
+    opposite = EarlierTrials([earlier_of(function, 0, factor=-1)], space, "min", 0)
+    assert opposite.trusts(study.trials) == [0.0]
+    assert opposite.to_show(study.trials) == []

@@ -1,0 +1,183 @@
+"""The REST API: it answers as the command line does, also mistakes, and tells each caller of their own sweeps alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from recording import record_small_sweep, wait_until
+from serving import API, Api
+
+from sweeps.errors import TrackingUnreachable
+from sweeps.service import jobs
+from sweeps.service.database import writing
+from sweeps.service.record_cache import FRESH_S, Kept
+from sweeps.service.requests import Run
+from sweeps.service.serialization import read_record, write_record
+from sweeps.tracking.reader import load_sweep
+
+
+@pytest.fixture
+def api(uri: str) -> Iterator[Api]:
+    api = Api(uri)
+    yield api
+    api.close()
+
+
+def get(client: TestClient, path: str, expected: int = 200, **query: Any) -> Any:
+    answer = client.get(API + path, params=query)
+    assert answer.status_code == expected, answer.text
+    return answer.json()
+
+
+def post(client: TestClient, path: str, expected: int = 202, **body: Any) -> Any:
+    answer = client.post(API + path, json=body)
+    assert answer.status_code == expected, answer.text
+    return answer.json()
+
+
+def test_sweeps_are_listed_in_pages_and_shown_as_on_a_terminal(api: Api, uri: str) -> None:
+    for name in ("digits-1", "digits-2", "digits-3"):
+        record_small_sweep(uri, name)
+    client = api.client()
+    page = get(client, "/sweeps", limit=2, offset=1)
+    assert (page["total"], [each["sweep"] for each in page["sweeps"]]) == (3, ["digits-2", "digits-1"])
+    assert get(client, "/sweeps", status="running")["total"] == 0
+    record = load_sweep(uri, "digits-1")
+    assert get(client, "/sweeps/digits-1") == record.as_json()
+    assert get(client, "/sweeps/digits-1/best")["best"] == record.as_json()["best"]
+    trials = get(client, "/sweeps/digits-1/trials", state="failed")
+    assert [(each["trial"], each["state"]) for each in trials["trials"]] == [("2", "failed")]
+    curves = get(client, "/sweeps/digits-1/curves")
+    assert [point["value"] for point in curves["curves"]["0"]] == [1.0, 0.5, pytest.approx(1 / 3), 0.25, 0.2]
+
+
+def test_a_record_comes_over_the_wire_whole(api: Api, uri: str) -> None:
+    record_small_sweep(uri)
+    record = load_sweep(uri, "digits-1")
+    assert read_record(api.client().get(f"{API}/sweeps/digits-1/record").content) == record
+    assert read_record(write_record(record)) == record
+
+
+def test_a_mistake_is_answered_in_the_terminals_words(api: Api, uri: str) -> None:
+    record_small_sweep(uri)
+    client = api.client()
+    wrong = post(client, "/sweeps", 422, conf="digits", overrides=["serach.num_trials=3"])
+    assert wrong["detail"] == "serach={'num_trials': 3}: there is no such key; did you mean search?"
+    assert post(client, "/sweeps", 404, conf="digitz")["detail"].startswith("conf=digitz: there is no such conf; did")
+    unknown = get(client, "/sweeps/digits-9", 404)["detail"]
+    assert unknown == "there is no sweep 'digits-9'; did you mean digits-1?"
+    assert "does not run: it is finished" in post(client, "/sweeps/digits-1/stop", 422)["detail"]
+    assert "say what may go" in post(client, "/clean", 422)["detail"]
+    assert post(client, "/sweeps", 422, conf="digits", overrides=["--debug"])["detail"].startswith("body.overrides.0: ")
+
+
+def test_a_dry_run_starts_nothing(api: Api) -> None:
+    plan = post(api.client(), "/plans", 200, conf="digits", overrides=["search.num_trials=3"], name="mine")
+    assert plan["plan"]["config"]["search"]["num_trials"] == 3
+    assert "Nothing was started." in plan["text"]
+    assert get(api.client(), "/jobs")["jobs"] == []
+
+
+def test_sweeps_are_written_to_the_services_own_folder(uri: str, tmp_path: Path) -> None:
+    api = Api(uri, f"output_dir='{tmp_path}/the team'")
+    job = post(api.client(), "/sweeps", conf="digits", name="mine")
+    assert job["request"]["overrides"] == [f"output_dir='{tmp_path}/the team'"]
+    plan = post(api.client(), "/plans", 200, conf="digits")
+    assert plan["plan"]["config"]["output_dir"] == f"{tmp_path}/the team"
+    api.close()
+
+
+def test_the_queue_can_be_reordered_and_a_job_taken_out(api: Api) -> None:
+    client = api.client()
+    first = post(client, "/sweeps", conf="digits", name="first")
+    second = post(client, "/sweeps", conf="digits", name="second", priority=1)
+    assert [job["sweep"] for job in get(client, "/jobs", state="queued")["jobs"]] == ["second", "first"]
+    assert client.patch(f"{API}/jobs/{first['id']}", json={"priority": 9}).json()["priority"] == 9
+    assert [job["sweep"] for job in get(client, "/jobs", state="queued")["jobs"]] == ["first", "second"]
+    assert post(client, f"/jobs/{second['id']}/cancel", 200)["state"] == "cancelled"
+    assert post(client, "/sweeps/first/stop") is None
+    assert get(client, f"/jobs/{first['id']}")["state"] == "cancelled"
+    assert client.get(f"{API}/jobs/{first['id']}/log").text == ""
+
+
+def test_a_secret_in_an_override_is_not_shown(api: Api) -> None:
+    job = api.submit("mine")
+    with writing(api.service.database) as connection:
+        asked = Run(conf="digits", overrides=["task.arguments.api_key=hunter22"])
+        jobs.claim(connection, api.service.config.queue, api.service.heartbeat.service, "here", 1.0)
+        jobs.attempt(connection, jobs.find(connection, job.id), api.service.heartbeat.service, asked)
+    assert "hunter22" not in api.client().get(f"{API}/jobs/{job.id}").text
+
+
+def test_each_caller_reaches_their_own_sweeps_and_those_of_their_projects(api: Api, uri: str) -> None:
+    for name, user in (("ada-1", "ada"), ("bob-1", "bob")):
+        api.submit(name, user)
+        record_small_sweep(uri, name)
+    record_small_sweep(uri, "nobodys")
+    admin, ada = api.client(api.token("root", "admin")), api.client(api.token("ada", "run"))
+    both = api.client(api.token("eve", "read", "bob"))
+    assert get(admin, "/sweeps")["total"] == 3
+    assert [each["sweep"] for each in get(ada, "/sweeps")["sweeps"]] == ["ada-1"]
+    assert [each["sweep"] for each in get(both, "/sweeps")["sweeps"]] == ["bob-1"]
+    assert [each["sweep"] for each in get(ada, "/jobs")["jobs"]] == ["ada-1"]
+    for path in ("", "/trials", "/curves", "/record", "/jobs", "/best", "/best.yaml", "/config", "/report"):
+        assert get(ada, f"/sweeps/bob-1{path}", 404)["detail"] == "there is no sweep 'bob-1'; there is ada-1"
+    assert get(ada, "/sweeps/nobodys", 404)["detail"] == "there is no sweep 'nobodys'; there is ada-1"
+    assert get(ada, "/jobs/2", 404)["detail"] == get(ada, "/jobs/99", 404)["detail"].replace("99", "2")
+    for verb, body in (("stop", {}), ("resume", {}), ("extend", {"changes": ["search.num_trials=9"]}), ("retrain", {})):
+        assert post(ada, f"/sweeps/bob-1/{verb}", 404, **body)
+    assert post(both, "/sweeps", 403, conf="digits")["detail"] == "this takes a token with the role run; yours is read"
+    assert get(api.client(), "/sweeps", 401)
+
+
+def test_an_admin_makes_a_token_that_is_shown_once_and_takes_it_back(api: Api) -> None:
+    admin = api.client(api.token("root", "admin"))
+    made = post(admin, "/tokens", 201, user="ada", role="run")
+    ada = api.client(made["token"])
+    assert get(ada, "/sweeps")["total"] == 0
+    assert made["token"] not in admin.get(f"{API}/tokens").text
+    assert admin.delete(f"{API}/tokens/{made['id']}").status_code == 200
+    assert get(ada, "/sweeps", 401)
+    assert get(ada, "/tokens", 401)
+
+
+def test_many_who_look_cause_one_read_and_see_the_last_snapshot_while_the_store_is_away() -> None:
+    reads: list[int] = []
+    away = threading.Event()
+
+    def read() -> int:
+        time.sleep(0.05)
+        if away.is_set():
+            raise TrackingUnreachable("MLflow does not answer")
+        reads.append(1)
+        return len(reads)
+
+    with ThreadPoolExecutor(1) as aside, ThreadPoolExecutor(20) as people:
+        kept = Kept(read, aside)
+        seen = [future.result().content for future in [people.submit(kept.get) for _ in range(100)]]
+        assert set(seen) == {1}
+        time.sleep(FRESH_S + 0.1)
+        assert kept.get().content == 1  # nobody waits for the next one
+        wait_until(lambda: kept.get().content == 2)
+        assert len(reads) == 2
+        away.set()
+        wait_until(lambda: kept.get().trouble)
+        assert (kept.get().content, kept.get().trouble) == (2, "MLflow does not answer")
+        with pytest.raises(TrackingUnreachable):
+            Kept(read, aside).get()
+
+
+def test_the_document_of_the_api_names_every_route(api: Api) -> None:
+    document = api.client().get(f"{API}/openapi.json").json()
+    assert {"/api/v1/sweeps", "/api/v1/jobs/{number}", "/api/v1/clean", "/api/v1/tokens"} <= set(document["paths"])
+    for path, verbs in document["paths"].items():
+        for verb in verbs.values():
+            assert verb["summary"], path
+            assert verb["description"], path

@@ -1,0 +1,209 @@
+"""What a config that comes through the service may reach."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sweeps.config import SweepConfig
+from sweeps.config.access import Access
+from sweeps.errors import ConfigError, SweepsError
+from sweeps.plan.plan import Plan, make_plan
+from sweeps.service.auth.config_policy import Allowed
+from sweeps.service.auth.field_policy import RULES, open_fields
+from sweeps.validate.approval import approved_by
+
+PLANTED = "planted-secret-7Q"
+
+DATA = "data._target_=allowed_module.build"
+CUSTOM = "model._target_=allowed_module.build"
+
+MANY = ",".join(str(number) for number in range(600))
+
+HOSTILE: list[tuple[str, list[str], str]] = [
+    # (conf, overrides, what the refusal says)
+    ("digits", [f"train.lr=choice({MANY})", f"train.weight_decay=choice({MANY})"], "1,216 choices and values"),
+    ("digits", ["search.points=[" + ",".join(["{}"] * 600) + "]"], "search.points: has 600 points"),
+    ("digits", ["search.constraints=[" + ",".join(["'train.lr < 1'"] * 60) + "]"], "search.constraints: has 60"),
+    ("digits", ["search.warm_start=[" + ",".join(["a"] * 30) + "]"], "search.warm_start: has 30 sweeps"),
+    ("digits", [f"space.task.arguments.a{n}={{type: constant, value: 1}}" for n in range(120)], "at most 100"),
+    ("ray_train_function", [], "task._target_=sweeps_train.examples.ray_train_digits.train: is not among"),
+    ("digits", ["search/sampler=custom", "search.sampler._target_=os.system"], "os.system: is not among"),
+    ("digits", ["search/sampler=custom", "search.sampler._target_=allowed_module.system"], "is not defined in"),
+    ("digits", ["search/sampler=custom", "search.sampler._target_=allowed_module._private"], "is not among"),
+    ("digits", ["search/sampler=custom", "search.sampler._target_=allowed_module.os.system"], "is not among"),
+    ("digits", ["model=custom", "model._target_=subprocess.Popen"], "subprocess.Popen: is not among"),
+    ("digits", ["data=custom", "data._target_=builtins.exec"], "builtins.exec: is not among"),
+    (
+        "digits",
+        ["data=custom", DATA, "space.data._target_={type: constant, value: os.popen}"],
+        "os.popen: is not among",
+    ),
+    (
+        "digits",
+        ["model.kind=choice(conv_net, custom)", "model._target_=choice(os.system, os.popen)"],
+        "model._target_=os.system: is not among",
+    ),
+    ("digits", ["search.points=[{data._target_: os.system}]"], "data._target_=os.system: is not among"),
+    (
+        "digits",
+        ["model=custom", CUSTOM, "model.arguments={file: /etc/passwd}"],
+        "/etc/passwd is outside of the folders",
+    ),
+    (
+        "digits",
+        ["model=custom", CUSTOM, "model.arguments={inner: {_target_: os.system}}"],
+        "os.system is not among",
+    ),
+    (
+        "digits",
+        [
+            "model=custom",
+            CUSTOM,
+            "model.arguments.file=choice(mlflow.db, outside/a.txt)",
+        ],
+        "outside/a.txt is outside of the folders",
+    ),
+    ("llm_lora", ["model.trust_remote_code=true"], "model.trust_remote_code=True: code from the hub"),
+    ("llm_lora", ["model.trust_remote_code=choice(true, false)"], "model.trust_remote_code=True: code from the hub"),
+    ("llm_lora", ["model.attention=kernels-community/flash-attn"], "must be one word, without a slash"),
+    ("llm_lora", ["model=huggingface", "model.path=/root"], "model.path=/root: is outside of the folders"),
+    ("llm_lora", ["model.tokenizer='~/secrets'"], "model.tokenizer=~/secrets: is outside of the folders"),
+    ("llm_lora", ["model.path='runs:/0123456789abcdef/model'"], "leads where the service does not allow it"),
+    ("llm_lora", ["data=text", "data.path=/etc/passwd"], "data.path=/etc/passwd: is outside of the folders"),
+    ("llm_lora", ["data.path=choice(builtin:stdlib_docstrings, /etc/passwd)"], "data.path=/etc/passwd"),
+    ("llm_lora", ["data=text", "data.path='file:///etc/passwd'"], "is outside of the folders"),
+    ("llm_lora", ["data=text", "data.path='file://elsewhere/etc/passwd'"], "names another machine"),
+    ("llm_lora", ["data=text", "data.path='http://169.254.169.254/latest/x.json'"], "leads where the service does not"),
+    ("llm_lora", ["data=text", "data.path='s3://ours/%2e%2e/theirs/x.json'"], "leads where the service does not"),
+    ("llm_lora", ["data=text", "data.path='zip://x.json::s3://ours/a.zip'"], "leads where the service does not"),
+    ("llm_lora", ["data=text", "data.path='/**/*.txt'"], "is outside of the folders"),
+    ("llm_lora", ["data=text", "data.path='outside/*.txt'"], "is outside of the folders"),
+    ("llm_lora", ["data=text", "data.path=text"], "is neither owner/name on the hub"),
+    ("llm_lora", ["data=text", "data.path=someone/else"], "is not among the hub names"),
+    ("llm_lora", ["data=text", "data.path=inside/link.txt"], "is outside of the folders"),
+    ("llm_lora", ["data=text", "data.path=inside"], "a link leads out of them"),
+    ("llm_lora", ["data=text", "data.path='inside/*.txt'"], "a link leads out of them"),
+    ("llm_lora", ["data=text", "data.path=inside/../outside/a.txt"], "'..' leads out of the service's folders"),
+    ("llm_lora", ["data.eval_path=mlflow.db"], "data.eval_path=mlflow.db: is outside of the folders"),
+    ("digits", ["output_dir=/tmp/elsewhere"], "output_dir=/tmp/elsewhere: sweeps of the service are written"),
+    ("digits", ["output_dir=outputs/deeper"], "are written to its own folder"),
+    ("digits", ["output_dir=choice(outputs, /tmp)"], "output_dir=/tmp: sweeps of the service are written"),
+    ("digits", ["tracking.uri=sqlite:////tmp/other.db"], "are recorded in its own store"),
+    ("digits", ["tracking.uri='http://evil.example:5000'"], "are recorded in its own store"),
+    ("digits", ["space.tracking.uri={type: constant, value: 'http://evil.example'}"], "recorded in its own store"),
+    ("digits", ["cluster.address='ray://evil.example:10001'"], "sweeps of the service run on local or auto"),
+    ("digits", ["search.warm_start=[not-mine]"], "there is no sweep 'not-mine'"),
+    ("digits", ["search.constraints=['tracking.uri < \"m\"']"], "tracking.uri cannot be read"),
+    ("digits", ["name=${oc.env:PLANTED}"], "interpolations cannot be given"),
+    ("digits", [r"name=$\{oc.env:PLANTED\}"], "interpolations cannot be given"),
+    ("digits", ["name='${tracking.uri}'"], "interpolations cannot be given"),
+    ("digits", ["task.metrics=['${oc.decode:${oc.env:PLANTED}}']"], "interpolations cannot be given"),
+    ("digits", ["tracking.experiment=choice('a', '${oc.env:PLANTED}')"], "interpolations cannot be given"),
+    ("digits", ["space.model.channels.choices=['${oc.env:PLANTED}']"], "interpolations cannot be given"),
+    ("digits", ["hydra.searchpath=[file:///tmp/evil]"], "Hydra itself cannot be configured"),
+    ("digits", ["hydra.searchpath=[pkg://antigravity]"], "Hydra itself cannot be configured"),
+    ("digits", ["+hydra/launcher=basic"], "Hydra itself cannot be configured"),
+    ("digits", ["~hydra.run.dir"], "Hydra itself cannot be configured"),
+    ("digits", ["model=../../../../evil/x"], "'..' leads out"),
+    ("digits", ["model=choice(conv_net, '../../../../evil/x')"], "'..' leads out"),
+    ("digits", ["space={model: {type: categorical, choices: ['../../../../evil/x']}}"], "'..' leads out"),
+    ("digits", ["+model@data=conv_net"], "a key is a dotted path or a group"),
+    ("digits", ["+data@_global_=digits"], "a key is a dotted path or a group"),
+    ("../digits", [], "give the name of a config"),
+    ("/etc/evil.yaml", [], "give the name of a config"),
+    ("evil.yaml", [], "give the name of a config"),
+    ("digits", ["name=" + "[" * 500 + "]" * 500], "brackets within brackets"),
+    ("digits", ["name=" + "a" * 20_000], "is longer than"),
+    ("digits", ["seed=" + "9" * 5000], "more than a thousand digits"),
+    ("digits", ["seed=1"] * 300, "there are 300 overrides"),
+    ("digits", ["name=a\x00b"], "cannot be printed"),
+]
+"""Tried through the service's own way of planning a sweep; SECURITY.md has the same table in words."""
+
+
+def in_words(value: object) -> str:
+    return re.sub(r"\W+", "-", str(value))[:60]
+
+
+@pytest.fixture
+def allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Allowed:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PLANTED", PLANTED)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for folder in ("inside", "outside", "clean"):
+        Path(folder).mkdir()
+        Path(folder, "a.txt").write_text("text\n")
+    Path("inside", "link.txt").symlink_to(tmp_path / "outside" / "a.txt")
+    Path("mlflow.db").touch()
+    Path("allowed_module.py").write_text(
+        "from os import system\nimport os\ndef build(**arguments): ...\ndef _private(): ...\n"
+    )
+    access = Access(
+        allowed_targets=["allowed_module.*", "sweeps_train.examples.ray_train_digits.main"],
+        allowed_folders=["inside", "clean"],
+        allowed_uris=["s3://ours/", "http://mlflow.example:5000"],
+        allowed_hub=["ours/*"],
+    )
+    return Allowed(access, tracking_uri="sqlite:///mlflow.db", output_dir="outputs")
+
+
+def plan(allowed: Allowed, conf: str, overrides: list[str], sees: Callable[[str], bool] = lambda _: False) -> Plan:
+    """As the API plans what it is asked."""
+    allowed.check_request(conf, overrides)
+    with approved_by(lambda composition: allowed.check(composition, sees)):
+        return make_plan([f"conf={conf}", *overrides], [], "asked", "asked through the API")
+
+
+@pytest.mark.parametrize(("conf", "overrides", "refusal"), HOSTILE, ids=in_words)
+def test_a_hostile_config_is_refused(allowed: Allowed, conf: str, overrides: list[str], refusal: str) -> None:
+    with pytest.raises(SweepsError, match=re.escape(refusal)) as error:
+        plan(allowed, conf, overrides)
+    assert isinstance(error.value, ConfigError)
+    assert PLANTED not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("conf", "overrides"),
+    [
+        ("digits", ["train.lr=tag(log, interval(1e-4, 1e-1))", "search.num_trials=4", "seed=3"]),
+        ("digits", ["model=choice(conv_net, vision_transformer)", "~space.model.dropout"]),
+        ("digits", ["output_dir=outputs", "tracking.uri=sqlite:///mlflow.db", "cluster=auto"]),
+        ("digits", ["tracking.uri='http://mlflow.example:5000'", "search.warm_start=[mine]"]),
+        (
+            "digits",
+            ["data=custom", DATA, "data.arguments={kind: a/b, file: clean/a.txt}"],
+        ),
+        ("llm_lora", ["data=text", "data.path=clean"]),
+        ("llm_lora", ["data=text", "data.path='clean/*.txt'"]),
+        ("llm_lora", ["data=text", "data.path=clean/a.txt"]),
+        (
+            "llm_lora",
+            ["data=text", "data.path='s3://ours/books/x.jsonl'", "model=huggingface", "model.path=ours/llama"],
+        ),
+        ("llm_lora", ["search.constraints=['train.lr < 1']", "model.attention=sdpa"]),
+    ],
+    ids=in_words,
+)
+def test_what_is_allowed_passes(allowed: Allowed, conf: str, overrides: list[str]) -> None:
+    allowed.check_request(conf, overrides)
+    with approved_by(lambda composition: allowed.check(composition, lambda name: name == "mine")):
+        assert make_plan([f"conf={conf}", *overrides], [], "asked", "asked through the API").name == "asked"
+
+
+def test_nothing_is_imported_before_it_is_allowed(allowed: Allowed) -> None:
+    Path("evil_package").mkdir()
+    Path("evil_package", "__init__.py").write_text("open('was_imported', 'w').close()\n")
+    Path("evil_package", "module.py").write_text("def f(): ...\n")
+    with pytest.raises(ConfigError, match="is not among"):
+        plan(allowed, "digits", ["model=custom", "model._target_=evil_package.module.f"])
+    assert not os.path.exists("was_imported")  # noqa: PTH110
+
+
+def test_every_field_of_the_schema_that_could_reach_something_has_a_rule() -> None:
+    assert open_fields(SweepConfig) == set(RULES), "give the new field its rule in sweeps/service/auth/field_policy.py"

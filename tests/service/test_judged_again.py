@@ -1,0 +1,98 @@
+"""What was allowed when it was asked for is judged once more before it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from recording import record_small_sweep
+from serving import API, Api
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.config.nights import Nights
+from sweeps.errors import ConfigError, SweepsError
+from sweeps.service import jobs
+from sweeps.service.database import writing
+from sweeps.service.jobs import Job
+from sweeps.service.promotion.night import Night, begin
+from sweeps.service.requests import Resume, Retrain, Run
+
+OWN = ["model=custom", "model._target_=theirs.build", "space=none", "search.points=[]"]
+
+
+def service(uri: str, *tokens: str) -> Api:
+    return Api(uri, f"database=sqlite:///{Path.cwd()}/service.db", *tokens)
+
+
+@pytest.fixture(autouse=True)
+def theirs(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(working_folder)
+    Path("theirs.py").write_text("def build(**arguments): ...\n", encoding="utf-8")
+
+
+def ask(api: Api, *overrides: str, conf: str = "digits") -> Job:
+    answer = api.client().post(f"{API}/sweeps", json={"conf": conf, "overrides": [*overrides]})
+    assert answer.status_code == 202, answer.text
+    with api.service.database.connect() as connection:
+        return jobs.find(connection, answer.json()["id"])
+
+
+def judge(api: Api, job: Job) -> None:
+    for each in api.service.runner.listeners.judges:
+        each(job)
+
+
+def test_what_the_operator_has_forbidden_since_does_not_start(uri: str) -> None:
+    allows, forbids = service(uri, "access.allowed_targets=[theirs.build]"), service(uri)
+    job = ask(allows, *OWN)
+    judge(allows, job)
+    with pytest.raises(ConfigError, match=r"model._target_=theirs.build: is not among the import paths"):
+        judge(forbids, job)
+    allows.close()
+    forbids.close()
+
+
+def test_a_config_whose_file_has_changed_since_is_judged_as_it_is_now(uri: str) -> None:
+    Path("confs").mkdir()
+    mine = Path("confs", "mine.yaml")
+    mine.write_text("# Mine.\ndefaults: [digits, _self_]\nname: mine\n", encoding="utf-8")
+    api = service(uri, "config_dirs=[confs]")
+    job = ask(api, conf="mine")
+    judge(api, job)
+    mine.write_text("# Mine.\ndefaults: [digits, _self_]\ntracking: {uri: 'http://elsewhere:1'}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"tracking.uri=http://elsewhere:1: sweeps of the service are"):
+        judge(api, job)
+    mine.unlink()
+    with pytest.raises(SweepsError, match="mine"):
+        judge(api, job)
+    api.close()
+
+
+def test_a_sweep_that_was_recorded_is_judged_as_it_is_recorded(uri: str) -> None:
+    config = compose_sweep("digits", [*OWN, f"tracking.uri={uri}"], ConfSearchPath()).as_yaml()
+    record_small_sweep(uri, "first", config)
+    api = service(uri)
+    with writing(api.service.database) as connection:
+        asked = Retrain(sweep="first", trial="0", no_register=True)
+        retrain = jobs.submit(connection, asked, "first-retrain", user="ada", project="ada", now=1.0)
+    with pytest.raises(ConfigError, match=r"model._target_=theirs.build: is not among the import paths"):
+        judge(api, retrain)
+    with writing(api.service.database) as connection:
+        gone = jobs.submit(connection, Resume(sweep="none"), "none", user="ada", project="ada", now=1.0)
+    judge(api, gone)  # there is nothing to judge, as its driver will say
+    api.close()
+
+
+def test_schedules_and_their_nights_are_the_operators_own(uri: str) -> None:
+    api = service(uri)
+    night = Night(schedule="nightly", due=1.0, sweep="night", settings=Nights(), metric="loss", mode="min")
+    begin(api.service.database, night.with_(repeats="night-repeats"))
+    with writing(api.service.database) as connection:
+        both = [
+            jobs.submit(connection, Run(conf="digits", overrides=OWN), sweep, user="s", project="s", now=1.0, **options)
+            for sweep, options in (("night", {"schedule": "nightly", "due": 1.0}), ("night-repeats", {}))
+        ]
+    for job in both:
+        judge(api, job)
+    api.close()

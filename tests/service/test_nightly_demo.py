@@ -1,0 +1,41 @@
+"""`make nightly-demo` as it is: a service, three firings of its schedule, real sweeps, a registry and reports."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from sweeps.service.database import open_database
+from sweeps.service.promotion.night import of_schedule
+
+
+@pytest.mark.slow
+def test_three_nights_promote_a_champion_and_tell_a_regression(checkout: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    done = subprocess.run(
+        [sys.executable, checkout / "demos" / "nightly" / "demo.py", "--folder", folder],
+        env={**os.environ, "SWEEPS_CACHE": str(tmp_path / "cache")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=840,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    with open_database(f"sqlite:///{folder}/outputs/service.db").connect() as connection:
+        nights = of_schedule(connection, "digits_nightly")
+    assert [night.verdict for night in nights][::2] == ["promoted", "regression"]
+    assert nights[1].verdict in ("promoted", "kept")
+    assert all(night.champion is not None for night in nights)
+    champion = MlflowClient(f"sqlite:///{folder}/mlflow.db").get_model_version_by_alias("digits", "champion")
+    assert str(champion.version) == nights[-1].version
+    report = folder / "outputs" / nights[-1].sweep / "report"
+    assert (report / "nights.png").stat().st_size > 10_000
+    assert "digits_nightly have brought" in (report / "report.html").read_text()
+    assert "promoted" in done.stdout
+    assert "regression" in done.stdout

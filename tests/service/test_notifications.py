@@ -1,0 +1,298 @@
+"""Telling people how sweeps have ended: real webhooks and a real mail server, broken ones, ones that never answer."""
+
+from __future__ import annotations
+
+import email
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailboxes import Mailbox, mail_server, webhook
+from pydantic import TypeAdapter, ValidationError
+from recording import open_recorder, record_small_sweep
+from rich.console import Console
+from sqlalchemy import Engine, select
+
+import sweeps
+from sweeps.config.nights import Nights
+from sweeps.config.notifications import Channel
+from sweeps.config.service import Service
+from sweeps.constants import TAG_ENDED
+from sweeps.driver.live import PlainView
+from sweeps.errors import ConfigError
+from sweeps.plan.plan import make_plan
+from sweeps.service.app_context import ServiceProcess
+from sweeps.service.database import deliveries, jobs, writing
+from sweeps.service.notifications import sending
+from sweeps.service.notifications.address import addresses
+from sweeps.service.notifications.cli_notify import telling
+from sweeps.service.notifications.deliveries import MOST_ATTEMPTS
+from sweeps.service.notifications.notifier import Notifier
+from sweeps.service.promotion.night import Night, begin, change
+from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.record import SweepRecord
+
+
+class Clock:
+    """Stands still until it is moved on."""
+
+    def __init__(self) -> None:
+        self.time = 1e9
+
+    def now(self) -> float:
+        return self.time
+
+    def steady(self) -> float:
+        return self.now()
+
+    def wait(self, wake: threading.Event, seconds: float) -> bool:
+        self.time += seconds
+        return wake.wait(0.01)
+
+
+@pytest.fixture
+def box() -> Iterator[Mailbox]:
+    with webhook() as box:
+        yield box
+
+
+def add_job(engine: Engine, sweep: str, **more: Any) -> None:
+    values = {"verb": "run", "request": {}, "user": "me", "project": "vision", "submitted": 1.0, "state": "finished"}
+    with writing(engine) as connection:
+        connection.execute(jobs.insert().values(**values | {"sweep": sweep, "ended": 1e9} | more))
+
+
+def notifier(engine: Engine, uri: str, clock: Clock | None = None, **urls: str) -> Notifier:
+    channels = [Channel(name=name, url_env=name) for name in urls]
+    return Notifier(engine, clock or Clock(), uri, channels, urls, lambda sweep: f"http://here/sweeps/{sweep}")
+
+
+def states(engine: Engine) -> list[str]:
+    with engine.connect() as connection:
+        return [row.state for row in connection.execute(select(deliveries).order_by(deliveries.c.id))]
+
+
+def test_a_webhook_is_sent_the_best_result_what_it_beats_and_where_to_look(
+    engine: Engine, uri: str, box: Mailbox
+) -> None:
+    record_small_sweep(uri, "digits-0")
+    record_small_sweep(uri, "digits-1")
+    add_job(engine, "digits-1")
+    notifier(engine, uri, team=f"http://127.0.0.1:{box.port}/hooks/abc").step()
+    assert len(box.received) == 1
+    title, *lines = box.received[0]["text"].split("\n")
+    assert title == "*digits-1 has ended*"
+    assert lines[0] == "Best: eval/loss 0.2, trial 0 (r=16 lr=0.001 optimizer=adamw)"
+    assert lines[1] == "Not better than the best of 1 before: 0.2 (digits-0)"
+    assert lines[-1] == "<http://here/sweeps/digits-1|sweep>"
+
+
+def test_apprise_sends_to_all_that_it_knows(engine: Engine, uri: str, box: Mailbox) -> None:
+    record_small_sweep(uri)
+    add_job(engine, "digits-1")
+    with mail_server() as mails:
+        mail = f"mailto://127.0.0.1:{mails.port}?from=sweeps@example.com&to=me@example.com&mode=insecure"
+        notifier(engine, uri, mail=mail, hook=f"json://127.0.0.1:{box.port}/abc").step()
+    assert states(engine) == ["sent", "sent"]
+    assert box.received[0]["title"] == "digits-1 has ended"
+    message = email.message_from_string(mails.received[0])
+    assert message["Subject"] == "digits-1 has ended"
+    text = next(part for part in message.walk() if part.get_content_maintype() == "text").get_payload(decode=True)
+    assert b"eval/loss 0.2" in text
+
+
+def test_a_sweep_is_told_of_once_though_two_services_watch(engine: Engine, uri: str, box: Mailbox) -> None:
+    record_small_sweep(uri)
+    add_job(engine, "digits-1")
+    both = [notifier(engine, uri, team=f"http://127.0.0.1:{box.port}") for _ in range(2)]
+    threads = [threading.Thread(target=each.step) for each in both for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(box.received) == 1
+
+
+def test_a_broken_channel_is_tried_again_ever_later_and_given_up_with_a_logged_line(
+    engine: Engine, uri: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    record_small_sweep(uri)
+    add_job(engine, "digits-1")
+    clock, waits = Clock(), list[float]()
+    with webhook(status=500) as box:
+        broken = notifier(engine, uri, clock, team=f"http://127.0.0.1:{box.port}/hooks/S3CRETTOKEN")
+        while states(engine) != ["given up"]:
+            began, before = clock.time, box.refused
+            while box.refused == before:
+                broken.step()
+                clock.time += 10
+            waits.append(clock.time - began)
+        assert box.refused == MOST_ATTEMPTS
+    assert waits == [10, 10, 30, 90, 270, 810, 2430, 3600]
+    assert "is given up after 8 attempts: it answered 500" in caplog.text
+    with engine.connect() as connection:
+        error = connection.execute(select(deliveries.c.error)).scalar()
+    assert "S3CRETTOKEN" not in caplog.text + str(error)
+    assert "***" in str(error)
+
+
+def test_a_channel_that_never_answers_holds_nobody_up(
+    engine: Engine, uri: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "SEND_WITHIN_S", 1.5)
+    record_small_sweep(uri)
+    add_job(engine, "digits-1")
+    released = threading.Event()
+    with webhook(hang=released) as silent:
+        at = {"silent": f"json://127.0.0.1:{silent.port}", "team": f"http://127.0.0.1:{box.port}"}
+        threaded = notifier(engine, uri, **at)
+        threaded.start()
+        began = time.monotonic()
+        while "sent" not in states(engine):
+            assert time.monotonic() - began < 20
+            time.sleep(0.1)
+        threaded.stop()
+        released.set()
+    assert len(box.received) == 1
+
+
+@pytest.mark.parametrize(
+    ("tag", "event"),
+    [
+        ("search.stop.wall_hours=2 is used up", "budget"),
+        ("search.stop.target=0.3 is reached", "finished"),
+        ("16 trials were started", "finished"),
+    ],
+)
+def test_a_spent_budget_is_told_as_one(engine: Engine, uri: str, box: Mailbox, tag: str, event: str) -> None:
+    recorder = open_recorder(uri)
+    recorder.start_trial("0", {"train.lr": 0.1}, "", 1)
+    recorder.end_trial("0", "finished", 5, 1)
+    recorder.attach({}, {TAG_ENDED: tag})
+    recorder.update({"finished": 1}, [("0", (0.2,), {"train.lr": 0.1})], {"wall_s": 7.0})
+    assert not recorder.close("finished")
+    add_job(engine, "digits-1")
+    only = Channel(name="team", url_env="X", events=[event])
+    Notifier(engine, Clock(), uri, [only], {"team": f"http://127.0.0.1:{box.port}"}).step()
+    assert len(box.received) == 1
+    assert (tag in box.received[0]["text"]) == tag.startswith("search.")
+
+
+def test_a_job_that_left_no_record_is_told_with_its_error(engine: Engine, uri: str, box: Mailbox) -> None:
+    add_job(engine, "digits-9", state="failed", error="scaling.num_workers=64: only 2 CPUs")
+    notifier(engine, uri, team=f"http://127.0.0.1:{box.port}").step()
+    assert box.received[0]["text"].split("\n")[:2] == [
+        "*digits-9 has failed*",
+        "scaling.num_workers=64: only 2 CPUs",
+    ]
+
+
+def test_what_was_cancelled_and_what_others_watch_is_not_told(engine: Engine, uri: str, box: Mailbox) -> None:
+    record_small_sweep(uri)
+    add_job(engine, "digits-2", state="cancelled")
+    add_job(engine, "digits-1", project="speech")
+    only = Channel(name="team", url_env="X", projects=["vision"])
+    Notifier(engine, Clock(), uri, [only], {"team": f"http://127.0.0.1:{box.port}"}).step()
+    assert box.received == []
+    with engine.connect() as connection:
+        assert None not in connection.execute(select(jobs.c.told)).scalars().all()
+
+
+def test_a_night_is_told_when_its_verdict_is_there_and_its_repeats_are_not(
+    engine: Engine, uri: str, box: Mailbox
+) -> None:
+    record_small_sweep(uri)
+    night = Night(
+        schedule="nightly", due=5.0, sweep="digits-1", settings=Nights(), metric="eval/loss", mode="min",
+        repeats="digits-1-repeats",
+    )  # fmt: skip
+    begin(engine, night)
+    add_job(engine, "digits-1", schedule="nightly", due=5.0)
+    add_job(engine, "digits-1-repeats")
+    telling = notifier(engine, uri, team=f"http://127.0.0.1:{box.port}")
+    telling.step()
+    assert box.received == []
+    with writing(engine) as connection:
+        change(connection, night.with_(verdict="regression", reason="It is worse by 3 than usual.", best=0.2))
+    telling.step()
+    assert len(box.received) == 1
+    assert box.received[0]["text"].startswith("*digits-1 is worse than the nights before*\nBest: eval/loss 0.2")
+    assert "It is worse by 3 than usual." in box.received[0]["text"]
+
+
+def test_an_address_is_read_from_where_it_stands_and_every_mistake_is_named(tmp_path: Path) -> None:
+    (tmp_path / "address").write_text("https://chat.example.com/hooks/abc\n")
+    (tmp_path / "odd").write_text("slakc://S3CRETTOKEN\n")
+    good = Channel(name="chat", url_file=str(tmp_path / "address"))
+    assert addresses([good], {}) == {"chat": "https://chat.example.com/hooks/abc"}
+    bad = [Channel(name="a", url_env="NONE"), Channel(name="b", url_file=str(tmp_path / "odd")), good, good]
+    with pytest.raises(ConfigError) as mistakes:
+        addresses(bad, {})
+    lines = str(mistakes.value).splitlines()
+    assert lines[0].startswith("notifications.0.url_env=NONE: there is no such environment variable")
+    assert lines[1].startswith(
+        f"notifications.1.url_file={tmp_path}/odd: apprise makes nothing of this slakc:// address"
+    )
+    assert lines[2].startswith("notifications.3.name=chat: names two channels")
+    assert "S3CRETTOKEN" not in str(mistakes.value)
+
+
+def test_a_services_sweeps_see_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHAT", "https://chat.example.com/S3CRETTOKEN")
+    monkeypatch.setenv("SWEEPS_NOTIFY", "https://chat.example.com/S3CRETTOKEN")
+    service = ServiceProcess(Service(notifications=[Channel(name="chat", url_env="CHAT")], schedules=[]))
+    assert "S3CRETTOKEN" not in str(service.runner._environment)
+    assert service.runner._environment["PATH"] == os.environ["PATH"]
+    service.database.dispose()
+
+
+def test_a_channel_says_where_its_address_stands_once() -> None:
+    for given in ({"name": "a"}, {"name": "a", "url_env": "A", "url_file": "b"}):
+        with pytest.raises(ValidationError, match="say where its address stands"):
+            TypeAdapter(Channel).validate_python(given)
+
+
+def test_a_process_that_sends_shows_no_address(box: Mailbox) -> None:
+    message = {"event": "finished", "sweep": "s", "title": "t", "lines": [], "links": []}
+    assert sending.send(f"http://127.0.0.1:{box.port}/S3CRETTOKEN", message) is None
+    released = threading.Event()
+    with webhook(hang=released) as silent, Path("log").open("w") as log:
+        sending.send_aside(f"http://127.0.0.1:{silent.port}/S3CRETTOKEN", message, 1, log)
+        time.sleep(1)
+        listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+        released.set()
+    assert "notifications.sending" in listed
+    assert "S3CRETTOKEN" not in listed
+
+
+def test_a_sweep_by_hand_tells_the_addresses_in_its_environment_and_does_not_wait(
+    uri: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWEEPS_NOTIFY", f"http://127.0.0.1:{box.port}/a json://127.0.0.1:{box.port}/b")
+    plan = make_plan(["conf=digits"], [], "digits-1", "")
+
+    def story(*_: Any) -> SweepRecord:
+        record_small_sweep(uri)
+        return load_sweep(uri, "digits-1")
+
+    with PlainView(Console(stderr=True)) as view:
+        assert telling(story, plan, view).sweep == "digits-1"
+        began = time.monotonic()
+        while len(box.received) < 2:
+            assert time.monotonic() - began < 30
+            time.sleep(0.1)
+    assert {each.get("title", "*digits-1 has ended*").strip("*") for each in box.received} == {"digits-1 has ended"}
+    assert (plan.folder / "notifications.log").read_text() == ""
+
+
+def test_a_wrong_address_is_known_before_a_sweep_by_hand_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWEEPS_NOTIFY", "slakc://S3CRETTOKEN")
+    with pytest.raises(ConfigError, match=r"SWEEPS_NOTIFY: apprise makes nothing of this slakc:// address") as mistake:
+        sweeps.run("digits", name="never")
+    assert "S3CRETTOKEN" not in str(mistake.value)
+    assert not Path("outputs", "never").exists()

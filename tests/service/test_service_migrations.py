@@ -1,0 +1,206 @@
+"""A service's database of an earlier release is brought forward, one of a later release is refused, and neither loses
+anything."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from postgres import Postgres
+from sqlalchemy import Engine, create_engine, select
+
+from sweeps.errors import ConfigError
+from sweeps.service import database, jobs
+from sweeps.service.database import open_database, tables, writing
+from sweeps.service.migrations import HEAD
+from sweeps.service.schedules.history import forget
+from sweeps.service.schema_version import MIGRATIONS
+from sweeps.versions import NewerVersion, release
+
+EARLIER = Path(__file__).parents[1] / "earlier" / "service.sql"
+"""A database as release 0.1.0 left it, before databases had a version."""
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Path:
+    """Its file."""
+    file = tmp_path / "service.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(EARLIER.read_text(encoding="utf-8"))
+    return file
+
+
+def version(engine: Engine) -> str:
+    with engine.connect() as connection:
+        return str(connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one())
+
+
+def differences(engine: Engine) -> list[object]:
+    """Between the database and the tables of this release."""
+    with engine.connect() as connection:
+        return list(compare_metadata(MigrationContext.configure(connection), tables))
+
+
+def test_a_database_from_before_versions_is_brought_forward_with_all_that_it_holds(
+    earlier: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        engine = open_database(f"sqlite:///{earlier}")
+    assert version(engine) == str(HEAD)
+    assert differences(engine) == []
+    with engine.connect() as connection:
+        found = [(job.id, job.sweep, job.user, job.state) for job in jobs.listed(connection)]
+        tokens = connection.execute(select(database.tokens.c.user, database.tokens.c.role)).all()
+        written = connection.execute(select(database.schema_versions.c.version, database.schema_versions.c.release))
+        assert written.all() == [(HEAD, release())]
+    assert found == [
+        (5, "nightly-20261119", "schedule", "queued"),
+        (4, "digits-3", "ada", "queued"),
+        (3, "digits-3", "ada", "finished"),
+        (2, "digits-2", "bob", "queued"),
+        (1, "digits", "ada", "queued"),
+    ]
+    assert tokens == [("ada", "admin")]
+    with writing(engine) as connection:
+        assert jobs.prioritise(connection, 1, 7).priority == 7
+    forget(engine, 1795000900.0, 400)
+    engine.dispose()
+    assert "from version 1 to" in caplog.text
+
+
+def test_an_sqlite_file_is_copied_before_it_is_brought_forward_for_its_owner_alone(earlier: Path) -> None:
+    with closing(sqlite3.connect(earlier)) as connection:
+        before = list(connection.iterdump())
+    open_database(f"sqlite:///{earlier}").dispose()
+    copy = earlier.with_name("service.db.version-1.backup")
+    assert copy.stat().st_mode & 0o777 == 0o600
+    with closing(sqlite3.connect(copy)) as connection:
+        assert list(connection.iterdump()) == before
+    open_database(f"sqlite:///{earlier}").dispose()
+    assert [path.name for path in earlier.parent.glob("*backup*")] == [copy.name]
+
+
+OPEN = """
+import sys
+from sweeps.service.database import open_database
+sys.stdin.readline()
+open_database(sys.argv[1]).dispose()
+"""
+
+
+def test_services_that_start_at_once_bring_it_forward_once(earlier: Path) -> None:
+    command_line = [sys.executable, "-c", OPEN, f"sqlite:///{earlier}"]
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen(command_line, **pipes) for _ in range(3)]  # type: ignore[call-overload]
+    said = [process.communicate("go\n", timeout=60)[1] for process in processes]
+    assert sorted("from version 1 to" in each for each in said) == [False, False, True]
+    assert [process.returncode for process in processes] == [0, 0, 0], said
+
+
+def test_a_migration_that_fails_leaves_the_database_as_it_was(earlier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(sqlite3.connect(earlier)) as connection:
+        before = list(connection.iterdump())
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("the machine's last breath")
+
+    monkeypatch.setattr("sweeps.service.schema_version._note", fail)
+    with pytest.raises(ConfigError, match="last breath"):
+        open_database(f"sqlite:///{earlier}")
+    with closing(sqlite3.connect(earlier)) as connection:
+        assert list(connection.iterdump()) == before
+
+
+def test_a_database_of_a_later_release_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "service.db"
+    open_database(f"sqlite:///{file}").dispose()
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '999'")
+        connection.execute("INSERT INTO schema_versions VALUES (999, '7.8.9', 0)")
+        connection.commit()
+        before = list(connection.iterdump())
+    with pytest.raises(NewerVersion) as refused:
+        open_database(f"sqlite:///{file}")
+    assert refused.value.exit_status == 2
+    for word in ("ray-sweeps 7.8.9", "version 999", f"up to {HEAD}", release(), "pip install --upgrade ray-sweeps"):
+        assert word in str(refused.value)
+    with closing(sqlite3.connect(file)) as connection:
+        assert list(connection.iterdump()) == before
+    done = subprocess.run(
+        [sys.executable, "-m", "sweeps", "schedule", "list", f"database=sqlite:///{file}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "7.8.9" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_database_that_lacks_a_column_is_refused_by_its_name(earlier: Path, tmp_path: Path) -> None:
+    current = tmp_path / "current.db"
+    open_database(f"sqlite:///{current}").dispose()
+    for file in (earlier, current):
+        with closing(sqlite3.connect(file)) as connection:
+            connection.execute("ALTER TABLE jobs DROP COLUMN stop_asked")
+            connection.commit()
+            before = list(connection.iterdump())
+        with pytest.raises(ConfigError, match=r"lacks jobs\.stop_asked"):
+            open_database(f"sqlite:///{file}")
+        with closing(sqlite3.connect(file)) as connection:
+            assert list(connection.iterdump()) == before
+
+
+def test_the_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "mlflow.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript("CREATE TABLE alembic_version (version_num); CREATE TABLE jobs (id)")
+        connection.execute("INSERT INTO alembic_version VALUES ('dc11669786a5')")
+        connection.commit()
+        before = list(connection.iterdump())
+    with pytest.raises(ConfigError, match=r"another program.*dc11669786a5"):
+        open_database(f"sqlite:///{file}")
+    with closing(sqlite3.connect(file)) as connection:
+        assert list(connection.iterdump()) == before
+
+
+def test_every_version_has_its_migration_and_together_they_make_the_tables_of_this_release(tmp_path: Path) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    scripts = ScriptDirectory.from_config(config)
+    assert scripts.get_heads() == [str(HEAD)]
+    assert [each.revision for each in scripts.walk_revisions()] == [str(each) for each in range(HEAD, 0, -1)]
+    engine = create_engine(f"sqlite:///{tmp_path}/step-by-step.db")
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+    assert differences(engine) == []
+    engine.dispose()
+
+
+@pytest.mark.slow
+def test_a_postgresql_from_before_versions_is_brought_forward_in_one_transaction(postgres: Postgres) -> None:
+    url = postgres.database("earlier")
+    engine = create_engine(url)
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "1")
+        connection.exec_driver_sql("DROP TABLE alembic_version")
+    engine.dispose()
+    engine = open_database(url)
+    assert version(engine) == str(HEAD)
+    assert differences(engine) == []
+    engine.dispose()

@@ -1,0 +1,304 @@
+"""Command lines in the background, and what a runner makes of how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from recording import wait_until
+from sqlalchemy import Engine
+
+from sweeps.config.service import Queue
+from sweeps.errors import SweepsError, TrackingUnreachable
+from sweeps.service import jobs, runner, subprocesses
+from sweeps.service.clock import WallClock
+from sweeps.service.database import open_database, writing
+from sweeps.service.heartbeat import Heartbeat
+from sweeps.service.jobs import Job
+from sweeps.service.requests import Run
+from sweeps.service.runner import Runner
+
+LASTING = ["serve", "port=0"]
+"""A command that does not end by itself, and starts within a second or two."""
+
+
+def test_a_command_in_the_background_leaves_its_document_its_status_and_its_log(tmp_path: Path) -> None:
+    sweep_folder = tmp_path / "sweep"
+    sweep_folder.mkdir()
+    process = subprocesses.start(tmp_path / "one", [["conf", "--json"], ["show", "none"], ["conf"]], sweep_folder)
+    assert process is not None
+    assert process.wait(60) == 2
+    ended = subprocesses.outcome(tmp_path / "one")
+    assert ended is not None
+    assert ended.status == 2
+    assert "there is no sweep 'none'" in str(ended.error)
+    assert "digits" in ended.document["conf"]  # of the last command that printed one
+    assert "there is no sweep 'none'" in subprocesses.last_words(tmp_path / "one")
+    assert "there is no sweep" in (sweep_folder / "driver.log").read_text()
+
+
+def test_it_outlives_who_starts_it_runs_once_and_is_known_to_be_dead(tmp_path: Path) -> None:
+    code = f"""
+from pathlib import Path
+from sweeps.service import background
+print(background.start(Path({str(tmp_path / "one")!r}), [{LASTING!r} + ["public_url=s3cret"]], Path("none")).pid)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    process = psutil.Process(int(done.stdout))
+    assert subprocesses.is_running(tmp_path / "one")
+    assert subprocesses.start(tmp_path / "one", [LASTING], Path("none")) is None
+    assert os.getsid(process.pid) == process.pid
+    wait_until(lambda: "serves on" in subprocesses.last_words(tmp_path / "one"))
+    assert "s3cret" not in " ".join(process.cmdline())
+    assert (tmp_path / "one" / "request.json").stat().st_mode & 0o077 == 0
+    subprocesses.send(tmp_path / "one", signal.SIGKILL)
+    wait_until(lambda: not subprocesses.is_running(tmp_path / "one"))
+    assert subprocesses.outcome(tmp_path / "one") is None
+
+
+class Ahead(WallClock):
+    """A clock that can be put forward."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead_s
+
+
+class Running:
+    """A runner that is looked through by hand."""
+
+    def __init__(self, engine: Engine, folder: Path, uri: str, restarts: int = 3, host: str | None = None) -> None:
+        self.engine = engine
+        self.clock = Ahead()
+        self.heartbeat = Heartbeat(engine, self.clock, 30.0, host=host)
+        limits = Queue(running=2, restarts=restarts)
+        self.runner = Runner(engine, self.clock, limits, self.heartbeat, output_dir=folder, tracking_uri=uri)
+
+    def until(self, number: int, *states: str) -> Job:
+        def reached() -> bool:
+            self.runner.look()
+            return self.find(number).state in states
+
+        wait_until(reached, 60)
+        return self.find(number)
+
+    def find(self, number: int) -> Job:
+        with self.engine.connect() as connection:
+            return jobs.find(connection, number)
+
+    def submit(self, sweep: str, *overrides: str) -> int:
+        with writing(self.engine) as connection:
+            asked = Run(conf="digits", overrides=[*overrides], name=sweep)
+            return jobs.submit(connection, asked, sweep, user="ada", project="ada", now=1.0).id
+
+
+@pytest.fixture
+def running(uri: str, tmp_path: Path) -> Iterator[Running]:
+    running = Running(open_database(f"sqlite:///{tmp_path}/service.db"), tmp_path / "outputs", uri)
+    yield running
+    running.runner.close()
+    running.engine.dispose()
+
+
+def test_a_mistake_that_only_the_driver_finds_is_the_jobs_error(running: Running) -> None:
+    heard: list[Job] = []
+    running.runner.listeners.ended.append(heard.append)
+    number = running.submit("mine", "search.num_trials=none")
+    job = running.until(number, "failed")
+    assert "search.num_trials='none': must be a valid integer" in str(job.error)
+    wait_until(lambda: heard)
+    assert heard[0].state == "failed"
+
+
+def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it(running: Running) -> None:
+    def prepare(job: Job) -> list[str]:
+        if job.sweep == "refused":
+            raise SweepsError("no champion")
+        if job.sweep == "broken":
+            raise ZeroDivisionError
+        return ["search.num_trials=none"]
+
+    running.runner.listeners.before_start.append(prepare)
+    numbers = [running.submit(name) for name in ("mine", "refused", "broken")]
+    mine, refused, broken = (running.until(number, "failed") for number in numbers)
+    assert mine.request["overrides"] == ["search.num_trials=none"]
+    assert (refused.error, refused.attempts) == ("no champion", 0)
+    assert broken.error == "what comes before its start failed: ZeroDivisionError()"
+
+
+def test_what_is_not_allowed_any_more_does_not_start_and_does_not_go_on(running: Running) -> None:
+    def judge(job: Job) -> None:
+        if forbidden:
+            raise SweepsError("model._target_=mine.build: is not among the import paths that the service allows")
+
+    forbidden = True
+    running.runner.listeners.judges.append(judge)
+    job = running.until(running.submit("mine", "search.num_trials=none"), "failed")
+    assert ("is not among the import paths" in str(job.error), job.attempts) == (True, 0)
+    forbidden = False
+    number = running.submit("again", "search.num_trials=2")
+    wait_until(lambda: (running.runner.look(), running.find(number).pid)[1] is not None)
+    forbidden = True
+    os.kill(running.find(number).pid or 0, signal.SIGKILL)
+    job = running.until(number, "failed")
+    assert ("is not among the import paths" in str(job.error), job.attempts) == (True, 1)
+
+
+def test_a_start_waits_for_a_store_that_is_away(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "STORE_AWAY_S", 0.5)
+    asked: list[str] = []
+
+    def prepare(job: Job) -> list[str]:
+        asked.append(job.sweep)
+        if len(asked) < 3:
+            raise TrackingUnreachable("MLflow does not answer")
+        return []
+
+    running.runner.listeners.before_start.append(prepare)
+    job = running.until(running.submit("mine", "search.num_trials=none"), "failed")
+    assert (asked, job.attempts) == (["mine"] * 3, 1)
+
+
+def test_a_driver_that_dies_is_started_again_so_many_times(uri: str, tmp_path: Path) -> None:
+    running = Running(open_database(f"sqlite:///{tmp_path}/service.db"), tmp_path / "outputs", uri, restarts=2)
+    number = running.submit("mine", "search.num_trials=2")
+    killed = set[int]()
+
+    def kill() -> bool:
+        running.runner.look()
+        job = running.find(number)
+        if job.pid is not None and job.pid not in killed:
+            killed.add(job.pid)
+            os.kill(job.pid, signal.SIGKILL)
+        return job.state == "failed"
+
+    wait_until(kill, 60)
+    assert len(killed) == 3
+    assert "its process has died 3 times; `python -m sweeps resume mine`" in str(running.find(number).error)
+    running.runner.close()
+    running.engine.dispose()
+
+
+def test_a_job_that_was_claimed_and_not_started_is_started_by_the_next_service(uri: str, tmp_path: Path) -> None:
+    engine = open_database(f"sqlite:///{tmp_path}/service.db")
+    dead = Running(engine, tmp_path / "outputs", uri)
+    number = dead.submit("mine", "search.num_trials=none")
+    with writing(engine) as connection:
+        assert jobs.claim(connection, Queue(), dead.heartbeat.service, dead.heartbeat.host, 1.0) is not None
+    dead.heartbeat.leave()
+    new = Running(engine, tmp_path / "outputs", uri)
+    job = new.until(number, "failed")
+    assert (job.service, job.attempts) == (new.heartbeat.service, 1)
+    dead.runner.close()
+    new.runner.close()
+    engine.dispose()
+
+
+class Elsewhere:
+    """A service on a machine that is lost, with what it left: a sweep that it had claimed, and whose driver had begun
+    to give signs of life; and one on another machine."""
+
+    def __init__(self, folder: Path, uri: str, *, shared: bool) -> None:
+        self.engine = open_database(f"sqlite:///{folder}/service.db")
+        self.theirs = folder / ("outputs" if shared else "theirs")
+        self.lost = Running(self.engine, self.theirs, uri, host="lost")
+        self.here = Running(self.engine, folder / "outputs", uri, host="here")
+        self.job = self.lost.submit("mine", "search.num_trials=none")
+        with writing(self.engine) as connection:
+            claimed = jobs.claim(connection, Queue(), self.lost.heartbeat.service, "lost", 1.0)
+            assert claimed is not None
+            jobs.attempt(connection, claimed, self.lost.heartbeat.service, claimed.asked)
+        self.control = self.lost.runner.control_folder(claimed)
+        self.control.mkdir(parents=True)
+        (self.control / "lock").write_text(f"{os.getpid()}")  # a number that is somebody else's here
+        (self.theirs / "mine").mkdir()
+        self.give_sign(1)
+
+    def give_sign(self, beat: int) -> None:
+        (self.theirs / "mine" / "driver.json").write_text(json.dumps({"id": "a", "machine": "lost/1", "beat": beat}))
+
+    def look_later(self, seconds: float) -> Job:
+        self.here.clock.ahead_s += seconds
+        self.here.runner.look()
+        wait_until(lambda: all(done.done() for done in self.here.runner._busy.values()))
+        return self.here.find(self.job)
+
+    def close(self) -> None:
+        self.lost.runner.close()
+        self.here.runner.close()
+        self.engine.dispose()
+
+
+def test_what_a_lost_machine_ran_goes_on_where_its_storage_is_shared(uri: str, tmp_path: Path) -> None:
+    both = Elsewhere(tmp_path, uri, shared=True)
+    both.look_later(40)  # the service is silent, and its sweep is seen for the first time
+    assert both.look_later(500).host == "lost"
+    both.give_sign(2)  # its driver lives
+    assert both.look_later(500).host == "lost"
+    assert both.look_later(500).host == "lost"
+    assert both.look_later(150).host == "here"
+    job = both.here.until(both.job, "failed")  # by its own mistake
+    assert "search.num_trials='none': must be a valid integer" in str(job.error)
+    assert (job.attempts, job.service) == (2, both.here.heartbeat.service)
+    both.close()
+
+
+def test_what_a_lost_machine_ran_ends_where_nobody_else_sees_its_storage(uri: str, tmp_path: Path) -> None:
+    both = Elsewhere(tmp_path, uri, shared=False)
+    both.look_later(40)
+    assert both.look_later(601).state == "running"  # perhaps it is the clock
+    job = both.look_later(31)
+    assert job.state == "failed"
+    assert "its machine lost has given no sign of life for 600 s (queue.lost_after_s)" in str(job.error)
+    both.close()
+
+
+def test_who_asks_for_the_end_of_what_a_lost_machine_ran_gets_it(uri: str, tmp_path: Path) -> None:
+    both = Elsewhere(tmp_path, uri, shared=True)
+    with writing(both.engine) as connection:
+        jobs.ask_to_stop(connection, both.job, 2.0)
+    for _ in range(3):
+        both.look_later(301)
+    assert both.here.until(both.job, "cancelled", "stopped").attempts == 1
+    both.close()
+
+
+def test_while_the_store_is_away_no_machine_is_taken_for_lost(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise TrackingUnreachable("MLflow does not answer")
+
+    both = Elsewhere(tmp_path, uri, shared=True)
+    both.look_later(40)
+    with monkeypatch.context() as patch:
+        patch.setattr("sweeps.tracking.reader.load_sweep", away)
+        both.look_later(601)
+    assert [both.look_later(301).host for _ in range(3)] == ["lost", "lost", "here"]  # it is counted from now on
+    both.close()
+
+
+def test_run_detach_answers_a_mistake_at_once_and_prints_the_name(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sweeps", "run", "--detach", "conf=digits"]
+    done = subprocess.run([*command, "serach.x=1"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "did you mean search?" in done.stderr
+    assert not Path("outputs").exists()
+    uri = "tracking.uri=http://127.0.0.1:1"  # no server: the driver's mistake, soon
+    done = subprocess.run([*command, "--name=mine", "--json", uri], capture_output=True, text=True, check=True)
+    printed = json.loads(done.stdout)
+    assert printed["sweep"] == "mine"
+    control = Path(printed["log"]).parent
+    wait_until(lambda: subprocesses.outcome(control), 120)
+    ended = subprocesses.outcome(control)
+    assert ended is not None
+    assert ended.status == 2

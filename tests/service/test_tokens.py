@@ -1,0 +1,133 @@
+"""Tokens: shown once, hashed at rest, good until they expire or are revoked."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, select
+
+from sweeps.errors import ConfigError, UnknownName
+from sweeps.service import database
+from sweeps.service.auth import tokens
+from sweeps.service.auth.principal import Caller, project_of, visible
+from sweeps.service.database import open_database, writing
+
+
+class Job:
+    def __init__(self, user: str, project: str) -> None:
+        self.user, self.project = user, project
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = open_database(f"sqlite:///{tmp_path / 'service.db'}")
+    yield engine
+    engine.dispose()
+
+
+def test_a_token_is_known_by_its_digest_and_kept_nowhere(engine: Engine, tmp_path: Path) -> None:
+    with writing(engine) as connection:
+        token, secret = tokens.create(connection, "ada", "run", 100.0, projects=["vision"], label="laptop")
+    assert tokens.PATTERN.fullmatch(secret)
+    with engine.connect() as connection:
+        found = tokens.holder(connection, secret, 101.0)
+        assert found == token
+        assert found is not None
+        assert found.caller == Caller("ada", "run", ("vision",))
+        assert tokens.holder(connection, secret + "x", 101.0) is None
+        assert tokens.holder(connection, tokens.digest(secret), 101.0) is None
+        assert connection.execute(select(database.tokens.c.digest)).scalar_one() == tokens.digest(secret)
+    assert secret.encode() not in b"".join(file.read_bytes() for file in tmp_path.glob("service.db*"))
+
+
+def test_an_expired_or_revoked_token_is_good_no_more(engine: Engine) -> None:
+    with writing(engine) as connection:
+        _, short = tokens.create(connection, "ada", "admin", 100.0, lasts_s=50.0)
+        token, long = tokens.create(connection, "bob", "admin", 100.0)
+        assert tokens.holder(connection, short, 149.0) is not None
+        assert tokens.holder(connection, short, 150.0) is None
+        assert tokens.revoke(connection, token.id, 160.0).revoked == 160.0
+        assert tokens.revoke(connection, token.id, 170.0).revoked == 160.0
+        assert tokens.holder(connection, long, 161.0) is None
+        assert not tokens.admin_exists(connection, 161.0)
+        assert tokens.any_made(connection)
+        with pytest.raises(UnknownName, match="no token 17"):
+            tokens.revoke(connection, 17, 160.0)
+
+
+@pytest.mark.parametrize(
+    ("user", "role", "project"), [("a b", "run", "p"), ("", "run", "p"), ("a", "root", "p"), ("a", "run", "../p")]
+)
+def test_a_token_with_a_name_that_cannot_be_is_refused(engine: Engine, user: str, role: str, project: str) -> None:
+    with writing(engine) as connection, pytest.raises(ConfigError, match="--"):
+        tokens.create(connection, user, role, 0.0, projects=[project])
+
+
+def test_a_sweep_is_visible_to_its_user_its_project_and_admins() -> None:
+    job = Job("ada", "vision")
+    assert visible(Caller("ada", "read"), job)
+    assert visible(Caller("bob", "read", ("vision",)), job)
+    assert not visible(Caller("bob", "run", ("speech",)), job)
+    assert visible(Caller("eve", "admin"), job)
+
+
+def test_a_sweep_that_no_job_made_is_for_admins_alone() -> None:
+    assert visible(Caller("eve", "admin"), None)
+    assert not visible(Caller("ada", "run", ("vision",)), None)
+
+
+def test_nobody_submits_into_a_project_that_is_not_theirs() -> None:
+    ada = Caller("ada", "run", ("vision", "speech"))
+    assert project_of(ada, None) == "vision"
+    assert project_of(ada, "ada") == "ada"
+    assert project_of(Caller("bob", "run"), None) == "bob"
+    assert project_of(Caller("eve", "admin"), "vision") == "vision"
+    with pytest.raises(UnknownName, match="there is vision, speech, ada"):
+        project_of(ada, "robotics")
+
+
+def sweeps(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sweeps", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_token_is_made_listed_and_revoked_on_the_command_line(tmp_path: Path) -> None:
+    made = sweeps("token", "create", "--user", "ada", "--role", "run", "--expires", "90d", folder=tmp_path)
+    secret = made.stdout.strip()
+    assert tokens.PATTERN.fullmatch(secret)
+    assert secret not in made.stderr
+    into = sweeps("token", "create", "--user", "eve", "--role", "admin", "--file", "t", folder=tmp_path)
+    assert into.stdout == ""
+    assert tokens.PATTERN.fullmatch((tmp_path / "t").read_text().strip())
+    assert stat.S_IMODE((tmp_path / "t").stat().st_mode) == 0o600
+    assert sweeps("token", "revoke", "1", folder=tmp_path).returncode == 0
+    listed = sweeps("token", "list", "--json", folder=tmp_path)
+    first, second = json.loads(listed.stdout)
+    assert (first["user"], first["role"], second["user"]) == ("ada", "run", "eve")
+    assert first["expires"] - first["created"] == 90 * 86400
+    assert first["revoked"] is not None
+    assert "digest" not in first
+    for wrong in (
+        ["create", "--user", "ada", "--role", "root"],
+        ["create", "--user", "ada", "--role", "run", "--expires", "soon"],
+        ["create", "--user", "ada", "--role", "run", "--file", "t"],
+        ["revoke", "17"],
+        ["list", "database=nothing://x"],
+    ):
+        refused = sweeps("token", *wrong, folder=tmp_path)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr.startswith("sweeps: ")
+        assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "0"])
+def test_beyond_this_machine_nothing_is_served_without_an_admin(tmp_path: Path, host: str) -> None:
+    refused = sweeps("serve", f"host='{host}'", "port=0", folder=tmp_path)
+    assert refused.returncode == 2
+    assert "make it with `python -m sweeps token create --user YOU --role admin`" in refused.stderr

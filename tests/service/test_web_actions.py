@@ -1,0 +1,123 @@
+"""What a person does with a sweep on its page: what comes of it, and how a mistake is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from recording import CONFIG, new_recorder, wait_until
+from serving import API, Api, serving
+
+from sweeps.service import jobs
+from sweeps.service.jobs import Job
+from sweeps.tracking.control_channel import Requests
+from sweeps.tracking.reader import load_sweep
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with serving(tmp_path_factory.mktemp("orders")) as api:
+        yield api
+
+
+@pytest.fixture
+def client(api: Api) -> TestClient:
+    return api.client(follow_redirects=False)
+
+
+def newest(api: Api) -> Job:
+    with api.service.database.connect() as connection:
+        return jobs.listed(connection, limit=1)[0]
+
+
+def test_a_trial_is_retrained_as_a_sweep_of_its_own(api: Api, client: TestClient) -> None:
+    assert 'action="/sweeps/made-by-hand/retrain"' in client.get("/sweeps/made-by-hand").text
+    form = {"trial": "1", "changes": "train.max_steps=7 seed=3", "model": "mine"}
+    answer = client.post("/sweeps/made-by-hand/retrain", data=form)
+    job = newest(api)
+    assert answer.headers["location"] == f"/sweeps/{job.sweep}?done=submitted"
+    assert job.asked.arguments()[:4] == ["retrain", "made-by-hand", "train.max_steps=7", "seed=3"]
+    assert job.asked.arguments()[-4:] == ["--trial=1", f"--name={job.sweep}", "--register=mine", "--alias=champion"]
+    client.post("/sweeps/made-by-hand/retrain", data={"trial": "", "changes": "", "model": " "})
+    assert newest(api).request["no_register"] is True
+
+
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ({"trial": "99"}, "made-by-hand has no such trial"),
+        ({"trial": "first"}, "trial=first: String should match pattern"),
+        ({"changes": "--debug"}, "overrides=--debug: String should match pattern"),
+        ({"changes": "train.lrr=1"}, "train.lrr=1: there is no such key"),
+        ({"model": "a/b"}, "register=a/b: String should match pattern"),
+    ],
+)
+def test_a_mistake_in_what_is_to_be_retrained_is_told_on_its_page(
+    api: Api, client: TestClient, form: dict[str, str], told: str
+) -> None:
+    before = newest(api).id
+    answer = client.post("/sweeps/made-by-hand/retrain", data=form)
+    assert answer.status_code == 422
+    assert told in unescape(answer.text)
+    assert newest(api).id == before
+
+
+def test_what_has_no_checkpoint_is_not_offered_as_a_model_and_cannot_be_one(client: TestClient) -> None:
+    assert "/register" not in client.get("/sweeps/made-by-hand").text
+    answer = client.post("/sweeps/made-by-hand/register", data={"model": "mine", "trial": "0"})
+    assert answer.status_code == 422
+    assert "checkpoint" in answer.text
+    answer = client.post("/sweeps/made-by-hand/register", data={"model": "a:b", "alias": "-"})
+    assert "model=a:b: String should match pattern" in unescape(answer.text)
+
+
+def test_one_trial_is_told_to_stop_and_a_trial_that_does_not_run_cannot_be(
+    api: Api, client: TestClient, tmp_path: Path
+) -> None:
+    recorder = new_recorder(api.uri, "alive", folder=tmp_path / "alive")
+    recorder.open(CONFIG, "python -m sweeps run conf=digits", "Digits.", resume=False)
+    for trial in ("0000", "0001"):
+        recorder.start_trial(trial, {"train.lr": 0.1}, CONFIG, 1)
+    recorder.end_trial("0001", "finished", 5, 1)
+    recorder.update({"running": 1, "finished": 1}, [], {"wall_s": 1.0})
+    wait_until(lambda: [trial.state for trial in load_sweep(api.uri, "alive").trials] == ["running", "finished"])
+    api.service.seen.forget("alive")
+    choice = '<select id="stop-trial-trial" name="trial"><option>0000</option></select>'
+    wait_until(lambda: choice in client.get("/sweeps/alive").text)
+    told: list[Any] = []
+
+    def handle(request: Any) -> str:
+        told.append((request["verb"], request["trial"]))
+        return "told"
+
+    since = time.monotonic()
+    assert client.post(f"{API}/sweeps/alive/stop", json={"trial": "0"}).status_code == 202  # nobody answers yet
+    assert time.monotonic() - since < 20  # a driver has 30 s to answer
+    with Requests(recorder.ids, handle):  # as its driver has it
+        answer = client.post("/sweeps/alive/trials/stop", data={"trial": "0"})
+        wait_until(lambda: bool(told))
+    assert answer.headers["location"] == "/sweeps/alive?done=stop-trial"
+    assert told == [("stop", "0000")]
+    assert "The trial was told to stop." in client.get(answer.headers["location"]).text
+    answer = client.post("/sweeps/alive/trials/stop", data={"trial": "1"})
+    assert (answer.status_code, "does not run" in answer.text) == (422, True)
+    assert client.post("/sweeps/alive/trials/stop", data={"trial": " "}).status_code == 422
+    recorder.close("finished")
+
+
+def test_sweeps_are_compared_side_by_side(client: TestClient) -> None:
+    assert 'href="/compare?sweep=mine"' in client.get("/sweeps/mine").text
+    form = client.get("/compare?sweep=mine").text
+    assert 'name="sweep" value="mine"' in form
+    assert '<option value="theirs">' in form
+    text = client.get("/compare?sweep=mine&sweep=theirs&sweep=").text
+    assert "min of eval/loss" in text
+    assert text.count('<tr class="best">') == 2  # as good as each other
+    assert "Nothing." in text
+    answer = client.get("/compare?sweep=mine&sweep=none")
+    assert (answer.status_code, "there is no sweep &#39;none&#39;" in answer.text) == (422, True)

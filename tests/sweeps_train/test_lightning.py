@@ -1,0 +1,153 @@
+"""A Lightning module as a task: reported, stopped, resumed from its own checkpoints."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import Done, points, run
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.errors import ConfigError
+from sweeps.validate.targets import check_targets
+from sweeps_train.config import FunctionTask
+from sweeps_train.function import _bind
+
+USERS = """
+import os
+from pathlib import Path
+import torch
+from lightning.pytorch.callbacks import Callback
+from sweeps_train.examples.lightning_digits import training as example
+
+class Dies(Callback):
+    def __init__(self, notes):
+        self.notes = Path(notes)
+
+    def on_train_epoch_start(self, trainer, module):
+        batches = trainer.num_training_batches
+        assert (trainer.world_size, batches) == (2, 12), batches  # 23 batches of 64 for two
+        with self.notes.open("a") as opened:
+            opened.write(f"{trainer.global_rank} {trainer.current_epoch}\\n")
+        if self.notes.read_text().count("0 2") == 1 and trainer.global_rank == 0 and trainer.current_epoch == 2:
+            os.kill(os.getpid(), 9)
+
+def training(config):
+    torch.set_num_threads(1)
+    trainer, module, data = example(config)
+    if config["lr"] == 1e-2:  # of the first trial
+        trainer.callbacks.append(Dies(config["notes"]))
+    return trainer, module, data
+"""
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    folder = tmp_path_factory.mktemp("lightning")
+    (folder / "users.py").write_text(USERS, encoding="utf-8")
+    others = {"task.arguments.hidden": 32, "task.arguments.batch_size": 64}
+    return run(
+        folder,
+        "conf=lightning_module",
+        "task._target_=users.training",
+        f"task.arguments={{lr: 1e-3, hidden: 32, batch_size: 64, epochs: 4, notes: {folder / 'notes'}}}",
+        points(*({"task.arguments.lr": lr, **others} for lr in (1e-2, 1e-4))),
+        "search.num_trials=2",
+        "search.max_concurrent=1",
+        "search.default_first=false",
+        "search.scheduler.grace=1",
+        "search.scheduler.eta=2",
+        "cluster.num_cpus=2",
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_killed_module_goes_on_from_its_own_checkpoint_and_a_worse_one_is_stopped(sweep: Done) -> None:
+    first, second = sweep.document["trials"]
+    assert (first["state"], first["attempts"]) == ("finished", 2)
+    notes = [line.split() for line in (sweep.folder / "notes").read_text().splitlines()]
+    assert [int(epoch) for rank, epoch in notes if rank == "0"] == [0, 1, 2, 2, 3]
+    history = sweep.client.get_metric_history(first["run_id"], "accuracy")
+    assert sorted({each.step for each in history}) == [12, 24, 36, 48]
+    assert first["value"] > 0.85
+    assert (second["state"], second["steps"]) == ("pruned", 12)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_modules_checkpoint_is_what_lightning_reads(sweep: Done) -> None:
+    from sweeps_train.examples.lightning_digits import Classifier
+
+    (kept,) = sweep.folder.glob("outputs/*/trials/*/step-00000048/files")
+    assert [file.name for file in kept.iterdir()] == ["checkpoint.ckpt"]
+    module = Classifier.load_from_checkpoint(kept / "checkpoint.ckpt", weights_only=False)
+    assert module.hparams["hidden"] == 32
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning", "ignore:.*does not have many workers")
+@pytest.mark.parametrize(
+    ("options", "reports"),
+    [
+        pytest.param({}, [(1, True), (2, True), (3, True), (4, True)], id="validated twice an epoch"),
+        pytest.param({"limit_val_batches": 0}, [(2, True), (4, True)], id="never validated"),
+        pytest.param({"enable_checkpointing": False}, [(1, False), (2, False), (3, False), (4, False)], id="unsaved"),
+    ],
+)
+def test_each_validation_is_a_report_or_each_epoch_where_there_is_none(
+    options: dict[str, Any], reports: list[tuple[int, bool]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lightning.pytorch import Trainer
+
+    from sweeps_train.examples.lightning_digits import Classifier, Digits
+    from sweeps_train.frameworks.lightning import _callbacks
+
+    def report(metrics: dict[str, float], checkpoint: Any, **_: Any) -> None:
+        assert "loss" in metrics or "limit_val_batches" in options
+        saved = checkpoint is not None and (Path(checkpoint.path) / "checkpoint.ckpt").is_file()
+        reported.append((metrics["step"], saved))
+
+    reported: list[tuple[int, bool]] = []
+    monkeypatch.setattr("ray.train.report", report)
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    trainer = Trainer(
+        **{"max_epochs": 2, "limit_train_batches": 2, "val_check_interval": 1, **quiet, **options},
+        default_root_dir=tmp_path,
+    )
+    trainer.callbacks = _callbacks(trainer, tmp_path)
+    trainer.fit(Classifier(1e-3, 8), Digits(64))
+    assert reported == reports
+    assert {path.name for path in tmp_path.rglob("*.ckpt")} <= {"checkpoint.ckpt"}, "Lightning has saved its own"
+
+
+def no_training(config: dict[str, Any]) -> tuple[Path, Path]:
+    return Path(), Path()
+
+
+def test_what_is_no_training_is_refused() -> None:
+    task = FunctionTask(kind="function", framework="lightning", _target_=f"{__name__}.no_training")
+    with pytest.raises(ValueError, match=r"Path; task.framework=lightning wants a tuple of a lightning.pytorch Traine"):
+        _bind(task)()
+
+
+def of_a_single_device(config: dict[str, Any]) -> tuple[Any, Any]:
+    from lightning.pytorch import LightningModule, Trainer
+
+    return Trainer(strategy="auto", logger=False), LightningModule()
+
+
+def test_a_trainer_that_would_not_meet_the_other_workers_is_refused() -> None:
+    task = FunctionTask(kind="function", framework="lightning", _target_=f"{__name__}.of_a_single_device")
+    with pytest.raises(ValueError, match="has the strategy SingleDeviceStrategy, which knows nothing of the trial's"):
+        _bind(task)()
+
+
+def test_without_lightning_the_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    composition = compose_sweep("lightning_module", [], ConfSearchPath())
+    check_targets(composition.config)
+    monkeypatch.setitem(sys.modules, "lightning", None)  # as Python says that an import fails
+    with pytest.raises(ConfigError, match=r"not installed; pip install 'ray-sweeps\[lightning\]'"):
+        check_targets(composition.config)

@@ -1,0 +1,200 @@
+"""The training loop in one process: what it reports, when, and which mistakes it names."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+from training_runs import IMAGES, TEXT, configured, run, write_prompts
+
+from sweeps_train.config import TRAINING_CONFIG, Train
+from sweeps_train.data.sampler import SampleOrder, held_out_indices
+from sweeps_train.optimizer import learning_rate
+
+
+@pytest.mark.parametrize("base", [IMAGES, TEXT], ids=["images", "text"])
+def test_every_metric_of_the_task_is_reported(base: dict[str, Any], working_folder: Path) -> None:
+    write_prompts(working_folder)
+    config = configured(base, train={"max_steps": 2})
+    recorder = run(config)
+    assert set(config.task.metrics) <= set(recorder.final)
+    assert all(math.isfinite(value) for value in recorder.final.values())
+
+
+def test_records_and_reports_come_at_their_steps_and_the_end_is_always_one() -> None:
+    recorder = run(configured(IMAGES, train={"max_steps": 7, "log_every": 2, "eval_every": 3}))
+    assert list(recorder.logs) == [2, 4]
+    assert [(step, done) for step, _, _, done in recorder.reports] == [(3, False), (6, False), (7, True)]
+    assert not any(name.startswith("eval/") for name in recorder.logs[2])
+
+
+def test_epochs_count_passes_over_the_data() -> None:
+    recorder = run(configured(IMAGES, train={"max_steps": None, "epochs": 1.5}))
+    assert recorder.reports[-1][0] == math.ceil(1.5 * 1707 / 400)
+    assert recorder.final["train/epoch"] == pytest.approx(7 * 400 / 1707)
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer", "lr"),
+    [("conv_net", "adam", 1e-2), ("conv_net", "sgd", 1e-1), ("vision_transformer", "adamw", 1e-2)],
+)
+def test_every_optimizer_and_image_model_learns(model: str, optimizer: str, lr: float) -> None:
+    config = configured(
+        {**IMAGES, "model": {"kind": model}},
+        train={"optimizer": optimizer, "lr": lr, "max_steps": 30, "global_batch_size": 32, "eval_every": 30},
+    )
+    assert run(config).final["eval/accuracy"] > 0.2  # by chance it would be 0.1
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_mixed_precision_trains_on_a_cpu_too(precision: str) -> None:
+    recorder = run(
+        configured(IMAGES, train={"precision": precision, "max_steps": 15, "global_batch_size": 64, "lr": 2e-2})
+    )
+    assert recorder.final["eval/loss"] < 2.0
+
+
+def test_the_same_seed_gives_the_same_training_and_another_one_another() -> None:
+    losses = [run(TRAINING_CONFIG.validate_python({**IMAGES, "seed": seed})).final["eval/loss"] for seed in (0, 0, 1)]
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_a_batch_larger_than_the_data_is_an_error_that_names_the_key() -> None:
+    with pytest.raises(ValueError, match=r"train.global_batch_size=2000 is more than the 1707 training samples"):
+        run(configured(IMAGES, train={"global_batch_size": 2000}))
+
+
+def test_a_metric_that_is_not_reported_is_an_error_that_lists_what_is() -> None:
+    with pytest.raises(ValueError, match=r"search.metric=eval/f1 is not reported; use one of \['eval/accuracy'"):
+        run(configured(IMAGES), metric="eval/f1")
+
+
+class Centroids(nn.Module):
+    """A user's own model, of vectors instead of images, with a running mean that all workers must share."""
+
+    def __init__(self, classes: int):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(5)
+        self.linear = nn.Linear(5, classes)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.norm(inputs))
+
+
+def vectors(classes: int, train: int = 60, held_out: int = 21) -> tuple[TensorDataset, TensorDataset]:
+    generator = torch.Generator().manual_seed(0)
+
+    def some(count: int) -> TensorDataset:
+        labels = torch.arange(count) % classes
+        return TensorDataset(torch.eye(5)[labels] + 0.1 * torch.randn(count, 5, generator=generator), labels)
+
+    return some(train), some(held_out)
+
+
+def custom(**data: Any) -> dict[str, Any]:
+    return {
+        **IMAGES,
+        "model": {"kind": "custom", "_target_": f"{__name__}.Centroids", "arguments": {"classes": 3}},
+        "data": {"kind": "custom", "_target_": f"{__name__}.vectors", "arguments": {"classes": 3, **data}},
+        "train": {"max_steps": 30, "global_batch_size": 20, "lr": 0.1},
+    }
+
+
+def test_a_users_own_model_and_data_are_trained(tmp_path: Path) -> None:
+    from sweeps_train import load_model
+
+    recorder = run(configured(custom()), tmp_path)
+    assert recorder.final["eval/accuracy"] == 1.0
+    inputs, labels = vectors(3)[1].tensors
+    assert (load_model(tmp_path / "step-00000030")(inputs).argmax(dim=1) == labels).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": {"held_out": 0}}, "the held-out data is empty"),
+        ({"data": {"fraction": 1}}, r"data.arguments=.* do not fit data._target_=.*'fraction'"),
+        ({"model": {"_target_": "no.such.model"}}, "model._target_=no.such.model cannot be imported"),
+        ({"model": {"_target_": f"{__name__}.vectors"}}, "returned tuple; it must be a torch Module"),
+    ],
+)
+def test_a_mistake_in_users_own_code_is_named(change: dict[str, Any], message: str) -> None:
+    base = custom(**change.get("data", {}))
+    base["model"] |= change.get("model", {})
+    with pytest.raises(ValueError, match=message):
+        run(configured(base))
+
+
+# --- order and learning rate ---------------------------------------------------------------------------------
+
+
+def test_every_epoch_is_another_permutation_and_the_next_follows_without_a_gap() -> None:
+    order = SampleOrder(10, seed=0)
+    first, second = order.take(0, 10), order.take(10, 10)
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert first != second
+    assert order.take(7, 6) == first[7:] + second[:3]
+    assert SampleOrder(10, seed=0).take(7, 6) == first[7:] + second[:3]
+    assert SampleOrder(10, seed=1).take(0, 10) != first
+
+
+def test_held_out_samples_are_a_fixed_part() -> None:
+    train, held_out = held_out_indices(50, 0.1)
+    assert len(held_out) == 5
+    assert sorted(train + held_out) == list(range(50))
+    assert held_out_indices(50, 0.1) == (train, held_out)
+    assert held_out_indices(2, 0.01)[1] != []
+
+
+def test_the_learning_rate_rises_over_the_warm_up_and_falls_to_nearly_zero() -> None:
+    def rates(schedule: str) -> list[float]:
+        config = Train(max_steps=10, lr=1.0, schedule=schedule, warmup_fraction=0.2)
+        return [learning_rate(config, step, 10) for step in range(10)]
+
+    assert rates("constant") == [0.5] + [1.0] * 9
+    assert rates("linear") == pytest.approx([0.5, 1.0, 1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125])
+    assert rates("cosine")[2] == 1.0
+    assert rates("cosine")[6] == pytest.approx(0.5)
+    assert 0 < rates("cosine")[9] < 0.05
+
+
+# --- off-cluster ---------------------------------------------------------------------------------------------
+
+
+def test_torchrun_trains_a_config_on_two_workers(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**IMAGES, "train": {**IMAGES["train"], "max_steps": 2}}))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "sweeps_train"]
+    done = subprocess.run(
+        [*torchrun, str(file), "--checkpoints", str(tmp_path / "checkpoints")],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    event = json.loads(done.stdout)
+    assert (event["step"], event["done"], event["train/num_workers"]) == (2, True, 2.0)
+    assert event["checkpoint"] == str(tmp_path / "checkpoints" / "step-00000002")
+    assert Path(event["checkpoint"]).is_dir()
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [(None, "config.json: No such file"), ('{"task": {"kind": "none"}}', "config.json: task="), ("{", "config.json: ")],
+)
+def test_a_mistake_on_the_command_line_is_told_without_a_traceback(
+    written: str | None, told: str, working_folder: Path
+) -> None:
+    if written is not None:
+        (working_folder / "config.json").write_text(written)
+    command = [sys.executable, "-m", "sweeps_train", "config.json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr

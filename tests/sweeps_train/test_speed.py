@@ -1,0 +1,113 @@
+"""What workers say of their speed: communication, arithmetic, machines."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training_runs import TEXT, Recorder, configured, on_two_workers, run, write_prompts
+
+from sweeps_train.communication import CommunicationMeter, covered
+from sweeps_train.distributed import Workers
+
+PEAK = 0.05
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "ddp": {"kind": "ddp"},
+    "fsdp": {"kind": "fsdp"},
+    "recomputing": {"kind": "fsdp", "activation_checkpointing": True},
+    "tensor_parallel": {"kind": "tensor_parallel"},
+    "pipeline": {"kind": "pipeline"},
+}
+COMPRESSED = ("fp16", "bf16", "powersgd")
+LENGTH = 32
+
+
+def text(strategy: dict[str, Any], *, gradient_checkpointing: bool = False, **train: Any) -> Any:
+    """Packed, since padding is work that no token asked for."""
+    packed = {"prompt_field": None, "completion_field": None, "text_field": "completion", "packing": True}
+    settings = {"communication_every": 2, "peak_tflops": PEAK, "micro_batch_size": 2, **train}
+    model = {"lora": None, "gradient_checkpointing": gradient_checkpointing}
+    return configured(TEXT, model=model, data={**packed, "sequence_length": LENGTH}, strategy=strategy, train=settings)
+
+
+def scenario() -> dict[str, Recorder]:
+    runs = {name: run(text(strategy)) for name, strategy in STRATEGIES.items()}
+    runs["recomputing model"] = run(text({"kind": "ddp"}, gradient_checkpointing=True))
+    for compression in COMPRESSED:
+        strategy = {"kind": "ddp", "compression": compression, "powersgd_start": 2}
+        runs[compression] = run(text(strategy, lr=1e-3))
+    return runs | {"none": run(text({"kind": "ddp"}, lr=1e-3))}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorder]:
+    folder = tmp_path_factory.mktemp("speed")
+    write_prompts(folder)
+    first: dict[str, Recorder] = on_two_workers(scenario, folder)[0]
+    return first
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_share_of_communication_is_measured_under_every_strategy(strategy: str, runs: dict[str, Recorder]) -> None:
+    for metrics in runs[strategy].logs.values():
+        assert 0 < metrics["train/communication_share"] < 1
+
+
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "recomputing model"])
+def test_flops_are_counted_once_and_without_what_is_computed_again(strategy: str, runs: dict[str, Recorder]) -> None:
+    """Of the model (Llama, 3 layers of width 128, tied head of 384 rows), by hand: 6 for each weight of a matrix, and
+    12 x layers x width x length for attention, which torch counts whole although half of it is masked."""
+    layer = 4 * 128 * 128 + 3 * 128 * 384
+    per_token = 6 * (3 * layer + 384 * 128) + 12 * 3 * 128 * LENGTH
+    metrics = runs[strategy].final
+    expected = per_token * metrics["train/tokens_per_second"] / (2 * PEAK * 1e12)
+    # Recomputation is taken off by a rule that knows nothing of heads, which are a tenth of this model.
+    assert metrics["train/flop_utilization"] == pytest.approx(expected, rel=0.15 if "recomputing" in strategy else 0.05)
+
+
+def test_each_workers_use_of_its_machine_is_reported_at_evaluations(runs: dict[str, Recorder]) -> None:
+    metrics = runs["ddp"].final
+    memory = [metrics[f"system/worker_{rank}/memory_mib"] for rank in (0, 1)]
+    assert sum(memory) == pytest.approx(metrics["system/memory_mib"])
+    assert not any("worker_" in name for name in runs["ddp"].logs[2])
+
+
+@pytest.mark.parametrize("compression", COMPRESSED)
+def test_compressed_gradients_train_nearly_as_well(compression: str, runs: dict[str, Recorder]) -> None:
+    plain, compressed = (runs[name].final["eval/loss"] for name in ("none", compression))
+    assert compressed == pytest.approx(plain, rel=0.05 if compression == "powersgd" else 5e-3)
+    assert compressed != plain
+
+
+def test_spans_that_go_on_at_once_are_counted_once() -> None:
+    assert covered([(5, 9), (0, 3), (2, 4), (6, 7)]) == 8
+    assert covered([]) == 0
+
+
+def test_watching_takes_a_hundredth_of_the_time_at_most() -> None:
+    meter = CommunicationMeter(Workers(rank=0, size=2, device=torch.device("cpu")), "auto")
+
+    def steps_until_watched(cost: float) -> int:
+        for step in itertools.count():
+            with meter.watching(step):
+                time.sleep(1e-5)
+            if watched := meter.take():
+                assert watched[1] > 0
+                meter.space(cost)
+                return step + 1
+        raise AssertionError
+
+    assert steps_until_watched(7.5) == 200
+    assert steps_until_watched(1.0) == 750
+    assert steps_until_watched(1.0) == 200
+
+
+def test_one_worker_has_no_communication(working_folder: Path) -> None:
+    write_prompts(working_folder)
+    metrics = run(text({"kind": "fsdp"}, max_steps=2)).final
+    assert "train/communication_share" not in metrics
+    assert not any("worker_" in name for name in metrics)

@@ -1,0 +1,251 @@
+"""Text: read from files, split, cut into sequences, with a mark on the tokens that the loss counts."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
+
+from sweeps_train.config import TextData
+from sweeps_train.data.documents import read_documents
+from sweeps_train.data.packing import IGNORED, TextSamples
+from sweeps_train.data.sampler import in_batches
+from sweeps_train.data.standard_library import docstrings
+from sweeps_train.data.text import build_text_samples
+
+BYTES = ByT5Tokenizer()
+END = BYTES.eos_token_id
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{{ m.role[0] }}:{% if m.role == 'assistant' %}{% generation %}{{ m.content }}!"
+    "{% endgeneration %}{% else %}{{ m.content }};{% endif %}{% endfor %}"
+)
+
+
+def byte_tokenizer_in_rust() -> PreTrainedTokenizerFast:
+    letters = {letter: place + 2 for place, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(models.BPE(vocab={"<pad>": 0, "<end>": 1, **letters}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<pad>")
+
+
+def write(file: Path, *documents: dict[str, Any]) -> str:
+    file.write_text("\n".join(map(json.dumps, documents)), encoding="utf-8")
+    return str(file)
+
+
+def samples_of(path: str, tokenizer: Any = BYTES, **options: Any) -> TextSamples:
+    """All documents, as training data; the same file serves as held-out data."""
+    return build_text_samples(TextData(kind="text", path=path, eval_path=path, **options), tokenizer, None)[0]
+
+
+def rows(samples: TextSamples, tokenizer: Any = BYTES) -> list[tuple[str, str]]:
+    """Each sequence's text and the part of it that is predicted."""
+    found = []
+    for index in range(len(samples)):
+        batch = samples.batch([index])
+        targets = [token for token in batch["targets"][0].tolist() if token != IGNORED]
+        assert samples.units([index]) == len(targets)
+        assert samples.size([index]) == batch["input_ids"].shape[1]
+        found.append((tokenizer.decode(batch["input_ids"][0]), tokenizer.decode(targets)))
+    return found
+
+
+def test_a_tokenizer_that_reads_no_text_is_refused(tmp_path: Path) -> None:
+    deaf = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.BPE(vocab={"<end>": 0}, merges=[])), eos_token="<end>"
+    )
+    path = write(tmp_path / "a.jsonl", {"text": "abc"})
+    with pytest.raises(ValueError, match=r"makes no tokens of a letter.*model\.tokenizer"):
+        samples_of(path, deaf)
+
+
+# --- sequences -----------------------------------------------------------------------------------------------
+
+
+def test_packed_text_loses_no_token_and_has_an_end_after_each_document(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", {"text": "abcdef"}, {"text": "gh"}, {"text": "ijklm"})
+    assert rows(samples_of(path, sequence_length=6)) == [
+        ("abcdef", "bcdef"),
+        ("</s>gh</s>ij", "gh</s>ij"),
+        ("klm</s>", "lm</s>"),
+    ]
+
+
+def test_text_that_is_not_packed_is_cut_off(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", {"text": "abcdef"}, {"text": "gh"})
+    assert rows(samples_of(path, sequence_length=4, packing=False)) == [("abcd", "bcd"), ("gh</s>", "h</s>")]
+
+
+def test_the_loss_counts_the_completion_and_its_end_only(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", {"q": "1+1=", "a": "2"}, {"q": "hello ", "a": "world"})
+    options = {"prompt_field": "q", "completion_field": "a", "packing": False}
+    assert rows(samples_of(path, **options)) == [("1+1=2</s>", "2</s>"), ("hello world</s>", "world</s>")]
+
+
+def test_a_prompt_that_leaves_no_room_for_its_completion_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path / "a.jsonl", {"q": "long prompt", "a": "2"}, {"q": "1=", "a": "1"})
+    options = {"prompt_field": "q", "completion_field": "a", "packing": False, "sequence_length": 6}
+    assert rows(samples_of(path, **options)) == [("1=1</s>", "1</s>")]
+    assert "1 of 2 sequences have no token that the loss counts" in caplog.text
+
+
+def test_the_loss_counts_the_assistants_turns_where_the_template_marks_them(tmp_path: Path) -> None:
+    chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}] * 2
+    path = write(tmp_path / "a.jsonl", {"messages": chat})
+    tokenizer = byte_tokenizer_in_rust()
+    tokenizer.chat_template = CHAT_TEMPLATE
+    options = {"text_field": None, "messages_field": "messages", "packing": False}
+    assert rows(samples_of(path, tokenizer, **options), tokenizer) == [("u:hi;a:yo!u:hi;a:yo!", "yo!yo!")]
+
+
+def test_the_loss_counts_a_whole_chat_with_a_warning_where_turns_are_not_marked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]
+    path = write(tmp_path / "a.jsonl", {"messages": chat})
+    tokenizer = ByT5Tokenizer()
+    tokenizer.chat_template = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}"
+    options = {"text_field": None, "messages_field": "messages", "packing": False}
+    assert rows(samples_of(path, tokenizer, **options)) == [("u:hi;a:yo;", ":hi;a:yo;")]
+    assert "does not mark the assistant's turns ({% generation %})" in caplog.text
+
+
+def test_a_token_at_the_beginning_comes_once_and_before_the_prompt(tmp_path: Path) -> None:
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = byte_tokenizer_in_rust()
+    tokenizer.add_special_tokens({"bos_token": "<begin>"})
+    begin = tokenizer.convert_tokens_to_ids("<begin>")
+    tokenizer._tokenizer.post_processor = TemplateProcessing(single="<begin> $A", special_tokens=[("<begin>", begin)])
+    path = write(tmp_path / "a.jsonl", {"q": "1=", "a": "1"})
+    options = {"prompt_field": "q", "completion_field": "a", "packing": False}
+    assert rows(samples_of(path, tokenizer, **options), tokenizer) == [("<begin>1=1<end>", "1<end>")]
+
+
+def test_padding_is_masked_and_not_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", {"text": "abcd"}, {"text": "e"})
+    samples = samples_of(path, packing=False)
+    batch = samples.batch([0, 1])
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]
+    assert batch["input_ids"][1].tolist() == [ord("e") + 3, END, 0, 0, 0]
+    assert batch["targets"][1].tolist() == [END, IGNORED, IGNORED, IGNORED, IGNORED]
+    assert samples.units([0, 1]) == (batch["targets"] != IGNORED).sum() == 5
+    assert "attention_mask" not in samples.batch([0])
+
+
+# --- files ---------------------------------------------------------------------------------------------------
+
+
+def texts(path: str | Path, **options: Any) -> list[str]:
+    config = TextData(kind="text", path=str(path), eval_path=str(path), **options)
+    return [document["text"] for document in read_documents(config)[0]]
+
+
+def test_every_type_of_file_is_read(tmp_path: Path) -> None:
+    documents = [{"text": "a\u2028b", "n": 1}, {"text": "c", "n": 2}]  # \u2028 ends a line, but not one of JSON
+    write(tmp_path / "1.jsonl", *documents)
+    (tmp_path / "2.json").write_text(json.dumps(documents))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(documents), tmp_path / "3.parquet")
+    with (tmp_path / "4.csv").open("w", newline="") as file:
+        csv.DictWriter(file, ["text", "n"]).writerows([{"text": "\ufefftext", "n": "n"}, *documents])  # as Excel does
+    (tmp_path / "5.txt").write_text("a\nb")
+    for name in ("1.jsonl", "2.json", "3.parquet", "4.csv"):
+        assert texts(tmp_path / name) == ["a\u2028b", "c"], name
+    assert texts(tmp_path / "5.txt") == ["a\nb"]
+    assert texts(tmp_path) == ["a\u2028b", "c"] * 4 + ["a\nb"]
+    assert texts(tmp_path / "*.json*") == ["a\u2028b", "c"] * 2
+
+
+def test_a_glob_takes_no_more_than_a_folder_does(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", {"text": "a"})
+    write(tmp_path / "b.JSONL", {"text": "b"})
+    write(tmp_path / "a.jsonl.bak", {"text": "c"})
+    (tmp_path / "README.md").write_text("d")
+    assert texts(tmp_path / "*") == texts(tmp_path) == ["a", "b"]
+
+
+def test_a_cell_of_a_table_may_be_long(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text\n" + "a" * 200_000 + "\n")
+    assert [len(text) for text in texts(tmp_path / "a.csv")] == [200_000]
+
+
+def test_held_out_documents_are_a_fixed_part_and_not_trained_on(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", *({"text": f"document {n}"} for n in range(40)))
+    config = TextData(kind="text", path=path, eval_fraction=0.1)
+    train, held_out = read_documents(config)
+    assert (len(train), len(held_out)) == (36, 4)
+    assert not {document["text"] for document in train} & {document["text"] for document in held_out}
+    assert read_documents(config) == (train, held_out)
+    few = TextData(kind="text", path=path, eval_fraction=0.1, max_train_documents=5, max_eval_documents=2)
+    assert read_documents(few) == (train[:5], held_out[:2])
+
+
+def test_the_docstrings_have_their_own_split() -> None:
+    train, held_out = read_documents(TextData(kind="text", path="builtin:stdlib_docstrings", max_eval_documents=3))
+    assert [document["text"] for document in train] == docstrings("train")
+    assert [document["text"] for document in held_out] == docstrings("eval")[:3]
+
+
+def test_a_data_set_of_the_hub_is_read_through_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    def load_dataset(path: str, subset: str | None, split: str) -> datasets.Dataset:
+        return datasets.Dataset.from_list([{"text": f"{path} {subset} {split}"}])
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    config = TextData(kind="text", path="some/data", subset="en", train_split="train[:9]", eval_split="test")
+    train, held_out = read_documents(config)
+    assert (train[0]["text"], held_out[0]["text"]) == ("some/data en train[:9]", "some/data en test")
+
+
+# --- mistakes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"text_field": "body"}, r"data.text_field=body: document 1 has no such column; it has \['n', 'text'\]"),
+        ({"text_field": "n"}, "data.text_field: document 1 holds a int there; it must be text"),
+        ({"path": "none.jsonl"}, "data.path=none.jsonl: there are no such files; give a .jsonl"),
+        ({"path": "builtin:other"}, "data.path=builtin:other: there are no such files"),
+        ({"eval_path": "none*"}, r"data.eval_path=none\*: there are no such files"),
+        ({"path": "empty.jsonl", "eval_path": "a.jsonl"}, "data.path=empty.jsonl: no documents to train on"),
+        ({"path": "broken.jsonl"}, "data.path: .*/broken.jsonl is not JSON, document 2"),
+        ({"path": "notes.md"}, r"data.path=notes.md: its name must end in what says how it is read: .jsonl, .json"),
+        ({"path": "cells.csv"}, r"data.path: .*/cells.csv cannot be read: line 3 has more cells than the first one"),
+        ({"path": "owner/name"}, r"data.path: the data set owner/name \(split train\) cannot be loaded from the hub"),
+        ({"sequence_length": 101}, "data.sequence_length=101 is longer than the 100 positions of the model; use at"),
+        ({"sequence_length": 1}, "nothing to learn from within data.sequence_length=1; raise it"),
+        ({"text_field": None, "messages_field": "text", "packing": False}, "give model.tokenizer one of a chat model"),
+    ],
+)  # fmt: skip
+def test_a_mistake_names_key_value_and_fix(options: dict[str, Any], message: str, working_folder: Path) -> None:
+    write(working_folder / "a.jsonl", {"text": "abc", "n": 1}, {"text": "def", "n": 2})
+    write(working_folder / "broken.jsonl", {"text": "abc"})
+    with (working_folder / "broken.jsonl").open("a") as file:
+        file.write("\n{")
+    (working_folder / "empty.jsonl").touch()
+    (working_folder / "notes.md").write_text("abc")
+    (working_folder / "cells.csv").write_text("text,n\nabc,1\ndef,2,3\n")
+    config = TextData(**{"kind": "text", "path": "a.jsonl", "sequence_length": 8, **options})
+    with pytest.raises(ValueError, match=message):
+        build_text_samples(config, BYTES, max_positions=100)
+
+
+def test_packing_is_refused_where_a_prompt_would_be_lost() -> None:
+    with pytest.raises(ValueError, match="packing=true is for plain text only"):
+        TextData(kind="text", path="a.jsonl", prompt_field="q", completion_field="a", packing=True)
+
+
+def test_batches_cover_all_samples() -> None:
+    assert [list(batch) for batch in in_batches(range(5), 2)] == [[0, 1], [2, 3], [4]]

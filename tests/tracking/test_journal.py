@@ -1,0 +1,319 @@
+"""What goes to MLflow is on the disk first, and comes there exactly once, whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recording import COMMAND, CONFIG, POINT, artifact_files, history, new_recorder, open_recorder
+
+from sweeps import constants
+from sweeps.errors import StorageFull, UserError
+from sweeps.tracking.journal import (
+    JOURNAL_FILE,
+    POSITION_FILE,
+    Artifact,
+    Entry,
+    GoneBack,
+    Journal,
+    NewRun,
+    Points,
+    Status,
+    Stored,
+    Tags,
+)
+from sweeps.tracking.reader import load_sweep
+
+ENTRIES: list[Entry] = [
+    NewRun("0", "1", "000 lr=1", {"a": "b"}, {"train.lr": "1"}, 5, {"sweeps.trial": "0"}),
+    Points("0", 10, 1000, {"eval/loss": 0.1, "train/loss": 1e-300}),
+    GoneBack("0", 5),
+    Tags("0", {"set": "ü\n", "deleted": None}),
+    Status("0", "FINISHED", 2000),
+    Artifact("0", "config.yaml", text="train:\r\n  lr: 1\n"),
+    Artifact("0", "checkpoints/best", folder="/a/b"),
+    Stored("0", "checkpoints/best", "/a/b"),
+]
+
+DRIVER = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from recording import CONFIG, POINT, open_recorder
+recorder = open_recorder({uri!r}, resume={resume})
+{story}
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed_driver(uri: str, story: str, *, resume: bool = False) -> None:
+    """Another process tells a recorder a story and is killed at its end, or within it."""
+    tests = str(Path(__file__).parents[1])
+    code = DRIVER.format(tests=tests, uri=uri, resume=resume, story=textwrap.dedent(story))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def everything(uri: str) -> dict[str, Any]:
+    """What MLflow holds of the sweep, but for times: by trial, and of the sweep's own run under an empty name."""
+    from mlflow import MlflowClient
+
+    client, sweep = MlflowClient(uri), load_sweep(uri, "digits-1")
+    runs = {"": sweep.mlflow.run_id} | {trial.trial: trial.run_id for trial in sweep.trials}
+    told: dict[str, Any] = {}
+    for key, run_id in runs.items():
+        run = client.get_run(run_id)
+        root = Path(run.info.artifact_uri)
+        told[key] = {
+            "run": run_id,
+            "status": run.info.status,
+            "params": run.data.params,
+            "tags": {name: text for name, text in run.data.tags.items() if name != constants.TAG_HEARTBEAT},
+            "metrics": {name: history(uri, run_id, name) for name in run.data.metrics},
+            "artifacts": {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()},
+        }
+        told[key]["tags"].pop("mlflow.note.content", None)
+    return told
+
+
+# --- the file ----------------------------------------------------------------------------------------------------
+
+
+def test_entries_come_back_as_they_were_written(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for entry in ENTRIES:
+        journal.append(entry)
+    assert list(journal.entries()) == ENTRIES
+    read, start = [], 0
+    while start < journal.end:
+        some, start = journal.read(start, 40)  # less than one line
+        read += some
+    assert read == ENTRIES
+    journal.close()
+
+
+def test_half_a_line_of_a_killed_driver_is_no_entry(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append(ENTRIES[0])
+    journal.advance(journal.end)
+    journal.close()
+    with (tmp_path / JOURNAL_FILE).open("ab") as file:
+        file.write(b'{"kind": "Points", "ke')
+    journal = Journal(tmp_path)
+    journal.append(ENTRIES[1])
+    assert list(journal.entries()) == ENTRIES[:2]
+    assert list(journal.entries(journal.position)) == ENTRIES[1:2]
+    journal.close()
+
+
+@pytest.mark.parametrize("torn", [b"", b"1e9", b"99999999"])
+def test_a_torn_position_means_that_all_is_delivered_again_or_nothing(tmp_path: Path, torn: bytes) -> None:
+    journal = Journal(tmp_path)
+    journal.append(ENTRIES[0])
+    journal.close()
+    (tmp_path / POSITION_FILE).write_bytes(torn)
+    journal = Journal(tmp_path)
+    assert journal.position in (0, journal.end)
+    journal.close()
+
+
+def test_a_full_disk_is_named_and_leaves_whole_lines(small_disk: Callable[[int], Path]) -> None:
+    folder = small_disk(64)
+    journal = Journal(folder)
+    written = 0
+
+    def fill() -> None:
+        nonlocal written
+        while True:
+            journal.append(Points("0", written, 0, {"eval/loss": 1.0}))
+            written += 1
+
+    with pytest.raises(StorageFull, match=rf"disk is full that holds {folder};.*resume disk-0"):
+        fill()
+    assert written > 100
+    with pytest.raises(StorageFull):
+        journal.append(Tags("", {}))  # shorter: it may fit, but nothing may follow what did not
+    journal.advance(0)  # there is no room for that either, and none is needed
+    assert [entry.step for entry in journal.entries() if isinstance(entry, Points)] == list(range(written))
+    journal.close()
+
+
+# --- drivers that die --------------------------------------------------------------------------------------------
+
+
+def test_what_a_killed_driver_had_not_delivered_comes_to_mlflow_when_the_sweep_goes_on(
+    uri: str, tmp_path: Path
+) -> None:
+    best, newer = tmp_path / "best", tmp_path / "newer"
+    for folder in (best, newer):
+        folder.mkdir()
+        (folder / "model.bin").write_text(folder.name)
+    blocked = f"""
+        import sqlite3
+        blocker = sqlite3.connect({uri.removeprefix("sqlite:///")!r})
+        blocker.execute("BEGIN IMMEDIATE")
+        for trial, epochs in (("0", 3), ("1", 2)):
+            recorder.start_trial(trial, POINT, CONFIG, 1)
+            for epoch in range(epochs):
+                recorder.log(trial, epoch, {{"eval/loss": 1.0 - epoch, "train/loss": 1.0}}, 1000 + epoch)
+            recorder.checkpoint(trial, {str(best)!r}, "best")
+        recorder.change("0", 1, 1, {{"train.lr": 0.5, "train.optimizer": "sgd"}})
+        recorder.log("0", 2, {{"eval/loss": 7.0}}, 5000)
+        recorder.checkpoint("0", {str(newer)!r}, "best")
+        recorder.end_trial("0", "finished", 2, 1)
+        recorder.end_trial("1", "failed", 2, 1, "ValueError: no")
+        recorder.update({{"finished": 1, "failed": 1}}, [("0", (-1.0,), POINT)], {{"wall_s": 77.0}})
+    """
+    killed_driver(uri, blocked)
+    assert load_sweep(uri, "digits-1").trials == []
+    recorder = open_recorder(uri, resume=True)
+    first, second = load_sweep(uri, "digits-1").trials
+    assert [first.state, second.state, second.error] == ["finished", "failed", "ValueError: no"]
+    for step in range(3):
+        recorder.log("1", step, {"eval/loss": 9.0})  # a retry repeats what was measured, and adds to it
+    assert not recorder.close("finished")
+    told = everything(uri)
+    assert told["0"]["metrics"]["eval/loss"] == [(0, 1.0), (1, 0.0), (2, -1.0), (2, 7.0)]
+    assert told["0"]["metrics"]["param/train.lr"] == [(1, 0.5)]
+    assert told["0"]["tags"]["param/train.optimizer"] == "sgd"
+    assert told["0"]["status"] == "FINISHED"
+    assert told["0"]["params"] == {"train.lr": "0.0021", "model.lora.r": "16", "train.optimizer": "adamw"}
+    assert told["1"]["metrics"]["eval/loss"] == [(0, 1.0), (1, 0.0), (2, 9.0)]
+    assert told["0"]["artifacts"] == {"config.yaml": CONFIG, "checkpoints/best/model.bin": "newer"}
+    assert told["1"]["artifacts"] == {"config.yaml": CONFIG, "checkpoints/best/model.bin": "best"}
+    assert told[""]["tags"]["best.train.lr"] == "0.0021"
+    assert json.loads(told[""]["tags"][constants.TAG_TIME])["wall_s"] == 77.0
+    assert told[""]["artifacts"]["config.yaml"] == CONFIG
+
+
+def test_delivering_everything_once_more_changes_nothing(uri: str) -> None:
+    recorder = open_recorder(uri)
+    recorder.start_trial("0", POINT, CONFIG, 1)
+    for step in range(1, 1200):
+        recorder.log("0", step, {"eval/loss": 1 / step, "odd": math.nan, "huge": math.inf}, 1000 + step)
+    recorder.change("0", 1, 600, {"train.lr": 0.25})
+    for step in range(601, 900):
+        recorder.log("0", step, {"eval/loss": 1 / step}, 9000 + step)
+    recorder.end_trial("0", "finished", 900, 1)
+    recorder.update({"finished": 1}, [("0", (0.1,), POINT)], {"wall_s": 1.0})
+    assert not recorder.close("finished")
+    before = everything(uri)
+    assert len(before["0"]["metrics"]["eval/loss"]) == 1199 + 299
+
+    Path("outputs/digits-1", POSITION_FILE).unlink()
+    assert not open_recorder(uri, resume=True).close("finished")
+    assert repr(everything(uri)) == repr(before)  # by text, as no NaN equals another
+
+
+def test_after_a_trial_went_back_a_resumed_driver_knows_which_steps_are_new(uri: str) -> None:
+    killed_driver(
+        uri,
+        """
+        recorder.start_trial("0", POINT, CONFIG, 1)
+        for step in range(1, 6):
+            recorder.log("0", step, {"eval/loss": 1.0}, step)
+        recorder.change("0", 1, 2, {"train.lr": 0.5})
+        recorder.log("0", 3, {"eval/loss": 2.0}, 10)
+        import time; time.sleep(1.5)
+        """,
+    )
+    recorder = open_recorder(uri, resume=True)
+    for step in (3, 4):
+        recorder.log("0", step, {"eval/loss": 3.0})
+    assert not recorder.close("finished")
+    loss = everything(uri)["0"]["metrics"]["eval/loss"]
+    assert loss == [(1, 1.0), (2, 1.0), (3, 1.0), (3, 2.0), (4, 1.0), (4, 3.0), (5, 1.0)]
+
+
+@pytest.mark.slow
+def test_drivers_killed_while_they_write_leave_no_gap_and_no_double(uri: str) -> None:
+    chance = random.Random(0)
+    steps = 0
+    for number in range(6):
+        killed_driver(
+            uri,
+            f"""
+            import threading, time
+            recorder.start_trial("{number}", POINT, CONFIG, 1)
+            if {number}: recorder.start_trial("0", POINT, CONFIG, {number + 1})
+            threading.Timer({chance.uniform(0.3, 1.2)}, os.kill, (os.getpid(), signal.SIGKILL)).start()
+            for step in range({max(0, steps - 50)}, 100_000):
+                recorder.log("0", step, {{"eval/loss": float(step), "train/loss": 2.0 * step}})
+                if step % 100 == 0:
+                    print(step, file=open("reached", "w"), flush=True)
+                time.sleep(0.0005)
+            """,
+            resume=number > 0,
+        )
+        steps = int(Path("reached").read_text() or steps)
+    recorder = open_recorder(uri, resume=True)
+    recorder.end_trial("0", "finished", steps, 6)
+    assert not recorder.close("finished")
+    told = everything(uri)
+    assert sorted(told) == ["", *map(str, range(6))]
+    for name, factor in (("eval/loss", 1.0), ("train/loss", 2.0)):
+        points = told["0"]["metrics"][name]
+        assert len(points) > steps
+        assert points == [(step, factor * step) for step in range(len(points))]
+    assert all(run["params"] and run["artifacts"] for key, run in told.items() if key)
+
+
+def test_without_its_journal_a_sweep_does_not_go_on(uri: str) -> None:
+    assert not open_recorder(uri).close("finished")
+    Path("outputs/digits-1", JOURNAL_FILE).unlink()
+    with pytest.raises(UserError, match=r"digits-1.*tracking\.jsonl is missing"):
+        open_recorder(uri, resume=True)
+
+
+def test_named_checkpoints_move_with_the_sweeps_folder(uri: str, working_folder: Path) -> None:
+    recorder = open_recorder(uri, checkpoints="reference")
+    folder = Path("outputs", "digits-1").absolute()
+    for trial, place in (("0", folder / "trials" / "0" / "step-00000010"), ("1", Path("/far/away"))):
+        recorder.start_trial(trial, POINT, CONFIG, 1)
+        recorder.checkpoint(trial, str(place), "best")
+        recorder.end_trial(trial, "finished", 10, 1)
+    recorder.close("interrupted")
+    moved = working_folder / "elsewhere" / "digits-1"
+    moved.parent.mkdir()
+    folder.rename(moved)
+    recorder = new_recorder(uri, folder=moved, checkpoints="reference")
+    recorder.open(CONFIG, COMMAND, "Digits.", resume=True)
+    recorder.close("finished")
+    sweep = load_sweep(uri, "digits-1")
+    assert sweep.tags["sweeps.folder"] == str(moved)
+    assert [trial.checkpoint for trial in sweep.trials] == [
+        (moved / "trials" / "0" / "step-00000010").as_uri(),
+        "file:///far/away",
+    ]
+
+
+def test_a_checkpoint_that_was_not_copied_when_the_folder_moved_is_copied_from_there(
+    uri: str, working_folder: Path
+) -> None:
+    recorder = open_recorder(uri)
+    recorder.start_trial("0", POINT, CONFIG, 1)
+    assert not recorder.close("interrupted")
+    folder, moved = Path("outputs", "digits-1").absolute(), working_folder / "moved"
+    checkpoint = folder / "trials" / "0" / "step-00000010"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "model.bin").write_bytes(b"model")
+    journal = Journal(folder)
+    journal.append(Artifact("0", "checkpoints/best", folder=str(checkpoint)))  # and the driver was killed
+    journal.close()
+    folder.rename(moved)
+    recorder = new_recorder(uri, folder=moved)
+    recorder.open(CONFIG, COMMAND, "Digits.", resume=True)
+    assert not recorder.close("finished")
+    trial = load_sweep(uri, "digits-1").trials[0]
+    assert artifact_files(uri, trial.run_id, "checkpoints/best", working_folder) == {"model.bin": "model"}

@@ -1,0 +1,211 @@
+"""Whole sweeps whose tracking server, or disk, fails: training goes on, and in the end all is there exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recording import Server, free_port, history, wait_until
+from running import start
+
+from sweeps.runtime.checkpoint_layout import checkpoint_folders
+from sweeps.runtime.report_log import read_spool
+from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.values import metric_name
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+TRIALS = 3
+SWEEP = (
+    *("run", "conf=digits", "search/scheduler=none", "space=none", "train.lr=interval(0.001, 0.1)"),
+    *("train.max_steps=300", "train.eval_every=50", "train.log_every=10", f"search.num_trials={TRIALS}"),
+    *("cluster.num_cpus=2", "scaling.num_workers=2", "--name", "sweep", "--json"),
+)
+
+
+class SlowProxy:
+    """Passes connections on to a server, whose answers arrive so many seconds late."""
+
+    def __init__(self, port: int, seconds: float) -> None:
+        self._to, self.seconds = port, seconds
+        self.port = free_port()
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self._open: set[asyncio.StreamWriter] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", self.port))
+        self._loop.run_forever()
+        server.close()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        for writer in self._open:  # also those whose end is still to be passed on
+            writer.transport.abort()
+        self._loop.run_until_complete(asyncio.sleep(0.1))
+        self._loop.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            from_server, to_server = await asyncio.open_connection("127.0.0.1", self._to)
+            self._open |= {writer, to_server}
+            await asyncio.gather(self._pass(reader, to_server, 0.0), self._pass(from_server, writer, self.seconds))
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float) -> None:
+        # Each piece of an answer is so late, and not the later ones the more.
+        loop = asyncio.get_running_loop()
+        while data := await reader.read(1 << 16):
+            loop.call_later(seconds, writer.write, data)
+        loop.call_later(seconds, writer.close)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+
+@pytest.fixture
+def slow_proxy(server: Server) -> Iterator[SlowProxy]:
+    proxy = SlowProxy(server.port, 5.0)
+    yield proxy
+    proxy.close()
+
+
+def begin(folder: Path, uri: str, *more: str) -> subprocess.Popen[str]:
+    return start(folder, *SWEEP, f"tracking.uri={uri}", *more)
+
+
+def end(process: subprocess.Popen[str], status: int = 0) -> tuple[dict[str, Any], str]:
+    out, err = process.communicate(timeout=850)
+    assert process.returncode == status, err
+    return json.loads(out or "{}"), err
+
+
+def steps_spooled(folder: Path, trial: str) -> int:
+    """How far a trial's workers have come, told by what they have written down themselves."""
+    return max((event.step for event in read_spool(str(folder / "outputs" / "sweep" / "trials" / trial))), default=0)
+
+
+def check_all_is_there_once(folder: Path, uri: str) -> None:
+    """What MLflow has of each trial is what its workers have measured."""
+    from mlflow import MlflowClient
+
+    client, sweep = MlflowClient(uri), load_sweep(uri, "sweep")
+    assert sweep.status == "finished"
+    assert [(trial.trial, trial.state, trial.steps) for trial in sweep.trials] == [
+        (f"{number:04}", "finished", 300) for number in range(TRIALS)
+    ]
+    for trial in sweep.trials:
+        measured: dict[str, dict[int, float]] = defaultdict(dict)
+        for place in checkpoint_folders(folder / "outputs" / "sweep" / "trials", trial.trial):
+            for event in read_spool(str(place)):
+                for name, value in event.metrics.items():
+                    measured[metric_name(name)].setdefault(event.step, value)
+        run = client.get_run(trial.run_id)
+        recorded = {name: history(uri, trial.run_id, name) for name in run.data.metrics}
+        assert recorded == {name: sorted(points.items()) for name, points in measured.items()}
+        assert set(run.data.params) == {"train.lr"}
+        kept = {item.path for item in client.list_artifacts(trial.run_id, "checkpoints")}
+        assert kept == {"checkpoints/best", "checkpoints/last"}
+        assert {"sweeps.checkpoint.best", "sweeps.checkpoint.last"} <= set(run.data.tags)
+        assert run.info.status == "FINISHED"
+
+
+@pytest.fixture(scope="module")
+def undisturbed_s(tmp_path_factory: pytest.TempPathFactory) -> float:
+    """Seconds of training, where nothing fails."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    document, _ = end(begin(folder, f"sqlite:///{folder}/mlflow.db"))
+    check_all_is_there_once(folder, f"sqlite:///{folder}/mlflow.db")
+    return float(document["time"]["train_s"])
+
+
+def test_a_server_killed_and_started_again_during_a_sweep(server: Server, tmp_path: Path, undisturbed_s: float) -> None:
+    process = begin(tmp_path, server.uri)
+    wait_until(lambda: steps_spooled(tmp_path, "0000") > 50, 120)
+    server.kill()
+    wait_until(lambda: steps_spooled(tmp_path, "0001") > 50, 120)  # the next trial trains meanwhile
+    server.start()
+    document, err = end(process)
+    assert "training goes on" in err
+    assert "works again" in err
+    assert document["time"]["train_s"] < 2 * undisturbed_s + 2
+    check_all_is_there_once(tmp_path, server.uri)
+
+
+def test_answers_that_take_five_seconds_cost_training_nothing(
+    server: Server, slow_proxy: SlowProxy, tmp_path: Path, undisturbed_s: float
+) -> None:
+    document, _ = end(begin(tmp_path, slow_proxy.uri))
+    assert document["time"]["train_s"] < 2 * undisturbed_s + 2
+    check_all_is_there_once(tmp_path, server.uri)
+
+
+def test_the_servers_disk_is_full_for_a_while(
+    empty_database: Path, small_disk: Callable[[int], Path], tmp_path: Path
+) -> None:
+    folder = small_disk(8 << 10)
+    (folder / "mlflow.db").write_bytes(empty_database.read_bytes())
+    server = Server(folder, artifacts=str(tmp_path / "artifacts"))
+    try:
+        process = begin(tmp_path, server.uri)
+        wait_until(lambda: steps_spooled(tmp_path, "0000") > 50, 120)
+        fill(folder)
+        wait_until(lambda: steps_spooled(tmp_path, "0001") > 50, 120)
+        (folder / "filler").unlink()
+        _, err = end(process)
+        assert "training goes on" in err, err
+        assert "works again" in err
+        check_all_is_there_once(tmp_path, server.uri)
+    finally:
+        server.kill()
+
+
+def test_what_an_outage_kept_beyond_the_sweeps_end_is_delivered_by_resume(server: Server, tmp_path: Path) -> None:
+    process = begin(tmp_path, server.uri, "tracking.patience_s=3")
+    wait_until(lambda: steps_spooled(tmp_path, "0000") > 50, 120)
+    server.kill()
+    _, err = end(process, status=1)
+    assert "has not taken all of its record" in err
+    assert "python -m sweeps resume sweep" in err
+    server.start()
+    document, err = end(start(tmp_path, "resume", "sweep", "--tracking-uri", server.uri, "--json"))
+    assert document["counts"]["finished"] == TRIALS
+    assert [trial["attempts"] for trial in document["trials"]] == [1] * TRIALS
+    check_all_is_there_once(tmp_path, server.uri)
+
+
+def test_a_full_disk_of_the_sweep_ends_it_and_with_room_it_goes_on(
+    small_disk: Callable[[int], Path], tmp_path: Path
+) -> None:
+    disk = small_disk(64 << 10)
+    (tmp_path / "outputs").symlink_to(disk)
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    process = begin(tmp_path, uri)
+    wait_until(lambda: steps_spooled(tmp_path, "0001") > 50, 120)
+    fill(disk)
+    _, err = end(process, status=1)
+    assert "the disk is full" in err
+    assert "resume sweep" in err
+    assert "Traceback" not in err
+    (disk / "filler").unlink()
+    document, err = end(start(tmp_path, "resume", "sweep", "--tracking-uri", uri, "--json"))
+    assert document["counts"] == {"finished": TRIALS, "pruned": 0, "failed": 0, "running": 0, "stopped": 0}
+    check_all_is_there_once(tmp_path, uri)
+
+
+def fill(folder: Path) -> None:
+    """Leave no room on a disk."""
+    with (folder / "filler").open("wb", buffering=0) as file:
+        for size in (1 << 16, 1 << 9, 1):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(size))

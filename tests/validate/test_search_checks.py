@@ -1,0 +1,231 @@
+"""Mistakes in the search are found on the driver: one message with key, value and fix."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.errors import ConfigError
+from sweeps.search.schedulers.mutable_params import mutated_paths
+from sweeps.search.schedulers.trial_length import longest_trial, trial_length
+from sweeps.validate.config import check_sweep, lookup_in
+from sweeps.validate.search import SYSTEM_METRICS, search_notes
+
+NO_SPACE = ("space=none",)
+POPULATION = ("search=pbt", "space=none", "train.lr=interval(0.001, 0.1)")
+TWO = ("search.metric=[eval/accuracy,eval/loss]", "search.mode=[max,min]", "search/scheduler=none")
+
+
+def mistakes(*tokens: str, conf: str = "digits") -> list[str]:
+    composition = compose_sweep(conf, tokens, ConfSearchPath())
+    try:
+        check_sweep(composition)
+    except ConfigError as error:
+        return str(error).split("\n")
+    return []
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (("search/sampler=brute_force",), ["space.model.dropout", "needs a step", "space.model.dropout.step="]),
+        (("search=grid", "space=none", "train.lr=interval(0.1, 1)"), ["space.train.lr", "needs a step"]),
+        ((*POPULATION, "search.scheduler.mutate=[train.l]"), ["mutate.0=train.l", "no such path", "train.lr"]),
+        (
+            (*POPULATION, "train.max_steps=choice(50, 100)", "search.scheduler.mutate=[train.max_steps]"),
+            ["mutate.0=train.max_steps", "cannot change", "train.lr"],
+        ),
+        (("search=pbt", "search.scheduler.mutate=[model]"), ["mutate.0=model", "cannot change"]),
+        (
+            ("search=pbt", "search.scheduler.mutate=[train.momentum]"),
+            ["mutate.0=train.momentum", "condition", "drop it"],
+        ),
+        (
+            (*POPULATION, "space.train.lr={type: constant, value: 0.1}", "search.scheduler.mutate=[train.lr]"),
+            ["mutate.0=train.lr", "constant"],
+        ),
+        (
+            ("search=pbt", "search/scheduler=pb2", "train.lr=choice(0.1, 0.2)", "search.scheduler.mutate=[train.lr]"),
+            ["mutate.0=train.lr", "categorical", "pb2"],
+        ),
+        (
+            ("search=pbt", *NO_SPACE, "train.max_steps=choice(50, 100)"),
+            ["search.scheduler.kind=pbt", "nothing that can change", "train.lr"],
+        ),
+        ((*POPULATION, "search/sampler=tpe"), ["search.sampler.kind=tpe", "pbt", "search/sampler=random"]),
+        ((*POPULATION, "search/scheduler=pb2", "search/sampler=gp"), ["search.sampler.kind=gp", "pb2", "random"]),
+        ((*POPULATION, "search.num_trials=1"), ["search.num_trials=1", "population", "2 or more"]),
+        ((*POPULATION, "search.scheduler.interval=10"), ["search.scheduler.interval=10", "9 evaluations", "lower it"]),
+        (
+            ("search/scheduler=hyperband", "search.scheduler.resource=seconds"),
+            ["search.scheduler.longest", "seconds", "search.scheduler.longest=81"],
+        ),
+        (
+            ("search/scheduler=hyperband", "train.max_steps=null", "train.epochs=3"),
+            ["search.scheduler.longest", "evaluations"],
+        ),
+        (("search/scheduler=hyperband", "search.scheduler.longest=2"), ["search.scheduler.eta=3", "longest of 2"]),
+        (("search/scheduler=hyperband", "train.max_steps=22"), ["search.scheduler.eta=3", "1 evaluations"]),
+        (("search.scheduler.grace=10",), ["search.scheduler.grace=10", "9 evaluations", "lower it"]),
+        (
+            ("search/scheduler=median", "search.scheduler.grace=200", "search.scheduler.resource=steps"),
+            ["search.scheduler.grace=200", "198 steps"],
+        ),
+        (
+            (
+                *("train.max_steps=null", "train.epochs=2", "search.scheduler.resource=epochs"),
+                "search.scheduler.grace=3",
+            ),
+            ["search.scheduler.grace=3", "2 epochs"],
+        ),
+        (
+            ("search.scheduler.resource=tokens",),
+            ["search.scheduler.resource=tokens", "image_classification", "samples"],
+        ),
+        (("search.limits={eval/los: {max: 1}}",), ["search.limits.eval/los", "eval/loss"]),
+        (("search.limits={system/memory: {max: 1}}",), ["search.limits.system/memory", "system/memory_mib"]),
+        ((*TWO, "search/sampler=cmaes"), ["search.sampler.kind=cmaes", "eval/accuracy and eval/loss", "nsga2"]),
+        ((*TWO, "search/sampler=bohb"), ["search.sampler.kind=bohb", "one objective"]),
+        ((*TWO, "search.stop.target=0.9"), ["search.stop.target", "one objective", "drop it"]),
+        ((*TWO, "search.stop.plateau.trials=9"), ["search.stop.plateau", "one objective"]),
+        ((*TWO, "search.stop.expected_improvement=0.9"), ["search.stop.expected_improvement", "one objective"]),
+        (("search.metric=[eval/loss,eval/los]", "search.mode=[min,min]"), ["search.metric=eval/los", "eval/loss"]),
+        (("search.stop.cost.limit=5",), ["search.stop.cost", "price", "per_gpu_hour"]),
+        (("scaling.use_gpu=false", "search.stop.gpu_hours=5"), ["search.stop.gpu_hours=5", "no GPU", "wall_hours"]),
+        (
+            ("cluster.num_gpus=0", "search.stop.cost={limit: 5, per_gpu_hour: 2}"),
+            ["search.stop.cost.per_gpu_hour=2", "no GPU", "per_cpu_hour"],
+        ),
+        (("search.warm_start=[a b]",), ["search.warm_start.0='a b'", "sweeps list"]),
+        (("search.warm_start=[one, one]",), ["search.warm_start.1=one", "twice"]),
+        (("space.train.lr.prior={value: 5}",), ["space.train.lr.prior.value=5", "between 0.0001 and 0.1"]),
+        (("space.train.optimizer.prior={value: sdg}",), ["train.optimizer.prior.value='sdg'", "'adamw', 'sgd'"]),
+        (
+            (*NO_SPACE, "train.lr=choice(0.1, 0.2)", "search.points=[{train.lr: 0.1}, {train.lr: 0.1}]"),
+            ["search.points.1", "same as search.points.0", "search.duplicates=true"],
+        ),
+        (
+            ("search.points=[{train.optimizer: adamw, train.momentum: 0.9}]",),
+            ["search.points.0.train.momentum=0.9", "only while train.optimizer is 'sgd'"],
+        ),
+        (("search/sampler=choice(tpe, gp)",), ["space.search/sampler", "belongs to the sweep", "drop it"]),
+        (("space.search={type: categorical, choices: [asha, grid]}",), ["space.search", "belongs to the sweep"]),
+        (("space.model={type: int, low: 0, high: 1}",), ["space.model.type=int", "ordinal"]),
+    ],
+)
+def test_a_mistake_in_the_search_names_key_value_and_fix(tokens: tuple[str, ...], words: list[str]) -> None:
+    try:
+        found = mistakes(*tokens)
+    except ConfigError as error:  # the schema's own, already when it is composed
+        found = str(error).split("\n")
+    assert len(found) >= 1
+    assert any(all(word in line for word in words) for line in found), found
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        POPULATION,
+        (*POPULATION, "search/scheduler=pb2"),
+        (*POPULATION, "search.scheduler.interval=9"),
+        ("search=bohb",),
+        ("search.scheduler.grace=9",),
+        ("search/scheduler=hyperband", "search.scheduler.resource=seconds", "search.scheduler.longest=60"),
+        ("search/scheduler=median", "search.scheduler.resource=seconds", "search.scheduler.grace=900"),
+        ("search.limits={system/memory_mib: {max: 2000}, eval/loss: {max: 3}}",),
+        (*TWO, "search/sampler=nsga2", "search.stop.wall_hours=1"),
+        ("cluster.num_gpus=2", "search.stop.gpu_hours=5"),
+        ("search.stop.cost={limit: 5, per_cpu_hour: 0.1}",),
+        ("search.warm_start=[first, digits-20261120-000000]",),
+        ("space.train.lr.prior={value: 0.01}",),
+        ("search.points=[{train.lr: 0.01}, {train.lr: 0.01}]",),  # the rest of them is sampled
+        ("space.model={type: ordinal, choices: [conv_net, vision_transformer]}",),
+        ("space.model={type: constant, value: vision_transformer}",),
+    ],
+)
+def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
+    assert mistakes(*tokens) == []
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (("search/sampler=nsga2",), ["population=50", "num_trials=16"]),
+        (("search/sampler=bohb", "search/scheduler=none"), ["kind=bohb", "tpe"]),
+        (("search.scheduler.grace=9",), ["grace=9", "9 evaluations"]),
+        (("space.model.choices=[conv_net]",), ["model.depth is never searched"]),
+    ],
+)
+def test_what_may_not_be_meant_is_noted(tokens: tuple[str, ...], words: list[str]) -> None:
+    composition = compose_sweep("digits", tokens, ConfSearchPath())
+    notes = list(search_notes(composition, check_sweep(composition), lookup_in(composition)))
+    assert any(all(word in note for word in words) for note in notes), notes
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (("search/scheduler=asha", "search.scheduler.resource=epochs"), ["resource=epochs", "function counts none"]),
+        (("search/scheduler=hyperband",), ["search.scheduler.longest", "does not follow", "longest=81"]),
+        (("search=pbt",), ["search.scheduler.kind=pbt", "search.scheduler.mutate"]),
+    ],
+)
+def test_a_users_own_function_tells_neither_its_length_nor_what_may_change(
+    tokens: tuple[str, ...], words: list[str]
+) -> None:
+    found = mistakes(*tokens, conf="ray_train_function")
+    assert any(all(word in line for word in words) for line in found), found
+
+
+def test_a_sweep_that_ships_has_no_notes() -> None:
+    for conf in ("digits", "llm_lora"):
+        composition = compose_sweep(conf, [], ConfSearchPath())
+        assert list(search_notes(composition, check_sweep(composition), lookup_in(composition))) == []
+
+
+def test_the_length_of_a_trial_is_that_of_the_longest_that_can_be_sampled() -> None:
+    tokens = ["space=none", "train.max_steps=range(50, 201, 50)", "train.eval_every=20"]
+    composition = compose_sweep("digits", tokens, ConfSearchPath())
+    space, lookup = check_sweep(composition), lookup_in(composition)
+    assert longest_trial(composition, space, "steps", lookup) == 200
+    assert longest_trial(composition, space, "evaluations", lookup) == 10
+    assert longest_trial(composition, space, "samples", lookup) == 200 * 64
+    assert longest_trial(composition, space, "tokens", lookup) is None
+    assert longest_trial(composition, space, "epochs", lookup) is None
+    assert trial_length(composition.trial({"train.max_steps": 50}), "evaluations") == 3
+
+
+def test_a_population_mutates_what_can_change_and_is_not_conditional() -> None:
+    composition = compose_sweep("digits", ["search=pbt"], ConfSearchPath())
+    space = check_sweep(composition)
+    scheduler = composition.config.search.scheduler
+    assert mutated_paths(scheduler, space) == ["model.dropout", "train.lr"]  # type: ignore[arg-type]
+
+
+def test_the_workers_metrics_are_known_to_the_driver() -> None:
+    import torch
+
+    from sweeps_train.system import system_metrics
+
+    assert set(system_metrics(torch.device("cpu"))) <= set(SYSTEM_METRICS)
+
+
+def test_the_command_line_answers_with_status_2_and_loads_nothing_slow() -> None:
+    tokens = ["conf=digits", "search.scheduler.grace=99", "search.limits={eval/los: {max: 1}}"]
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "sweeps", "run", *tokens],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    lines = done.stderr.splitlines()
+    loaded = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
+    messages = [line for line in lines if not line.startswith("import time:")]
+    assert done.returncode == 2
+    assert len(messages) == 2
+    assert {"ray", "torch", "optuna", "mlflow"} & loaded == set()
