@@ -127,8 +127,7 @@ def test_imports_go_down_the_layers_only(service: Sources) -> None:
         (module, imported)
         for module, targets in service.graph().items()
         for imported in targets
-        if part_of(imported) != part_of(module)
-        and height[part_of(imported)] >= height[part_of(module)]
+        if part_of(imported) != part_of(module) and height[part_of(imported)] >= height[part_of(module)]
     ]
     assert lines(upward) == []
 
