@@ -116,9 +116,9 @@ def resume(
     if is_complete(record, plan):
         sys.stderr.write(describe_completion(record, plan) + "\n")
         return record
-    from sweeps.driver.run import go_on
+    from sweeps.driver.run import resume as resume_plan
 
-    return _watched(go_on, plan, view)
+    return _watched(resume_plan, plan, view)
 
 
 def extend(
@@ -145,7 +145,7 @@ def extend(
         UserError: The changes make no valid sweep, or less of one.
     """
     from sweeps.compose.overrides import override_tokens
-    from sweeps.driver.run import go_on
+    from sweeps.driver.run import resume as resume_plan
     from sweeps.plan.extend import ask_driver, read_changes
     from sweeps.plan.saved_sweep import reopened
 
@@ -154,7 +154,7 @@ def extend(
     further = reopened(record, changes, None if folder is None else Path(folder))
     if ask_driver(record, further.folder, changes) is not None:
         return load(sweep, tracking_uri=tracking_uri)
-    return _watched(go_on, further, view)
+    return _watched(resume_plan, further, view)
 
 
 def stop(sweep: str, *, trial: str | None = None, tracking_uri: str | None = None) -> SweepRecord:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from sweeps.tracking.record import SweepRecord, TrialRecord
 
 
-def go_on(plan: Plan, *, as_json: bool) -> None:
-    from sweeps.driver.run import go_on as go_on_with
+def resume_plan(plan: Plan, *, as_json: bool) -> None:
+    from sweeps.driver.run import resume
 
-    drive(go_on_with, plan, as_json=as_json)
+    drive(resume, plan, as_json=as_json)
 
 
 def has_journal(folder: Path) -> bool:

@@ -10,7 +10,7 @@ import click
 
 from sweeps.cli import remote
 from sweeps.cli.app import as_json, moved_to, server, stdout, tracking_uri, verb
-from sweeps.cli.output import drive, go_on, load, print_dry_run, print_json, say, show_outcome, typed
+from sweeps.cli.output import drive, load, print_dry_run, print_json, resume_plan, say, show_outcome, typed
 from sweeps.cli.remote import client_of
 from sweeps.errors import UserError
 from sweeps.folder import LOG_FILE
@@ -104,7 +104,7 @@ def resume(
     if is_complete(record, plan):
         say(describe_completion(record, plan))
         show_outcome(record, as_json=as_json)
-    go_on(plan, as_json=as_json)
+    resume_plan(plan, as_json=as_json)
 
 
 @verb("extend")
@@ -147,7 +147,7 @@ def extend(
     if answer is not None:
         say(answer)
     else:
-        go_on(plan, as_json=as_json)
+        resume_plan(plan, as_json=as_json)
 
 
 @verb("stop")

@@ -99,7 +99,7 @@ def _local_places(plan: Plan) -> str:
     return "" if fit_here is None else f"; {fit_here.describe()}"
 
 
-def go_on(plan: Plan, view: View) -> SweepRecord:
+def resume(plan: Plan, view: View) -> SweepRecord:
     """Go on with a sweep that has ended, or whose driver has died: unfinished trials from their newest checkpoints,
     then new ones as far as the plan goes.
 
@@ -108,11 +108,11 @@ def go_on(plan: Plan, view: View) -> SweepRecord:
     """
     with contextlib.chdir(plan.working_folder):
         with the_only_driver(plan.folder, plan.name):
-            _go_on(plan, view)
+            _resume(plan, view)
         return _ended(plan)
 
 
-def _go_on(plan: Plan, view: View) -> None:
+def _resume(plan: Plan, view: View) -> None:
     config, began = plan.config, time.monotonic()
     _say_starting(view, f"{plan.name}: starting Ray and connecting to MLflow")
     tracking = _connecting(config.tracking.uri)
