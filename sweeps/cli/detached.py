@@ -13,8 +13,9 @@ import time
 from pathlib import Path
 
 from sweeps.cli import answered
+from sweeps.files import replacing, write_json
 from sweeps.folder import LOG_FILE
-from sweeps.service.subprocesses import LOCK_FILE, OUTCOME_FILE, REQUEST_FILE, write_whole
+from sweeps.service.subprocesses import LOCK_FILE, OUTCOME_FILE, REQUEST_FILE
 
 LOOK_EVERY_S = 0.5
 
@@ -40,7 +41,7 @@ def drive(folder: Path, lock: int) -> None:
             document = json.loads(printed.getvalue())
         if status:
             break
-    write_whole(folder / OUTCOME_FILE, {"status": status, "error": error, "document": document})
+    write_json(folder / OUTCOME_FILE, {"status": status, "error": error, "document": document})
     sys.exit(status)
 
 
@@ -48,11 +49,8 @@ def _show_log(folder: Path, sweep_folder: Path) -> None:
     """Let the sweep's folder have the log, too, once there is one."""
     while not sweep_folder.is_dir():
         time.sleep(LOOK_EVERY_S)
-    link = sweep_folder / f"{LOG_FILE}.unfinished"
-    with contextlib.suppress(OSError):  # on another disk, or gone again
-        link.unlink(missing_ok=True)
+    with contextlib.suppress(OSError), replacing(sweep_folder / LOG_FILE) as link:  # on another disk, or gone again
         link.hardlink_to(folder / LOG_FILE)
-        link.rename(sweep_folder / LOG_FILE)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import click
 from sweeps.cli.app import app, as_json, stdout, verb
 from sweeps.cli.output import print_json, say
 from sweeps.errors import ConfigError
+from sweeps.files import private_opener
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -113,7 +113,7 @@ def _database(tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> Iterato
 
 def _write(file: Path, secret: str) -> None:
     try:
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
+        with open(file, "x", encoding="utf-8", opener=private_opener) as opened:
             opened.write(f"{secret}\n")
     except OSError as error:
         raise ConfigError(f"--file={file}: cannot be written ({error.strerror}); give another one") from None

@@ -17,12 +17,12 @@ from sweeps.driver.provenance import record_origin
 from sweeps.driver.signals import Ending
 from sweeps.driver.state import Monitor, View
 from sweeps.errors import StorageFull, Undelivered, UserError, is_full
+from sweeps.files import FOLDER_MODE
 from sweeps.folder import DRIVER_LOCK, LOG_FILE, the_only_driver
 from sweeps.plan.extend import check_running, describe_search, is_longer
 from sweeps.plan.plan import Plan
 from sweeps.plan.preflight import Preflight
 from sweeps.plan.saved_sweep import COPY_FILE, SWEEP_FILE, reopened, save, saved
-from sweeps.private_files import FOLDER_MODE
 from sweeps.redact import shown
 from sweeps.runtime.cluster import Fit, alive_nodes, connected, fit, worker_room
 from sweeps.space.distributions import Space

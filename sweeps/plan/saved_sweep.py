@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ from typing import Any
 from sweeps.compose import Composition
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import UserError
+from sweeps.files import write_json
 from sweeps.folder import has_died
 from sweeps.plan.extend import extended
 from sweeps.plan.plan import Plan, all_scalings
-from sweeps.private_files import opener
 from sweeps.search.study_version import check_study
 from sweeps.tracking.journal import check_journal
 from sweeps.tracking.reader import SILENT_AFTER_S
@@ -49,12 +48,7 @@ def save(plan: Plan) -> None:
         }
     )
     for name in (SWEEP_FILE, COPY_FILE):
-        unfinished = plan.folder / f"{name}.unfinished"
-        with open(unfinished, "w", encoding="utf-8", opener=opener) as file:
-            json.dump(document, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.rename(plan.folder / name)
+        write_json(plan.folder / name, document, indent=1)
 
 
 def reopened(record: SweepRecord, changes: Mapping[str, Any], folder: Path | None = None) -> Plan:

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sweeps.files import replacing
+
 PINNED = "pinned"
 METRICS_FILE = "metrics.json"
 """What was reported at a checkpoint's step."""
@@ -117,11 +119,8 @@ def _loss(checkpoint: Path, metric: str, mode: str) -> float | None:
 
 def _link(source: Path, target: Path) -> None:
     """A folder under a further name: all of it, or nothing."""
-    unfinished = target.with_name(target.name + ".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    shutil.copytree(source, unfinished, copy_function=_link_file)
-    shutil.rmtree(target, ignore_errors=True)
-    unfinished.rename(target)
+    with replacing(target) as unfinished:
+        shutil.copytree(source, unfinished, copy_function=_link_file)
 
 
 def _link_file(source: str, target: str) -> None:

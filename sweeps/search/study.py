@@ -17,6 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sweeps.config.objectives import Objectives, Values
 from sweeps.config.space import OrdinalDistribution
 from sweeps.constants import NUMBER, REASON
+from sweeps.files import replacing
 from sweeps.search.reported_values import Progress
 from sweeps.search.schedulers.decisions import decisions_of_longer
 from sweeps.search.study_version import STUDY_FILE
@@ -144,17 +145,15 @@ def _write_anew(path: Path, name: str, convert: Callable[[FrozenTrial], FrozenTr
     """Replaces a study by one with other trials in the same places; whole, or not at all."""
     storage, _ = open_journal(path)
     study = optuna.load_study(study_name=name, storage=storage)
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    unfinished.unlink(missing_ok=True)
-    to = JournalStorage(JournalFileBackend(str(unfinished)))
-    new = optuna.create_study(study_name=name, storage=to, directions=study.directions)
-    for key, value in study.user_attrs.items():
-        new.set_user_attr(key, value)
-    for key, value in storage.get_study_system_attrs(study._study_id).items():  # noqa: SLF001 - samplers' own notes
-        to.set_study_system_attr(new._study_id, key, value)  # noqa: SLF001
-    for trial in study.get_trials():
-        new.add_trial(convert(trial))
-    unfinished.rename(path)
+    with replacing(path) as unfinished:
+        to = JournalStorage(JournalFileBackend(str(unfinished)))
+        new = optuna.create_study(study_name=name, storage=to, directions=study.directions)
+        for key, value in study.user_attrs.items():
+            new.set_user_attr(key, value)
+        for key, value in storage.get_study_system_attrs(study._study_id).items():  # noqa: SLF001 - samplers' own notes
+            to.set_study_system_attr(new._study_id, key, value)  # noqa: SLF001
+        for trial in study.get_trials():
+            new.add_trial(convert(trial))
 
 
 def _in_space(trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *, reopen: bool) -> FrozenTrial:

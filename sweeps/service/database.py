@@ -39,7 +39,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import SQLAlchemyError
 
 from sweeps.errors import ConfigError
-from sweeps.private_files import make_private
+from sweeps.files import make_private
 from sweeps.redact import shown
 from sweeps.service.schema_version import bring_forward, is_current
 

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, MetaData, inspect, text
 
 from sweeps.errors import ConfigError
-from sweeps.private_files import make_private
+from sweeps.files import make_private, replacing
 from sweeps.redact import shown
 from sweeps.service.migrations import HEAD
 from sweeps.versions import check_not_newer, release
@@ -124,12 +124,11 @@ def _copy(connection: Connection, found: int) -> Path | None:
     if connection.dialect.name != "sqlite" or not (name := connection.engine.url.database):
         return None
     copy = Path(f"{name}.version-{found}.backup")
-    unfinished = copy.with_name(f"{copy.name}.unfinished")
-    unfinished.unlink(missing_ok=True)
-    make_private(unfinished)
-    with contextlib.closing(sqlite3.connect(name)) as before, contextlib.closing(sqlite3.connect(unfinished)) as after:
-        before.backup(after)
-    unfinished.rename(copy)
+    with replacing(copy) as unfinished:
+        make_private(unfinished)
+        source, target = sqlite3.connect(name), sqlite3.connect(unfinished)
+        with contextlib.closing(source), contextlib.closing(target):
+            source.backup(target)
     return copy
 
 

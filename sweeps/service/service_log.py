@@ -8,7 +8,7 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from sweeps.config.service import Service
-from sweeps.private_files import opener
+from sweeps.files import private_opener
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOG_FILE = "service.log"
@@ -19,7 +19,7 @@ class PrivateRotatingFileHandler(logging.handlers.RotatingFileHandler):
     """Its files are readable by their owner alone, from the moment that they are made."""
 
     def _open(self) -> TextIOWrapper:
-        return open(self.baseFilename, "a", encoding=self.encoding, opener=opener)
+        return open(self.baseFilename, "a", encoding=self.encoding, opener=private_opener)
 
 
 def log_service(config: Service) -> None:

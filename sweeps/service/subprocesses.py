@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from sweeps.files import private_opener, write_json
 from sweeps.folder import LOG_FILE
-from sweeps.private_files import opener
 
 LOCK_FILE = "lock"
 """Held by the process, and says its number."""
@@ -74,8 +74,8 @@ def start(
         if lock is None:
             return None
         (folder / OUTCOME_FILE).unlink(missing_ok=True)
-        write_whole(folder / REQUEST_FILE, {"commands": commands, "sweep_folder": str(sweep_folder)})
-        with open(folder / LOG_FILE, "ab", opener=opener) as log:
+        write_json(folder / REQUEST_FILE, {"commands": commands, "sweep_folder": str(sweep_folder)})
+        with open(folder / LOG_FILE, "ab", opener=private_opener) as log:
             return subprocess.Popen(
                 [sys.executable, "-m", ENTRY, str(folder), str(lock.fileno())],
                 stdin=subprocess.DEVNULL,
@@ -123,17 +123,6 @@ def last_words(folder: Path, lines: int = 5) -> str:
         return "\n".join((folder / LOG_FILE).read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
     except OSError:
         return ""
-
-
-def write_whole(file: Path, content: Any) -> None:
-    """Write a JSON document that only this user can read; whole, or not at all."""
-    unfinished = file.with_suffix(".unfinished")
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        json.dump(content, stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-    unfinished.rename(file)
 
 
 @contextlib.contextmanager

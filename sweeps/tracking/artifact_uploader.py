@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from sweeps import constants
 from sweeps.errors import StorageFull
+from sweeps.files import replacing
 from sweeps.provenance.redacted_text import redacted_log
 from sweeps.tracking.held_checkpoints import is_held, release
 from sweeps.tracking.journal import Artifact
@@ -182,19 +183,8 @@ class ArtifactCopier:
             self._client.log_text(run_id, redacted_log(text), f"{LOGS}/{path.name}")
 
     def _replace_folder(self, folder: Path, target: Path) -> None:
-        # Whoever reads the old one meanwhile, and whoever looks after a crash, finds a whole checkpoint.
-        new, old = target.with_name(f".{target.name}.new"), target.with_name(f".{target.name}.old")
-        shutil.rmtree(new, ignore_errors=True)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            shutil.copytree(folder, new, copy_function=self._copy_file)
-            shutil.rmtree(old, ignore_errors=True)
-            if target.exists():
-                target.rename(old)
-            new.rename(target)
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
-            shutil.rmtree(old, ignore_errors=True)
+        with replacing(target) as unfinished:
+            shutil.copytree(folder, unfinished, copy_function=self._copy_file)
 
     def _copy_file(self, source: str, target: str) -> str:
         if self._link.time_left() <= 0:

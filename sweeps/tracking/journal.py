@@ -15,6 +15,7 @@ import re
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from operator import itemgetter
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.errors import StorageFull, is_full
-from sweeps.private_files import FILE_MODE
+from sweeps.files import FILE_MODE, replacing
 from sweeps.versions import check_not_newer, release
 
 PARENT = ""
@@ -255,13 +256,9 @@ class Journal:
 
     def advance(self, position: int) -> None:
         """MLflow has taken all up to ``position``."""
-        unfinished = self._position_path.with_name(f"{POSITION_FILE}.unfinished")
-        try:
+        # On a full disk the old position stays, and what follows it is sent once more, without harm.
+        with suppress(OSError), replacing(self._position_path) as unfinished:
             unfinished.write_text(str(position), encoding="ascii")
-            unfinished.rename(self._position_path)
-        except OSError:
-            # On a full disk the old position stays, from which everything would be repeated without harm.
-            unfinished.unlink(missing_ok=True)
         self.position = position
 
     def close(self) -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from sweeps.compose.service import compose_service
 from sweeps.driver.run import _make_folder
+from sweeps.files import make_private
 from sweeps.folder import LOG_FILE
 from sweeps.plan.plan import make_plan
 from sweeps.plan.saved_sweep import COPY_FILE, SWEEP_FILE, save
-from sweeps.private_files import make_private
 from sweeps.service import subprocesses
 from sweeps.service.app_context import _for_sweeps
 from sweeps.service.database import open_database
