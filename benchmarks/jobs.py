@@ -38,7 +38,8 @@ def fill(folder: Path, count: int, seed: int = 0) -> None:
     """
     from sqlalchemy import insert
 
-    from sweeps.service.database import jobs, open_database, writing
+    from sweeps.service.database.engine import open_database, writing
+    from sweeps.service.database.tables import jobs
 
     rng = random.Random(seed)
     engine = open_database(f"sqlite:///{folder}/outputs/service.db")
@@ -76,9 +77,9 @@ def _row(number: int, count: int, user: str, state: str, now: float) -> dict[str
 
 def write(folder: Path) -> None:
     """Submit a job, change its order and take it out again, until killed: what other services and the runner do."""
-    from sweeps.service import jobs
-    from sweeps.service.database import open_database, writing
-    from sweeps.service.requests import Run
+    from sweeps.service.database.engine import open_database, writing
+    from sweeps.service.queue import jobs
+    from sweeps.service.queue.requests import Run
 
     engine = open_database(f"sqlite:///{folder}/outputs/service.db")
     while True:
@@ -156,7 +157,8 @@ def _hold_the_queue(folder: Path) -> None:
 
     from sqlalchemy import insert, update
 
-    from sweeps.service.database import jobs, open_database, services, writing
+    from sweeps.service.database.engine import open_database, writing
+    from sweeps.service.database.tables import jobs, services
 
     engine = open_database(f"sqlite:///{folder}/outputs/service.db")
     with writing(engine) as connection:

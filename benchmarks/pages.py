@@ -135,10 +135,10 @@ def _submit(folder: Path, names: list[str], rng: random.Random) -> None:
     """Most of the sweeps came through the service; some wait in its queue."""
     from sqlalchemy import update
 
-    from sweeps.service import jobs
-    from sweeps.service.database import jobs as table
-    from sweeps.service.database import open_database, writing
-    from sweeps.service.requests import Run
+    from sweeps.service.database.engine import open_database, writing
+    from sweeps.service.database.tables import jobs as table
+    from sweeps.service.queue import jobs
+    from sweeps.service.queue.requests import Run
 
     engine = open_database(f"sqlite:///{folder}/outputs/service.db")
     now = time.time()

@@ -506,7 +506,7 @@ def __getattr__(name: str) -> str:
 
 
 def _watched(story: Callable[[Plan, View], SweepRecord], planned: Plan, view: View | None) -> SweepRecord:
-    from sweeps.service.notifications.cli_notify import telling
+    from sweeps.service.notify.cli_notify import telling
 
     if view is not None:
         return telling(story, planned, view)

@@ -11,8 +11,8 @@ from sqlalchemy import Engine, select, update
 
 from sweeps.compose.schema_errors import read_as
 from sweeps.config.schedule import Schedule
-from sweeps.service import database
-from sweeps.service.database import writing
+from sweeps.service.database import tables
+from sweeps.service.database.engine import writing
 from sweeps.service.schedules.definition import Definition
 
 
@@ -51,7 +51,7 @@ def defined(cron: str = "0 2 * * *", **settings: Any) -> Definition:
 
 def outcomes(engine: Engine, name: str = "nightly") -> dict[str, str]:
     """What became of each firing: due -> outcome."""
-    firings = database.firings
+    firings = tables.firings
     asked = select(firings.c.due, firings.c.outcome).where(firings.c.schedule == name).order_by(firings.c.due)
     with engine.connect() as connection:
         return {
@@ -61,7 +61,7 @@ def outcomes(engine: Engine, name: str = "nightly") -> dict[str, str]:
 
 def sweeps(engine: Engine, *states: str) -> list[str]:
     """Names of the sweeps of jobs in these states; default: of all."""
-    jobs = database.jobs
+    jobs = tables.jobs
     asked = select(jobs.c.sweep).order_by(jobs.c.id)
     with engine.connect() as connection:
         return list(connection.execute(asked.where(jobs.c.state.in_(states)) if states else asked).scalars())
@@ -69,7 +69,7 @@ def sweeps(engine: Engine, *states: str) -> list[str]:
 
 def set_state(engine: Engine, state: str, *sweeps: str) -> None:
     """As the runner would; default: of all that wait or run."""
-    jobs = database.jobs
+    jobs = tables.jobs
     which = jobs.c.sweep.in_(sweeps) if sweeps else jobs.c.state.in_(["queued", "running"])
     with writing(engine) as connection:
         connection.execute(update(jobs).where(which).values(state=state))

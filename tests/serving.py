@@ -14,13 +14,13 @@ from recording import record_small_sweep
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.service import compose_service
 from sweeps.compose.sweep import compose_sweep
-from sweeps.service import jobs
 from sweeps.service.api.app import make_app
 from sweeps.service.app_context import ServiceProcess
 from sweeps.service.auth import tokens
 from sweeps.service.auth.principal import Role
-from sweeps.service.database import writing
-from sweeps.service.requests import Run
+from sweeps.service.database.engine import writing
+from sweeps.service.queue import jobs
+from sweeps.service.queue.requests import Run
 
 API = "/api/v1"
 HERE = "http://127.0.0.1:8642"

@@ -17,9 +17,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sweeps.service import jobs
-from sweeps.service.database import open_database
+from sweeps.service.database.engine import open_database
 from sweeps.service.promotion.night import OPEN, Night, of_schedule
+from sweeps.service.queue import jobs
 
 HERE = Path(__file__).resolve().parent
 SCHEDULE = "digits_nightly"

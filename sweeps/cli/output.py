@@ -66,7 +66,7 @@ def leave_with(record: SweepRecord) -> NoReturn:
 
 def watched(story: Callable[[Plan, View], SweepRecord], plan: Plan) -> SweepRecord:
     from sweeps.driver.live import LiveView, PlainView
-    from sweeps.service.notifications.cli_notify import telling
+    from sweeps.service.notify.cli_notify import telling
 
     # Whatever a library prints while the sweep runs, stdout holds our result alone.
     with contextlib.redirect_stdout(sys.stderr), LiveView(stderr) if stderr.is_terminal else PlainView(stderr) as view:

@@ -158,8 +158,8 @@ def _nights(name: str, tokens: Sequence[str], config_dirs: Sequence[Path]) -> li
 
 def _queued(engine: Engine, config: Service, definition: Definition, *, as_json: bool) -> bool:
     """Whether a service was there to take the sweep into its queue."""
-    from sweeps.service.database import writing
-    from sweeps.service.heartbeat import is_served
+    from sweeps.service.database.engine import writing
+    from sweeps.service.queue.heartbeat import is_served
     from sweeps.service.schedules.firing import fire_now
 
     now = time.time()
@@ -186,7 +186,7 @@ def _defined(tokens: Sequence[str], config_dirs: Sequence[Path]) -> tuple[Servic
 @contextlib.contextmanager
 def _database(config: Service) -> Iterator[Engine | None]:
     """The service's database, if there is one yet: looking makes none."""
-    from sweeps.service.database import database_exists, open_database
+    from sweeps.service.database.engine import database_exists, open_database
 
     if not database_exists(config.database):
         yield None

@@ -101,7 +101,7 @@ def revoke(number: int, tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) 
 def _database(tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> Iterator[Connection]:
     """A writing transaction in the service's database."""
     from sweeps.compose.service import compose_service
-    from sweeps.service.database import open_database, writing
+    from sweeps.service.database.engine import open_database, writing
 
     engine = open_database(compose_service(tokens, config_dirs).database)
     try:

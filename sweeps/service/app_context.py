@@ -17,20 +17,20 @@ from sweeps.errors import ConfigError
 from sweeps.service.auth.auth import Guard
 from sweeps.service.clock import Clock, WallClock
 from sweeps.service.commands import Desk
-from sweeps.service.database import open_database
-from sweeps.service.heartbeat import Heartbeat
-from sweeps.service.housekeeping import Housekeeping
-from sweeps.service.jobs import Job
-from sweeps.service.notifications.address import addresses
-from sweeps.service.notifications.cli_notify import VARIABLE
-from sweeps.service.notifications.notifier import Notifier
-from sweeps.service.planner import Planner
+from sweeps.service.database.engine import open_database
+from sweeps.service.notify.address import addresses
+from sweeps.service.notify.cli_notify import VARIABLE
+from sweeps.service.notify.notifier import Notifier
 from sweeps.service.promotion import night as nights
 from sweeps.service.promotion.preparation import prepare
 from sweeps.service.promotion.promotion_worker import Judge
+from sweeps.service.queue.heartbeat import Heartbeat
+from sweeps.service.queue.housekeeping import Housekeeping
+from sweeps.service.queue.jobs import Job
+from sweeps.service.queue.planner import Planner
+from sweeps.service.queue.requests import Run
+from sweeps.service.queue.runner import Runner
 from sweeps.service.record_cache import Seen
-from sweeps.service.requests import Run
-from sweeps.service.runner import Runner
 from sweeps.service.schedules.scheduler import Scheduler
 
 

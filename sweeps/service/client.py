@@ -13,7 +13,7 @@ import requests
 
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName, UserError
 from sweeps.redact import shown
-from sweeps.service.serialization import read_record
+from sweeps.service.api.serialization import read_record
 from sweeps.tracking.record import SweepRecord, SweepSummary
 from sweeps.tracking.trial_logs import Part
 

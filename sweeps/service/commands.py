@@ -20,20 +20,20 @@ from sweeps.plan.extend import ask_driver, read_changes
 from sweeps.plan.retrain import plan_retraining
 from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.names import check_registration
-from sweeps.service import jobs
 from sweeps.service.auth.config_policy import Allowed
 from sweeps.service.auth.models import check_model
 from sweeps.service.auth.principal import Caller, project_of
 from sweeps.service.auth.priorities import check_priority
 from sweeps.service.clock import Clock
-from sweeps.service.database import writing
-from sweeps.service.driver_stops import DriverStops
-from sweeps.service.jobs import Job
-from sweeps.service.planner import Planner
-from sweeps.service.plans import Planned, Plans, here
+from sweeps.service.database.engine import writing
+from sweeps.service.queue import jobs
+from sweeps.service.queue.driver_stops import DriverStops
+from sweeps.service.queue.jobs import Job
+from sweeps.service.queue.planner import Planner
+from sweeps.service.queue.plans import Planned, Plans, here
+from sweeps.service.queue.requests import Extend, Reproduce, Request, Resume, Retrain, Run
+from sweeps.service.queue.runner import Runner
 from sweeps.service.record_cache import Seen
-from sweeps.service.requests import Extend, Reproduce, Request, Resume, Retrain, Run
-from sweeps.service.runner import Runner
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 from sweeps.validate.approval import approved_by

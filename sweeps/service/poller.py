@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from sweeps.service.clock import Clock
-from sweeps.service.storage import is_unavailable, trouble
+from sweeps.service.database.storage_errors import is_unavailable, trouble
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from typing import Generic, TypeVar
 from sqlalchemy import Engine
 
 from sweeps.errors import TrackingUnreachable, UnknownName, nearest
-from sweeps.service import jobs
 from sweeps.service.auth.principal import Caller, visible
-from sweeps.service.jobs import Job
+from sweeps.service.queue import jobs
+from sweeps.service.queue.jobs import Job
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.record import SweepRecord, SweepSummary
 

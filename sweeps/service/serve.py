@@ -16,7 +16,7 @@ from sweeps.errors import UserError
 from sweeps.service.api.app import make_app
 from sweeps.service.app_context import ServiceProcess
 from sweeps.service.auth.header_timeout import protocol
-from sweeps.service.paced_listener import PacedListener
+from sweeps.service.auth.paced_listener import PacedListener
 
 LEAVE_WITHIN_S = 5
 """Seconds that requests have to be answered when the service ends."""

@@ -13,8 +13,8 @@ from scheduled import at, defined, set_state
 
 from sweeps.cli import main
 from sweeps.service.clock import WallClock
-from sweeps.service.database import open_database
-from sweeps.service.heartbeat import Heartbeat
+from sweeps.service.database.engine import open_database
+from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.schedules.firing import decide
 from sweeps.tracking.reader import load_sweep
 

@@ -17,12 +17,12 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.service import compose_service
 from sweeps.compose.sweep import compose_sweep
 from sweeps.config.nights import Nights
-from sweeps.service import jobs
 from sweeps.service.api.app import make_app
 from sweeps.service.app_context import ServiceProcess
 from sweeps.service.auth import tokens
-from sweeps.service.database import writing
+from sweeps.service.database.engine import writing
 from sweeps.service.promotion.night import Night, begin
+from sweeps.service.queue import jobs
 from sweeps.service.serve import listen
 
 Run = pytest.CaptureFixture[str]

@@ -15,11 +15,11 @@ from recording import record_small_sweep, wait_until
 from serving import API, Api
 
 from sweeps.errors import TrackingUnreachable
-from sweeps.service import jobs
-from sweeps.service.database import writing
+from sweeps.service.api.serialization import read_record, write_record
+from sweeps.service.database.engine import writing
+from sweeps.service.queue import jobs
+from sweeps.service.queue.requests import Run
 from sweeps.service.record_cache import FRESH_S, Kept
-from sweeps.service.requests import Run
-from sweeps.service.serialization import read_record, write_record
 from sweeps.tracking.reader import load_sweep
 
 

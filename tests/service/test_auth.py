@@ -18,7 +18,7 @@ from sweeps.config.access import Access
 from sweeps.service.auth import tokens
 from sweeps.service.auth.auth import Admin, Guard, Reader, Runner, expensive, form_token, sign_in, sign_out
 from sweeps.service.auth.middleware import HEADERS, Gate
-from sweeps.service.database import open_database, writing
+from sweeps.service.database.engine import open_database, writing
 
 HERE = "http://127.0.0.1:8642"
 ELSEWHERE = "https://sweeps.example.org"

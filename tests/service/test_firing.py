@@ -9,9 +9,10 @@ from scheduled import Travelling, at, defined, outcomes, set_state, sweeps
 from sqlalchemy import Engine, select
 
 from sweeps.config.service import Queue
-from sweeps.service import database, jobs
-from sweeps.service.database import writing
-from sweeps.service.heartbeat import Heartbeat
+from sweeps.service.database import tables
+from sweeps.service.database.engine import writing
+from sweeps.service.queue import jobs
+from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.schedules.firing import decide, fire_now, next_decision, retire
 from sweeps.service.schedules.history import forget
 from sweeps.service.schedules.overview import states
@@ -21,7 +22,7 @@ BERLIN = "Europe/Berlin"
 
 
 def reason(engine: Engine, due: str) -> str:
-    asked = select(database.firings.c.reason).where(database.firings.c.due == at(due))
+    asked = select(tables.firings.c.reason).where(tables.firings.c.due == at(due))
     with engine.connect() as connection:
         return str(connection.execute(asked).scalar_one())
 
@@ -46,7 +47,7 @@ def test_the_job_is_what_the_schedule_says(engine: Engine) -> None:
     decide(engine, nightly, at("2026-07-01 12:00"))
     decide(engine, nightly, at("2026-07-02 00:00:10"))
     with engine.connect() as connection:
-        row = connection.execute(select(database.jobs)).mappings().one()
+        row = connection.execute(select(tables.jobs)).mappings().one()
     assert row["request"]["overrides"] == ["search.num_trials=3", "search.stop.wall_hours=2.0"]
     assert (row["sweep"], row["priority"], row["project"]) == ("nightly-20260702-020000", 5, "speech")
     assert (row["due"], row["end_by"]) == (at("2026-07-02 02:00", BERLIN), at("2026-07-02 06:30", BERLIN))
@@ -159,7 +160,7 @@ def test_a_firing_may_take_the_place_of_sweeps_that_run_and_wait(engine: Engine)
     decide(engine, nightly, at("2026-01-03 02:00"))
     with engine.connect() as connection:
         rows = connection.execute(
-            select(database.jobs.c.state, database.jobs.c.stop_asked).order_by(database.jobs.c.id)
+            select(tables.jobs.c.state, tables.jobs.c.stop_asked).order_by(tables.jobs.c.id)
         ).all()
     assert rows == [("running", at("2026-01-03 02:00")), ("cancelled", None), ("queued", None)]
 

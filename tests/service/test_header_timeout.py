@@ -15,7 +15,7 @@ import uvicorn
 
 from sweeps.service.auth import header_timeout
 from sweeps.service.auth.header_timeout import ImpatientProtocol
-from sweeps.service.paced_listener import PacedListener
+from sweeps.service.auth.paced_listener import PacedListener
 
 WITHIN_S = 0.6
 HEAD = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"

@@ -12,11 +12,11 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.config.nights import Nights
 from sweeps.errors import ConfigError, SweepsError
-from sweeps.service import jobs
-from sweeps.service.database import writing
-from sweeps.service.jobs import Job
+from sweeps.service.database.engine import writing
 from sweeps.service.promotion.night import Night, begin
-from sweeps.service.requests import Resume, Retrain, Run
+from sweeps.service.queue import jobs
+from sweeps.service.queue.jobs import Job
+from sweeps.service.queue.requests import Resume, Retrain, Run
 
 OWN = ["model=custom", "model._target_=theirs.build", "space=none", "search.points=[]"]
 

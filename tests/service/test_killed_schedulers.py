@@ -21,8 +21,8 @@ from recording import wait_until
 from scheduled import at, defined, set_state
 from sqlalchemy import Engine, delete, event, func, select
 
-from sweeps.service import database
-from sweeps.service.database import open_database, tables, writing
+from sweeps.service.database import tables
+from sweeps.service.database.engine import open_database, writing
 from sweeps.service.schedules import scheduler as scheduler_module
 from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.firing import decide, retire
@@ -64,12 +64,12 @@ def was_killed(pid: int) -> bool:
 
 def rows(url: str) -> tuple[list[Any], list[Any], list[Any]]:
     """All that firing has written, without the numbers of jobs."""
-    firings, jobs, schedules = database.firings.c, database.jobs.c, database.schedules.c
+    firings, jobs, schedules = tables.firings.c, tables.jobs.c, tables.schedules.c
     with opened(url) as engine, engine.connect() as connection:
         of_job = (
             select(firings.schedule, firings.due, firings.outcome, firings.reason, jobs.sweep)
-            .select_from(database.firings)
-            .outerjoin(database.jobs, jobs.id == firings.job)
+            .select_from(tables.firings)
+            .outerjoin(tables.jobs, jobs.id == firings.job)
         )
         return (
             list(connection.execute(of_job.order_by(firings.due))),
@@ -231,7 +231,7 @@ class Services:
 
 
 def decided(url: str) -> dict[str, float]:
-    schedules = database.schedules.c
+    schedules = tables.schedules.c
     with opened(url) as engine, engine.connect() as connection:
         found = connection.execute(select(schedules.name, schedules.decided))
         return {row.name: row.decided for row in found}
@@ -276,7 +276,7 @@ def test_over_a_year_two_services_killed_at_random_lose_no_firing_and_double_non
         for slot in (0, 1):
             services.kill(slot)
 
-    firings, jobs = database.firings.c, database.jobs.c
+    firings, jobs = tables.firings.c, tables.jobs.c
     with opened(url) as engine, engine.connect() as connection:
         found = list(connection.execute(select(firings.schedule, firings.due, firings.outcome, firings.job)))
         made = list(connection.execute(select(jobs.id, jobs.schedule, jobs.due, jobs.sweep)))

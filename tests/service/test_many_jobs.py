@@ -15,13 +15,15 @@ from serving import API, Api
 from sqlalchemy import Engine, event, insert, select
 
 from sweeps.config.service import Queue
-from sweeps.service import database, jobs, subprocesses
+from sweeps.service import subprocesses
 from sweeps.service.auth.principal import Caller
 from sweeps.service.clock import WallClock
-from sweeps.service.database import open_database, writing
-from sweeps.service.heartbeat import Heartbeat
-from sweeps.service.housekeeping import DAY_S, forget_jobs, forget_services, remove_logs
-from sweeps.service.jobs import ENDED, STATES
+from sweeps.service.database import tables
+from sweeps.service.database.engine import open_database, writing
+from sweeps.service.queue import jobs
+from sweeps.service.queue.heartbeat import Heartbeat
+from sweeps.service.queue.housekeeping import DAY_S, forget_jobs, forget_services, remove_logs
+from sweeps.service.queue.jobs import ENDED, STATES
 
 COUNT = 600
 ADA = Caller("ada", "run", ("chat", "vision"))
@@ -51,10 +53,10 @@ def row(number: int, **more: Any) -> dict[str, Any]:
 
 def fill(engine: Engine, count: int = COUNT) -> None:
     with writing(engine) as connection:
-        connection.execute(insert(database.jobs), [row(number) for number in range(1, count + 1)])
+        connection.execute(insert(tables.jobs), [row(number) for number in range(1, count + 1)])
         for number in range(count + 1, count + 4):
             live = row(number, state="queued", started=None, ended=None, told=None)
-            connection.execute(insert(database.jobs), live)
+            connection.execute(insert(tables.jobs), live)
 
 
 @pytest.fixture
@@ -195,14 +197,14 @@ def test_old_jobs_are_forgotten_unless_the_sweep_that_they_made_is_there(tmp_pat
     fill(engine, 20)
     with writing(engine) as connection:
         connection.execute(
-            insert(database.firings).values(schedule="nightly", due=5.0, outcome="queued", decided=5.0, job=5)
+            insert(tables.firings).values(schedule="nightly", due=5.0, outcome="queued", decided=5.0, job=5)
         )
-        connection.execute(insert(database.jobs), row(50, makes=None, ended=3.0))
-        connection.execute(insert(database.jobs), row(51, state="running", ended=None, submitted=1.0))
+        connection.execute(insert(tables.jobs), row(50, makes=None, ended=3.0))
+        connection.execute(insert(tables.jobs), row(51, state="running", ended=None, submitted=1.0))
     assert forget_jobs(engine, 11.0, {"digits-2", "digits-7"}) == 9
     with engine.connect() as connection:
         left = [job.sweep for job in jobs.listed(connection)]
-        assert connection.execute(select(database.firings.c.job)).scalar_one() is None
+        assert connection.execute(select(tables.firings.c.job)).scalar_one() is None
     assert sorted(int(name.removeprefix("digits-")) for name in left) == [2, 7, *range(11, 24), 51]
     assert forget_jobs(engine, 15.0, None) == 0  # the store does not say which sweeps there are
     engine.dispose()
@@ -212,7 +214,7 @@ def test_a_store_that_is_empty_makes_nobody_forget_whose_sweeps_are(api: Api, mo
     now = 4000 * DAY_S
     monkeypatch.setattr(api.service.clock, "now", lambda: now)
     with writing(api.service.database) as connection:
-        connection.execute(insert(database.jobs), row(COUNT + 10, submitted=now, ended=now))
+        connection.execute(insert(tables.jobs), row(COUNT + 10, submitted=now, ended=now))
     api.service.housekeeping.step()
     with api.service.database.connect() as connection:
         assert len(jobs.listed(connection)) == COUNT + 4
@@ -228,11 +230,11 @@ def test_a_clock_that_is_ahead_makes_nothing_old(api: Api, monkeypatch: pytest.M
 def test_services_that_were_silent_for_long_are_forgotten_unless_their_jobs_run(engine: Engine) -> None:
     with writing(engine) as connection:
         for name, beat in (("old", 1.0), ("holds", 1.0), ("new", 99.0)):
-            connection.execute(insert(database.services).values(id=name, host="here", pid=1, started=1.0, beat=beat))
-        connection.execute(insert(database.jobs), row(1, state="running", ended=None, service="holds"))
+            connection.execute(insert(tables.services).values(id=name, host="here", pid=1, started=1.0, beat=beat))
+        connection.execute(insert(tables.jobs), row(1, state="running", ended=None, service="holds"))
     forget_services(engine, 50.0)
     with engine.connect() as connection:
-        assert set(connection.execute(select(database.services.c.id)).scalars()) == {"holds", "new"}
+        assert set(connection.execute(select(tables.services.c.id)).scalars()) == {"holds", "new"}
 
 
 def test_a_service_that_was_asleep_until_others_forgot_it_is_known_again(engine: Engine) -> None:
@@ -242,7 +244,7 @@ def test_a_service_that_was_asleep_until_others_forgot_it_is_known_again(engine:
     time.sleep(0.1)
     heartbeat.beat()
     with engine.connect() as connection:
-        assert connection.execute(select(database.services.c.id)).scalars().all() == [heartbeat.service]
+        assert connection.execute(select(tables.services.c.id)).scalars().all() == [heartbeat.service]
 
 
 def test_logs_of_jobs_that_ended_long_ago_are_removed(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from sweeps.service.database import open_database
+from sweeps.service.database.engine import open_database
 from sweeps.service.promotion.night import of_schedule
 
 

@@ -27,12 +27,13 @@ from sweeps.driver.live import PlainView
 from sweeps.errors import ConfigError
 from sweeps.plan.plan import make_plan
 from sweeps.service.app_context import ServiceProcess
-from sweeps.service.database import deliveries, jobs, writing
-from sweeps.service.notifications import sending
-from sweeps.service.notifications.address import addresses
-from sweeps.service.notifications.cli_notify import telling
-from sweeps.service.notifications.deliveries import MOST_ATTEMPTS
-from sweeps.service.notifications.notifier import Notifier
+from sweeps.service.database.engine import writing
+from sweeps.service.database.tables import deliveries, jobs
+from sweeps.service.notify import sending
+from sweeps.service.notify.address import addresses
+from sweeps.service.notify.cli_notify import telling
+from sweeps.service.notify.deliveries import MOST_ATTEMPTS
+from sweeps.service.notify.notifier import Notifier
 from sweeps.service.promotion.night import Night, begin, change
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord

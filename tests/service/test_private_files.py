@@ -19,7 +19,7 @@ from sweeps.plan.plan import make_plan
 from sweeps.plan.saved_sweep import COPY_FILE, SWEEP_FILE, save
 from sweeps.service import subprocesses
 from sweeps.service.app_context import _for_sweeps
-from sweeps.service.database import open_database
+from sweeps.service.database.engine import open_database
 from sweeps.tracking.journal import JOURNAL_FILE, Journal
 
 PASSWORD = "c0rrect-horse"

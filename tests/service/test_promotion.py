@@ -19,17 +19,17 @@ from sweeps.config.objectives import Objectives
 from sweeps.constants import NIGHTS_ARTIFACT, TAG_SWEEP, TAG_TRIAL
 from sweeps.errors import ConfigError
 from sweeps.plan.plan import make_plan
-from sweeps.service import jobs
 from sweeps.service.clock import WallClock
-from sweeps.service.database import open_database, writing
-from sweeps.service.heartbeat import Heartbeat
+from sweeps.service.database.engine import open_database, writing
 from sweeps.service.promotion.checks import check_nights
 from sweeps.service.promotion.commands import Commands
 from sweeps.service.promotion.night import Night, find, hold, of_schedule
 from sweeps.service.promotion.preparation import prepare
 from sweeps.service.promotion.promotion_worker import Judge
 from sweeps.service.promotion.significance import beside_nights_before, duel, pooled
-from sweeps.service.requests import Run
+from sweeps.service.queue import jobs
+from sweeps.service.queue.heartbeat import Heartbeat
+from sweeps.service.queue.requests import Run
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.reader import load_sweep
 

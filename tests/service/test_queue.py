@@ -10,11 +10,12 @@ from sqlalchemy import Engine, insert
 
 from sweeps.config.service import Queue
 from sweeps.errors import ConfigError, UnknownName, UserError
-from sweeps.service import database, jobs
-from sweeps.service.database import open_database, writing
-from sweeps.service.heartbeat import last_beat
-from sweeps.service.jobs import Job
-from sweeps.service.requests import Extend, Resume, Retrain, Run, read_request
+from sweeps.service.database import tables
+from sweeps.service.database.engine import open_database, writing
+from sweeps.service.queue import jobs
+from sweeps.service.queue.heartbeat import last_beat
+from sweeps.service.queue.jobs import Job
+from sweeps.service.queue.requests import Extend, Resume, Retrain, Run, read_request
 
 
 def submit(engine: Engine, sweep: str, user: str = "ada", *, project: str = "", **options: Any) -> Job:
@@ -118,7 +119,7 @@ def test_what_a_dead_service_ran_is_taken_over_on_its_machine_and_it_cannot_end_
     submit(engine, "b")
     with writing(engine) as connection:
         for service, beat in (("dead", 5.0), ("alive", 99.0)):
-            connection.execute(insert(database.services).values(id=service, host="here", pid=1, started=1, beat=beat))
+            connection.execute(insert(tables.services).values(id=service, host="here", pid=1, started=1, beat=beat))
         job = jobs.claim(connection, Queue(running=9), "dead", "here", 10.0)
         jobs.claim(connection, Queue(running=9), "alive", "here", 10.0)
         assert job is not None
@@ -135,7 +136,7 @@ def test_what_a_lost_machine_ran_is_inherited_once(engine: Engine) -> None:
     submit(engine, "a")
     with writing(engine) as connection:
         for service, beat in (("dead", 5.0), ("older", 1.0)):
-            connection.execute(insert(database.services).values(id=service, host="gone", pid=1, started=1, beat=beat))
+            connection.execute(insert(tables.services).values(id=service, host="gone", pid=1, started=1, beat=beat))
         assert jobs.claim(connection, Queue(), "dead", "gone", 10.0) is not None
     with writing(engine) as connection:
         assert last_beat(connection, "gone") == 5.0

@@ -11,8 +11,8 @@ from scheduled import Travelling, at, defined, outcomes, set_state, sweeps
 from sqlalchemy import insert
 
 from sweeps.errors import ConfigError, UnknownName
-from sweeps.service import database
-from sweeps.service.database import open_database, writing
+from sweeps.service.database import tables
+from sweeps.service.database.engine import open_database, writing
 from sweeps.service.schedules.definition import find_definition, load_definitions
 from sweeps.service.schedules.firing import decide, fire_now
 from sweeps.service.schedules.overview import coming, states
@@ -160,7 +160,7 @@ def test_a_schedule_that_cannot_be_decided_keeps_no_other_from_firing(tmp_path: 
     scheduler.look()
     with writing(engine) as connection:  # as no service would leave it
         firing = {"schedule": "early", "due": at("2026-01-02 03:00"), "outcome": "queued", "decided": clock.now()}
-        connection.execute(insert(database.firings).values(firing))
+        connection.execute(insert(tables.firings).values(firing))
     clock.time = at("2026-01-02 03:00")
     assert scheduler.look() == 0.0
     assert sweeps(engine) == ["late-20260102-030000"]

@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 from postgres import Postgres
 
-from sweeps.service.database import open_database
+from sweeps.service.database.engine import open_database
 
 OPEN = """
 import sys
-from sweeps.service.database import open_database, tables, writing
+from sweeps.service.database.engine import open_database, writing
+from sweeps.service.database.tables import metadata
 sys.stdin.readline()
 engine = open_database(sys.argv[1])
 with writing(engine) as connection:
-    for table in tables.sorted_tables:
+    for table in metadata.sorted_tables:
         connection.execute(table.select())
 """
 

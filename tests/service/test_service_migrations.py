@@ -20,11 +20,12 @@ from postgres import Postgres
 from sqlalchemy import Engine, create_engine, select
 
 from sweeps.errors import ConfigError
-from sweeps.service import database, jobs
-from sweeps.service.database import open_database, tables, writing
-from sweeps.service.migrations import HEAD
+from sweeps.service.database import tables
+from sweeps.service.database.engine import open_database, writing
+from sweeps.service.database.migrations import HEAD
+from sweeps.service.database.schema_version import MIGRATIONS
+from sweeps.service.queue import jobs
 from sweeps.service.schedules.history import forget
-from sweeps.service.schema_version import MIGRATIONS
 from sweeps.versions import NewerVersion, release
 
 EARLIER = Path(__file__).parents[1] / "earlier" / "service.sql"
@@ -48,7 +49,7 @@ def version(engine: Engine) -> str:
 def differences(engine: Engine) -> list[object]:
     """Between the database and the tables of this release."""
     with engine.connect() as connection:
-        return list(compare_metadata(MigrationContext.configure(connection), tables))
+        return list(compare_metadata(MigrationContext.configure(connection), tables.metadata))
 
 
 def test_a_database_from_before_versions_is_brought_forward_with_all_that_it_holds(
@@ -60,8 +61,8 @@ def test_a_database_from_before_versions_is_brought_forward_with_all_that_it_hol
     assert differences(engine) == []
     with engine.connect() as connection:
         found = [(job.id, job.sweep, job.user, job.state) for job in jobs.listed(connection)]
-        tokens = connection.execute(select(database.tokens.c.user, database.tokens.c.role)).all()
-        written = connection.execute(select(database.schema_versions.c.version, database.schema_versions.c.release))
+        tokens = connection.execute(select(tables.tokens.c.user, tables.tokens.c.role)).all()
+        written = connection.execute(select(tables.schema_versions.c.version, tables.schema_versions.c.release))
         assert written.all() == [(HEAD, release())]
     assert found == [
         (5, "nightly-20261119", "schedule", "queued"),
@@ -92,7 +93,7 @@ def test_an_sqlite_file_is_copied_before_it_is_brought_forward_for_its_owner_alo
 
 OPEN = """
 import sys
-from sweeps.service.database import open_database
+from sweeps.service.database.engine import open_database
 sys.stdin.readline()
 open_database(sys.argv[1]).dispose()
 """
@@ -114,7 +115,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(earlier: Path, mon
     def fail(*_: object, **__: object) -> None:
         raise OSError("the machine's last breath")
 
-    monkeypatch.setattr("sweeps.service.schema_version._note", fail)
+    monkeypatch.setattr("sweeps.service.database.schema_version._note", fail)
     with pytest.raises(ConfigError, match="last breath"):
         open_database(f"sqlite:///{earlier}")
     with closing(sqlite3.connect(earlier)) as connection:

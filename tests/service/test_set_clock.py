@@ -9,7 +9,7 @@ import pytest
 from scheduled import Travelling, outcomes, sweeps
 from sqlalchemy import Engine
 
-from sweeps.service.heartbeat import Heartbeat, last_beat
+from sweeps.service.queue.heartbeat import Heartbeat, last_beat
 from sweeps.service.schedules.firing import decide
 from sweeps.service.schedules.scheduler import Scheduler
 

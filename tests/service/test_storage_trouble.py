@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import pytest
@@ -16,19 +17,20 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
 
 from sweeps.config.service import Log, Service
-from sweeps.service import database, storage
 from sweeps.service.clock import WallClock
+from sweeps.service.database import engine, storage_errors
+from sweeps.service.database.engine import open_database, writing
+from sweeps.service.database.storage_errors import Trouble, is_unavailable
 from sweeps.service.poller import Looking
-from sweeps.service.runner import Runner
+from sweeps.service.queue.runner import Runner
 from sweeps.service.service_log import PrivateRotatingFileHandler
-from sweeps.service.storage import Trouble, is_unavailable
 
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("sweeps.service.auth.middleware.REQUESTS_WAIT_S", 0.1)
     yield
-    storage.trouble.over()
+    storage_errors.trouble.over()
 
 
 @pytest.fixture
@@ -75,7 +77,7 @@ def test_a_locked_database_is_answered_503_with_when_to_ask_again_and_said_once(
 def test_it_is_ready_again_once_something_could_be_written(
     api: Api, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sweeps.service.heartbeat.CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr("sweeps.service.queue.heartbeat.CHECK_EVERY_S", 0.0)
     client = api.client(raise_server_exceptions=False)
     with locked(tmp_path):
         client.post(f"{API}/jobs/1/cancel")
@@ -111,7 +113,7 @@ def test_a_part_that_fails_again_and_again_says_so_once_until_it_is_well(caplog:
 def test_many_threads_that_meet_a_locked_database_say_so_once(
     api: Api, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_waits_s", database.ContextVar("soon", default=0.01))
+    monkeypatch.setattr(engine, "_busy_timeout_s", ContextVar("soon", default=0.01))
     monkeypatch.setattr("sweeps.service.poller.Looking.ends", False)
     runner: Runner = api.service.runner
     with locked(tmp_path):
@@ -127,17 +129,17 @@ def test_many_threads_that_meet_a_locked_database_say_so_once(
 
 
 def test_a_full_disk_is_unavailable_storage_too(small_disk: Callable[[int], Path]) -> None:
-    engine = database.open_database(f"sqlite:///{small_disk(600)}/service.db")
+    disk = open_database(f"sqlite:///{small_disk(600)}/service.db")
 
     def fill() -> None:
         for number in range(1000, 2000):
-            with database.writing(engine) as connection:
+            with writing(disk) as connection:
                 connection.exec_driver_sql("INSERT INTO schema_versions VALUES (?, ?, 0)", (number, "x" * 20_000))
 
     with pytest.raises(OperationalError) as full:
         fill()
     assert is_unavailable(full.value)
-    engine.dispose()
+    disk.dispose()
 
 
 def test_mistakes_of_ours_are_no_trouble_with_storage() -> None:

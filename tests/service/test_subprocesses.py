@@ -17,13 +17,14 @@ from sqlalchemy import Engine
 
 from sweeps.config.service import Queue
 from sweeps.errors import SweepsError, TrackingUnreachable
-from sweeps.service import jobs, runner, subprocesses
+from sweeps.service import subprocesses
 from sweeps.service.clock import WallClock
-from sweeps.service.database import open_database, writing
-from sweeps.service.heartbeat import Heartbeat
-from sweeps.service.jobs import Job
-from sweeps.service.requests import Run
-from sweeps.service.runner import Runner
+from sweeps.service.database.engine import open_database, writing
+from sweeps.service.queue import jobs, runner
+from sweeps.service.queue.heartbeat import Heartbeat
+from sweeps.service.queue.jobs import Job
+from sweeps.service.queue.requests import Run
+from sweeps.service.queue.runner import Runner
 
 LASTING = ["serve", "port=0"]
 """A command that does not end by itself, and starts within a second or two."""
@@ -47,8 +48,8 @@ def test_a_command_in_the_background_leaves_its_document_its_status_and_its_log(
 def test_it_outlives_who_starts_it_runs_once_and_is_known_to_be_dead(tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path
-from sweeps.service import background
-print(background.start(Path({str(tmp_path / "one")!r}), [{LASTING!r} + ["public_url=s3cret"]], Path("none")).pid)
+from sweeps.service import subprocesses
+print(subprocesses.start(Path({str(tmp_path / "one")!r}), [{LASTING!r} + ["public_url=s3cret"]], Path("none")).pid)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     process = psutil.Process(int(done.stdout))

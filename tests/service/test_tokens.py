@@ -13,10 +13,10 @@ import pytest
 from sqlalchemy import Engine, select
 
 from sweeps.errors import ConfigError, UnknownName
-from sweeps.service import database
 from sweeps.service.auth import tokens
 from sweeps.service.auth.principal import Caller, project_of, visible
-from sweeps.service.database import open_database, writing
+from sweeps.service.database import tables
+from sweeps.service.database.engine import open_database, writing
 
 
 class Job:
@@ -42,7 +42,7 @@ def test_a_token_is_known_by_its_digest_and_kept_nowhere(engine: Engine, tmp_pat
         assert found.caller == Caller("ada", "run", ("vision",))
         assert tokens.holder(connection, secret + "x", 101.0) is None
         assert tokens.holder(connection, tokens.digest(secret), 101.0) is None
-        assert connection.execute(select(database.tokens.c.digest)).scalar_one() == tokens.digest(secret)
+        assert connection.execute(select(tables.tokens.c.digest)).scalar_one() == tokens.digest(secret)
     assert secret.encode() not in b"".join(file.read_bytes() for file in tmp_path.glob("service.db*"))
 
 

@@ -21,7 +21,7 @@ import pytest
 from recording import wait_until
 
 from sweeps.service.auth import tokens
-from sweeps.service.database import open_database, writing
+from sweeps.service.database.engine import open_database, writing
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

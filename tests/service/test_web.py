@@ -15,13 +15,14 @@ from recording import record_small_sweep, wait_until
 from web_server import close, new_service
 
 from sweeps.errors import TrackingUnreachable
-from sweeps.service import jobs, record_cache
+from sweeps.service import record_cache
 from sweeps.service.api.app import make_app
 from sweeps.service.app_context import ServiceProcess
 from sweeps.service.auth import tokens
 from sweeps.service.auth.principal import LOCAL
-from sweeps.service.database import writing
-from sweeps.service.requests import Run
+from sweeps.service.database.engine import writing
+from sweeps.service.queue import jobs
+from sweeps.service.queue.requests import Run
 from sweeps.service.web import pages
 
 PATHS = ("/", "/queue", "/schedules", "/schedules/nightly", "/submit", "/sweeps/digits-1", "/sweeps/x")

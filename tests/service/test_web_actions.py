@@ -13,8 +13,8 @@ from fastapi.testclient import TestClient
 from recording import CONFIG, new_recorder, wait_until
 from serving import API, Api, serving
 
-from sweeps.service import jobs
-from sweeps.service.jobs import Job
+from sweeps.service.queue import jobs
+from sweeps.service.queue.jobs import Job
 from sweeps.tracking.control_channel import Requests
 from sweeps.tracking.reader import load_sweep
 

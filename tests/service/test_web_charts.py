@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sweeps.config.nights import Nights
-from sweeps.service.jobs import Job
 from sweeps.service.promotion.night import Night
+from sweeps.service.queue.jobs import Job
 from sweeps.service.record_cache import SweepLine
 from sweeps.service.web.axis import label, spread, ticks
 from sweeps.service.web.curves import HEIGHT, WIDTH, chart

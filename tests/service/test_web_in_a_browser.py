@@ -19,11 +19,11 @@ playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright
 from playwright.sync_api import Browser, Page, expect, sync_playwright  # noqa: E402 - after the line that may skip it
 
 from sweeps.constants import TAG_DASHBOARD  # noqa: E402
-from sweeps.service import jobs  # noqa: E402
 from sweeps.service.auth import tokens  # noqa: E402
-from sweeps.service.database import jobs as jobs_table  # noqa: E402
-from sweeps.service.database import writing  # noqa: E402
-from sweeps.service.requests import Run  # noqa: E402
+from sweeps.service.database.engine import writing  # noqa: E402
+from sweeps.service.database.tables import jobs as jobs_table  # noqa: E402
+from sweeps.service.queue import jobs  # noqa: E402
+from sweeps.service.queue.requests import Run  # noqa: E402
 from sweeps.tracking.recorder import Recorder  # noqa: E402
 
 pytestmark = pytest.mark.timeout(240)

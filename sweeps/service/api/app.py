@@ -15,7 +15,7 @@ from sweeps.service.api import health, operations, queue, results, schedules, sw
 from sweeps.service.api.depends import Problem
 from sweeps.service.auth.auth import reader
 from sweeps.service.auth.middleware import Gate
-from sweeps.service.storage import RETRY_AFTER_S
+from sweeps.service.database.storage_errors import RETRY_AFTER_S
 from sweeps.service.web.app import add_pages
 
 if TYPE_CHECKING:

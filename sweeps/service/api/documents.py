@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from sweeps.provenance.secrets import redacted
-from sweeps.service.jobs import Job
+from sweeps.service.queue.jobs import Job
+from sweeps.service.queue.requests import SweepName
 from sweeps.service.record_cache import SweepLine
-from sweeps.service.requests import SweepName
 from sweeps.tracking.record import TrialRecord
 
 Priority = Annotated[int, Field(ge=-1000, le=1000)]

@@ -8,7 +8,7 @@ from typing import Literal
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
-from sweeps.service.storage import RETRY_AFTER_S, trouble
+from sweeps.service.database.storage_errors import RETRY_AFTER_S, trouble
 
 router = APIRouter(tags=["service"])
 

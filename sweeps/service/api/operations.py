@@ -13,8 +13,8 @@ from sweeps.report.terminal import plain_console
 from sweeps.service.api.depends import Serving
 from sweeps.service.auth import tokens
 from sweeps.service.auth.auth import admin, reader
-from sweeps.service.database import writing
-from sweeps.service.requests import SweepName
+from sweeps.service.database.engine import writing
+from sweeps.service.queue.requests import SweepName
 
 WIDTH = 200
 

@@ -11,13 +11,14 @@ from sqlalchemy import Connection
 
 from sweeps.errors import UnknownName
 from sweeps.provenance.secrets import redacted
-from sweeps.service import jobs, subprocesses
+from sweeps.service import subprocesses
 from sweeps.service.api.depends import Before, Limit, Number, Offset, Serving, Word
 from sweeps.service.api.documents import JobDocument, Jobs, Priority
 from sweeps.service.auth.auth import Reader, Runner
 from sweeps.service.auth.principal import Caller, visible
 from sweeps.service.auth.priorities import check_priority
-from sweeps.service.database import writing
+from sweeps.service.database.engine import writing
+from sweeps.service.queue import jobs
 
 LOG_BYTES = 100_000
 """Of the end of a log."""

@@ -16,7 +16,7 @@ from sweeps.report.comparison import compare_sweeps, recorded_config
 from sweeps.report.folder import existing_report, report_folder
 from sweeps.service.api.depends import Name, Serving, Trial
 from sweeps.service.auth.auth import Reader, Runner, expensive
-from sweeps.service.requests import Alias, ModelName, SweepName, TrialId
+from sweeps.service.queue.requests import Alias, ModelName, SweepName, TrialId
 from sweeps.tracking.record import SweepRecord
 
 SANDBOX = {"Content-Security-Policy": "sandbox allow-scripts; frame-ancestors 'self'"}

@@ -12,7 +12,7 @@ from sweeps.service.api.documents import JobDocument
 from sweeps.service.app_context import ServiceProcess
 from sweeps.service.auth.auth import Reader, Runner
 from sweeps.service.auth.principal import Caller, visible
-from sweeps.service.database import writing
+from sweeps.service.database.engine import writing
 from sweeps.service.promotion.night import of_schedule
 from sweeps.service.schedules.definition import Definition, find_definition
 from sweeps.service.schedules.firing import fire_now

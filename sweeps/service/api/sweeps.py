@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from sweeps.redact import shown
-from sweeps.service import jobs, serialization
+from sweeps.service.api import serialization
 from sweeps.service.api.depends import Limit, Name, Offset, Serving, Word
 from sweeps.service.api.documents import (
     Curves,
@@ -24,9 +24,10 @@ from sweeps.service.api.documents import (
     Trials,
 )
 from sweeps.service.auth.auth import Reader, Runner
-from sweeps.service.requests import Alias, ConfName, Extend, ModelName, Reproduce, Resume, Retrain, Run, SweepName
-from sweeps.service.requests import TrialId as Id
-from sweeps.service.requests import Word as Token
+from sweeps.service.queue import jobs
+from sweeps.service.queue.requests import Alias, ConfName, Extend, ModelName, Reproduce, Resume, Retrain, Run, SweepName
+from sweeps.service.queue.requests import TrialId as Id
+from sweeps.service.queue.requests import Word as Token
 from sweeps.tracking.metric_history import fetch_histories
 from sweeps.tracking.values import finite
 

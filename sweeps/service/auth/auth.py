@@ -30,8 +30,8 @@ from sweeps.service.auth.principal import LOCAL, Caller, Role
 from sweeps.service.auth.rate_limits import Rates
 from sweeps.service.auth.tokens import Token
 from sweeps.service.clock import Clock
-from sweeps.service.database import writing
-from sweeps.service.storage import is_unavailable, trouble
+from sweeps.service.database.engine import writing
+from sweeps.service.database.storage_errors import is_unavailable, trouble
 
 NOT_SIGNED_IN = "give a good token, as `Authorization: Bearer sweeps_...`; `python -m sweeps token create` makes one"
 NOT_OUR_FORM = "this did not come from a page of the service, or from one that was opened before signing in; reload it"

@@ -23,8 +23,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sweeps.provenance.secrets import redacted
 from sweeps.service.auth.auth import FORMS, Guard
 from sweeps.service.auth.csrf import SAFE_METHODS, refusal_of_host, refusal_of_site
-from sweeps.service.database import REQUESTS_WAIT_S, wait_at_most
-from sweeps.service.storage import RETRY_AFTER_S, in_a_line, is_unavailable, trouble
+from sweeps.service.database.engine import REQUESTS_WAIT_S, wait_at_most
+from sweeps.service.database.storage_errors import RETRY_AFTER_S, in_a_line, is_unavailable, trouble
 
 API = "/api/"
 ALIVE = {"/api/v1/health", "/api/v1/ready"}

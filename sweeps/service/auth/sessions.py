@@ -8,9 +8,9 @@ import secrets
 
 from sqlalchemy import Connection, delete, insert, select
 
-from sweeps.service import database
 from sweeps.service.auth import tokens
 from sweeps.service.auth.tokens import Token, digest
+from sweeps.service.database import tables
 
 
 def begin(connection: Connection, token: Token, now: float, lasts_s: float) -> str:
@@ -22,17 +22,17 @@ def begin(connection: Connection, token: Token, now: float, lasts_s: float) -> s
         now: The time.
         lasts_s: Seconds until it expires, if the token does not before.
     """
-    connection.execute(delete(database.sessions).where(database.sessions.c.expires <= now))
+    connection.execute(delete(tables.sessions).where(tables.sessions.c.expires <= now))
     cookie = secrets.token_urlsafe(32)
     expires = min(now + lasts_s, token.expires or float("inf"))
     values = {"digest": digest(cookie), "token": token.id, "expires": expires}
-    connection.execute(insert(database.sessions).values(**values))
+    connection.execute(insert(tables.sessions).values(**values))
     return cookie
 
 
 def holder(connection: Connection, cookie: str, now: float) -> Token | None:
     """The token for which a cookie stands, if both are good."""
-    asked = select(database.sessions).where(database.sessions.c.digest == digest(cookie))
+    asked = select(tables.sessions).where(tables.sessions.c.digest == digest(cookie))
     session = connection.execute(asked).mappings().one_or_none()
     if session is None or session["expires"] <= now:
         return None
@@ -41,7 +41,7 @@ def holder(connection: Connection, cookie: str, now: float) -> Token | None:
 
 def end(connection: Connection, cookie: str) -> None:
     """Sign a browser out."""
-    connection.execute(delete(database.sessions).where(database.sessions.c.digest == digest(cookie)))
+    connection.execute(delete(tables.sessions).where(tables.sessions.c.digest == digest(cookie)))
 
 
 def form_token(cookie: str) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
 from sweeps.errors import ConfigError, UnknownName
-from sweeps.service import database
 from sweeps.service.auth.principal import ROLES, Caller, Role
+from sweeps.service.database import tables
 
 PREFIX = "sweeps_"
 """Of every token, so that a person, and a scanner for secrets, sees what it is."""
@@ -97,16 +97,14 @@ def create(
     secret = PREFIX + secrets.token_urlsafe(32)
     expires = None if lasts_s is None else now + lasts_s
     values = {"label": label, "user": user, "role": role, "projects": [*projects], "created": now, "expires": expires}
-    made = connection.execute(insert(database.tokens).values(digest=digest(secret), **values))
+    made = connection.execute(insert(tables.tokens).values(digest=digest(secret), **values))
     assert made.inserted_primary_key is not None
     return _find(connection, made.inserted_primary_key[0]), secret
 
 
 def listed(connection: Connection) -> list[Token]:
     """All there ever were, the oldest first."""
-    return [
-        _token(row) for row in connection.execute(select(database.tokens).order_by(database.tokens.c.id)).mappings()
-    ]
+    return [_token(row) for row in connection.execute(select(tables.tokens).order_by(tables.tokens.c.id)).mappings()]
 
 
 def revoke(connection: Connection, number: int, now: float) -> Token:
@@ -117,25 +115,25 @@ def revoke(connection: Connection, number: int, now: float) -> Token:
     """
     token = _find(connection, number)
     if token.revoked is None:
-        connection.execute(update(database.tokens).where(database.tokens.c.id == number).values(revoked=now))
+        connection.execute(update(tables.tokens).where(tables.tokens.c.id == number).values(revoked=now))
     return _find(connection, number)
 
 
 def holder(connection: Connection, secret: str, now: float) -> Token | None:
     """The token, if it is good. It is looked up by its digest: how long that takes says nothing of the token."""
-    asked = select(database.tokens).where(database.tokens.c.digest == digest(secret))
+    asked = select(tables.tokens).where(tables.tokens.c.digest == digest(secret))
     return _good(connection.execute(asked).mappings().one_or_none(), now)
 
 
 def numbered(connection: Connection, number: int, now: float) -> Token | None:
     """The token of this number, if it is good."""
-    asked = select(database.tokens).where(database.tokens.c.id == number)
+    asked = select(tables.tokens).where(tables.tokens.c.id == number)
     return _good(connection.execute(asked).mappings().one_or_none(), now)
 
 
 def note_use(connection: Connection, token: Token, now: float) -> None:
     """Remember when it was last used; see ``is_use_old``."""
-    connection.execute(update(database.tokens).where(database.tokens.c.id == token.id).values(used=now))
+    connection.execute(update(tables.tokens).where(tables.tokens.c.id == token.id).values(used=now))
 
 
 def is_use_old(token: Token, now: float) -> bool:
@@ -145,7 +143,7 @@ def is_use_old(token: Token, now: float) -> bool:
 
 def any_made(connection: Connection) -> bool:
     """Whether there ever was a token: a service that has had one does not open to all when the last has expired."""
-    return connection.execute(select(database.tokens.c.id).limit(1)).first() is not None
+    return connection.execute(select(tables.tokens.c.id).limit(1)).first() is not None
 
 
 def admin_exists(connection: Connection, now: float) -> bool:
@@ -154,7 +152,7 @@ def admin_exists(connection: Connection, now: float) -> bool:
 
 
 def _find(connection: Connection, number: int) -> Token:
-    asked = select(database.tokens).where(database.tokens.c.id == number)
+    asked = select(tables.tokens).where(tables.tokens.c.id == number)
     row = connection.execute(asked).mappings().one_or_none()
     if row is None:
         raise UnknownName(f"there is no token {number}; `python -m sweeps token list` shows all")

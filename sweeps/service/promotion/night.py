@@ -12,7 +12,8 @@ from sqlalchemy.exc import IntegrityError
 
 from sweeps.config.nights import Nights
 from sweeps.config.search import Mode
-from sweeps.service.database import nights, services, writing
+from sweeps.service.database.engine import writing
+from sweeps.service.database.tables import nights, services
 
 if TYPE_CHECKING:
     from sweeps.report.page.nights import NightsRecord

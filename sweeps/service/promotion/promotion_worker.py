@@ -20,11 +20,8 @@ from sweeps.config.nights import Champion
 from sweeps.constants import NIGHTS_ARTIFACT
 from sweeps.errors import SweepsError, UnknownName, UserError
 from sweeps.plan.plan import make_plan
-from sweeps.service import jobs
 from sweeps.service.clock import Clock
-from sweeps.service.database import writing
-from sweeps.service.heartbeat import Heartbeat
-from sweeps.service.jobs import Job
+from sweeps.service.database.engine import writing
 from sweeps.service.poller import Looking
 from sweeps.service.promotion.champion import champion_of, point_tonight, version_from
 from sweeps.service.promotion.commands import Commands
@@ -32,7 +29,10 @@ from sweeps.service.promotion.night import OPEN, Night, change, hold, let_go, ni
 from sweeps.service.promotion.preparation import tokens_of
 from sweeps.service.promotion.repeats import of_contender, repeats_name, repeats_overrides, values_of
 from sweeps.service.promotion.verdict import after_its_sweep, after_the_contest, noise_of
-from sweeps.service.requests import Run
+from sweeps.service.queue import jobs
+from sweeps.service.queue.heartbeat import Heartbeat
+from sweeps.service.queue.jobs import Job
+from sweeps.service.queue.requests import Run
 from sweeps.tracking.client import connect
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord

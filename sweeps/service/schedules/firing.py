@@ -20,10 +20,11 @@ from itertools import islice, takewhile
 
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
 
-from sweeps.service import database, jobs
-from sweeps.service.database import writing
-from sweeps.service.jobs import Job
-from sweeps.service.requests import Run
+from sweeps.service.database import tables
+from sweeps.service.database.engine import CLAIMING, lock, writing
+from sweeps.service.queue import jobs
+from sweeps.service.queue.jobs import Job
+from sweeps.service.queue.requests import Run
 from sweeps.service.schedules.definition import Definition, OutsideWindow
 
 QUEUED, SKIPPED, MISSED = "queued", "skipped", "missed"
@@ -36,7 +37,7 @@ AHEAD_S = 600.0
 SETTLED_AFTER_S = 60.0
 """Seconds after its start until when a service may not know yet that a sweep has ended while no service was up."""
 
-_schedules, _firings, _services = database.schedules, database.firings, database.services
+_schedules, _firings, _services = tables.schedules, tables.firings, tables.services
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +212,7 @@ class _Deciding:
         """The schedule's sweeps that wait or run, as far as they matter to a firing."""
         if self._definition.schedule.overlap == "queue":
             return []
-        database.lock(self._connection, database.CLAIMING)  # what waits now does not start before this is decided
+        lock(self._connection, CLAIMING)  # what waits now does not start before this is decided
         jobs.expire(self._connection, self._now)
         states = [jobs.QUEUED, jobs.RUNNING]
         return jobs.listed(self._connection, states=states, schedule=self._definition.name)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Engine, delete, func, select
 
-from sweeps.service import database
-from sweeps.service.database import writing
+from sweeps.service.database import tables
+from sweeps.service.database.engine import writing
 
 DAY_S = 86400.0
 
@@ -19,7 +19,7 @@ def forget(engine: Engine, now: float, keep_days: float) -> int:
         now: The time.
         keep_days: How long they are remembered.
     """
-    schedules, firings = database.schedules, database.firings
+    schedules, firings = tables.schedules, tables.firings
     forgotten = 0
     with engine.connect() as connection:
         newest = select(schedules.c.name, schedules.c.decided, func.max(firings.c.due)).join(

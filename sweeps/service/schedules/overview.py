@@ -11,12 +11,12 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy import Connection, select
 
-from sweeps.service import database
-from sweeps.service.job_query import newest
-from sweeps.service.jobs import STATES
+from sweeps.service.database import tables
+from sweeps.service.queue.job_query import newest
+from sweeps.service.queue.jobs import STATES
 from sweeps.service.schedules.definition import Definition, OutsideWindow
 
-_firings, _jobs = database.firings, database.jobs
+_firings, _jobs = tables.firings, tables.jobs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,9 @@ from sqlalchemy import Engine, RowMapping, select
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import SweepsError
-from sweeps.service import database
 from sweeps.service.clock import Clock
+from sweeps.service.database import tables
+from sweeps.service.database.storage_errors import is_unavailable
 from sweeps.service.poller import Looking
 from sweeps.service.schedules.definition import GROUP, Definition, load_definitions
 from sweeps.service.schedules.firing import (
@@ -26,7 +27,6 @@ from sweeps.service.schedules.firing import (
 from sweeps.service.schedules.history import DAY_S, forget
 from sweeps.service.schedules.overview import coming
 from sweeps.service.schedules.steady import SteadyTime
-from sweeps.service.storage import is_unavailable
 
 LOOK_EVERY_S = 1.0
 """Seconds between two looks at the files and at the clock, which people may set."""
@@ -124,7 +124,7 @@ class Scheduler:
 
     def _rows(self) -> dict[str, RowMapping]:
         with self._engine.connect() as connection:
-            return {row["name"]: row for row in connection.execute(select(database.schedules)).mappings()}
+            return {row["name"]: row for row in connection.execute(select(tables.schedules)).mappings()}
 
     def _put_right(self, rows: Mapping[str, RowMapping], now: float) -> Mapping[str, RowMapping]:
         """Schedules whose firings were decided by a clock that was ahead; their rows, as they are then."""

@@ -13,7 +13,7 @@ from sweeps.errors import ConfigError, SweepsError, UnknownName, UserError
 from sweeps.service.api import queue, results
 from sweeps.service.auth.auth import Runner, expensive
 from sweeps.service.auth.principal import Caller
-from sweeps.service.requests import Extend, Resume, Retrain
+from sweeps.service.queue.requests import Extend, Resume, Retrain
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import Pages, Shared
 from sweeps.service.web.router import queue_page, sweep_page

@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from sqlalchemy.exc import DBAPIError
 
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName
-from sweeps.service.storage import RETRY_AFTER_S, in_a_line, is_unavailable, trouble
+from sweeps.service.database.storage_errors import RETRY_AFTER_S, in_a_line, is_unavailable, trouble
 from sweeps.service.web.rendering import answer
 
 SIGN_IN = "/sign-in"

@@ -11,10 +11,10 @@ from fastapi import Depends, Request
 from fastapi.responses import Response
 
 from sweeps.redact import without_credentials
-from sweeps.service import jobs
 from sweeps.service.app_context import ServiceProcess
 from sweeps.service.auth.auth import COOKIE, form_token
 from sweeps.service.auth.principal import Caller, visible
+from sweeps.service.queue import jobs
 from sweeps.service.record_cache import SweepLine
 from sweeps.service.web.charts import Charts
 from sweeps.service.web.rendering import answer

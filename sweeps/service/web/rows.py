@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from sweeps.service.jobs import Job
+from sweeps.service.queue.jobs import Job
 from sweeps.service.record_cache import SweepLine
 
 TABS = {

@@ -13,10 +13,10 @@ from fastapi.responses import RedirectResponse, Response
 from sqlalchemy import Connection, select
 
 from sweeps.errors import nearest
-from sweeps.service import database
 from sweeps.service.auth.auth import Reader, Runner
 from sweeps.service.auth.principal import Caller, visible
-from sweeps.service.database import writing
+from sweeps.service.database import tables
+from sweeps.service.database.engine import writing
 from sweeps.service.promotion.night import Night, of_schedule
 from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.firing import fire_now
@@ -167,7 +167,7 @@ def _unknown(request: Request, pages: Pages, caller: Caller, name: str) -> Respo
 
 def _firings(connection: Connection, name: str) -> list[Firing]:
     """The latest first: those of its cron line, and those by hand."""
-    firings, jobs = database.firings, database.jobs
+    firings, jobs = tables.firings, tables.jobs
     of_line = (
         select(firings.c.due, firings.c.outcome, firings.c.reason, jobs.c.id, jobs.c.sweep, jobs.c.state, jobs.c.error)
         .outerjoin(jobs, jobs.c.id == firings.c.job)

@@ -16,8 +16,8 @@ from sweeps.errors import ConfigError, SweepsError
 from sweeps.report.choices import choices_document
 from sweeps.service.auth.auth import Reader, Runner
 from sweeps.service.auth.principal import Caller, project_of
-from sweeps.service.jobs import HIGHEST_PRIORITY
-from sweeps.service.requests import Run
+from sweeps.service.queue.jobs import HIGHEST_PRIORITY
+from sweeps.service.queue.requests import Run
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import Pages, Shared
 from sweeps.service.web.rows import Row

@@ -13,7 +13,7 @@ from sweeps.report.formatting import duration
 from sweeps.report.page.report_data import Material
 from sweeps.report.page.tiles import tiles
 from sweeps.service.auth.principal import Caller
-from sweeps.service.jobs import Job
+from sweeps.service.queue.jobs import Job
 from sweeps.service.record_cache import Snapshot
 from sweeps.service.web.actions import Action, actions_of
 from sweeps.service.web.curves import Chart

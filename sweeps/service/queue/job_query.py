@@ -8,10 +8,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, select, union_all
 
-from sweeps.service import database
 from sweeps.service.auth.principal import Caller
+from sweeps.service.database import tables
 
-_jobs = database.jobs
+_jobs = tables.jobs
 
 
 def newest(

@@ -21,7 +21,7 @@ from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.names import check_registration
 from sweeps.report.plan_summary import plan_document, plan_text
 from sweeps.service.auth.config_policy import Allowed, Sees
-from sweeps.service.requests import Reproduce, Retrain, Run
+from sweeps.service.queue.requests import Reproduce, Retrain, Run
 from sweeps.tracking.record import SweepRecord
 from sweeps.validate.approval import approved_by
 

@@ -12,10 +12,12 @@ from sqlalchemy import Connection, Engine, Select, delete, func, select, update
 
 from sweeps.config.service import Queue
 from sweeps.errors import SweepsError
-from sweeps.service import database, jobs, subprocesses
+from sweeps.service import subprocesses
 from sweeps.service.clock import Clock
-from sweeps.service.database import writing
+from sweeps.service.database import tables
+from sweeps.service.database.engine import writing
 from sweeps.service.poller import Looking
+from sweeps.service.queue import jobs
 
 DAY_S = 86400.0
 EVERY_S = DAY_S
@@ -91,18 +93,18 @@ def forget_jobs(engine: Engine, before: float, recorded: Collection[str] | None)
     with engine.connect() as connection:
         found = connection.execute(_old(before)).all()
     old = [number for number, makes in found if makes is None or (recorded is not None and makes not in recorded)]
-    firings = database.firings
+    firings = tables.firings
     for start in range(0, len(old), AT_ONCE):
         numbers = old[start : start + AT_ONCE]
         with writing(engine) as connection:
             connection.execute(update(firings).where(firings.c.job.in_(numbers)).values(job=None))
-            connection.execute(delete(database.jobs).where(database.jobs.c.id.in_(numbers)))
+            connection.execute(delete(tables.jobs).where(tables.jobs.c.id.in_(numbers)))
     return len(old)
 
 
 def forget_services(engine: Engine, before: float) -> None:
     """Forget services that were last heard of before a time, but not those whose jobs run on."""
-    services, held = database.services, database.jobs
+    services, held = tables.services, tables.jobs
     with writing(engine) as connection:
         running = select(held.c.service).where(held.c.state == jobs.RUNNING, held.c.service.is_not(None))
         connection.execute(
@@ -127,12 +129,12 @@ def remove_logs(output_dir: Path, before: float) -> int:
 
 def _newest(connection: Connection) -> float:
     """When the newest job was submitted."""
-    table = database.jobs
+    table = tables.jobs
     last = select(func.max(table.c.id)).scalar_subquery()
     found: float | None = connection.execute(select(table.c.submitted).where(table.c.id == last)).scalar_one_or_none()
     return found or 0.0
 
 
 def _old(before: float) -> Select[Any]:
-    table = database.jobs
+    table = tables.jobs
     return select(table.c.id, table.c.makes).where(table.c.ended < before, table.c.state.in_(jobs.ENDED))

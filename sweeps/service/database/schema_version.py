@@ -18,7 +18,7 @@ from sqlalchemy import Connection, MetaData, inspect, text
 from sweeps.errors import ConfigError
 from sweeps.files import make_private, replacing
 from sweeps.redact import shown
-from sweeps.service.migrations import HEAD
+from sweeps.service.database.migrations import HEAD
 from sweeps.versions import check_not_newer, release
 
 MIGRATIONS = Path(__file__).with_name("migrations")
@@ -43,7 +43,7 @@ def is_current(connection: Connection, tables: MetaData, url: str) -> bool:
     return True
 
 
-def bring_forward(connection: Connection, tables: MetaData, url: str) -> None:
+def upgrade(connection: Connection, tables: MetaData, url: str) -> None:
     """Make the tables of a new database, or bring an older one forward. An SQLite file is copied first.
 
     Args:
@@ -61,7 +61,7 @@ def bring_forward(connection: Connection, tables: MetaData, url: str) -> None:
         _stamp(connection, HEAD)
     elif found < HEAD:
         _say(url, found, _copy(connection, found))
-        _upgrade(connection, found)
+        _run_migrations(connection, found)
         _check_complete(connection, tables, url)
     if found != HEAD:
         _note(connection)
@@ -154,7 +154,7 @@ def _config(connection: Connection) -> Any:
     return config
 
 
-def _upgrade(connection: Connection, found: int) -> None:
+def _run_migrations(connection: Connection, found: int) -> None:
     from alembic import command
 
     config = _config(connection)

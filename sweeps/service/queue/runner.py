@@ -18,16 +18,17 @@ from sqlalchemy import Engine
 from sweeps.config.service import Queue
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName
 from sweeps.folder import LOG_FILE
-from sweeps.service import jobs, subprocesses
+from sweeps.service import subprocesses
 from sweeps.service.clock import Clock
-from sweeps.service.database import writing
-from sweeps.service.failure_detector import Watch
-from sweeps.service.heartbeat import Heartbeat
-from sweeps.service.jobs import Job
-from sweeps.service.notifications.cli_notify import VARIABLE
+from sweeps.service.database.engine import writing
+from sweeps.service.database.storage_errors import is_unavailable, trouble
+from sweeps.service.notify.cli_notify import VARIABLE
 from sweeps.service.poller import Looking
-from sweeps.service.requests import Extend, Request, Retrain, Run
-from sweeps.service.storage import is_unavailable, trouble
+from sweeps.service.queue import jobs
+from sweeps.service.queue.failure_detector import Watch
+from sweeps.service.queue.heartbeat import Heartbeat
+from sweeps.service.queue.jobs import Job
+from sweeps.service.queue.requests import Extend, Request, Retrain, Run
 
 if TYPE_CHECKING:
     import subprocess

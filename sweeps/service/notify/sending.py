@@ -1,5 +1,5 @@
 """Sends one message to one address, as a process of its own: whoever hangs there can be ended, and an address is in no
-process's arguments. ``python -m sweeps.service.notifications.sending`` reads a document from stdin::
+process's arguments. ``python -m sweeps.service.notify.sending`` reads a document from stdin::
 
     {"address": "...", "message": {...}, "attempts": 1}
 
@@ -19,7 +19,7 @@ from typing import IO, Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from sweeps.service.notifications.address import WEBHOOK, without_secrets
+from sweeps.service.notify.address import WEBHOOK, without_secrets
 
 SEND_WITHIN_S = 30.0
 """Seconds that one attempt may take."""

@@ -26,7 +26,7 @@ from fastapi import HTTPException
 
 from sweeps.errors import SweepsError, TookTooLong
 
-PRELOADED = ["sweeps.service.plans", "sweeps.compose.expressions", "mlflow"]
+PRELOADED = ["sweeps.service.queue.plans", "sweeps.compose.expressions", "mlflow"]
 """Modules that every plan needs."""
 MOST_WAITING, MOST_WAITING_PER_USER = 16, 6
 """Plans that wait for their turn; each holds one of the 40 threads that answer requests."""

@@ -14,10 +14,11 @@ from sqlalchemy.exc import IntegrityError
 
 from sweeps.config.service import Queue
 from sweeps.errors import UnknownName, UserError
-from sweeps.service import database
 from sweeps.service.auth.principal import Caller
-from sweeps.service.job_query import newest
-from sweeps.service.requests import Reproduce, Request, Retrain, Run, read_request
+from sweeps.service.database import tables
+from sweeps.service.database.engine import CLAIMING, lock
+from sweeps.service.queue.job_query import newest
+from sweeps.service.queue.requests import Reproduce, Request, Retrain, Run, read_request
 
 State = Literal["queued", "running", "finished", "stopped", "failed", "cancelled"]
 QUEUED, RUNNING = "queued", "running"
@@ -31,7 +32,7 @@ NAMES_AT_ONCE = 500
 LONGEST_NAME = 120
 HIGHEST_PRIORITY = 1000
 
-_jobs = database.jobs
+_jobs = tables.jobs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ class Job:
     sweep: str
     """Name of the sweep that it makes or goes on with."""
     request: dict[str, Any]
-    """See ``sweeps.service.requests``."""
+    """See ``sweeps.service.queue.requests``."""
     user: str
     project: str
     priority: int
@@ -102,7 +103,7 @@ def submit(  # noqa: PLR0913 - each is a column
 
     Args:
         connection: A writing transaction.
-        request: What is asked, one of ``sweeps.service.requests``.
+        request: What is asked, one of ``sweeps.service.queue.requests``.
         sweep: The sweep's name. Where the request makes one and names none, a number is added to a name that is taken.
         user: Who asks.
         project: For whom.
@@ -279,7 +280,7 @@ def claim(connection: Connection, limits: Queue, service: str, host: str, now: f
     The highest priority goes first; among equals whose user has the fewest running, then whose user's last start is
     longest ago, then who came first.
     """
-    database.lock(connection, database.CLAIMING)
+    lock(connection, CLAIMING)
     expire(connection, now)
     running = _all(connection, select(_jobs).where(_jobs.c.state == RUNNING))
     if sum(job.host == host for job in running) >= limits.running:
@@ -317,7 +318,7 @@ def left_behind(connection: Connection, host: str, silent_since: float) -> list[
 
 def take_over(connection: Connection, service: str, host: str, silent_since: float) -> list[Job]:
     """Make them this service's own."""
-    database.lock(connection, database.CLAIMING)
+    lock(connection, CLAIMING)
     return [_set(connection, job.id, service=service) for job in left_behind(connection, host, silent_since)]
 
 
@@ -328,7 +329,7 @@ def elsewhere(connection: Connection, host: str, silent_since: float) -> list[Jo
 
 def inherit(connection: Connection, job: Job, service: str, host: str) -> Job | None:
     """Make a job of a lost machine this service's own, on this host; None if another service has just done so."""
-    database.lock(connection, database.CLAIMING)
+    lock(connection, CLAIMING)
     now = find(connection, job.id)
     if now.state != RUNNING or (now.service, now.host, now.attempts) != (job.service, job.host, job.attempts):
         return None
@@ -361,7 +362,7 @@ def end(connection: Connection, job: Job, service: str, state: str, now: float, 
 
 
 def _unserved(silent_since: float) -> Select[Any]:
-    alive = select(database.services.c.id).where(database.services.c.beat >= silent_since)
+    alive = select(tables.services.c.id).where(tables.services.c.beat >= silent_since)
     return select(_jobs).where(_jobs.c.state == RUNNING, _jobs.c.service.not_in(alive))
 
 

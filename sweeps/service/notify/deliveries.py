@@ -9,8 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, Engine, select, update
 from sqlalchemy.exc import IntegrityError
 
-from sweeps.service.database import deliveries, writing
-from sweeps.service.notifications.sending import SEND_WITHIN_S, wait_after
+from sweeps.service.database.engine import writing
+from sweeps.service.database.tables import deliveries
+from sweeps.service.notify.sending import SEND_WITHIN_S, wait_after
 
 MOST_ATTEMPTS = 8
 """Over some two hours."""

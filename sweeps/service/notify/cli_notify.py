@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeps.errors import SweepsError, UserError
-from sweeps.service.notifications.address import check_address
-from sweeps.service.notifications.message import Message, of_failure, of_sweep
-from sweeps.service.notifications.sending import send_aside
+from sweeps.service.notify.address import check_address
+from sweeps.service.notify.message import Message, of_failure, of_sweep
+from sweeps.service.notify.sending import send_aside
 from sweeps.tracking.reader import list_sweeps
 from sweeps.tracking.record import SweepRecord
 

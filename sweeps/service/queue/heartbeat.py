@@ -8,10 +8,10 @@ import uuid
 
 from sqlalchemy import Connection, Engine, func, insert, select, update
 
-from sweeps.service import database
 from sweeps.service.clock import Clock
-from sweeps.service.database import writing
-from sweeps.service.storage import trouble
+from sweeps.service.database import tables
+from sweeps.service.database.engine import writing
+from sweeps.service.database.storage_errors import trouble
 
 SHARE = 0.2
 """Of the time after which a silent service is taken for dead, between two signs of life."""
@@ -22,13 +22,13 @@ CHECK_EVERY_S = 1.0
 
 def is_served(connection: Connection, silent_since: float) -> bool:
     """Whether a service serves from this database, and was heard of since."""
-    services = database.services
+    services = tables.services
     return connection.execute(select(services.c.id).where(services.c.beat >= silent_since).limit(1)).first() is not None
 
 
 def last_beat(connection: Connection, host: str) -> float | None:
     """Of all services that were ever on a host, by its own clock."""
-    services = database.services
+    services = tables.services
     beat: float | None = connection.execute(
         select(func.max(services.c.beat)).where(services.c.host == host)
     ).scalar_one()
@@ -71,7 +71,7 @@ class Heartbeat:
         self._write(0.0)
 
     def _write(self, beat: float) -> None:
-        services = database.services
+        services = tables.services
         mine = update(services).where(services.c.id == self.service).values(beat=beat)
         row = {"id": self.service, "host": self.host, "pid": os.getpid(), "started": self._started, "beat": beat}
         with writing(self._engine) as connection:

@@ -11,8 +11,8 @@ from sqlalchemy import Engine
 from sweeps.constants import TAG_HEARTBEAT
 from sweeps.folder import last_sign
 from sweeps.service.clock import Clock
-from sweeps.service.heartbeat import last_beat
-from sweeps.service.jobs import Job
+from sweeps.service.queue.heartbeat import last_beat
+from sweeps.service.queue.jobs import Job
 from sweeps.tracking.record import SweepRecord
 
 Sign = tuple[float | None, str | None, str | None]

@@ -13,10 +13,11 @@ from sweeps.config.notifications import Channel
 from sweeps.errors import TrackingUnreachable, UnknownName
 from sweeps.redact import shown
 from sweeps.service.clock import Clock
-from sweeps.service.database import jobs, writing
-from sweeps.service.notifications import deliveries
-from sweeps.service.notifications.message import Message, of_failure, of_sweep
-from sweeps.service.notifications.sending import send
+from sweeps.service.database.engine import writing
+from sweeps.service.database.tables import jobs
+from sweeps.service.notify import deliveries
+from sweeps.service.notify.message import Message, of_failure, of_sweep
+from sweeps.service.notify.sending import send
 from sweeps.service.poller import Looking
 from sweeps.service.promotion.night import OPEN, Night, find
 from sweeps.tracking.reader import list_sweeps, load_sweep

@@ -1,0 +1,1 @@
+"""The service's database: tables, transactions, and the versions of its schema. Begin with ``tables``."""

@@ -1,0 +1,124 @@
+"""Connections and transactions of the service's database: SQLite on one machine, PostgreSQL for several services."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, func, make_url, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from sweeps.errors import ConfigError
+from sweeps.files import make_private
+from sweeps.redact import shown
+from sweeps.service.database.schema_version import is_current, upgrade
+from sweeps.service.database.tables import metadata
+
+BUSY_S = 30.0
+"""Seconds that a writer to SQLite waits for another writer."""
+REQUESTS_WAIT_S = 5.0
+"""Seconds that it waits while it answers a request."""
+_busy_timeout_s: ContextVar[float] = ContextVar("busy_timeout_s", default=BUSY_S)
+
+MAKING_TABLES, CLAIMING = 0x53574545, 0x53574546
+"""Keys of PostgreSQL's advisory locks: arbitrary numbers, the same in every service."""
+
+
+def open_database(url: str) -> Engine:
+    """Open the database; create the tables of a new one, and upgrade one of an earlier release.
+
+    Args:
+        url: SQLAlchemy's: ``sqlite:///outputs/service.db``, ``postgresql+psycopg://...``.
+
+    Raises:
+        ConfigError: The database cannot be opened, or lacks columns.
+        NewerVersion: A later release has upgraded the database.
+    """
+    try:
+        return _open(url)
+    except (SQLAlchemyError, OSError, ModuleNotFoundError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"database={shown(url)}: cannot be opened ({shown(reason)})") from None
+
+
+def database_exists(url: str) -> bool:
+    """Whether the SQLite file exists; always true for a server, which is not asked."""
+    parts = make_url(url)
+    return parts.get_backend_name() != "sqlite" or Path(str(parts.database)).is_file()
+
+
+def _open(url: str) -> Engine:
+    parts = make_url(url)
+    if parts.get_backend_name() == "sqlite":
+        engine = create_engine(url, connect_args={"timeout": BUSY_S, "check_same_thread": False})
+        if parts.database not in {None, "", ":memory:"}:
+            file = Path(str(parts.database))
+            file.parent.mkdir(parents=True, exist_ok=True)
+            make_private(file)  # SQLite gives its journals the same mode
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    else:
+        engine = create_engine(url, pool_pre_ping=True)
+    try:
+        with engine.connect() as connection:
+            current = is_current(connection, metadata, url)
+        if not current:
+            with writing(engine) as connection:
+                lock(connection, MAKING_TABLES)  # otherwise two services could both create a missing table
+                upgrade(connection, metadata, url)
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """Open a transaction that writes. SQLite has one writer at a time."""
+    with engine.connect().execution_options(sweeps_writes=True) as connection, connection.begin():
+        yield connection
+
+
+def wait_at_most(seconds: float) -> None:
+    """Set how long this context's transactions wait for another writer to SQLite."""
+    _busy_timeout_s.set(seconds)
+
+
+def lock(connection: Connection, key: int) -> None:
+    """Hold an advisory lock until the transaction ends. SQLite needs none: it has one writer at a time."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(key)))
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # `_begin_sqlite` begins; the sqlite3 module would begin too late
+    _set_wal_mode(connection)
+    for line in ("synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {line}")
+
+
+def _set_wal_mode(connection: Any) -> None:
+    # Changing the journal mode of a new file fails at once while another process uses the file, instead of waiting
+    # as other statements do.
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A writer takes the lock before it reads; otherwise two writers could decide by the same state.
+    writes = connection.get_execution_options().get("sweeps_writes", False)
+    connection.exec_driver_sql(f"PRAGMA busy_timeout={1000 * _busy_timeout_s.get():.0f}")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
