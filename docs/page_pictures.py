@@ -23,7 +23,7 @@ IMAGES = Path(__file__).parent / "images"
 SCREENS = {"desk": (1280, 860), "phone": (390, 844)}
 SCHEMES = ("light", "dark")
 SHOWN = ((("/", "service-list"), "desk", "light"), (("sweep", "service-sweep"), "desk", "light"))
-"""What docs/images/ has: of which page, on which screen, in which colours."""
+"""Pictures in docs/images/: page and file name, screen, colour scheme."""
 
 
 def main() -> None:

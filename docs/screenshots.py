@@ -179,7 +179,7 @@ async def browser(chromium: str) -> AsyncIterator[Page]:
 async def take(sweep: SweepRecord, address: str, chromium: str, output: Path) -> None:
     async with browser(chromium) as page:
         await page.command("Page.enable")
-        await page.command("Page.addScriptToEvaluateOnNewDocument", source=remembered(settings(sweep)))
+        await page.command("Page.addScriptToEvaluateOnNewDocument", source=storage_script(settings(sweep)))
         await runs_page(page, sweep, address)
         await page.picture(output / "mlflow-runs.png")
         await comparison_page(page, sweep, address)
@@ -194,7 +194,7 @@ async def take(sweep: SweepRecord, address: str, chromium: str, output: Path) ->
 
 
 def settings(sweep: SweepRecord) -> dict[str, Any]:
-    """What the UI keeps in the browser once a person has closed its assistant, unfolded a sweep and chosen columns."""
+    """Local storage of MLflow's UI after a person has closed its assistant, unfolded a sweep and chosen columns."""
     experiment = sweep.mlflow.experiment_id
     columns = [f"metrics.`{sweep.metric}`", *(f"params.`{path}`" for path in paths(sweep)), "tags.`sweeps.state`"]
     fixed = {"attributes.`Run Name`": 250, "runDateAndNestInfo": 130, "duration": 80}
@@ -221,14 +221,14 @@ def settings(sweep: SweepRecord) -> dict[str, Any]:
     }
 
 
-def remembered(values: dict[str, Any]) -> str:
-    """A script that puts values into the page's local storage."""
+def storage_script(values: dict[str, Any]) -> str:
+    """JavaScript that puts values into the page's local storage."""
     lines = [f"localStorage.setItem({json.dumps(key)}, {json.dumps(json.dumps(values[key]))})" for key in values]
     return "if (location.protocol === 'http:') {" + ";".join(lines) + "}"
 
 
 def paths(sweep: SweepRecord) -> list[str]:
-    """What the sweep searches."""
+    """Dotted paths that the sweep searches."""
     return list(dict.fromkeys(path for trial in sweep.trials for path in trial.params))
 
 

@@ -1,4 +1,4 @@
-"""What every test stands on: a working folder of its own, and third parties that are quiet and offline."""
+"""Fixtures of every test: a working folder of its own, and third parties that are quiet and offline."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SLOW_TIMEOUT_S = 600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes minutes may take more of them on a busy machine than others have."""
+    """Give slow tests a longer timeout than the others."""
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))

@@ -35,7 +35,7 @@ def every_firing(line: str, zone: str, start: float, end: float) -> list[float]:
 
 @cache
 def _clock(zone: str, start: float, end: float) -> dict[datetime, list[float]]:
-    """What clocks show -> when."""
+    """Map each local time of a zone to its Unix times (two when the clocks go back)."""
     shown: dict[datetime, list[float]] = {}
     at = ZoneInfo(zone)
     for time in range(int(start // MINUTE) * MINUTE, int(end) + 1, MINUTE):

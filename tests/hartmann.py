@@ -28,7 +28,7 @@ LONGEST = 100
 
 @dataclass(frozen=True)
 class Hartmann:
-    """To minimise; parameters ``x0``, ``x1``, ... from 0 to 1."""
+    """Function to be minimised; parameters ``x0``, ``x1``, ... from 0 to 1."""
 
     dimensions: int = 3
     bias: float = 0.5

@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass
 class Mailbox:
-    """What a server was sent."""
+    """Messages that a mail server has received."""
 
     port: int = 0
     received: list[Any] = field(default_factory=list)

@@ -15,7 +15,7 @@ DEBIAN = Path("/usr/lib/postgresql")
 
 
 def program(name: str) -> str | None:
-    """Of PostgreSQL; Debian keeps its programs off the path."""
+    """Path of a program of PostgreSQL; Debian keeps them off PATH."""
     found = sorted(DEBIAN.glob(f"*/bin/{name}"))
     return str(found[-1]) if found else shutil.which(name)
 

@@ -50,7 +50,7 @@ def defined(cron: str = "0 2 * * *", **settings: Any) -> Definition:
 
 
 def outcomes(engine: Engine, name: str = "nightly") -> dict[str, str]:
-    """What became of each firing: due -> outcome."""
+    """Outcome of each firing, by the time when it was due."""
     firings = tables.firings
     asked = select(firings.c.due, firings.c.outcome).where(firings.c.schedule == name).order_by(firings.c.due)
     with engine.connect() as connection:

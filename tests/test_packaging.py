@@ -1,4 +1,4 @@
-"""What a person installs: the wheel, complete and working far from the checkout; and the versions that it is given."""
+"""Installed wheel: complete and working far from the checkout, with the versions that it was tested with."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def pins(checkout: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def requirements(checkout: Path) -> list[Requirement]:
-    """What pyproject.toml asks for, to use, to develop and to build."""
+    """Requirements in pyproject.toml: to use, to develop and to build."""
     project = tomllib.loads((checkout / "pyproject.toml").read_text())
     asked = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["dev"]]
     return [Requirement(line) for line in asked + project["build-system"]["requires"]]

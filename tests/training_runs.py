@@ -129,7 +129,7 @@ def on_two_workers(scenario: Callable[[], Any], folder: Path) -> list[Any]:
 
 
 def on_workers(number: int, scenario: Callable[[], Any], folder: Path, backend: str = "gloo") -> list[Any]:
-    """What a scenario (a function of a module) returns on every rank, all of them working in ``folder``; over NCCL,
+    """Run a scenario (a function of a module) on every rank, and return its results, all in ``folder``; with NCCL,
     each on a GPU of its own."""
     context = multiprocessing.get_context("spawn")
     meeting = Path(tempfile.mkdtemp(dir=folder))

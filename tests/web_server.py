@@ -16,7 +16,7 @@ from sweeps.service.app_context import ServiceProcess
 
 
 def new_service(folder: Path, **more: Any) -> ServiceProcess:
-    """Of a folder with a store."""
+    """Service of a folder with a store."""
     settings = {
         "database": f"sqlite:///{folder}/service.db",
         "tracking_uri": f"sqlite:///{folder}/mlflow.db",
@@ -26,7 +26,7 @@ def new_service(folder: Path, **more: Any) -> ServiceProcess:
 
 
 def close(service: ServiceProcess) -> None:
-    """Of one that was not started."""
+    """Close a service that was not started."""
     service.seen.close()
     service.database.dispose()
 

@@ -1,8 +1,8 @@
-"""Three nights in minutes: a service whose schedule fires every minute, on digits that differ every night.
+"""Three nights of a nightly sweep in a few minutes: a schedule fires every minute, on data that differ every night.
 
-``make nightly-demo`` runs it. A model that somebody trained by hand is champion at first; the first night finds a
-better one; on the third the labels are broken, which is told as a regression, and nobody is promoted. The service's
-page stays open to look at: until Ctrl-C on a terminal, or with ``--keep``.
+``make nightly-demo`` runs it. A model trained by hand is the champion at first; the first night finds a better one; in
+the third night the labels are broken: the service reports a regression and promotes no model. The service's page stays
+open until Ctrl-C on a terminal, or with ``--keep``.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ADDRESS = re.compile(r"serves on (http://\S+)")
 
 
 class Demo:
-    """A folder with a service in it."""
+    """A folder with a service that runs the nights."""
 
     def __init__(self, folder: Path, port: int):
         """
         Args:
-            folder: Where everything is; made if it is not there.
-            port: Of the service; 0: any that is free.
+            folder: Folder of the service's config, database and sweeps; must not exist yet.
+            port: Port of the service; 0 for any free one.
         """
         shutil.copytree(HERE, folder, ignore=shutil.ignore_patterns("demo.py", "__pycache__"))
         self.folder, self._port = folder, port
@@ -50,13 +50,13 @@ class Demo:
         }
 
     def champion_by_hand(self) -> None:
-        """What somebody has trained once: the config's own values."""
-        say("somebody trains the config as it is, and registers it as the champion")
+        """Train the config's own values and register the model as the first champion."""
+        say("training the config as it is, and registering the model as the champion")
         self.sweeps("run", "conf=digits_nightly", "--config-dir=conf", "--name=by-hand", "search.num_trials=1")
         self.sweeps("best", "by-hand", "--register=digits")
 
     def serve(self) -> tuple[subprocess.Popen[bytes], str]:
-        """The service and its address."""
+        """Start the service; return its process and its address."""
         command = [sys.executable, "-m", "sweeps", "serve", "--config-dir=conf", f"port={self._port}"]
         log = self.folder / "service.log"
         with log.open("w") as file:
@@ -71,7 +71,7 @@ class Demo:
             if (found := ADDRESS.search(log.read_text())) is not None:
                 return service, found[1]
             time.sleep(0.2)
-        sys.exit(f"the service does not start: {log.read_text()}")
+        sys.exit(f"the service did not start: {log.read_text()}")
 
     def nights(self) -> list[Night]:
         """Follow the nights until all of them are judged and in their reports."""
@@ -82,7 +82,7 @@ class Demo:
             with database.connect() as connection:
                 nights = of_schedule(connection, SCHEDULE)
                 fired = len(jobs.listed(connection, schedule=SCHEDULE))
-            self._as_of(fired)
+            self._update_schedule(fired)
             for night in nights:
                 if shown.get(night.due) != night.verdict:
                     shown[night.due] = night.verdict
@@ -93,8 +93,8 @@ class Demo:
                 sys.exit(f"the nights were not over within {WITHIN_S:.0f} s; {self.folder} has the service's log")
             time.sleep(0.5)
 
-    def _as_of(self, fired: int) -> None:
-        """What changes in the schedule after so many nights."""
+    def _update_schedule(self, fired: int) -> None:
+        """Break the labels before the last night, and disable the schedule after it."""
         text = before = self._definition.read_text(encoding="utf-8")
         if fired >= NIGHTS - 1 and BROKEN not in text:
             text = re.sub(r"(?m)^overrides: \[(.*)\]$", rf"overrides: [\1, {BROKEN}]", text)
@@ -106,7 +106,7 @@ class Demo:
             unfinished.rename(self._definition)
 
     def sweeps(self, *arguments: str) -> None:
-        """A command line, in the folder."""
+        """Run ``sweeps`` with these arguments in the folder."""
         command = [sys.executable, "-m", "sweeps", *arguments]
         done = subprocess.run(
             command, cwd=self.folder, env=self._environment, capture_output=True, text=True, check=False
@@ -118,7 +118,7 @@ class Demo:
 
 
 def take_picture(page: str, file: Path) -> None:
-    """Of a page, by the machine's Chromium."""
+    """Save a picture of a web page, taken with Chromium."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -135,10 +135,12 @@ def say(text: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, help="For all that it makes; default: a new one in outputs/.")
-    parser.add_argument("--port", type=int, default=0, help="Of the page; default: any that is free.")
-    parser.add_argument("--keep", action="store_true", help="Leave the page open, also where there is no terminal.")
-    parser.add_argument("--picture", type=Path, metavar="PNG", help="Take one of the schedule's page; needs Chromium.")
+    parser.add_argument("--folder", type=Path, help="Folder for all files of the demo; default: a new one in outputs/.")
+    parser.add_argument("--port", type=int, default=0, help="Port of the page; default: any free one.")
+    parser.add_argument("--keep", action="store_true", help="Keep the page open even without a terminal.")
+    parser.add_argument(
+        "--picture", type=Path, metavar="PNG", help="Save a picture of the schedule's page; needs Chromium."
+    )
     asked = parser.parse_args(arguments)
     folder = asked.folder or Path("outputs", f"nightly-demo-{time.strftime('%Y%m%d-%H%M%S')}")
     demo = Demo(folder.absolute(), asked.port)

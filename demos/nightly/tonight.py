@@ -1,4 +1,4 @@
-"""The digits that came in tonight: others every night, and sometimes with wrong labels."""
+"""Images of digits for the nightly demo: different ones every night, sometimes with wrong labels."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch.utils.data import TensorDataset
 
 PER_NIGHT, HELD_OUT = 900, 300
 NOISE = 0.35
-"""Standard deviation of what is added to the pixels, which lie from -1 to 1."""
+"""Standard deviation of the noise that is added to the pixels, which lie from -1 to 1."""
 
 
 def digits(night: str, mislabelled: float) -> tuple[TensorDataset, TensorDataset]:
     """Training and held-out images of shape (1, 8, 8).
 
     Args:
-        night: Which night it is: equal nights, equal data.
-        mislabelled: Part of all labels that a broken pipeline has drawn at random.
+        night: Name of the night; the same name gives the same data.
+        mislabelled: Fraction of the labels that are random, as from a broken pipeline.
     """
     chance = random.Random(night)
     generator = torch.Generator().manual_seed(chance.randrange(2**31))

@@ -1,23 +1,22 @@
-"""Reads the YAML files of a folder for Hydra; a mistake in one names its file and line."""
+"""Source of YAML files for Hydra, whose errors name the file, the line and the fix."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import yaml
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
-from hydra._internal.sources_registry import SourcesRegistry
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, ListConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from sweeps.compat.hydra import FileSource
 from sweeps.errors import ConfigError
 
 EXAMPLE = "`defaults: [digits, _self_]` begins one"
 
 
-class CheckedFiles(FileConfigSource):
-    """Hydra's own source of files, which says what is wrong with a file and where."""
+class CheckedFiles(FileSource):
+    """Hydra's source of YAML files, with errors that name the file and the line."""
 
     @staticmethod
     def scheme() -> str:
@@ -28,22 +27,17 @@ class CheckedFiles(FileConfigSource):
         Raises:
             ConfigError: The file cannot be read, is no YAML, or is no mapping.
         """
-        file = Path(self.path, self._normalize_file_name(config_path))
+        file = self.file(config_path)
         try:
             loaded = super().load_config(config_path)
         except (UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException, OSError) as error:
-            raise ConfigError(f"{_named(file)}: {explain(error)}") from None
+            raise ConfigError(f"{_display_path(file)}: {explain(error)}") from None
         _check_mapping(file, loaded.config, is_sweep="/" not in config_path)
         return loaded
 
 
-def register_source() -> None:
-    """Let Hydra know the scheme ``conf://``; once, and again after somebody has cleared its registry."""
-    SourcesRegistry.instance().register(CheckedFiles)
-
-
 def explain(error: Exception) -> str:
-    """Error message for a YAML file, with the line."""
+    """Return the message for an error in a YAML file, with the line."""
     if isinstance(error, UnicodeDecodeError):
         return f"is not written in UTF-8 (byte {error.start} is {error.object[error.start]:#04x}); save it as UTF-8"
     if isinstance(error, yaml.MarkedYAMLError):
@@ -72,17 +66,17 @@ def _advice(problem: str) -> str:
 
 def _check_mapping(file: Path, config: object, *, is_sweep: bool) -> None:
     if isinstance(config, ListConfig):
-        raise ConfigError(f"{_named(file)}: is a list, and not `key: value` lines; {EXAMPLE}")
+        raise ConfigError(f"{_display_path(file)}: is a list, and not `key: value` lines; {EXAMPLE}")
     if not isinstance(config, DictConfig):
         return
     if is_sweep and not config:
-        raise ConfigError(f"{_named(file)}: is empty; {EXAMPLE}")
+        raise ConfigError(f"{_display_path(file)}: is empty; {EXAMPLE}")
     if "defaults" not in config or isinstance(config["defaults"], ListConfig):
         return
-    raise ConfigError(f"{_named(file)}: defaults must be a list, as in `defaults: [digits, _self_]`")
+    raise ConfigError(f"{_display_path(file)}: defaults must be a list, as in `defaults: [digits, _self_]`")
 
 
-def _named(file: Path) -> str:
-    """As a person would: relative where it is below the working folder."""
+def _display_path(file: Path) -> str:
+    """Return the file's path, relative if it is below the working folder."""
     here = Path.cwd()
     return str(file.relative_to(here) if file.is_relative_to(here) else file)

@@ -1,4 +1,4 @@
-"""Where configs are found: users' folders, then our own ``conf/``."""
+"""Search path of configs: users' folders, then the ``conf/`` that comes with Sweeps."""
 
 from __future__ import annotations
 
@@ -6,33 +6,32 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from hydra._internal.hydra import Hydra
-from hydra._internal.utils import create_config_search_path
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 
-from sweeps.compose.config_source import CheckedFiles, register_source
+from sweeps.compat.hydra import open_config_loader
+from sweeps.compose.config_source import CheckedFiles
 from sweeps.errors import UnknownName
 
 _composing = threading.RLock()
-"""Hydra's state belongs to the whole process: the service's threads compose one after another."""
+"""Lock around every composition: Hydra's state is global to the process, and the service has several threads."""
 
 
 def conf_folder() -> Path:
-    """Our own ``conf/``: inside an installed package, beside it in a checkout."""
+    """Return the ``conf/`` of Sweeps: inside an installed package, beside it in a checkout."""
     package = Path(__file__).parent.parent
     installed = package / "conf"
     return installed if installed.is_dir() else package.parent / "conf"
 
 
 class ConfSearchPath:
-    """Folders of configs, the first having precedence, and what can be chosen in them."""
+    """Folders of configs, the first having precedence; as a context manager, a Hydra composition from them."""
 
     def __init__(self, folders: Sequence[Path] = ()):
         """
         Args:
-            folders: Users' folders; our own comes after them.
+            folders: Users' folders; the ``conf/`` of Sweeps is added at the end.
 
         Raises:
             UnknownName: A folder does not exist.
@@ -45,39 +44,33 @@ class ConfSearchPath:
     def __enter__(self) -> ConfigLoader:
         _composing.acquire()
         try:
-            return self._open()
+            GlobalHydra.instance().clear()
+            return open_config_loader(CheckedFiles, self.folders)
         except BaseException:
             _composing.release()
             raise
-
-    def _open(self) -> ConfigLoader:
-        search_path = create_config_search_path(f"{CheckedFiles.scheme()}://{self.folders[-1]}")
-        register_source()
-        for index, folder in enumerate(self.folders[:-1]):
-            search_path.prepend(f"user{index}", f"{CheckedFiles.scheme()}://{folder}", anchor="main")
-        GlobalHydra.instance().clear()
-        return Hydra.create_main_hydra2("sweeps", search_path).config_loader
 
     def __exit__(self, *_: object) -> None:
         GlobalHydra.instance().clear()
         _composing.release()
 
     def confs(self) -> list[str]:
-        """Names that ``conf=`` takes."""
+        """Return the names that ``conf=`` accepts."""
         with self as loader:
             return confs_of(loader)
 
     def groups(self) -> list[str]:
-        """Names of the groups, nested ones with a slash."""
+        """Return the names of the config groups; nested ones have a slash (``search/sampler``)."""
         with self as loader:
             return groups_of(loader)
 
     def options(self, group: str) -> list[str]:
+        """Return the options of a config group."""
         with self as loader:
             return sorted(loader.get_group_options(group, ObjectType.CONFIG))
 
     def header(self, name: str) -> str:
-        """First comment line of a YAML: what it is."""
+        """Return the first comment line of a config's file, which describes it; empty if it has none."""
         for folder in self.folders:
             path = folder / f"{name}.yaml"
             if path.is_file():
@@ -87,10 +80,12 @@ class ConfSearchPath:
 
 
 def confs_of(loader: ConfigLoader) -> list[str]:
+    """Return the names of the configs that can be run."""
     return sorted(name for name in loader.get_group_options("", ObjectType.CONFIG) if not name.startswith("_"))
 
 
 def groups_of(loader: ConfigLoader, parent: str = "") -> list[str]:
+    """Return the names of the config groups below a group, without Hydra's own."""
     found: list[str] = []
     for name in loader.list_groups(parent):
         group = f"{parent}/{name}" if parent else name

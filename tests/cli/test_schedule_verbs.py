@@ -24,7 +24,7 @@ HERE = "sqlite:///outputs/service.db"
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     def run(*arguments: str) -> str:
-        """What ``python -m sweeps schedule ...`` prints."""
+        """Output of ``python -m sweeps schedule ...``."""
         monkeypatch.setattr(sys, "argv", ["sweeps", "schedule", *arguments])
         with pytest.raises(SystemExit) as ended:
             main()

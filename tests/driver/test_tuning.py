@@ -1,4 +1,4 @@
-"""What a sweep says of a trial that Tune has given up."""
+"""Message of a sweep on a trial that Tune has given up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes after a search: its best trial as a config, trained again, registered, and run once more."""
+"""After a search: its best trial as a config, trained again, registered, and run once more."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ else:
 
 
 def predicted(folder: Path, uri: str, given: Any) -> Any:
-    """What a registered model answers in a process that knows nothing of this checkout."""
+    """Predictions of a registered model in a process that cannot import this checkout."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     (folder / "elsewhere").mkdir(exist_ok=True)
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What registering a model leaves behind in the process that does it: nothing."""
+"""Registering a model leaves no trace in the process that does it."""
 
 from __future__ import annotations
 

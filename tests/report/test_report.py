@@ -94,7 +94,7 @@ def page(uri: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Page(HTMLParser):
-    """What a browser would find in the page."""
+    """Elements of the page, as a browser would find them."""
 
     def __init__(self, text: str):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What is cleaned goes everywhere; what must stay does, whatever is asked."""
+"""Cleaning removes checkpoints everywhere, and keeps the best and the registered ones whatever is asked."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def random_sweep(draw: random.Random, name: str) -> SweepRecord:
 
 
 def best_value(record: SweepRecord) -> float | None:
-    """Of trials whose value counts, as the sweep itself would say it."""
+    """Best value among the trials that can be the best, as the sweep itself computes it."""
     values = [
         trial.value
         for trial in record.trials

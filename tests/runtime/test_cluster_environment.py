@@ -1,4 +1,4 @@
-"""What Ray's processes inherit is ours only while Ray starts; its dashboard is one that answers."""
+"""Our environment variables for Ray's processes are set only while Ray starts; its dashboard is one that answers."""
 
 from __future__ import annotations
 

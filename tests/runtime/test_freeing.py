@@ -1,4 +1,4 @@
-"""What a trial holds is free once it needs it no more, also beside another Ray cluster and without a dashboard."""
+"""Resources of a trial are free as soon as it has ended, also beside another Ray cluster and without a dashboard."""
 
 from __future__ import annotations
 

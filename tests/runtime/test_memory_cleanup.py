@@ -1,4 +1,4 @@
-"""What a trial leaves in a worker is freed: cycles, and what was frozen before it became garbage."""
+"""Memory that a trial leaves in a worker is freed: cycles, and objects frozen before they became garbage."""
 
 from __future__ import annotations
 

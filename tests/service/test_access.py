@@ -18,7 +18,7 @@ from sweeps.service.auth.csrf import SAFE_METHODS
 from sweeps.service.auth.principal import Caller, Role
 
 PUBLIC = {f"{API}/health", f"{API}/ready", "/sign-in"}
-"""What may be asked by who does not say who they are."""
+"""Paths that may be requested without a token."""
 USERS: list[tuple[str, Role]] = [("ada", "run"), ("bob", "run"), ("eve", "admin")]
 THEIRS, NOBODYS = "theirs", "nobody"
 BODIES: dict[str, Any] = {
@@ -29,7 +29,7 @@ BODIES: dict[str, Any] = {
     f"{API}/sweeps/{{name}}/register": {"model": "m"},
     f"{API}/tokens": {"user": "eve", "role": "admin"},
 }
-"""What a route takes to get beyond its form; ``{}`` for the others."""
+"""Valid request bodies of the routes that need one; ``{}`` for the others."""
 QUERIES = {f"{API}/compare": "?sweep={name}&sweep=mine"}
 
 Route = tuple[str, str]

@@ -1,4 +1,4 @@
-"""What a config that comes through the service may reach."""
+"""Files, hosts and code that a config submitted to the service may reach."""
 
 from __future__ import annotations
 

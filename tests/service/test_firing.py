@@ -1,4 +1,4 @@
-"""What becomes of every firing: once, in order, by the schedule's own rules."""
+"""Firings of schedules: each is handled once, in order, by the schedule's own rules."""
 
 from __future__ import annotations
 

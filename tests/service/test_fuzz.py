@@ -29,7 +29,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 @pytest.fixture(scope="module")
 def address(api: Api) -> Iterator[str]:
-    """Of a real server: the application behind uvicorn, on a real port."""
+    """Address of a real server: the application behind uvicorn, on a real port."""
     config = uvicorn.Config(api.app, port=0, http=ImpatientProtocol, ws="none", log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)

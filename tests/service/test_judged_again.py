@@ -1,4 +1,4 @@
-"""What was allowed when it was asked for is judged once more before it starts."""
+"""A job that was allowed when it was submitted is checked once more before it starts."""
 
 from __future__ import annotations
 

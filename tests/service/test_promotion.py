@@ -94,7 +94,7 @@ def night_of(engine: Engine, uri: str, number: int, settings: Nights, trials: Tr
 
 
 def begin_night(engine: Engine, number: int, settings: Nights, tokens: Sequence[str] = TOKENS) -> list[str]:
-    """What its sweep gets from those before."""
+    """Begin a night; return the overrides that its sweep gets from the nights before."""
     name = f"night-{number}"
     with writing(engine) as connection:
         request = Run(conf="digits", overrides=list(tokens[1:]))
@@ -394,7 +394,7 @@ def repeat(engine: Engine, uri: str, sweep: str, values: dict[float, list[float]
 
 
 class Died(BaseException):
-    """What a service does between two statements."""
+    """Death of a service between two statements."""
 
 
 @pytest.mark.slow

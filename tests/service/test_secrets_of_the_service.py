@@ -71,7 +71,7 @@ class Planted:
         return text
 
     def seen_of(self, path: str) -> str:
-        """What was answered, every time."""
+        """All answers for a path, one a line."""
         return "\n".join(text for where, text in self.seen.items() if where.endswith(f" {path}"))
 
     def _create_token(self) -> str:

@@ -1,4 +1,4 @@
-"""What `serve` is asked: its config, and mistakes in it."""
+"""Config of `serve`, and mistakes in it."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ with writing(engine) as connection:
 
 
 def open_at_once(url: str, count: int) -> list[str]:
-    """What each of so many processes has to complain of."""
+    """Errors of processes that open a database at the same time, one for each."""
     command = [sys.executable, "-c", OPEN, url]
     processes = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(count)

@@ -65,7 +65,7 @@ class Markup(HTMLParser):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
-    """Of a store with a sweep."""
+    """Folder with a store that has a sweep."""
     folder = tmp_path_factory.mktemp("service")
     shutil.copy(empty_database, folder / "mlflow.db")
     with contextlib.chdir(folder):
@@ -75,7 +75,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Pa
 
 @pytest.fixture(scope="module")
 def service(folder: Path) -> Iterator[ServiceProcess]:
-    """Without tokens: everybody may do everything."""
+    """Service without tokens: everybody may do everything."""
     service = new_service(folder)
     yield service
     close(service)

@@ -1,4 +1,4 @@
-"""What a person does with a sweep on its page: what comes of it, and how a mistake is told."""
+"""Actions on a sweep's page: their effects, and the messages for mistakes."""
 
 from __future__ import annotations
 

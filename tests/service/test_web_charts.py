@@ -1,4 +1,4 @@
-"""What the service's pages draw and list, without a service."""
+"""Charts and lists of the service's pages, without a service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step frees is there for the next one, without the system's help."""
+"""Memory that a step frees is reused by the next one, without going back to the system."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ TINY_SHARE, WHOLE_SHARE = 1e-9, 1 - 1e-9
 
 
 def images(**train: Any) -> Any:
-    """Without dropout: another number of micro batches would draw other masks."""
+    """Config without dropout: another number of micro batches would draw other masks."""
     return configured(IMAGES, model={"dropout": 0.0}, train={"global_batch_size": SIZE, **train})
 
 

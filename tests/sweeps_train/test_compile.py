@@ -11,7 +11,7 @@ from training_runs import IMAGES, configured, on_two_workers, run
 
 
 def losses() -> list[tuple[float, float] | None]:
-    """Without compiling, and with it, on rank 0."""
+    """Losses on rank 0, not compiled and compiled."""
     trained = [run(configured(IMAGES, model={"dropout": 0.0}, train={"compile": each})) for each in (False, True)]
     return [(each.final["train/loss"], each.final["eval/loss"]) if each.reports else None for each in trained]
 

@@ -272,7 +272,7 @@ def attempt(folder: Path, rank: int, size: int, kill_at: int | None) -> None:
 
 
 def samples_of_steps(folder: Path, size: int, first_step: int) -> dict[int, list[int]]:
-    """What all workers together have read for each step."""
+    """Samples that all workers together have read for each step."""
     share = 12 // size
     files = [sorted((folder / f"rank-{rank}").glob("asked-*")) for rank in range(size)]
     asked = [[int(line) for file in each for line in file.read_text().split()] for each in files]

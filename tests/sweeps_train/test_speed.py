@@ -1,4 +1,4 @@
-"""What workers say of their speed: communication, arithmetic, machines."""
+"""Speed that workers report: communication, arithmetic, machines."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_share_of_communication_is_measured_under_every_strategy(strategy: s
 
 @pytest.mark.parametrize("strategy", [*STRATEGIES, "recomputing model"])
 def test_flops_are_counted_once_and_without_what_is_computed_again(strategy: str, runs: dict[str, Recorder]) -> None:
-    """Of the model (Llama, 3 layers of width 128, tied head of 384 rows), by hand: 6 for each weight of a matrix, and
+    """FLOPs by hand (Llama, 3 layers of width 128, tied head of 384 rows): 6 for each weight of a matrix, and
     12 x layers x width x length for attention, which torch counts whole although half of it is masked."""
     layer = 4 * 128 * 128 + 3 * 128 * 384
     per_token = 6 * (3 * layer + 384 * 128) + 12 * 3 * 128 * LENGTH

@@ -196,7 +196,7 @@ def test_a_strategy_has_the_losses_of_one_process_and_goes_on_from_anothers_chec
 
 
 def losses(recorder: Recorder) -> dict[tuple[int, str], float]:
-    """Of training and of evaluations, by step."""
+    """Losses of training and of evaluations, by step and name."""
     records = [*recorder.logs.items(), *((step, metrics) for step, metrics, *_ in recorder.reports)]
     return {(step, name): value for step, record in records for name, value in record.items() if name.endswith("loss")}
 

@@ -56,7 +56,7 @@ class Results:
     same: dict[str, Recorder]
     loaded_for_images: set[str]
     written_kib: dict[str, int] = field(default_factory=dict)
-    """Of mapped files of weights, by path: what this worker does not share any longer."""
+    """KiB of each mapped file of weights, by path, that this worker no longer shares with others."""
 
 
 def scenario() -> Results:

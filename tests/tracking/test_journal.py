@@ -1,4 +1,4 @@
-"""What goes to MLflow is on the disk first, and comes there exactly once, whatever dies meanwhile."""
+"""Records for MLflow are on the disk first, and delivered exactly once, whatever dies meanwhile."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def killed_driver(uri: str, story: str, *, resume: bool = False) -> None:
 
 
 def everything(uri: str) -> dict[str, Any]:
-    """What MLflow holds of the sweep, but for times: by trial, and of the sweep's own run under an empty name."""
+    """Contents of MLflow on the sweep, without times: by trial, with the sweep's own run under an empty name."""
     from mlflow import MlflowClient
 
     client, sweep = MlflowClient(uri), load_sweep(uri, "digits-1")

@@ -95,7 +95,7 @@ def steps_spooled(folder: Path, trial: str) -> int:
 
 
 def check_all_is_there_once(folder: Path, uri: str) -> None:
-    """What MLflow has of each trial is what its workers have measured."""
+    """Check that MLflow has exactly the reports of each trial's workers."""
     from mlflow import MlflowClient
 
     client, sweep = MlflowClient(uri), load_sweep(uri, "sweep")

@@ -1,0 +1,35 @@
+"""Private names of Hydra: its own source of YAML files, the registry of sources, and the start of a composition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.hydra import Hydra
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_loader import ConfigLoader
+
+
+class FileSource(FileConfigSource):
+    """Hydra's source of YAML files, to be extended. A subclass has its own ``scheme``."""
+
+    def file(self, config_path: str) -> Path:
+        """Path of the YAML file behind the name of a config."""
+        return Path(self.path, self._normalize_file_name(config_path))
+
+
+def open_config_loader(source: type[FileSource], folders: Sequence[Path]) -> ConfigLoader:
+    """Start a composition in this process, which has one at a time. Registers the source each time, as another user
+    of Hydra may have cleared its registry.
+
+    Args:
+        source: Class that reads the files.
+        folders: Folders of configs; the first that has a file wins.
+    """
+    SourcesRegistry.instance().register(source)
+    search_path = create_config_search_path(f"{source.scheme()}://{folders[-1]}")
+    for index, folder in enumerate(folders[:-1]):
+        search_path.prepend(f"user{index}", f"{source.scheme()}://{folder}", anchor="main")
+    return Hydra.create_main_hydra2("sweeps", search_path).config_loader

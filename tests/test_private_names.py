@@ -1,0 +1,201 @@
+"""Private names of libraries, in ``sweeps/compat`` and ``sweeps_train/compat`` alone: a release that moves one breaks
+a contract test of tests/compat, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+COMPAT = ("sweeps/compat/", "src/sweeps_train/compat/")
+OURS = ("sweeps", "sweeps_train")
+
+# 2026-11-22: files whose private names have not moved to a compat module yet; empty once all have.
+NOT_YET: tuple[str, ...] = (
+    "src/sweeps_train/data/documents.py",
+    "src/sweeps_train/function.py",
+    "src/sweeps_train/strategies/",
+    "sweeps/registry/",
+    "sweeps/runtime/",
+    "sweeps/search/",
+    "sweeps/service/promotion/",
+)
+
+# Names with an underscore that their libraries document.
+PUBLIC = {"_asdict", "_exit", "_fields", "_make", "_mapping", "_replace"}
+
+File = tuple[str, ast.Module]
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name != "_" and name not in PUBLIC
+
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # libraries are imported to look at their classes
+
+
+@pytest.fixture(scope="module")
+def files(checkout: Path) -> list[File]:
+    """Name and syntax of every file that may touch no private name."""
+    paths = [path for folder in ("sweeps", "src") for path in sorted((checkout / folder).rglob("*.py"))]
+    names = [path.relative_to(checkout).as_posix() for path in paths]
+    return [
+        (name, ast.parse(path.read_text(encoding="utf-8")))
+        for name, path in zip(names, paths, strict=True)
+        if not name.startswith((*COMPAT, *NOT_YET))
+    ]
+
+
+def listed(found: list[str]) -> str:
+    return "move to sweeps/compat or sweeps_train/compat, with a contract test in tests/compat:\n" + "\n".join(found)
+
+
+def test_no_import_names_a_private_module_or_member(files: list[File]) -> None:
+    found = [
+        f"{file}:{node.lineno}: {name}"
+        for file, tree in files
+        for node, name in _imports(tree)
+        if any(is_private(part) for part in name.split("."))
+    ]
+    assert not found, listed(found)
+
+
+def test_no_private_attribute_of_another_object_is_touched(files: list[File]) -> None:
+    found = [f"{file}:{line}: {name}" for file, tree in files for line, name in _foreign_attributes(tree)]
+    assert not found, listed(found)
+
+
+def test_the_linter_is_told_to_look_away_in_compat_only(checkout: Path, files: list[File]) -> None:
+    found = [file for file, _ in files if "SLF001" in (checkout / file).read_text(encoding="utf-8")]
+    assert not found, listed(found)
+
+
+def test_no_class_of_ours_shares_a_private_name_with_a_library_class_above_it(files: list[File]) -> None:
+    """Overrides and uses alike: a name that both have is either one, or an accident that breaks the library."""
+    found = [
+        f"{file}:{node.lineno}: {node.name}.{name}, which {base.__module__}.{base.__qualname__} has, too"
+        for file, tree in files
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and node.bases and (names := _own_private_names(node))
+        for base in _library_bases(file, tree, node)
+        for name in sorted(names & _private_names(base))
+    ]
+    assert not found, listed(found)
+
+
+def _imports(tree: ast.Module) -> Iterator[tuple[ast.stmt, str]]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from ((node, alias.name) for alias in names)
+            case ast.ImportFrom(module=module, names=names):
+                yield from ((node, f"{module}.{alias.name}") for alias in names)
+
+
+def _foreign_attributes(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Private attributes of anything but ``self``, ``cls``, ``super()`` and the class around, also those that
+    ``getattr`` and its like name by a text."""
+    for node, owner in _nodes_with_class(tree):
+        match node:
+            case ast.Attribute(value=value, attr=attribute) if is_private(attribute):
+                if not _is_own(value, owner):
+                    yield node.lineno, ast.unparse(node)
+            case ast.Call(func=ast.Name(id="getattr" | "setattr" | "hasattr" | "delattr"), args=[of, named, *_]):
+                if isinstance(named, ast.Constant) and is_private(str(named.value)) and not _is_own(of, owner):
+                    yield node.lineno, ast.unparse(node)
+
+
+def _nodes_with_class(node: ast.AST, owner: str | None = None) -> Iterator[tuple[ast.AST, str | None]]:
+    for child in ast.iter_child_nodes(node):
+        yield child, owner
+        yield from _nodes_with_class(child, child.name if isinstance(child, ast.ClassDef) else owner)
+
+
+def _is_own(node: ast.expr, owner: str | None) -> bool:
+    match node:
+        case ast.Name(id="self" | "cls"):
+            return True
+        case ast.Name(id=name):
+            return name == owner
+        case ast.Call(func=ast.Name(id="super" | "type")):
+            return True
+    return False
+
+
+def _own_private_names(node: ast.AST) -> set[str]:
+    """Private methods and attributes that a class defines, and those of ``self`` that its methods use."""
+    names: set[str] = set()
+    for each in ast.walk(node):
+        match each:
+            case ast.ClassDef(body=body):
+                for statement in body:
+                    names |= _names_defined(statement)
+            case ast.Attribute(value=ast.Name(id="self" | "cls") | ast.Call(func=ast.Name(id="super")), attr=attribute):
+                names.add(attribute)
+    return {name for name in names if is_private(name)}
+
+
+def _names_defined(statement: ast.stmt) -> set[str]:
+    match statement:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            return {name}
+        case ast.Assign(targets=targets):
+            return {each.id for each in targets if isinstance(each, ast.Name)}
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return {name}
+    return set()
+
+
+def _library_bases(file: str, tree: ast.Module, node: ast.ClassDef) -> list[type]:
+    """Library classes above this one, found by importing the base classes that it names."""
+    found: list[type] = []
+    for base in node.bases:
+        name = ast.unparse(base.value if isinstance(base, ast.Subscript) else base)
+        value = _imported(file, tree, name)
+        found += value.__mro__ if isinstance(value, type) else ()
+    roots = {*OURS, *sys.stdlib_module_names}
+    return [each for each in found if each.__module__.partition(".")[0] not in roots]
+
+
+def _imported(file: str, tree: ast.Module, name: str) -> object:
+    """A name in a file: imported at its top or inside a function, or defined by the file itself."""
+    first, *rest = name.split(".")
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=str(module), names=names):
+                for alias in names:
+                    if (alias.asname or alias.name) == first:
+                        return _member(getattr(importlib.import_module(module), alias.name, None), rest)
+            case ast.Import(names=names):
+                for alias in names:
+                    if alias.asname == first or (alias.asname is None and alias.name.partition(".")[0] == first):
+                        importlib.import_module(alias.name)
+                        return _member(sys.modules[alias.name if alias.asname else first], rest)
+    if hasattr(builtins, first):
+        return getattr(builtins, first)
+    module = file.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return _member(getattr(importlib.import_module(module), first, None), rest)
+
+
+def _member(value: object, names: list[str]) -> object:
+    for name in names:
+        value = getattr(value, name, None)
+    return value
+
+
+@cache
+def _private_names(base: type) -> set[str]:
+    """Private names that a library's class defines, or that its methods set or read on ``self``."""
+    names = {name for name in vars(base) if is_private(name)}
+    try:
+        return names | _own_private_names(ast.parse(textwrap.dedent(inspect.getsource(base))))
+    except (OSError, TypeError, SyntaxError):  # written in C
+        return names
