@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -25,7 +23,7 @@ class ConfigError(UserError):
     """The composed config cannot be run. Holds every mistake that was found, one a line."""
 
 
-class Forbidden(ConfigError):
+class ConstraintViolated(ConfigError):
     """A point of the space that ``search.constraints`` leave out: another is asked for."""
 
 
@@ -33,7 +31,7 @@ class UnknownName(UserError):
     """A config, group option, key, verb or sweep that does not exist."""
 
 
-class TookTooLong(UserError):
+class TimeLimitExceeded(UserError):
     """A request is not done within its time limit."""
 
 
@@ -82,7 +80,7 @@ class Undelivered(SweepsError):
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def is_full(error: BaseException | None) -> bool:
+def is_disk_full(error: BaseException | None) -> bool:
     """Whether an error, or what caused it, is that a disk or a quota is full."""
     while error is not None:
         if isinstance(error, StorageFull) or (isinstance(error, OSError) and error.errno in _FULL):
@@ -91,38 +89,6 @@ def is_full(error: BaseException | None) -> bool:
     return False
 
 
-def tells_full(text: str | None) -> bool:
+def mentions_full_disk(text: str | None) -> bool:
     """The same of an error of which only the text has come from another process."""
     return text is not None and any(os.strerror(number) in text for number in _FULL)
-
-
-LONGEST_NAME = 500
-"""Characters of what may be a misspelt name: a comparison takes time that grows with the square of them."""
-
-
-def closest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """Known names that are spelt like a wrong one, or that one of the two abbreviates (``maximize``, ``max``)."""
-    if len(name) > LONGEST_NAME:
-        return []
-    known = sorted(set(known))
-    alike = difflib.get_close_matches(name, known, n=count, cutoff=0.6)
-    abbreviated = [each for each in known if min(len(each), len(name)) > 2 and _begins_alike(each, name)]
-    return list(dict.fromkeys([*alike, *abbreviated]))[:count]
-
-
-def _begins_alike(one: str, other: str) -> bool:
-    return one.lower().startswith(other.lower()) or other.lower().startswith(one.lower())
-
-
-def nearest(name: str, known: Iterable[str], count: int = 3, listed: int = 12) -> str:
-    """``"; did you mean a, b?"``, or the whole choice when nothing is near and it has at most ``listed`` names, or
-    nothing."""
-    if len(name) > LONGEST_NAME:
-        return ""
-    known = sorted(set(known))
-    close = closest(name, known, count)
-    if close:
-        return f"; did you mean {', '.join(close)}?"
-    if known and len(known) <= listed:
-        return f"; there is {', '.join(known)}"
-    return ""

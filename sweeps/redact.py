@@ -1,19 +1,20 @@
-"""Passwords that may stand in URIs, and are shown to nobody."""
+"""Passwords in URIs, which must not be shown."""
 
 from __future__ import annotations
 
 import re
 
 
-def shown(uri: str) -> str:
-    """The URI without its password."""
+def redact_uri(uri: str) -> str:
+    """Return the URI with its password replaced by ``***``."""
     return re.sub(r"(://[^:/@]*):[^/]*@", r"\1:***@", uri)
 
 
 def holds_password(uri: str) -> bool:
-    return shown(uri) != uri
+    """Whether a URI has a password."""
+    return redact_uri(uri) != uri
 
 
 def without_credentials(address: str) -> str:
-    """An address that may stand in a link: with neither user nor password."""
+    """Return an address without its user and password, for links."""
     return re.sub(r"://[^/@]*@", "://", address)

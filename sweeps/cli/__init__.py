@@ -25,7 +25,8 @@ from sweeps.cli import (  # noqa: F401
 
 # isort: on
 from sweeps.cli.app import INTERRUPTED, MISTAKE, NO_SUCCESS, PROGRAM, app, stderr
-from sweeps.errors import SweepsError, nearest
+from sweeps.errors import SweepsError
+from sweeps.suggestions import did_you_mean
 
 __all__ = ["app", "main"]
 
@@ -85,7 +86,7 @@ def _told(error: Exception) -> tuple[int, str]:
 def _with_nearest(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         known = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("--")]
-        return f"there is no option {error.option_name}{nearest(error.option_name, known, listed=0)}"
+        return f"there is no option {error.option_name}{did_you_mean(error.option_name, known, listed=0)}"
     return error.format_message()
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from sweeps.errors import nearest
 from sweeps.report.terminal import plain_console
+from sweeps.suggestions import did_you_mean
 
 PROGRAM = "python -m sweeps"
 
@@ -32,7 +32,7 @@ class _Verbs(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in self.commands:
-            ctx.fail(f"there is no verb {args[0]!r}{nearest(args[0], self.commands)}")
+            ctx.fail(f"there is no verb {args[0]!r}{did_you_mean(args[0], self.commands)}")
         return super().resolve_command(ctx, args)
 
 

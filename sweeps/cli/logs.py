@@ -17,7 +17,7 @@ from sweeps.errors import TrackingUnreachable, UnknownName, UserError
 if TYPE_CHECKING:
     from sweeps.service.client import Client
     from sweeps.tracking.record import SweepRecord, TrialRecord
-    from sweeps.tracking.trial_logs import Part
+    from sweeps.tracking.trial_logs import LogPart
 
 LOOK_EVERY_S = 1.0
 
@@ -29,7 +29,7 @@ class _Source(Protocol):
 
     def workers(self, record: SweepRecord, trial: TrialRecord) -> list[int]: ...
 
-    def part(self, record: SweepRecord, trial: TrialRecord, worker: int, position: int) -> Part: ...
+    def part(self, record: SweepRecord, trial: TrialRecord, worker: int, position: int) -> LogPart: ...
 
 
 class _Here:
@@ -46,7 +46,7 @@ class _Here:
 
         return TrialLogs(record, trial).workers()
 
-    def part(self, record: SweepRecord, trial: TrialRecord, worker: int, position: int) -> Part:
+    def part(self, record: SweepRecord, trial: TrialRecord, worker: int, position: int) -> LogPart:
         from sweeps.tracking.trial_logs import TrialLogs
 
         return TrialLogs(record, trial).part(worker, position)
@@ -64,7 +64,7 @@ class _There:
     def workers(self, record: SweepRecord, trial: TrialRecord) -> list[int]:
         return self._client.log_workers(self._sweep, trial.trial)
 
-    def part(self, record: SweepRecord, trial: TrialRecord, worker: int, position: int) -> Part:
+    def part(self, record: SweepRecord, trial: TrialRecord, worker: int, position: int) -> LogPart:
         return self._client.log_part(self._sweep, trial.trial, worker, position)
 
 

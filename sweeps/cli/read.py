@@ -18,7 +18,7 @@ from sweeps.cli.remote import client_of, reader_of
 @tracking_uri
 def list_(as_json: bool, server: str | None, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
     """List the sweeps, newest first."""
-    from sweeps.redact import shown
+    from sweeps.redact import redact_uri
     from sweeps.tracking import default_uri
     from sweeps.tracking.reader import list_sweeps
 
@@ -30,7 +30,7 @@ def list_(as_json: bool, server: str | None, tracking_uri: str | None, config_di
     else:
         from sweeps.report.tables import print_sweeps
 
-        print_sweeps(sweeps, stdout, shown(uri) if client is None else client.server)
+        print_sweeps(sweeps, stdout, redact_uri(uri) if client is None else client.server)
 
 
 @verb("show")

@@ -20,13 +20,13 @@ from sweeps.errors import UserError
 @tracking_uri
 def ui(port: int, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
     """Open the MLflow UI on the sweeps of this folder."""
-    from sweeps.redact import shown
+    from sweeps.redact import redact_uri
     from sweeps.tracking import default_uri
     from sweeps.tracking.reader import list_sweeps
 
     uri = tracking_uri or default_uri()
     is_server = uri.startswith(("http://", "https://"))
-    address = shown(uri).rstrip("/") if is_server else f"http://127.0.0.1:{port}"
+    address = redact_uri(uri).rstrip("/") if is_server else f"http://127.0.0.1:{port}"
     experiments = {each.experiment: each.experiment_id for each in list_sweeps(uri)}
     if not is_server:
         _check_free(port)

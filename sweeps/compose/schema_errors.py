@@ -12,7 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from sweeps.compose.other_tools import hint_for_key, hint_for_override, hint_for_type
 from sweeps.config import SweepConfig
-from sweeps.errors import ConfigError, closest, nearest
+from sweeps.errors import ConfigError
+from sweeps.suggestions import closest_names, did_you_mean
 
 Schema = TypeVar("Schema")
 
@@ -114,18 +115,18 @@ def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
     """``"; did you mean train.lr?"``: only the last part is compared, since all have the others."""
     owner, name = path[:-1], path[-1]
     other = hint_for_key(name) if path[0] == "space" else None
-    close = [other] if other is not None and other in known else closest(name, known)
+    close = [other] if other is not None and other in known else closest_names(name, known)
     if not close and not owner:  # train.lr, where only lr was typed
         within = [f"{section}.{name}" for section in known if name in _fields(SweepConfig, [section])]
-        return f"; did you mean {', '.join(within)}?" if within else nearest(name, known)
+        return f"; did you mean {', '.join(within)}?" if within else did_you_mean(name, known)
     if not close:
-        return nearest(name, [".".join([*owner, each]) for each in known])
+        return did_you_mean(name, [".".join([*owner, each]) for each in known])
     return f"; did you mean {', '.join('.'.join([*owner, each]) for each in close)}?"
 
 
 def _meant(value: Any, words: str) -> str:
     """``"; did you mean max?"`` if one of the quoted words of pydantic's text is near."""
-    close = closest(value, re.findall(r"'([^']*)'", words)) if isinstance(value, str) else []
+    close = closest_names(value, re.findall(r"'([^']*)'", words)) if isinstance(value, str) else []
     return f"; did you mean {', '.join(close)}?" if close else ""
 
 

@@ -17,8 +17,9 @@ from sweeps.compose.overrides import parse_values
 from sweeps.compose.schema_errors import read_as
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.config.service import Service
-from sweeps.errors import ConfigError, UnknownName, nearest
+from sweeps.errors import ConfigError, UnknownName
 from sweeps.redact import holds_password
+from sweeps.suggestions import did_you_mean
 
 GROUP = "service"
 VARIABLES = {"database": "SWEEPS_DATABASE", "tracking_uri": "MLFLOW_TRACKING_URI"}
@@ -46,7 +47,7 @@ def compose_service(tokens: Sequence[str], config_dirs: Sequence[Path]) -> Servi
     file = next((file for file in files if file.is_file()), None)
     if file is None:
         raise UnknownName(
-            f"{GROUP}={name}: there is no such option{nearest(name, search_path.options(GROUP))}; a file "
+            f"{GROUP}={name}: there is no such option{did_you_mean(name, search_path.options(GROUP))}; a file "
             f"{GROUP}/{name}.yaml in a folder given with --config-dir makes one"
         )
     try:

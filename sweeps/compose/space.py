@@ -15,7 +15,8 @@ from sweeps.compose.other_tools import is_distribution_elsewhere
 from sweeps.compose.schema_errors import read_config
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, OrdinalDistribution
-from sweeps.errors import ConfigError, UnknownName, nearest
+from sweeps.errors import ConfigError, UnknownName
+from sweeps.suggestions import did_you_mean
 
 DISTRIBUTION_KEYS = {"type", "low", "high", "log", "step", "choices", "value", "when", "prior"}
 
@@ -45,7 +46,7 @@ def change_space(space: dict[str, Any], override: Override) -> None:
     value = override.value()
     if override.is_delete() or (value is None and path in space):
         if space.pop(path, None) is None:
-            raise UnknownName(f"~space.{path}: the space has no such path{nearest(path, space)}")
+            raise UnknownName(f"~space.{path}: the space has no such path{did_you_mean(path, space)}")
     elif owner in space:
         space[owner] = {**space[owner], name: value}
     elif isinstance(value, Mapping):
@@ -53,7 +54,7 @@ def change_space(space: dict[str, Any], override: Override) -> None:
         same_kind = value.get("type", before.get("type")) == before.get("type")
         space[path] = {**(before if same_kind else {}), **value}
     elif name in DISTRIBUTION_KEYS:
-        raise UnknownName(f"{override.key_or_group}: the space has no path {owner!r}{nearest(owner, space)}")
+        raise UnknownName(f"{override.key_or_group}: the space has no path {owner!r}{did_you_mean(owner, space)}")
     else:
         raise ConfigError(
             f"{override.key_or_group}={value!r}: must be a distribution, "
@@ -94,7 +95,7 @@ def check_group_conditions(config: SweepConfig, loader: ConfigLoader, groups: se
                 if option not in options:
                     raise UnknownName(
                         f"space.{path}.when.{group}={option!r}: the group {group} has no such option"
-                        f"{nearest(str(option), options)}"
+                        f"{did_you_mean(str(option), options)}"
                     )
 
 

@@ -19,7 +19,8 @@ from sweeps.compose.ranges import distribution_of_range
 from sweeps.compose.schema_errors import read_config
 from sweeps.compose.search_path import ConfSearchPath, confs_of, groups_of
 from sweeps.compose.space import change_space, check_group_conditions, flatten_space, is_whole, options_of
-from sweeps.errors import ConfigError, SweepsError, UnknownName, nearest
+from sweeps.errors import ConfigError, SweepsError, UnknownName
+from sweeps.suggestions import did_you_mean
 
 MAX_GROUP_COMBINATIONS = 64
 
@@ -40,7 +41,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         groups = set(groups_of(loader))
         confs = confs_of(loader)
         if conf not in confs:
-            raise UnknownName(f"conf={conf}: there is no such conf{nearest(conf, confs)}")
+            raise UnknownName(f"conf={conf}: there is no such conf{did_you_mean(conf, confs)}")
         of_space = [each for each in overrides if each.key_or_group.startswith("space.")]
         ranges = [each for each in overrides if each.is_sweep_override()]
         without_space = [each for each in overrides if each.key_or_group == "space" and each.is_delete()]
@@ -115,14 +116,14 @@ def _explain(conf: str, error: Exception) -> ConfigError | UnknownName:
         inside = text.partition("'")[2].partition("'")[0]
         return UnknownName(
             f"{inside}.yaml: its defaults name {error.missing_cfg_file}, and there is no such conf"
-            f"{nearest(str(error.missing_cfg_file), confs_of(GlobalHydra.instance().config_loader()))}"
+            f"{did_you_mean(str(error.missing_cfg_file), confs_of(GlobalHydra.instance().config_loader()))}"
         )
     if "Could not find" in text and "Available options" in text:
         missing = text.split("Could not find '", 1)[1].split("'", 1)[0]
         group, _, option = missing.rpartition("/")
         listed = text.split("Available options", 1)[1].split("Config search path", 1)[0]
         options = [line.strip() for line in listed.splitlines()[1:] if line.strip()]
-        return UnknownName(f"{group}={option}: there is no such option{nearest(option, options, count=5)}")
+        return UnknownName(f"{group}={option}: there is no such option{did_you_mean(option, options, count=5)}")
     lines = [line.strip() for line in text.strip().splitlines()] or [type(error).__name__]
     message = " ".join(lines[:2]) if lines[0].endswith("while composing config:") else lines[0]
     where = "" if message.startswith("In '") or "conf=" in message else f"conf={conf}: "
@@ -133,5 +134,5 @@ def _explain(conf: str, error: Exception) -> ConfigError | UnknownName:
             return ConfigError(
                 f"{where}chooses no option of the group {group}, which could be replaced; +{group}=OPTION adds one"
             )
-        message += nearest(group, groups, listed=0)
+        message += did_you_mean(group, groups, listed=0)
     return ConfigError(f"{where}{message}")

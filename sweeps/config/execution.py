@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainSerializer
 from pydantic.dataclasses import dataclass
 
-from sweeps.redact import shown
+from sweeps.redact import redact_uri
 from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
 
 NonEmpty = Annotated[str, Field(min_length=1)]
@@ -55,7 +55,7 @@ class Scaling:
 class Tracking:
     """MLflow."""
 
-    uri: Annotated[NonEmpty, PlainSerializer(shown, when_used="json")] = "sqlite:///mlflow.db"
+    uri: Annotated[NonEmpty, PlainSerializer(redact_uri, when_used="json")] = "sqlite:///mlflow.db"
     """Tracking server or store. A password in it is written nowhere."""
     experiment: NonEmpty | None = None
     """MLflow experiment; default: the name of the conf."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sweeps import constants
 from sweeps.plan.plan import Plan
-from sweeps.provenance.origin import Origin, Training, origin_of, requirements
+from sweeps.provenance.provenance import Provenance, Training, collect_provenance, requirements
 from sweeps.provenance.secrets import redacted_source
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.record import SweepRecord
@@ -33,15 +33,15 @@ def record_origin(plan: Plan, recorder: Recorder) -> threading.Thread:
     return thread
 
 
-def present_origin(plan: Plan) -> Origin:
+def present_origin(plan: Plan) -> Provenance:
     """Where a sweep would come from, were it started now."""
-    return origin_of(plan.command, plan.config.seed, trainings(plan))[0]
+    return collect_provenance(plan.command, plan.config.seed, trainings(plan))[0]
 
 
-def recorded_origin(record: SweepRecord) -> Origin | None:
+def recorded_origin(record: SweepRecord) -> Provenance | None:
     """Where a sweep came from; nothing if it was recorded by an earlier version, or was killed at its start."""
     text = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, constants.ORIGIN_ARTIFACT)
-    return None if text is None else Origin.from_json(text)
+    return None if text is None else Provenance.from_json(text)
 
 
 def trainings(plan: Plan) -> Iterator[Training]:
@@ -54,7 +54,7 @@ def trainings(plan: Plan) -> Iterator[Training]:
 
 def _record(plan: Plan, recorder: Recorder) -> None:
     try:
-        origin, diff = origin_of(plan.command, plan.config.seed, trainings(plan))
+        origin, diff = collect_provenance(plan.command, plan.config.seed, trainings(plan))
         files = {
             constants.ORIGIN_ARTIFACT: origin.as_json(),
             constants.PACKAGES_ARTIFACT: requirements(origin),

@@ -16,18 +16,18 @@ from sweeps.constants import TAG_DASHBOARD, TAG_ENDED, TAG_SWEEP
 from sweeps.driver.provenance import record_origin
 from sweeps.driver.signals import Ending
 from sweeps.driver.state import Monitor, View
-from sweeps.errors import StorageFull, Undelivered, UserError, is_full
+from sweeps.errors import StorageFull, Undelivered, UserError, is_disk_full
 from sweeps.files import FOLDER_MODE
 from sweeps.folder import DRIVER_LOCK, LOG_FILE, the_only_driver
 from sweeps.plan.extend import check_running, describe_search, is_longer
 from sweeps.plan.plan import Plan
 from sweeps.plan.preflight import Preflight
 from sweeps.plan.saved_sweep import COPY_FILE, SWEEP_FILE, reopened, save, saved
-from sweeps.redact import shown
+from sweeps.redact import redact_uri
 from sweeps.runtime.cluster import Fit, alive_nodes, connected, fit, worker_room
 from sweeps.space.distributions import Space
-from sweeps.tracking.client import reason
-from sweeps.tracking.control_channel import Requests, forget_requests
+from sweeps.tracking.client import first_cause
+from sweeps.tracking.control_channel import RequestListener, clear_request
 from sweeps.tracking.journal import JOURNAL_FILE, Journal
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
@@ -118,7 +118,7 @@ def _resume(plan: Plan, view: View) -> None:
     tracking = _connecting(config.tracking.uri)
     with connected(config) as cluster:
         tracking.result()
-        forget_requests(load_sweep(config.tracking.uri, plan.name))
+        clear_request(load_sweep(config.tracking.uri, plan.name))
         places = fit(config, plan.scalings, cluster.nodes)
         _adapt_study(plan)
         save(plan)
@@ -240,12 +240,12 @@ def _record(
         status = "interrupted"
         raise
     except Exception as error:
-        if not is_full(error):
+        if not is_disk_full(error):
             raise
         status, is_out_of_room = "interrupted", True
         if isinstance(error, StorageFull):
             raise
-        raise StorageFull(plan.folder, reason(error)) from error
+        raise StorageFull(plan.folder, first_cause(error)) from error
     finally:
         if origin is not None:
             origin.join(ORIGIN_WITHIN_S)
@@ -262,8 +262,8 @@ def _close(plan: Plan, recorder: Recorder, status: str) -> None:
         left = recorder.close(status, patience_s)
     if left:
         raise Undelivered(
-            f"{plan.name}: {status}, and MLflow at {shown(plan.config.tracking.uri)} has not taken all of its record: "
-            f"{left.points} points of metrics and {left.artifacts} artifacts wait in {plan.folder}; "
+            f"{plan.name}: {status}, and MLflow at {redact_uri(plan.config.tracking.uri)} has not taken all of its "
+            f"record: {left.points} points of metrics and {left.artifacts} artifacts wait in {plan.folder}; "
             f"`python -m sweeps resume {plan.name}` delivers them"
         )
 
@@ -313,7 +313,7 @@ def _search(plan: Plan, monitor: Monitor, recorder: Recorder) -> str:
 
     prepare_slots()
     # Its actors have nothing to do with the store, whose address may have a password.
-    composition = plan.composition.recorded_at(shown(plan.config.tracking.uri))
+    composition = plan.composition.recorded_at(redact_uri(plan.config.tracking.uri))
     context = TrialContext(composition, str(plan.folder), monitor.use_gpu, monitor.mailbox)
     ending = Ending(monitor)
     monitor.start()
@@ -323,7 +323,7 @@ def _search(plan: Plan, monitor: Monitor, recorder: Recorder) -> str:
             catch_up(searcher, plan.points.lookup, monitor)
             places = Places(searcher, monitor.concurrent)
             answers = _Answers(plan, monitor, places, ending)
-            with Requests(recorder.ids, answers.answer), ending.on_signals():
+            with RequestListener(recorder.ids, answers.answer), ending.on_signals():
                 build_tuner(plan, monitor, places, context).fit()
             monitor.all_ended()
             if monitor.stopping or answers.plan is plan:

@@ -15,7 +15,7 @@ from sweeps.compose.composition import config_as_yaml
 from sweeps.config.objectives import Objectives, Values
 from sweeps.constants import COMPLETED, HEARD, PARAMETERS, STOPPED, TRIAL
 from sweeps.driver.trial_status import State, TrialStatus
-from sweeps.errors import StorageFull, UserError, tells_full
+from sweeps.errors import StorageFull, UserError, mentions_full_disk
 from sweeps.runtime.checkpoint_layout import checkpoint_folders
 from sweeps.runtime.cluster import trial_resources
 from sweeps.runtime.report_log import read_spool
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sweeps.runtime.broker import Ended, Event, Log, Report, Started
     from sweeps.search.advisors.memory import MemoryEstimate
     from sweeps.search.schedulers.pbt import Exploit
-    from sweeps.tracking.artifact_uploader import Which
+    from sweeps.tracking.artifact_uploader import CheckpointKind
     from sweeps.tracking.record import SweepRecord, TrialRecord
     from sweeps.tracking.recorder import Recorder
     from sweeps.worker_error import WorkerError
@@ -382,7 +382,7 @@ class Monitor:
             self.recorder.failed(event.trial, status.failures)
             if event.failure is not None:
                 self._keep_tracebacks(event.trial, attempt, [event.failure, *event.others])
-            if tells_full(event.error):
+            if mentions_full_disk(event.error):
                 self.out_of_room(StorageFull(self.folder, event.error))
 
     def _keep_tracebacks(self, trial: str, attempt: int, errors: list[WorkerError]) -> None:
@@ -431,7 +431,7 @@ class Monitor:
         if best:
             status.values = values
         if report.checkpoint is not None:
-            kinds: tuple[Which, ...] = ("last", "best") if best else ("last",)
+            kinds: tuple[CheckpointKind, ...] = ("last", "best") if best else ("last",)
             wanted = [kind for kind in kinds if kind in self.composition.config.checkpoint.keep]
             self.recorder.checkpoint(status.trial, report.checkpoint, *wanted, held=report.held)
 

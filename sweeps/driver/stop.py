@@ -8,7 +8,7 @@ from pathlib import Path
 from sweeps.constants import TAG_FOLDER, TAG_HEARTBEAT
 from sweeps.errors import UserError
 from sweeps.folder import has_died
-from sweeps.tracking.control_channel import ask
+from sweeps.tracking.control_channel import send_request
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
@@ -40,7 +40,7 @@ def tell_to_stop(record: SweepRecord, trial: str | None = None) -> None:
     Raises:
         UserError: As ``stop`` does.
     """
-    ask(record, {"verb": "stop", "trial": check_can_stop(record, trial)})
+    send_request(record, {"verb": "stop", "trial": check_can_stop(record, trial)})
 
 
 def check_can_stop(record: SweepRecord, trial: str | None = None) -> str | None:

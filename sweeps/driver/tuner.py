@@ -16,7 +16,7 @@ from sweeps.constants import HEARD, NUMBER, ORIGIN, ORIGIN_PREFIX, PARAMETERS, R
 from sweeps.driver.retries import AlikeFailures, retry_only_what_may_pass
 from sweeps.driver.state import Monitor
 from sweeps.driver.trial_status import State
-from sweeps.errors import StorageFull, tells_full
+from sweeps.errors import StorageFull, mentions_full_disk
 from sweeps.plan.plan import Plan
 from sweeps.runtime.checkpoint_layout import Origin
 from sweeps.runtime.trainable import TRIAL_RESOURCES, Trial, TrialContext
@@ -248,7 +248,7 @@ class SweepSearcher(OptunaSearcher):
         )
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        if error and tells_full(why := self.why_failed(trial_id)):
+        if error and mentions_full_disk(why := self.why_failed(trial_id)):
             self._monitor.out_of_room(StorageFull(self._monitor.folder, why))
         self.interrupted = self._monitor.is_interrupted()
         super().on_trial_complete(trial_id, result, error)

@@ -14,11 +14,12 @@ from sweeps.compose.overrides import parse_values
 from sweeps.config import SWEEP_CONFIG
 from sweeps.config.search import HyperbandScheduler, Search, Stop
 from sweeps.config.space import Distribution, OrdinalDistribution
-from sweeps.errors import ConfigError, nearest
+from sweeps.errors import ConfigError
 from sweeps.folder import has_died
 from sweeps.search.schedulers.trial_length import hyperband_range
 from sweeps.space.distributions import Space, boundary_values, contains
-from sweeps.tracking.control_channel import ask
+from sweeps.suggestions import did_you_mean
+from sweeps.tracking.control_channel import send_request
 from sweeps.tracking.record import SweepRecord
 from sweeps.validate.config import lookup_in
 
@@ -72,7 +73,7 @@ def check_changes(changes: Changes) -> None:
             raise ConfigError(
                 f"{key}={value}: extend changes how far a sweep goes: search.num_trials, search.max_concurrent, "
                 f"search.max_retries, search.stop.*, train.max_steps, train.epochs, and a space.PATH.low, high or "
-                f"choices{nearest(key, WHILE_IT_RUNS | LENGTH)}; for anything else run a new sweep, with "
+                f"choices{did_you_mean(key, WHILE_IT_RUNS | LENGTH)}; for anything else run a new sweep, with "
                 "search.warm_start"
             )
 
@@ -102,7 +103,7 @@ def ask_driver(record: SweepRecord, folder: Path, changes: Changes) -> str | Non
     """
     if record.status != "running" or has_died(folder):
         return None
-    return ask(record, {"verb": "extend", "changes": dict(changes)})
+    return send_request(record, {"verb": "extend", "changes": dict(changes)})
 
 
 def extended(before: Composition, changes: Changes, record: SweepRecord) -> Composition:
@@ -164,7 +165,7 @@ def _widened(before: Composition, changes: Changes) -> dict[str, Any]:
         if _is_of_the_space(key):
             path, _, name = key.removeprefix("space.").rpartition(".")
             if path not in space:
-                raise ConfigError(f"{key}={value}: {path} is not searched{nearest(path, space)}")
+                raise ConfigError(f"{key}={value}: {path} is not searched{did_you_mean(path, space)}")
             space[path][name] = value
     return space
 

@@ -16,7 +16,7 @@ from sweeps.plan.extend import extended
 from sweeps.plan.plan import Plan, all_scalings
 from sweeps.search.study_version import check_study
 from sweeps.tracking.journal import check_journal
-from sweeps.tracking.reader import SILENT_AFTER_S
+from sweeps.tracking.reader import HEARTBEAT_TIMEOUT_S
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.uris import absolute
 from sweeps.validate.config import check_sweep
@@ -68,8 +68,8 @@ def reopened(record: SweepRecord, changes: Mapping[str, Any], folder: Path | Non
     has_moved = not (was / SWEEP_FILE).exists()  # and was not copied, where the driver may be in the first one
     if folder != was and record.status == "running" and not has_died(folder if has_moved else was):
         raise UserError(
-            f"{record.sweep} runs in {was}: its driver was heard of within the last {SILENT_AFTER_S:.0f} s; end it "
-            f"with `python -m sweeps stop {record.sweep}`, or wait if its machine is lost"
+            f"{record.sweep} runs in {was}: its driver was heard of within the last {HEARTBEAT_TIMEOUT_S:.0f} s; end "
+            f"it with `python -m sweeps stop {record.sweep}`, or wait if its machine is lost"
         )
     document = _read(record.sweep, folder)
     check_study(folder)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sweeps import constants
 from sweeps.errors import UserError
 from sweeps.registry.checkpoint import fetch_checkpoint
-from sweeps.tracking.client import connect, reason
+from sweeps.tracking.client import connect, first_cause
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import short, written
 
@@ -96,7 +96,7 @@ def register(
             if alias is not None:
                 client.set_registered_model_alias(name, alias, version)
         except MlflowException as error:
-            raise UserError(f"MLflow does not register {name}: {reason(error)}") from error
+            raise UserError(f"MLflow does not register {name}: {first_cause(error)}") from error
     return RegisteredModel(name, version, alias)
 
 

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeps.compose.search_path import ConfSearchPath
-from sweeps.errors import UnknownName, nearest
+from sweeps.errors import UnknownName
+from sweeps.suggestions import did_you_mean
 
 Document = dict[str, dict[str, str]]
 """Group -> option -> what it is. Sweeps are the group ``conf``."""
@@ -26,7 +27,7 @@ def choices_document(config_dirs: Sequence[Path], group: str | None) -> Document
     if group is not None and group not in groups:
         if group in search_path.confs():
             raise UnknownName(f"{group}: is no group, but a config to run: conf={group}; `conf conf` lists all of them")
-        raise UnknownName(f"{group}: there is no such group{nearest(group, groups)}")
+        raise UnknownName(f"{group}: there is no such group{did_you_mean(group, groups)}")
     document: Document = {}
     for name in [group] if group is not None else groups:
         if name == "conf":

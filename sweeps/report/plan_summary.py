@@ -12,7 +12,7 @@ from rich.table import Table
 from sweeps.config import SWEEP_CONFIG
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
 from sweeps.plan.plan import Plan
-from sweeps.redact import shown
+from sweeps.redact import redact_uri
 from sweeps.report.terminal import plain_console
 from sweeps.space.distributions import boundary_values, wanted_values
 
@@ -68,7 +68,7 @@ def print_plan(plan: Plan, console: Console, warnings: Sequence[str] = ()) -> No
     needs = fit.describe() if fit else f"is asked of the cluster at {plan.config.cluster.address} when it starts"
     console.print(f"trial     {needs}", markup=False)
     console.print(f"folder    {plan.folder}", markup=False, soft_wrap=True)
-    console.print(f"MLflow    {shown(plan.config.tracking.uri)}", markup=False, soft_wrap=True)
+    console.print(f"MLflow    {redact_uri(plan.config.tracking.uri)}", markup=False, soft_wrap=True)
     for note in (*plan.notes, *warnings):
         console.print(f"note      {note}", markup=False, soft_wrap=True)
     console.print("Nothing was started.")

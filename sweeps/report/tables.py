@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sweeps.redact import shown
+from sweeps.redact import redact_uri
 from sweeps.report.folder import existing_report
 from sweeps.report.formatting import STATE_STYLES, duration
 from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
@@ -148,7 +148,7 @@ def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False)
     _print_headline(record, console)
     print_best(record, console)
     console.print()
-    console.print(f"MLflow    {shown(record.mlflow.tracking_uri)}", markup=False, soft_wrap=True)
+    console.print(f"MLflow    {redact_uri(record.mlflow.tracking_uri)}", markup=False, soft_wrap=True)
     if (page := existing_report(record)) is not None:
         console.print(f"report    {page}", markup=False, soft_wrap=True)
     if record.status in ("interrupted", "stopped"):

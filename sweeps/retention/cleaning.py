@@ -13,12 +13,13 @@ from rich.console import Console
 from rich.table import Table
 
 from sweeps.constants import TAG_KIND, TAG_OF_RUN
-from sweeps.errors import UnknownName, UserError, nearest
+from sweeps.errors import UnknownName, UserError
 from sweeps.folder import the_only_driver
 from sweeps.retention.holdings import Holdings, sweep_folder
 from sweeps.retention.policy import Policy, describe_size
 from sweeps.retention.selection import Removal, best_trials, select
-from sweeps.tracking.client import connect, reason
+from sweeps.suggestions import did_you_mean
+from sweeps.tracking.client import connect, first_cause
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.store import fetch_runs
@@ -77,7 +78,7 @@ def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
     known = [summary.sweep for summary in list_sweeps(uri)]
     for name in names:
         if name not in known:
-            raise UnknownName(f"there is no sweep {name!r}{nearest(name, known)}")
+            raise UnknownName(f"there is no sweep {name!r}{did_you_mean(name, known)}")
     client = connect(uri)
     all_matter = not names or policy.keep_last > 0 or policy.max_size is not None
     records = [load_sweep(uri, name) for name in dict.fromkeys(known) if all_matter or name in names]
@@ -117,7 +118,7 @@ def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
         except UserError as error:
             logger.warning("%s stays: %s", name, error)
         except Exception as error:  # noqa: BLE001 - one sweep's storage must not keep the others from being cleaned
-            logger.warning("%s could not be cleaned: %s", name, reason(error))
+            logger.warning("%s could not be cleaned: %s", name, first_cause(error))
     return gone
 
 
@@ -128,7 +129,7 @@ def keep_only_the_best(uri: str, name: str, count: int) -> None:
     except Exception as error:  # noqa: BLE001 - the sweep itself is done
         again = f"python -m sweeps clean {name} --keep-best {count}"
         logger.warning(
-            "checkpoints of %s that need not be kept stay: %s; `%s` removes them", name, reason(error), again
+            "checkpoints of %s that need not be kept stay: %s; `%s` removes them", name, first_cause(error), again
         )
 
 
@@ -154,7 +155,7 @@ def needed_runs(client: MlflowClient) -> set[str]:
             if not token:
                 return runs
     except MlflowException as error:
-        raise UserError(f"the model registry does not answer, so nothing is removed: {reason(error)}") from error
+        raise UserError(f"the model registry does not answer, so nothing is removed: {first_cause(error)}") from error
 
 
 def print_cleaning(cleaning: Cleaning, removals: Collection[Removal], console: Console) -> None:

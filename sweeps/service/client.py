@@ -12,10 +12,10 @@ from urllib.parse import quote
 import requests
 
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName, UserError
-from sweeps.redact import shown
+from sweeps.redact import redact_uri
 from sweeps.service.api.serialization import read_record
 from sweeps.tracking.record import SweepRecord, SweepSummary
-from sweeps.tracking.trial_logs import Part
+from sweeps.tracking.trial_logs import LogPart
 
 TOKEN, TOKEN_FILE = "SWEEPS_TOKEN", "SWEEPS_TOKEN_FILE"
 """Environment variables: the token, or a file that holds it. It is no option: everybody sees a process's arguments."""
@@ -79,10 +79,10 @@ class Client:
         found: list[int] = self._json("GET", f"{_of(sweep)}/trials/{quote(trial, safe='')}/logs")["workers"]
         return found
 
-    def log_part(self, sweep: str, trial: str, worker: int, position: int) -> Part:
+    def log_part(self, sweep: str, trial: str, worker: int, position: int) -> LogPart:
         """A part of a worker's log."""
         path = f"{_of(sweep)}/trials/{quote(trial, safe='')}/logs/{worker}"
-        return Part(**self._json("GET", path, params={"position": position}))
+        return LogPart(**self._json("GET", path, params={"position": position}))
 
     def config_text(self, record: SweepRecord) -> str | None:
         """Its config, as YAML."""
@@ -170,9 +170,11 @@ class Client:
         try:
             return self._session.request(method, address, timeout=ANSWER_WITHIN_S, allow_redirects=False, **more)
         except requests.RequestException as error:
-            reason = shown(str(getattr(error.args[0], "reason", error) if error.args else error)).rpartition(": ")[2]
+            text = str(getattr(error.args[0], "reason", error) if error.args else error)
+            reason = redact_uri(text).rpartition(": ")[2]
             raise ServerUnreachable(
-                f"--server={shown(self.server)}: does not answer ({reason}); is `python -m sweeps serve` running there?"
+                f"--server={redact_uri(self.server)}: does not answer ({reason}); "
+                "is `python -m sweeps serve` running there?"
             ) from None
 
 
@@ -185,7 +187,7 @@ def _error(server: str, answer: requests.Response) -> SweepsError:
     try:
         detail = str(answer.json()["detail"])
     except (ValueError, KeyError, TypeError):
-        detail = f"--server={shown(server)}: answers with status {answer.status_code}; is it a service of Sweeps?"
+        detail = f"--server={redact_uri(server)}: answers with status {answer.status_code}; is it a service of Sweeps?"
     match answer.status_code:
         case 401:
             return UserError(f"{detail}; the command line takes it from {TOKEN}, or from the file {TOKEN_FILE} names")

@@ -13,10 +13,11 @@ from typing import Generic, TypeVar
 
 from sqlalchemy import Engine
 
-from sweeps.errors import TrackingUnreachable, UnknownName, nearest
+from sweeps.errors import TrackingUnreachable, UnknownName
 from sweeps.service.auth.principal import Caller, visible
 from sweeps.service.queue import jobs
 from sweeps.service.queue.jobs import Job
+from sweeps.suggestions import did_you_mean
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.record import SweepRecord, SweepSummary
 
@@ -176,7 +177,7 @@ class Seen:
 
     def _unknown(self, caller: Caller, name: str) -> UnknownName:
         known = [line.summary.sweep for line in self.sweeps(caller).content]
-        return UnknownName(f"there is no sweep {name!r}{nearest(name, known)}")
+        return UnknownName(f"there is no sweep {name!r}{did_you_mean(name, known)}")
 
     def _read_list(self) -> list[SweepLine]:
         summaries = list_sweeps(self._uri)

@@ -10,7 +10,8 @@ from sweeps.compose import Composition, Variant
 from sweeps.compose.dotted import MISSING, find, leaves
 from sweeps.compose.schema_errors import knows
 from sweeps.config import SWEEP_CONFIG
-from sweeps.errors import ConfigError, Forbidden, nearest
+from sweeps.errors import ConfigError, ConstraintViolated
+from sweeps.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from sweeps.compose.expressions import Expression
@@ -57,7 +58,7 @@ class Constraints:
             unknown: Searched paths that are yet to be sampled; what depends on them is not judged.
 
         Raises:
-            Forbidden: A constraint does not hold, or cannot be computed, at this point.
+            ConstraintViolated: A constraint does not hold, or cannot be computed, at this point.
         """
         from sweeps.compose.expressions import Absent
 
@@ -75,14 +76,14 @@ class Constraints:
             except Absent:
                 continue
             except ValueError as error:
-                raise Forbidden(f"{key_of(index, expression.text)}: {error}") from None
+                raise ConstraintViolated(f"{key_of(index, expression.text)}: {error}") from None
             if not isinstance(holds, bool):
                 raise ConfigError(
                     f"{key_of(index, expression.text)}: gives {repr(holds)[:100]}, which is neither true nor "
                     "false; compare it with something"
                 )
             if not holds:
-                raise Forbidden(f"{key_of(index, expression.text)} does not hold{expression.inputs(known)}")
+                raise ConstraintViolated(f"{key_of(index, expression.text)} does not hold{expression.inputs(known)}")
 
     def allows(self, point: Mapping[str, Any]) -> bool:
         """Whether all of them hold."""
@@ -90,7 +91,7 @@ class Constraints:
             return True
         try:
             self.check(point)
-        except Forbidden:
+        except ConstraintViolated:
             return False
         return True
 
@@ -135,7 +136,7 @@ class Constraints:
         variants = [self._variant(dict(key)) for key in composition.variants]
         return [
             f"{key_of(index, expression.text)}: the config has no {path!r}"
-            f"{nearest(path, known.union(*(leaves(each) for each in variants)))}"
+            f"{did_you_mean(path, known.union(*(leaves(each) for each in variants)))}"
             for path in expression.paths
             if path not in known and not knows(path) and all(find(each, path) is MISSING for each in variants)
         ]

@@ -20,7 +20,8 @@ from sweeps.config.space import (
     IntDistribution,
     OrdinalDistribution,
 )
-from sweeps.errors import ConfigError, nearest
+from sweeps.errors import ConfigError
+from sweeps.suggestions import did_you_mean
 
 MAX_GRID_POINTS = 100_000
 
@@ -341,7 +342,7 @@ def check_point(space: Space, point: Mapping[str, Any], name: str, lookup: Looku
     """
     for path, value in point.items():
         if path not in space.distributions:
-            raise ConfigError(f"{name}.{path}={value!r}: the space has no such path{nearest(path, space)}")
+            raise ConfigError(f"{name}.{path}={value!r}: the space has no such path{did_you_mean(path, space)}")
         if not contains(space[path], value):
             raise ConfigError(f"{name}.{path}={value!r}: must be {describe(space[path])}, as the space says")
         for other, wanted in space[path].when.items():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweeps.compose import Composition
-from sweeps.errors import ConfigError, Forbidden
+from sweeps.errors import ConfigError, ConstraintViolated
 from sweeps.space.constraints import Constraints, key_of
 from sweeps.space.distributions import Lookup, RandomDraws, Space, check_point, meets
 
@@ -35,7 +35,7 @@ class Points:
         assert point is not None
         try:
             self.constraints.check(point)
-        except Forbidden as error:
+        except ConstraintViolated as error:
             return None, str(error)
         return point, ""
 
@@ -75,7 +75,7 @@ class Points:
             try:
                 check_point(self.space, point, name, self.lookup)
                 self.constraints.check(point, unknown=self._left_out(point))
-            except Forbidden as error:
+            except ConstraintViolated as error:
                 yield f"{name}: {error}; change the point or the constraint"
             except ConfigError as error:
                 yield str(error)

@@ -20,7 +20,7 @@ from sweeps.files import replacing
 from sweeps.provenance.redacted_text import redacted_log
 from sweeps.tracking.held_checkpoints import is_held, release
 from sweeps.tracking.journal import Artifact
-from sweeps.tracking.retry import GaveUp, Link, Refused
+from sweeps.tracking.retry import GaveUp, Refused, Retrier
 from sweeps.trial_files import LOGS
 
 if TYPE_CHECKING:
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Which = Literal["best", "last"]
+CheckpointKind = Literal["best", "last"]
 COPY_AFTER_S = 2.0
 """Seconds that a checkpoint waits for a newer one, which in a short trial comes soon: then that alone is copied."""
-TAGS: dict[Which, str] = {"best": constants.TAG_CHECKPOINT_BEST, "last": constants.TAG_CHECKPOINT_LAST}
+TAGS: dict[CheckpointKind, str] = {"best": constants.TAG_CHECKPOINT_BEST, "last": constants.TAG_CHECKPOINT_LAST}
 """Tag that holds the URI of each kind of checkpoint."""
 ANSWER_WITHIN_S = 120
 """Seconds that a server may need to store a file that it was sent."""
 
 
-class ArtifactCopier:
+class ArtifactUploader:
     """See the module; of one run and name, only the newest that waits is written."""
 
     def __init__(
         self,
         client: MlflowClient,
-        link: Link,
+        link: Retrier,
         wait_for_run: Callable[[str, float], str | None],
         done: Callable[[Artifact, str | None], None],
     ) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ENDPOINT = "/api/2.0/mlflow/runs/log-batch"
 
 
-class Point(NamedTuple):
+class MetricValue(NamedTuple):
     """A metric's value at a step."""
 
     name: str
@@ -28,7 +28,7 @@ class Point(NamedTuple):
 def log_batch(
     client: MlflowClient,
     run_id: str,
-    points: Sequence[Point] = (),
+    points: Sequence[MetricValue] = (),
     params: Mapping[str, str] | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> None:
@@ -50,7 +50,9 @@ def log_batch(
     )
 
 
-def _post(uri: str, run_id: str, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+def _post(
+    uri: str, run_id: str, points: Sequence[MetricValue], params: Mapping[str, str], tags: Mapping[str, str]
+) -> None:
     from mlflow.utils.credentials import get_default_host_creds
     from mlflow.utils.rest_utils import http_request_safe
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from sweeps.errors import TrackingUnreachable
-from sweeps.redact import shown
+from sweeps.redact import redact_uri
 from sweeps.tracking.sqlite_file import check_sqlite_file
 from sweeps.tracking.uris import absolute, sqlite_path
 
@@ -59,7 +59,7 @@ def connect(uri: str) -> MlflowClient:
             client = MlflowClient(tracking_uri=absolute(uri))
             client.search_experiments(max_results=1)
     except Exception as error:
-        raise TrackingUnreachable(f"tracking.uri={shown(uri)} {_trouble(uri, error)}") from error
+        raise TrackingUnreachable(f"tracking.uri={redact_uri(uri)} {_trouble(uri, error)}") from error
     return client
 
 
@@ -68,7 +68,7 @@ def _trouble(uri: str, error: Exception) -> str:
     if type(error).__name__.startswith("Unsupported"):  # MLflow has one exception for each of its registries of stores
         scheme = uri.partition(":")[0]
         return f"is no tracking store: there is none of the scheme {scheme}; use {', '.join(SCHEMES)}, as in {DEFAULT}"
-    why = reason(error)
+    why = first_cause(error)
     if "filesystem tracking backend" in why:
         return f"is a folder of files, which MLflow no longer takes as a store; use a database, as in {DEFAULT}"
     return f"does not answer: {why}; {_advice(uri, why)}"
@@ -88,7 +88,7 @@ def _advice(uri: str, why: str) -> str:
     return next((advice for sign, advice in known.items() if sign in why), plain)
 
 
-def reason(error: BaseException) -> str:
+def first_cause(error: BaseException) -> str:
     """One line that says why a call failed: its first cause, without the layers around it."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause

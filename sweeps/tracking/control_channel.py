@@ -28,7 +28,7 @@ Request = Mapping[str, Any]
 logger = logging.getLogger(__name__)
 
 
-def ask(record: SweepRecord, request: Request) -> str | None:
+def send_request(record: SweepRecord, request: Request) -> str | None:
     """Ask the driver of a running sweep for something, and wait for its answer; None if the sweep ends meanwhile.
 
     Raises:
@@ -54,13 +54,13 @@ def ask(record: SweepRecord, request: Request) -> str | None:
     )
 
 
-def forget_requests(record: SweepRecord) -> None:
+def clear_request(record: SweepRecord) -> None:
     """What was asked of an earlier driver, and not answered, is no request to the next one."""
     if TAG_REQUEST in record.tags:
         connect(record.mlflow.tracking_uri).delete_tag(record.mlflow.run_id, TAG_REQUEST)
 
 
-class Requests:
+class RequestListener:
     """The driver's side: looks for a request now and then, on a thread of its own."""
 
     def __init__(self, ids: MlflowIds, handle: Callable[[Request], str]):
@@ -73,7 +73,7 @@ class Requests:
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="requests", daemon=True)
 
-    def __enter__(self) -> Requests:
+    def __enter__(self) -> RequestListener:
         self._thread.start()
         return self
 

@@ -22,7 +22,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from sweeps.errors import StorageFull, is_full
+from sweeps.errors import StorageFull, is_disk_full
 from sweeps.files import FILE_MODE, replacing
 from sweeps.versions import check_not_newer, release
 
@@ -280,8 +280,8 @@ class Journal:
         self.end += len(line)
 
     def _trouble(self, error: OSError) -> Exception:
-        self._is_full |= is_full(error)
-        return StorageFull(self._path.parent) if is_full(error) else OSError(*error.args)
+        self._is_full |= is_disk_full(error)
+        return StorageFull(self._path.parent) if is_disk_full(error) else OSError(*error.args)
 
 
 def _position(folder: Path) -> int:

@@ -29,7 +29,7 @@ class StepSet:
             self._blocks[last] &= (2 << bit) - 1
 
 
-class LoggedPoints:
+class LoggedSteps:
     """The points of one run that are recorded, by metric."""
 
     def __init__(self) -> None:

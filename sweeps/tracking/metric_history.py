@@ -23,14 +23,14 @@ LARGEST = 1e308
 """MLflow writes infinite values as the largest numbers, which are beyond this."""
 
 
-class Point(NamedTuple):
+class HistoryPoint(NamedTuple):
     """A metric's value at a step."""
 
     step: int
     value: float
 
 
-def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, list[Point]]:
+def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, list[HistoryPoint]]:
     """The finite values of a metric by run, each in the order of its steps; without runs that never reported it.
 
     Where a trial went back and reported a step again, the later value counts.
@@ -52,7 +52,7 @@ def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, lis
             chunk = runs[start : start + RUNS_PER_QUERY]
             for run, step, value in _query(database, chunk, name):
                 histories.setdefault(run, {})[step] = value
-    return {run: [Point(step, value) for step, value in values.items()] for run, values in histories.items()}
+    return {run: [HistoryPoint(step, value) for step, value in values.items()] for run, values in histories.items()}
 
 
 def _query(database: sqlite3.Connection, runs: Sequence[str], metric: str) -> sqlite3.Cursor:
@@ -64,15 +64,15 @@ def _query(database: sqlite3.Connection, runs: Sequence[str], metric: str) -> sq
     )
 
 
-def _from_client(uri: str, runs: Sequence[str], metric: str) -> dict[str, list[Point]]:
+def _from_client(uri: str, runs: Sequence[str], metric: str) -> dict[str, list[HistoryPoint]]:
     client = connect(uri)
 
-    def fetch(run: str) -> list[Point]:
+    def fetch(run: str) -> list[HistoryPoint]:
         with request_limits(ANSWER_WITHIN_S, retries=1):
             found = client.get_metric_history(run, metric)
         found = sorted(found, key=lambda each: (each.step, each.timestamp))
         values = {each.step: each.value for each in found if abs(each.value) < LARGEST}
-        return [Point(step, value) for step, value in values.items()]
+        return [HistoryPoint(step, value) for step, value in values.items()]
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         histories = dict(zip(runs, pool.map(fetch, runs), strict=True))

@@ -17,10 +17,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sweeps.errors import StorageFull
-from sweeps.tracking.batch import Point, log_batch
+from sweeps.tracking.batch import MetricValue, log_batch
 from sweeps.tracking.client import CALLS_AT_ONCE
 from sweeps.tracking.journal import Entry, Journal, NewRun, Points, Status, Tags
-from sweeps.tracking.retry import GaveUp, Link, Refused
+from sweeps.tracking.retry import GaveUp, Refused, Retrier
 from sweeps.tracking.store import tag_filter
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class _Batch:
     """What the entries of one batch come to for one run."""
 
     new: NewRun | None = None
-    points: list[Point] = field(default_factory=list)
+    points: list[MetricValue] = field(default_factory=list)
     tags: dict[str, str | None] = field(default_factory=dict)
     status: Status | None = None
 
@@ -58,7 +58,7 @@ class _Batch:
 class Outbox:
     """See the module."""
 
-    def __init__(self, client: MlflowClient, link: Link, journal: Journal, beat: Callable[[], None], beat_s: float):
+    def __init__(self, client: MlflowClient, link: Retrier, journal: Journal, beat: Callable[[], None], beat_s: float):
         """The thread runs from ``start`` to ``close``.
 
         Args:
@@ -213,10 +213,10 @@ class Outbox:
             self._run_ids[key] = str(run.info.run_id)
             self._condition.notify_all()
 
-    def _log_chunk(self, key: str, points: list[Point]) -> None:
+    def _log_chunk(self, key: str, points: list[MetricValue]) -> None:
         self._log(key, points=points)
 
-    def _finish(self, key: str, last: tuple[_Batch, list[Point]]) -> None:
+    def _finish(self, key: str, last: tuple[_Batch, list[MetricValue]]) -> None:
         """The last points of a batch, and all else."""
         batch, points = last
         params = dict(batch.new.params) if batch.new is not None else {}
@@ -278,7 +278,7 @@ def _by_run(entries: Iterable[Entry]) -> tuple[Mapping[str, _Batch], int]:
             case Points(key, step, timestamp_ms, metrics):
                 points += len(metrics)
                 batch = batches.setdefault(key, _Batch())
-                batch.points += [Point(name, value, timestamp_ms, step) for name, value in metrics.items()]
+                batch.points += [MetricValue(name, value, timestamp_ms, step) for name, value in metrics.items()]
             case NewRun(key):
                 batches.setdefault(key, _Batch()).new = entry
             case Tags(key, tags):

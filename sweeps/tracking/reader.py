@@ -7,14 +7,15 @@ import time
 from collections.abc import Iterable, Mapping
 
 from sweeps import constants
-from sweeps.errors import UnknownName, nearest
-from sweeps.redact import shown
+from sweeps.errors import UnknownName
+from sweeps.redact import redact_uri
+from sweeps.suggestions import did_you_mean
 from sweeps.tracking import failed_attempts, spans
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.values import from_text, number, numbers
 
-SILENT_AFTER_S = 60.0
+HEARTBEAT_TIMEOUT_S = 60.0
 """A running sweep whose driver has not been heard of for so long was interrupted."""
 
 
@@ -48,8 +49,8 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
     parents = [run for run in runs if run.tags.get(constants.TAG_KIND) == "sweep"]
     if not parents:
         known = [run.tags[constants.TAG_SWEEP] for run in fetch_runs(uri, {constants.TAG_KIND: "sweep"}, experiment)]
-        where = f"{shown(uri)}, experiment {experiment}" if experiment else shown(uri)
-        raise UnknownName(f"there is no sweep {name!r} in {where}{nearest(name, known)}")
+        where = f"{redact_uri(uri)}, experiment {experiment}" if experiment else redact_uri(uri)
+        raise UnknownName(f"there is no sweep {name!r} in {where}{did_you_mean(name, known)}")
     parent = parents[0]
     trials = _trials(run for run in runs if run.tags.get("mlflow.parentRunId") == parent.run_id)
     tags, now = parent.tags, time.time()
@@ -100,7 +101,7 @@ def _planned(tags: Mapping[str, str]) -> int | None:
 def _status(parent: RawRun, now: float) -> str:
     status = parent.tags.get(constants.TAG_STATE, "interrupted")
     heard = number(parent.tags.get(constants.TAG_HEARTBEAT)) or parent.started / 1000
-    return "interrupted" if status == "running" and now - heard > SILENT_AFTER_S else status
+    return "interrupted" if status == "running" and now - heard > HEARTBEAT_TIMEOUT_S else status
 
 
 def _time(parent: RawRun, now: float) -> SweepTime:

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweeps.redact import shown
+from sweeps.redact import redact_uri
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.sessions import Session, elapsed
 from sweeps.tracking.spans import Span
@@ -73,7 +73,11 @@ class MlflowIds:
     run_id: str
 
     def as_json(self) -> dict[str, str]:
-        return {"tracking_uri": shown(self.tracking_uri), "experiment_id": self.experiment_id, "run_id": self.run_id}
+        return {
+            "tracking_uri": redact_uri(self.tracking_uri),
+            "experiment_id": self.experiment_id,
+            "run_id": self.run_id,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

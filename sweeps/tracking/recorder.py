@@ -24,8 +24,8 @@ from sweeps.config.objectives import Objectives, Values
 from sweeps.errors import StorageFull, TrackingUnreachable, UserError
 from sweeps.provenance.code import git_commit
 from sweeps.provenance.machine import user
-from sweeps.redact import shown
-from sweeps.tracking.artifact_uploader import TAGS, ArtifactCopier, Which
+from sweeps.redact import redact_uri
+from sweeps.tracking.artifact_uploader import TAGS, ArtifactUploader, CheckpointKind
 from sweeps.tracking.client import artifact_location, connect
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.failed_attempts import to_text as failures_to_tag
@@ -42,17 +42,17 @@ from sweeps.tracking.journal import (
     Stored,
     Tags,
 )
-from sweeps.tracking.logged_steps import LoggedPoints
+from sweeps.tracking.logged_steps import LoggedSteps
 from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, TrialRecord
 from sweeps.tracking.relocate import Move
-from sweeps.tracking.retry import GaveUp, Link, Refused
+from sweeps.tracking.retry import GaveUp, Refused, Retrier
 from sweeps.tracking.spans import Span
 from sweeps.tracking.spans import to_text as to_tag
 from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.summary import note, run_name, trials_table
-from sweeps.tracking.sweep_status import Front, Standing
+from sweeps.tracking.sweep_status import Front, StatusWriter
 from sweeps.tracking.uris import as_uri
 from sweeps.tracking.values import metric_name, to_text, written
 from sweeps.trial_files import LOGS
@@ -80,7 +80,7 @@ class _Run:
     steps: int = 0
     steps_told_at: float = 0.0
     failed_before: bool = False
-    logged: LoggedPoints = field(default_factory=LoggedPoints)
+    logged: LoggedSteps = field(default_factory=LoggedSteps)
     lineage: int = 0
     """How often it has gone on from another trial's state."""
 
@@ -144,12 +144,12 @@ class Recorder:
         self._description = ""
         self._commit: dict[str, str] = {}
         self._client: MlflowClient
-        self._link: Link
-        self._copier_link: Link
+        self._link: Retrier
+        self._copier_link: Retrier
         self._journal: Journal
         self._outbox: Outbox
-        self._standing: Standing
-        self._copier: ArtifactCopier
+        self._standing: StatusWriter
+        self._copier: ArtifactUploader
         self._ids: MlflowIds
 
     # --- the sweep ---------------------------------------------------------------------------------------------
@@ -175,23 +175,23 @@ class Recorder:
                 "already; put it back, or start a new sweep with search.warm_start"
             )
         self._client = connect(self._uri)
-        self._link = Link(self._uri, "writing to MLflow", self._beat)
-        self._copier_link = Link(self._uri, "writing artifacts to MLflow")
+        self._link = Retrier(self._uri, "writing to MLflow", self._beat)
+        self._copier_link = Retrier(self._uri, "writing artifacts to MLflow")
         self._link.give_up_after(OPEN_WITHIN_S)
         self._description = description
         self._commit = {"mlflow.source.git.commit": commit} if (commit := git_commit()) else {}
         self._journal = Journal(self._folder)
         self._outbox = Outbox(self._client, self._link, self._journal, self._beat, HEARTBEAT_S)
-        self._standing = Standing(self._objectives, self._outbox.put)
-        self._copier = ArtifactCopier(self._client, self._copier_link, self._outbox.wait_for_run, self._stored)
+        self._standing = StatusWriter(self._objectives, self._outbox.put)
+        self._copier = ArtifactUploader(self._client, self._copier_link, self._outbox.wait_for_run, self._stored)
         try:
             self._ids = self._adopt() if resume else self._create(config_yaml, command)
             if resume:
                 self.record_config(config_yaml)  # it may have been extended
         except GaveUp as error:
-            raise TrackingUnreachable(f"tracking.uri={shown(self._uri)} stopped answering; try again") from error
+            raise TrackingUnreachable(f"tracking.uri={redact_uri(self._uri)} stopped answering; try again") from error
         except Refused as error:
-            raise UserError(f"MLflow at tracking.uri={shown(self._uri)} refuses the sweep: {error}") from error
+            raise UserError(f"MLflow at tracking.uri={redact_uri(self._uri)} refuses the sweep: {error}") from error
         self._link.give_up_after(float("inf"))
         self._outbox.start()
         return self._ids
@@ -360,7 +360,7 @@ class Recorder:
         """When and on which workers a trial has trained so far, of all its attempts."""
         self._outbox.put(Tags(trial_id, {constants.TAG_SPANS: to_tag(spans)}))
 
-    def checkpoint(self, trial_id: str, path: str, *kinds: Which, held: str | None = None) -> None:
+    def checkpoint(self, trial_id: str, path: str, *kinds: CheckpointKind, held: str | None = None) -> None:
         """A trial has a new best or last checkpoint, or one that is both.
 
         Args:
@@ -438,7 +438,7 @@ class Recorder:
     def _create(self, config_yaml: str, command: str) -> MlflowIds:
         if self._parents():
             raise UserError(
-                f"a sweep named {self._sweep!r} exists already in {shown(self._uri)}; choose another --name"
+                f"a sweep named {self._sweep!r} exists already in {redact_uri(self._uri)}; choose another --name"
             )
         self._link.give_up_after(OPEN_WITHIN_S)  # that has its own limits
         experiment_id = self._link.call(self._experiment_id)

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from sweeps.redact import shown
-from sweeps.tracking.client import reason, request_limits
+from sweeps.redact import redact_uri
+from sweeps.tracking.client import first_cause, request_limits
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class GaveUp(Exception):
     """The time for the last calls is over."""
 
 
-class Link:
+class Retrier:
     """Repeats calls; see the module."""
 
     def __init__(self, uri: str, doing: str, probe: Callable[[], object] | None = None) -> None:
@@ -50,7 +50,7 @@ class Link:
             probe: A cheap call that succeeds where others do: while it does, one that has failed for minutes is
                 refused. Without it, calls are repeated for ever.
         """
-        self._uri = shown(uri)
+        self._uri = redact_uri(uri)
         self._doing = doing
         self._remote = uri.startswith("http")
         self._probe = probe
@@ -92,10 +92,10 @@ class Link:
                 raise
             except Exception as error:  # MLflow's, the database's, requests', boto's: all are retried
                 if self._is_refusal(error):
-                    raise Refused(reason(error)) from error
+                    raise Refused(first_cause(error)) from error
                 self._broken(error)
                 if time.monotonic() - started > POISON_AFTER_S and self._others_get_through():
-                    raise Refused(reason(error)) from error
+                    raise Refused(first_cause(error)) from error
             else:
                 self._mended()
                 return result
@@ -148,7 +148,7 @@ class Link:
             "%s at %s fails (%s); training goes on, and this is tried again until it succeeds",
             self._doing,
             self._uri,
-            reason(error),
+            first_cause(error),
         )
 
     def _mended(self) -> None:

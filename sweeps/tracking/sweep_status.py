@@ -11,7 +11,7 @@ from typing import Any
 from sweeps import constants
 from sweeps.config.objectives import Objectives, Values
 from sweeps.tracking.journal import PARENT, Points, Tags
-from sweeps.tracking.logged_steps import LoggedPoints
+from sweeps.tracking.logged_steps import LoggedSteps
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.values import metric_name, to_text, written
 
@@ -22,7 +22,7 @@ Front = Sequence[tuple[str, Values, Mapping[str, Any]]]
 """Id, values and parameters of the best trial; of several objectives, those of the Pareto front."""
 
 
-class Standing:
+class StatusWriter:
     """Writes into the journal what has changed since it was last written. Its owner sees to one call at a time."""
 
     def __init__(self, objectives: Objectives, put: Callable[[Points | Tags], None]) -> None:
@@ -32,7 +32,7 @@ class Standing:
             put: Takes an entry of the journal.
         """
         self._objectives, self._put = objectives, put
-        self.logged = LoggedPoints()
+        self.logged = LoggedSteps()
         """Points of the sweep's own run that are recorded."""
         self._written: dict[str, str] = {}
         """Tags, as last written."""

@@ -34,7 +34,7 @@ _OTHER_STACKS = re.compile(
 
 
 @dataclass(frozen=True)
-class Part:
+class LogPart:
     """A part of a worker's log, with secrets hidden."""
 
     text: str
@@ -56,7 +56,7 @@ class TrialLogs:
         """Ranks of the workers that have a log."""
         return sorted(int(found[1]) for name in self._names() if (found := _NAME.fullmatch(name)))
 
-    def part(self, worker: int, position: int = 0) -> Part:
+    def part(self, worker: int, position: int = 0) -> LogPart:
         """A worker's output from a position on, in whole lines; a last line without an end comes when the trial
         has ended.
 
@@ -73,7 +73,7 @@ class TrialLogs:
         text = text[:AT_MOST]
         if more or self._trial.state == "running":
             text = text[: text.rfind(b"\n") + 1 or (len(text) if more else 0)]
-        return Part(printable(redacted_log(text.decode(errors="replace"))), start + len(text), more)
+        return LogPart(printable(redacted_log(text.decode(errors="replace"))), start + len(text), more)
 
     def whole(self, worker: int) -> str:
         """All that is kept of a worker's log."""

@@ -11,8 +11,9 @@ from sweeps.compose import Composition, Variant
 from sweeps.compose.dotted import MISSING, find
 from sweeps.config import SweepConfig
 from sweeps.config.search import CustomSampler
-from sweeps.errors import ConfigError, closest, nearest
+from sweeps.errors import ConfigError
 from sweeps.space.distributions import Lookup, Space, boundary_values
+from sweeps.suggestions import closest_names, did_you_mean
 from sweeps.validate.script import script_options
 from sweeps.validate.source import keys_read, source_signature
 from sweeps_train.config import CustomData, CustomModel, FunctionTask
@@ -119,7 +120,7 @@ def mistakes_of_call(
     unknown = [] if takes_any else [name for name in arguments if name not in known]
     for name in unknown:
         given = _written(f"{key}.arguments.{name}", arguments[name], space)
-        yield f"{given}: {key}._target_={target} takes no argument {name!r}{nearest(name, known)}"
+        yield f"{given}: {key}._target_={target} takes no argument {name!r}{did_you_mean(name, known)}"
     missing = [
         each.name
         for each in parameters
@@ -138,7 +139,7 @@ def _mistakes_of_task(task: FunctionTask, signature: Signature, space: Collectio
         for name, value in task.arguments.items():
             if options is not None and not any(each.startswith(name) for each in options):
                 given = _written(f"task.arguments.{name}", value, space)
-                yield f"{given}: task._target_={task.target} has no option --{name}{nearest(name, options)}"
+                yield f"{given}: task._target_={task.target} has no option --{name}{did_you_mean(name, options)}"
         return
     found = signature(task.target)
     if found is None:
@@ -173,12 +174,16 @@ def _unread(task: FunctionTask, keys: set[str] | None, space: Collection[str]) -
                 f"space.{path}: task._target_={task.target} does not read {name!r}, so nothing depends on it; "
                 f"remove it (~space.{path}){_reads(keys, name)}"
             )
-        elif closest(name, keys - task.arguments.keys()) or difflib.get_close_matches(name, keys, cutoff=MISSPELT):
-            yield f"{path}={value!r}: task._target_={task.target} does not read {name!r}{nearest(name, keys)}"
+        elif closest_names(name, keys - task.arguments.keys()) or difflib.get_close_matches(
+            name, keys, cutoff=MISSPELT
+        ):
+            yield f"{path}={value!r}: task._target_={task.target} does not read {name!r}{did_you_mean(name, keys)}"
 
 
 def _reads(keys: set[str], name: str) -> str:
-    return nearest(name, keys) if closest(name, keys) else f"; it reads {', '.join(sorted(keys)) or 'nothing'}"
+    return (
+        did_you_mean(name, keys) if closest_names(name, keys) else f"; it reads {', '.join(sorted(keys)) or 'nothing'}"
+    )
 
 
 def _written(path: str, value: Any, space: Collection[str]) -> str:

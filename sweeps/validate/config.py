@@ -9,10 +9,11 @@ from typing import Any, ParamSpec, TypeVar
 from sweeps.compose import Composition, Variant
 from sweeps.compose.dotted import MISSING, find, leaves
 from sweeps.config import OF_OUR_TASKS, SWEEP_CONFIG, SweepConfig
-from sweeps.errors import ConfigError, nearest
+from sweeps.errors import ConfigError
 from sweeps.space.constraints import Constraints
 from sweeps.space.distributions import Lookup, Space
 from sweeps.space.initial_points import Points
+from sweeps.suggestions import did_you_mean
 from sweeps.validate.approval import check_approval
 from sweeps.validate.model import check_model_on_data
 from sweeps.validate.search import search_mistakes
@@ -131,7 +132,7 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) ->
             reached = context is not None and space.active(path, {**context, **dict(key)}, lookup)
             if reached and find(values, path) is MISSING and not _takes_any_name(composition, key, values, path):
                 within = "".join(f" when {group} is {option}" for group, option in key)
-                hint = _condition_hint(path, variants) or nearest(path, leaves(values, without=OF_THE_SWEEP))
+                hint = _condition_hint(path, variants) or did_you_mean(path, leaves(values, without=OF_THE_SWEEP))
                 mistakes.add(f"space.{path}: the config has no such value{within}{hint}")
                 break
 
@@ -145,7 +146,7 @@ def _check_conditions(
         if other in composition.options:
             continue  # a group, whose options were checked when it was composed
         if other not in space and find(own_values, other) is MISSING:
-            hint = nearest(other, [*space, *leaves(own_values, without=OF_THE_SWEEP)])
+            hint = did_you_mean(other, [*space, *leaves(own_values, without=OF_THE_SWEEP)])
             mistakes.add(f"space.{path}.when.{other}: neither the space nor the config has it{hint}")
         if wanted == []:
             mistakes.add(f"space.{path}.when.{other}=[]: so {path} would never exist; name one or more values")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sweeps.config import SweepConfig
-from sweeps.errors import ConfigError, nearest
+from sweeps.errors import ConfigError
+from sweeps.suggestions import did_you_mean
 from sweeps_train.config import TextData
 from sweeps_train.data.files import File, find_files, pieces_of, read_piece
 
@@ -40,7 +41,7 @@ def _mistakes(key: str, path: str, data: TextData) -> list[str]:
     if columns is None:
         return [f"{key}={path}: {filled[0].location} has no documents; give files that have"]
     return [
-        f"data.{option}={name}: {filled[0].location} has no such column{nearest(name, columns)}; it has {columns}"
+        f"data.{option}={name}: {filled[0].location} has no such column{did_you_mean(name, columns)}; it has {columns}"
         for option, name in _wanted(data).items()
         if name not in columns
     ]

@@ -19,11 +19,12 @@ from sweeps.config.search import (
     Search,
 )
 from sweeps.config.space import ConstantDistribution, FloatDistribution, IntDistribution
-from sweeps.errors import ConfigError, nearest
+from sweeps.errors import ConfigError
 from sweeps.runtime.cluster import local_resources
 from sweeps.search.schedulers.mutable_params import CHANGEABLE, can_change, mutated_paths
 from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
 from sweeps.space.distributions import Lookup, Space, contains, describe, grid_values
+from sweeps.suggestions import did_you_mean
 
 OF_WHOLE_TRIALS = ("tpe", "bohb", "gp", "cmaes", "nsga2", "nsga3")
 """Samplers that learn from trials; a population's change their values while they train."""
@@ -90,7 +91,7 @@ def _metrics(config: SweepConfig) -> Iterator[str]:
         if metric not in (*known, *SYSTEM_METRICS):
             yield (
                 f"search.limits.{metric}: neither the task {config.task.kind} nor a worker reports it"
-                f"{nearest(metric, [*known, *SYSTEM_METRICS])}"
+                f"{did_you_mean(metric, [*known, *SYSTEM_METRICS])}"
             )
 
 
@@ -152,7 +153,7 @@ def _population(search: Search, scheduler: PBTScheduler | PB2Scheduler, space: S
 def _why_fixed(kind: str, path: str, space: Space) -> str | None:
     """Why a parameter cannot change in the middle of a training; None if it can."""
     if path not in space.distributions:
-        return f"the space has no such path{nearest(path, space)}"
+        return f"the space has no such path{did_you_mean(path, space)}"
     distribution, of_numbers = space[path], isinstance(space[path], FloatDistribution | IntDistribution)
     problems = {
         f"cannot change in the middle of a training; what can is {', '.join(CHANGEABLE)}": not can_change(path),

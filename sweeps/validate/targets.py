@@ -8,7 +8,8 @@ from pathlib import Path
 
 from sweeps.config import SweepConfig
 from sweeps.config.search import CustomSampler
-from sweeps.errors import ConfigError, nearest
+from sweeps.errors import ConfigError
+from sweeps.suggestions import did_you_mean
 from sweeps.validate.source import find_module
 from sweeps_train.config import CausalLM, CustomData, CustomModel, FunctionTask
 
@@ -54,7 +55,9 @@ def check_target(key: str, target: str) -> None:
     }
     assigned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     if name not in names | imported | assigned and "*" not in imported:
-        raise ConfigError(f"{key}={target}: the module {module_name} has no {name!r}{nearest(name, names | imported)}")
+        raise ConfigError(
+            f"{key}={target}: the module {module_name} has no {name!r}{did_you_mean(name, names | imported)}"
+        )
 
 
 def _check_script(target: str) -> None:

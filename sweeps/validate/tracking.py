@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sweeps.compose import Composition
 from sweeps.config import SweepConfig
-from sweeps.redact import holds_password, shown
+from sweeps.redact import holds_password, redact_uri
 
 
 def tracking_mistakes(composition: Composition) -> Iterator[str]:
@@ -15,8 +15,8 @@ def tracking_mistakes(composition: Composition) -> Iterator[str]:
     literals = [raw.get("tracking", {}).get("uri") for raw in composition.variants.values()]
     if any(isinstance(uri, str) and holds_password(uri) for uri in literals):
         yield (
-            f"tracking.uri={shown(config.tracking.uri)}: a password there is seen by all who can list processes or "
-            "read the config; put the whole URI into the environment as MLFLOW_TRACKING_URI, or, for a server, only "
+            f"tracking.uri={redact_uri(config.tracking.uri)}: a password there is seen by all who can list processes "
+            "or read the config; put the whole URI into the environment as MLFLOW_TRACKING_URI, or, for a server, only "
             "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
         )
     if config.tracking.checkpoints == "reference" and not config.checkpoint.keep:

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from sweeps.compose.overrides import written_override
-from sweeps.errors import nearest
 from sweeps.provenance.secrets import redacted
-from sweeps.redact import shown
+from sweeps.redact import redact_uri
 from sweeps.service.auth.middleware import check_json
+from sweeps.suggestions import did_you_mean
 
 SHORTEST, LONGEST = 250, 32_000
 USES = {f"re.{name}" for name in ("compile", "search", "match", "fullmatch", "sub", "split", "findall", "finditer")}
@@ -182,7 +182,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(
-    "do", [redacted, shown, lambda text: written_override("a", text)], ids=["redacted", "shown", "written"]
+    "do", [redacted, redact_uri, lambda text: written_override("a", text)], ids=["redacted", "shown", "written"]
 )
 @pytest.mark.parametrize(("begin", "unit"), TEXTS.values(), ids=TEXTS)
 def test_a_text_of_a_user_is_made_presentable_in_time_that_grows_with_its_length(
@@ -225,7 +225,7 @@ def test_brackets_are_counted_outside_of_texts(text: str, kept: bool) -> None:
 
 
 def test_a_name_of_thousands_of_letters_has_no_near_one() -> None:
-    assert nearest("ab" * 5000, ["ba" * 5000, "a"]) == ""
+    assert did_you_mean("ab" * 5000, ["ba" * 5000, "a"]) == ""
 
 
 def test_secrets_are_hidden_in_whatever_they_are_part_of() -> None:

@@ -11,7 +11,7 @@ import pytest
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.provenance.code import checkout
-from sweeps.provenance.origin import Origin, origin_of, requirements
+from sweeps.provenance.provenance import Provenance, collect_provenance, requirements
 from sweeps.provenance.secrets import redacted, redacted_source
 from sweeps_train.data.fingerprint import data_fingerprints
 
@@ -30,9 +30,9 @@ def repository(working_folder: Path) -> Path:
     return working_folder
 
 
-def origin(conf: str = "digits", *tokens: str) -> Origin:
+def origin(conf: str = "digits", *tokens: str) -> Provenance:
     config = compose_sweep(conf, tokens, ConfSearchPath()).config
-    return origin_of("python -m sweeps run", config.seed, [config.training()])[0]
+    return collect_provenance("python -m sweeps run", config.seed, [config.training()])[0]
 
 
 def test_changes_and_new_sources_are_a_diff_that_git_applies_and_the_index_stays(repository: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_functions_source_and_the_files_that_its_arguments_name_are_its_data(w
 def test_what_differs_is_said_and_nothing_else(repository: Path) -> None:
     first = origin()
     assert first.differences(origin()) == {}
-    assert Origin.from_json(first.as_json()) == first
+    assert Provenance.from_json(first.as_json()) == first
     assert f"torch=={first.packages['torch']}" in requirements(first)
     Path("train.py").write_text("lr = 2\n", encoding="utf-8")
     assert list(first.differences(origin())) == ["changes"]

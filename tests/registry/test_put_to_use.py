@@ -83,11 +83,11 @@ def test_any_trial_can_be_shown_and_exported_and_mistakes_are_named(searched: Do
 
 
 def test_a_sweep_records_where_it_comes_from(searched: Done) -> None:
-    from sweeps.provenance.origin import Origin
+    from sweeps.provenance.provenance import Provenance
     from sweeps.tracking.artifacts import read_text
 
     run_id = searched.document["mlflow"]["run_id"]
-    origin = Origin.from_json(read_text(searched.store, run_id, "origin/origin.json") or "")
+    origin = Provenance.from_json(read_text(searched.store, run_id, "origin/origin.json") or "")
     assert origin.command.startswith("python -m sweeps run conf=digits")
     assert origin.working_folder == str(searched.folder)
     assert origin.packages["torch"]

@@ -13,7 +13,7 @@ import pytest
 from fastapi import HTTPException
 from serving import API, Api, serving
 
-from sweeps.errors import ConfigError, TookTooLong
+from sweeps.errors import ConfigError, TimeLimitExceeded
 from sweeps.service.queue.planner import PlanFailed, Planner
 
 
@@ -70,7 +70,7 @@ def test_a_mistake_is_told_in_its_own_words_and_ours_as_ours(planner: Planner) -
 
 def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
     planner = Planner(1, 3.0)
-    with pytest.raises(TookTooLong, match=r"access\.plan_within_s"):
+    with pytest.raises(TimeLimitExceeded, match=r"access\.plan_within_s"):
         planner.make("ada", endless, everything, str(tmp_path))
     for started in tmp_path.glob("process-*"):
         assert not Path("/proc", started.name.removeprefix("process-")).exists()
@@ -85,7 +85,7 @@ def test_one_user_leaves_a_place_to_others_and_a_service_that_ends_waits_for_non
     def ask() -> None:
         try:
             planner.make("eve", endless, everything, str(tmp_path))
-        except (PlanFailed, HTTPException, TookTooLong) as error:
+        except (PlanFailed, HTTPException, TimeLimitExceeded) as error:
             ended.append(type(error).__name__)
 
     threads = [threading.Thread(target=ask) for _ in range(9)]

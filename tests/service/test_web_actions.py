@@ -15,7 +15,7 @@ from serving import API, Api, serving
 
 from sweeps.service.queue import jobs
 from sweeps.service.queue.jobs import Job
-from sweeps.tracking.control_channel import Requests
+from sweeps.tracking.control_channel import RequestListener
 from sweeps.tracking.reader import load_sweep
 
 
@@ -98,7 +98,7 @@ def test_one_trial_is_told_to_stop_and_a_trial_that_does_not_run_cannot_be(
     since = time.monotonic()
     assert client.post(f"{API}/sweeps/alive/stop", json={"trial": "0"}).status_code == 202  # nobody answers yet
     assert time.monotonic() - since < 20  # a driver has 30 s to answer
-    with Requests(recorder.ids, handle):  # as its driver has it
+    with RequestListener(recorder.ids, handle):  # as its driver has it
         answer = client.post("/sweeps/alive/trials/stop", data={"trial": "0"})
         wait_until(lambda: bool(told))
     assert answer.headers["location"] == "/sweeps/alive?done=stop-trial"

@@ -19,7 +19,7 @@ from sweeps.service.web.paging import page_of
 from sweeps.service.web.rendering import moment
 from sweeps.service.web.rows import rows_of
 from sweeps.service.web.trials_table import TrialsTable, trials_table
-from sweeps.tracking.metric_history import Point
+from sweeps.tracking.metric_history import HistoryPoint
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 
 DAY = 86400.0
@@ -90,7 +90,7 @@ def night(number: int, best: float | None, **more: Any) -> Night:
 
 def test_curves_stay_within_their_drawing_and_the_best_is_on_top() -> None:
     sweep = record(trial(0, 0.2), trial(1, 0.9, "pruned"), trial(2, 0.5, "failed"))
-    points = {f"{n:04}": [Point(step, (n + 1) / step) for step in range(1, 11)] for n in range(3)}
+    points = {f"{n:04}": [HistoryPoint(step, (n + 1) / step) for step in range(1, 11)] for n in range(3)}
     drawn = chart(sweep, points)
     assert drawn is not None
     assert [curve.trial for curve in drawn.curves] == ["0001", "0002", "0000"]
@@ -102,8 +102,8 @@ def test_curves_stay_within_their_drawing_and_the_best_is_on_top() -> None:
 
 def test_a_diverged_trial_does_not_press_the_others_flat() -> None:
     trials = [trial(n, 1.0 + n / 10) for n in range(12)]
-    points = {each.trial: [Point(1, each.value or 0.0), Point(2, each.value or 0.0)] for each in trials}
-    points["0011"] = [Point(1, 1e6), Point(2, 1e6)]
+    points = {each.trial: [HistoryPoint(1, each.value or 0.0), HistoryPoint(2, each.value or 0.0)] for each in trials}
+    points["0011"] = [HistoryPoint(1, 1e6), HistoryPoint(2, 1e6)]
     drawn = chart(record(*trials), points)
     assert drawn is not None
     assert drawn.outside == 2
@@ -116,7 +116,7 @@ def test_before_the_first_report_there_is_no_chart() -> None:
 
 
 def test_one_report_is_a_dot() -> None:
-    drawn = chart(record(trial(0, 0.3, "running")), {"0000": [Point(5, 0.3)]})
+    drawn = chart(record(trial(0, 0.3, "running")), {"0000": [HistoryPoint(5, 0.3)]})
     assert drawn is not None
     assert drawn.curves[0].mark == "dot"
 

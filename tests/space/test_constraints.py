@@ -15,7 +15,7 @@ from sweeps.compose import Composition
 from sweeps.compose.expressions import Absent, Expression
 from sweeps.compose.search_path import ConfSearchPath, conf_folder
 from sweeps.compose.sweep import compose_sweep
-from sweeps.errors import ConfigError, Forbidden
+from sweeps.errors import ConfigError, ConstraintViolated
 from sweeps.space.constraints import Constraints
 from sweeps.space.distributions import RandomDraws
 from sweeps.space.initial_points import Points
@@ -221,7 +221,7 @@ def test_a_constraint_sees_derived_values() -> None:
 def test_the_message_names_the_constraint_and_the_values() -> None:
     points = constrained("train.lr < 0.05")
     with pytest.raises(
-        Forbidden, match=r"search\.constraints\.0='train\.lr < 0\.05' does not hold, with train\.lr=0\.1"
+        ConstraintViolated, match=r"search\.constraints\.0='train\.lr < 0\.05' does not hold, with train\.lr=0\.1"
     ):
         points.constraints.check({"train.lr": 0.1})
 

@@ -33,9 +33,9 @@ from sweeps import constants
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit
 from sweeps.errors import TrackingUnreachable, UnknownName, UserError
-from sweeps.redact import shown
+from sweeps.redact import redact_uri
 from sweeps.tracking import store
-from sweeps.tracking.artifact_uploader import Which
+from sweeps.tracking.artifact_uploader import CheckpointKind
 from sweeps.tracking.held_checkpoints import hold
 from sweeps.tracking.journal import Tags
 from sweeps.tracking.logged_steps import StepSet
@@ -358,7 +358,7 @@ def test_a_reported_checkpoint_is_copied_also_when_the_training_has_removed_it(
         checkpoint = make_checkpoint(root / f"step-{step:08}", "model.bin")
         held = hold(str(checkpoint), str(root))
         shutil.rmtree(checkpoint)  # a better one was saved, whose report is still on its way, or is dropped
-        kinds: list[Which] = ["last", "best"] if step == 2 else ["last"]
+        kinds: list[CheckpointKind] = ["last", "best"] if step == 2 else ["last"]
         recorder.checkpoint("0", str(checkpoint), *kinds, held=held)
     assert len(list(root.glob("uploads/*"))) <= 2  # the first was replaced, or copied
     dropped = hold(str(make_checkpoint(root / "step-00000004", "model.bin")), str(root))
@@ -628,5 +628,5 @@ def test_the_file_behind_a_uri(uri: str, path: Path | None) -> None:
 
 
 def test_a_password_is_not_shown() -> None:
-    assert shown("postgresql://me:secret@db:5432/mlflow") == "postgresql://me:***@db:5432/mlflow"
-    assert shown("http://localhost:5000") == "http://localhost:5000"
+    assert redact_uri("postgresql://me:secret@db:5432/mlflow") == "postgresql://me:***@db:5432/mlflow"
+    assert redact_uri("http://localhost:5000") == "http://localhost:5000"

@@ -14,7 +14,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.plan.plan import make_plan
 from sweeps.plan.saved_sweep import SWEEP_FILE, reopened, save
-from sweeps.redact import shown
+from sweeps.redact import redact_uri
 from sweeps.report.plan_summary import plan_document
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime
 from sweeps.validate.tracking import tracking_notes
@@ -91,15 +91,15 @@ def test_a_sweep_goes_on_where_it_was_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("password", ["secret", "p:w", "p@w", "p%40w"])
 def test_no_part_of_a_password_is_shown(password: str) -> None:
-    assert shown(f"postgresql://me:{password}@db:5432/mlflow") == "postgresql://me:***@db:5432/mlflow"
+    assert redact_uri(f"postgresql://me:{password}@db:5432/mlflow") == "postgresql://me:***@db:5432/mlflow"
 
 
 def test_uris_without_a_password_are_shown_whole(tmp_path: Path) -> None:
     for uri in ("http://localhost:5000", "postgresql://me@db/mlflow", f"sqlite:///{tmp_path}/a@b:c.db"):
-        assert shown(uri) == uri
+        assert redact_uri(uri) == uri
 
 
 def test_the_composition_in_a_folder_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", SECRET)
     composition = make_plan(["conf=digits"], [], "back", "").composition
-    assert Composition.from_json(composition.as_json()).config.tracking.uri == shown(SECRET)
+    assert Composition.from_json(composition.as_json()).config.tracking.uri == redact_uri(SECRET)

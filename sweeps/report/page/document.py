@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
-from sweeps.redact import shown, without_credentials
+from sweeps.redact import redact_uri, without_credentials
 from sweeps.report.page.drawing import Section
 from sweeps.report.page.report_data import Material, values_of
 from sweeps.report.page.tiles import tiles
@@ -84,7 +84,10 @@ def _facts(material: Material) -> list[tuple[str, str]]:
         ("goal", ", ".join(f"{mode} {metric}" for metric, mode in zip(record.metrics, record.modes, strict=True))),
         ("command", record.command),
         ("git commit", record.tags.get("mlflow.source.git.commit", "")),
-        ("MLflow", f"{shown(record.mlflow.tracking_uri)}, experiment {record.experiment}, run {record.mlflow.run_id}"),
+        (
+            "MLflow",
+            f"{redact_uri(record.mlflow.tracking_uri)}, experiment {record.experiment}, run {record.mlflow.run_id}",
+        ),
     ]
     return [(name, text) for name, text in facts if text]
 

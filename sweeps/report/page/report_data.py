@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from sweeps.config.space import ConstantDistribution, Distribution
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.tracking.client import connect, request_limits
-from sweeps.tracking.metric_history import Point, fetch_histories
+from sweeps.tracking.metric_history import HistoryPoint, fetch_histories
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.store import ANSWER_WITHIN_S
 from sweeps.tracking.summary import short_names
@@ -39,7 +39,7 @@ class Material:
     record: SweepRecord
     config: str = ""
     """The sweep's config as YAML; empty if the record has none."""
-    curves: Mapping[str, Sequence[Point]] = field(default_factory=dict)
+    curves: Mapping[str, Sequence[HistoryPoint]] = field(default_factory=dict)
     """Of the first objective, by trial; thinned."""
 
     @cached_property
@@ -117,7 +117,7 @@ def gather(record: SweepRecord) -> Material:
 
 def fetch_curves(
     material: Material, most: int = MOST_CURVES, points: int = POINTS_PER_CURVE
-) -> dict[str, Sequence[Point]]:
+) -> dict[str, Sequence[HistoryPoint]]:
     """Learning curves of the first objective, by trial.
 
     Args:
@@ -164,7 +164,7 @@ def evenly(items: Sequence[T], count: int) -> list[T]:
     return [items[round(index * (len(items) - 1) / (count - 1))] for index in range(count)]
 
 
-def _thinned(points: Sequence[Point], most: int) -> list[Point]:
+def _thinned(points: Sequence[HistoryPoint], most: int) -> list[HistoryPoint]:
     """At most so many points, with the lowest and the highest."""
     if len(points) <= most:
         return list(points)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
-from sweeps.errors import SweepsError, TookTooLong, TrackingUnreachable, UnknownName, UserError
+from sweeps.errors import SweepsError, TimeLimitExceeded, TrackingUnreachable, UnknownName, UserError
 from sweeps.service.api import health, operations, queue, results, schedules, sweeps, trials
 from sweeps.service.api.depends import Problem
 from sweeps.service.auth.auth import reader
@@ -69,7 +69,7 @@ async def _answer(request: Request, error: Exception) -> JSONResponse:
     """A mistake in what was asked is answered as on a terminal, in the same words."""
     if isinstance(error, TrackingUnreachable):
         return JSONResponse({"detail": str(error)}, 503, {"Retry-After": str(RETRY_AFTER_S)})
-    if isinstance(error, TookTooLong):
+    if isinstance(error, TimeLimitExceeded):
         return JSONResponse({"detail": str(error)}, 504)
     if isinstance(error, UnknownName):
         return JSONResponse({"detail": str(error)}, 404)

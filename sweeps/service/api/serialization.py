@@ -10,14 +10,14 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from sweeps.redact import shown
+from sweeps.redact import redact_uri
 from sweeps.tracking.record import SweepRecord
 
 
 def write_record(record: SweepRecord) -> bytes:
     """Without the password in the store's address. JSON has no numbers that are not finite: they become texts."""
     document = dataclasses.asdict(record)
-    document["mlflow"]["tracking_uri"] = shown(record.mlflow.tracking_uri)
+    document["mlflow"]["tracking_uri"] = redact_uri(record.mlflow.tracking_uri)
     document["front"] = [trial.trial for trial in record.front]
     return json.dumps(_plain(document), allow_nan=False).encode()
 

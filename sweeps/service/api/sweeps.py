@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from sweeps.redact import shown
+from sweeps.redact import redact_uri
 from sweeps.service.api import serialization
 from sweeps.service.api.depends import Limit, Name, Offset, Serving, Word
 from sweeps.service.api.documents import (
@@ -130,7 +130,7 @@ def sweeps(
         and (project is None or (line.job is not None and line.job.project == project))
     ]
     page = [Line.of(line) for line in found[offset : offset + limit]]
-    return Sweeps(total=len(found), taken=seen.taken, trouble=shown(seen.trouble), sweeps=page)
+    return Sweeps(total=len(found), taken=seen.taken, trouble=redact_uri(seen.trouble), sweeps=page)
 
 
 @router.post("/sweeps", status_code=202)

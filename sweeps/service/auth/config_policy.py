@@ -14,7 +14,7 @@ from sweeps.config import SWEEP_CONFIG
 from sweeps.config.access import Access
 from sweeps.errors import ConfigError, SweepsError
 from sweeps.provenance.secrets import redacted
-from sweeps.redact import shown
+from sweeps.redact import redact_uri
 from sweeps.service.auth.field_policy import Place, Rule, at_path, places
 from sweeps.service.auth.path_policy import Sources
 from sweeps.service.auth.request_validation import check_conf, check_overrides
@@ -181,5 +181,5 @@ def _is_word(value: Any) -> bool:
 
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else repr(value)
-    text = redacted(shown(text[:MOST_READ]))
+    text = redacted(redact_uri(text[:MOST_READ]))
     return text if len(text) <= 80 else text[:77] + "..."

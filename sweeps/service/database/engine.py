@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from sweeps.errors import ConfigError
 from sweeps.files import make_private
-from sweeps.redact import shown
+from sweeps.redact import redact_uri
 from sweeps.service.database.schema_version import is_current, upgrade
 from sweeps.service.database.tables import metadata
 
@@ -43,7 +43,7 @@ def open_database(url: str) -> Engine:
         return _open(url)
     except (SQLAlchemyError, OSError, ModuleNotFoundError) as error:
         reason = str(error).splitlines()[0]
-        raise ConfigError(f"database={shown(url)}: cannot be opened ({shown(reason)})") from None
+        raise ConfigError(f"database={redact_uri(url)}: cannot be opened ({redact_uri(reason)})") from None
 
 
 def database_exists(url: str) -> bool:

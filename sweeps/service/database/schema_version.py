@@ -17,7 +17,7 @@ from sqlalchemy import Connection, MetaData, inspect, text
 
 from sweeps.errors import ConfigError
 from sweeps.files import make_private, replacing
-from sweeps.redact import shown
+from sweeps.redact import redact_uri
 from sweeps.service.database.migrations import HEAD
 from sweeps.versions import check_not_newer, release
 
@@ -80,11 +80,11 @@ def _found(connection: Connection, url: str) -> int | None:
         if row is not None:
             if not str(row[0]).isdecimal():
                 raise ConfigError(
-                    f"database={shown(url)}: is the database of another program (Alembic's version is {row[0]}), and "
-                    "nothing was changed; name one that is Sweeps' own"
+                    f"database={redact_uri(url)}: is the database of another program (Alembic's version is {row[0]}), "
+                    "and nothing was changed; name one that is Sweeps' own"
                 )
             found = int(row[0])
-            check_not_newer(f"database={shown(url)}", found, HEAD, _author(connection, names, found))
+            check_not_newer(f"database={redact_uri(url)}", found, HEAD, _author(connection, names, found))
             return found
     return UNVERSIONED if SIGN in names else None
 
@@ -113,7 +113,7 @@ def _check_complete(connection: Connection, tables: MetaData, url: str) -> None:
     ]
     if missing:
         raise ConfigError(
-            f"database={shown(url)}: lacks {', '.join(missing)}, which version {HEAD} of it has: it was made by "
+            f"database={redact_uri(url)}: lacks {', '.join(missing)}, which version {HEAD} of it has: it was made by "
             "a development version, or changed by hand. Nothing was changed; restore a backup, or move it aside, and "
             "a new one is made"
         )
@@ -134,12 +134,14 @@ def _copy(connection: Connection, found: int) -> Path | None:
 
 def _say(url: str, found: int, copy: Path | None) -> None:
     if copy is not None:
-        logger.warning("database=%s: goes from version %d to %d; it was copied to %s", shown(url), found, HEAD, copy)
+        logger.warning(
+            "database=%s: goes from version %d to %d; it was copied to %s", redact_uri(url), found, HEAD, copy
+        )
     else:
         logger.warning(
             "database=%s: goes from version %d to %d, in one transaction; have a backup (pg_dump) to go back to an "
             "earlier release",
-            shown(url),
+            redact_uri(url),
             found,
             HEAD,
         )

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, Row, select, update
 
 from sweeps.config.notifications import Channel
 from sweeps.errors import TrackingUnreachable, UnknownName
-from sweeps.redact import shown
+from sweeps.redact import redact_uri
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
 from sweeps.service.database.tables import jobs
@@ -118,7 +118,7 @@ class Notifier:
         except TrackingUnreachable:
             if self._clock.now() - job.ended < PATIENCE_S:
                 return "later"
-            return of_failure(job.sweep, job.error or f"MLflow at {shown(self._uri)} does not answer.", page)
+            return of_failure(job.sweep, job.error or f"MLflow at {redact_uri(self._uri)} does not answer.", page)
         error = job.error if job.state == "failed" else None
         return of_sweep(record, earlier, night=night, error=error, page=page)
 

@@ -9,7 +9,7 @@ from sweeps.config.nights import Champion
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan
 from sweeps.search.samplers.earlier_trials import Point, as_point, settings_of
-from sweeps.tracking.client import connect, reason
+from sweeps.tracking.client import connect, first_cause
 from sweeps.tracking.reader import load_sweep
 
 
@@ -39,7 +39,7 @@ def champion_of(uri: str, champion: Champion) -> Version | None:
         if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
             return None
         raise UserError(
-            f"MLflow does not say which version of {champion.model} is its {champion.alias}: {reason(error)}"
+            f"MLflow does not say which version of {champion.model} is its {champion.alias}: {first_cause(error)}"
         ) from error
     tags = found.tags
     sweep, trial = tags.get(constants.TAG_SWEEP, ""), tags.get(constants.TAG_TRIAL, "")

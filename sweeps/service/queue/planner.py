@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from fastapi import HTTPException
 
-from sweeps.errors import SweepsError, TookTooLong
+from sweeps.errors import SweepsError, TimeLimitExceeded
 
 PRELOADED = ["sweeps.service.queue.plans", "sweeps.compose.expressions", "mlflow"]
 """Modules that every plan needs."""
@@ -86,7 +86,7 @@ class Planner:
             arguments: Of the function.
 
         Raises:
-            TookTooLong: It has not ended in time; it is ended.
+            TimeLimitExceeded: It has not ended in time; it is ended.
             SweepsError: As ``work`` does.
             HTTPException: 429: too many plans wait.
         """
@@ -140,7 +140,7 @@ class Planner:
         deadline = time.monotonic() + self._within_s
         while True:
             if not connection.poll(max(0.0, deadline - time.monotonic())):
-                raise TookTooLong(
+                raise TimeLimitExceeded(
                     f"this takes longer than the {self._within_s:g} s that the service allows (access.plan_within_s); "
                     "ask for less: fewer paths and choices in the space, simpler constraints"
                 )

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
-from sweeps.errors import nearest
+from sweeps.suggestions import did_you_mean
 
 SHORTHANDS = {
     "@yearly": "0 0 1 1 *",
@@ -114,7 +114,7 @@ def zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # not there, no name but a path, a folder
-        known = nearest(name, available_timezones())
+        known = did_you_mean(name, available_timezones())
         raise ValueError(f"there is no such time zone{known}; use one such as UTC or Europe/Berlin") from None
 
 

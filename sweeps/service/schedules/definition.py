@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeps.config.schedule import Schedule
-from sweeps.errors import ConfigError, UnknownName, UserError, nearest
+from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.service.promotion.checks import check_nights
 from sweeps.service.schedules.cron import CronLine, instant_of
+from sweeps.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from sweeps.plan.plan import Plan
@@ -212,5 +213,5 @@ def find_definition(definitions: dict[str, Definition], name: str) -> Definition
         UnknownName: There is no such schedule.
     """
     if name not in definitions:
-        raise UnknownName(f"{name}: there is no such schedule{nearest(name, definitions)}")
+        raise UnknownName(f"{name}: there is no such schedule{did_you_mean(name, definitions)}")
     return definitions[name]

@@ -8,7 +8,7 @@ from typing import Literal
 
 from sweeps.report.page.style import robust_range
 from sweeps.service.web.axis import Tick, label, spread, ticks
-from sweeps.tracking.metric_history import Point
+from sweeps.tracking.metric_history import HistoryPoint
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.summary import describe
 
@@ -72,7 +72,7 @@ class Chart:
         return f"{self.metric} against steps of {len(self.curves)} of {self.of} trials; the best: {best}"
 
 
-def chart(record: SweepRecord, histories: Mapping[str, Sequence[Point]]) -> Chart | None:
+def chart(record: SweepRecord, histories: Mapping[str, Sequence[HistoryPoint]]) -> Chart | None:
     """The curves of the first objective; None as long as nothing was reported.
 
     Args:
@@ -87,7 +87,7 @@ def chart(record: SweepRecord, histories: Mapping[str, Sequence[Point]]) -> Char
     low, high = spread(low, high)
     last = max(point.step for point in points) or 1
 
-    def place(point: Point) -> tuple[float, float]:
+    def place(point: HistoryPoint) -> tuple[float, float]:
         share = (min(max(point.value, low), high) - low) / (high - low)
         across = LEFT + point.step / last * (WIDTH - RIGHT - LEFT)
         return round(across, 1), round(HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - TOP), 1)
@@ -98,8 +98,10 @@ def chart(record: SweepRecord, histories: Mapping[str, Sequence[Point]]) -> Char
         curves=[
             _curve(trial, [place(p) for p in histories[trial.trial]], best=trial.trial == best) for trial in trials
         ],
-        x_ticks=[Tick(at=place(Point(int(at), low))[0], text=label(at)) for at in ticks(0, last, 7) if at == int(at)],
-        y_ticks=[Tick(at=place(Point(0, at))[1], text=label(at)) for at in ticks(low, high, 6)],
+        x_ticks=[
+            Tick(at=place(HistoryPoint(int(at), low))[0], text=label(at)) for at in ticks(0, last, 7) if at == int(at)
+        ],
+        y_ticks=[Tick(at=place(HistoryPoint(0, at))[1], text=label(at)) for at in ticks(low, high, 6)],
         metric=record.metric,
         outside=sum(not low <= value <= high for value in values),
         of=len(record.trials),

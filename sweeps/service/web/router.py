@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from sweeps.errors import UnknownName
-from sweeps.redact import shown
+from sweeps.redact import redact_uri
 from sweeps.report.folder import existing_report
 from sweeps.service.api import results
 from sweeps.service.auth.auth import Reader
@@ -77,7 +77,7 @@ def sweeps(
         tabs=_tabs(found, asked.state),
         asked=asked,
         shown=page_of([row for row in found if asked.state in ("", row.group)], page),
-        trouble=shown(seen.trouble),
+        trouble=redact_uri(seen.trouble),
         taken=seen.taken,
         address=addresses(request),
     )

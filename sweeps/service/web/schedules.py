@@ -12,7 +12,6 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse, Response
 from sqlalchemy import Connection, select
 
-from sweeps.errors import nearest
 from sweeps.service.auth.auth import Reader, Runner
 from sweeps.service.auth.principal import Caller, visible
 from sweeps.service.database import tables
@@ -27,6 +26,7 @@ from sweeps.service.web.pages import Pages, Shared
 from sweeps.service.web.paging import Page, page_of
 from sweeps.service.web.rendering import addresses
 from sweeps.service.web.sweep_view import Fact
+from sweeps.suggestions import did_you_mean
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -160,7 +160,7 @@ def _definitions(pages: Pages, caller: Caller) -> dict[str, Definition]:
 
 
 def _unknown(request: Request, pages: Pages, caller: Caller, name: str) -> Response:
-    text = f"There is no schedule {name!r}, or it is not one of yours{nearest(name, _definitions(pages, caller))}"
+    text = f"There is no schedule {name!r}, or it is not one of yours{did_you_mean(name, _definitions(pages, caller))}"
     more = {"title": "No such schedule", "back": "/schedules"}
     return pages.answer(request, "message.html", caller, status=404, here="Schedules", text=text, **more)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from sweeps.constants import TAG_DASHBOARD
-from sweeps.redact import shown
+from sweeps.redact import redact_uri
 from sweeps.report.formatting import duration
 from sweeps.report.page.report_data import Material
 from sweeps.report.page.tiles import tiles
@@ -114,7 +114,7 @@ def sweep_view(
         name=row.sweep,
         status=status,
         said=_said(row, record),
-        trouble=shown(seen.trouble) if seen is not None else "",
+        trouble=redact_uri(seen.trouble) if seen is not None else "",
         taken=seen.taken if seen is not None else time.time(),
         errors=_errors(row, record),
         actions=actions_of(row, status, record) if caller.may("run") else [],

@@ -27,7 +27,7 @@ SHOWN_ENVIRONMENT = (
 
 
 @dataclass(frozen=True)
-class Origin:
+class Provenance:
     """Where a sweep comes from."""
 
     command: str
@@ -59,10 +59,10 @@ class Origin:
         return json.dumps(asdict(self), indent=2)
 
     @classmethod
-    def from_json(cls, text: str) -> Origin:
+    def from_json(cls, text: str) -> Provenance:
         return cls(**json.loads(text))
 
-    def differences(self, now: Origin) -> dict[str, str]:
+    def differences(self, now: Provenance) -> dict[str, str]:
         """What is another now, in words, by what it is of; only what may change how a training goes."""
         found: dict[str, str] = {}
         if self.commit != now.commit:
@@ -87,7 +87,7 @@ class Origin:
         return found
 
 
-def origin_of(command: str, seed: int, trainings: Iterable[Training]) -> tuple[Origin, str]:
+def collect_provenance(command: str, seed: int, trainings: Iterable[Training]) -> tuple[Provenance, str]:
     """What there is to know now, and what differs from the commit; takes a second or so.
 
     Args:
@@ -97,7 +97,7 @@ def origin_of(command: str, seed: int, trainings: Iterable[Training]) -> tuple[O
     """
     code = checkout()
     diff = code.diff if code is not None else ""
-    origin = Origin(
+    origin = Provenance(
         command=redacted(command),
         working_folder=str(Path.cwd()),
         user=user(),
@@ -116,7 +116,7 @@ def origin_of(command: str, seed: int, trainings: Iterable[Training]) -> tuple[O
     return origin, diff
 
 
-def requirements(origin: Origin) -> str:
+def requirements(origin: Provenance) -> str:
     """The packages as ``pip install -r`` takes them."""
     return "".join(f"{name}=={version}\n" for name, version in origin.packages.items())
 
@@ -144,7 +144,7 @@ def _listed(changes: list[str], most: int = 8) -> str:
     return "; ".join(changes[:most]) + more
 
 
-def _commit(origin: Origin) -> str:
+def _commit(origin: Provenance) -> str:
     if origin.commit is None:
         return "no git checkout"
     return origin.commit[:12] + (" with changes" if origin.changes else "")

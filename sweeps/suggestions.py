@@ -1,0 +1,49 @@
+"""Suggestions for misspelt names: the names that exist and are spelt like them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+LONGEST_NAME = 500
+"""Longest name, in characters, that is compared: the time that it takes grows with the square of the length."""
+
+
+def closest_names(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """Return known names that are spelt like a name, or of which one abbreviates the other (``maximize``, ``max``).
+
+    Args:
+        name: The misspelt name.
+        known: The names that exist.
+        count: Maximum number of names to return.
+    """
+    if len(name) > LONGEST_NAME:
+        return []
+    known = sorted(set(known))
+    alike = difflib.get_close_matches(name, known, n=count, cutoff=0.6)
+    abbreviated = [each for each in known if min(len(each), len(name)) > 2 and _begins_alike(each, name)]
+    return list(dict.fromkeys([*alike, *abbreviated]))[:count]
+
+
+def did_you_mean(name: str, known: Iterable[str], count: int = 3, listed: int = 12) -> str:
+    """Return the end of an error message: ``"; did you mean a, b?"``, or a list of all names when none is close.
+
+    Args:
+        name: The misspelt name.
+        known: The names that exist.
+        count: Maximum number of names to suggest.
+        listed: Maximum number of names to list when none is close; with more the result is empty.
+    """
+    if len(name) > LONGEST_NAME:
+        return ""
+    known = sorted(set(known))
+    close = closest_names(name, known, count)
+    if close:
+        return f"; did you mean {', '.join(close)}?"
+    if known and len(known) <= listed:
+        return f"; there is {', '.join(known)}"
+    return ""
+
+
+def _begins_alike(one: str, other: str) -> bool:
+    return one.lower().startswith(other.lower()) or other.lower().startswith(one.lower())
