@@ -169,10 +169,10 @@ def answer(folder: Path, port: int) -> None:
 
     from sweeps.config.service import Service
     from sweeps.service.api.app import make_app
-    from sweeps.service.app_context import ServiceProcess
+    from sweeps.service.app_context import AppContext
 
     uri, database = f"sqlite:///{folder}/mlflow.db", f"sqlite:///{folder}/outputs/service.db"
-    service = ServiceProcess(Service(tracking_uri=uri, database=database, output_dir=str(folder / "outputs")))
+    service = AppContext(Service(tracking_uri=uri, database=database, output_dir=str(folder / "outputs")))
     uvicorn.run(make_app(service), port=port, log_level="warning")
 
 

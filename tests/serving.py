@@ -15,7 +15,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.service import compose_service
 from sweeps.compose.sweep import compose_sweep
 from sweeps.service.api.app import make_app
-from sweeps.service.app_context import ServiceProcess
+from sweeps.service.app_context import AppContext
 from sweeps.service.auth import tokens
 from sweeps.service.auth.principal import Role
 from sweeps.service.database.engine import writing
@@ -36,7 +36,7 @@ class Api:
             tokens: More of its config, as ``serve`` takes it.
         """
         self.uri = uri
-        self.service = ServiceProcess(compose_service([f"tracking_uri={uri}", *tokens], []))
+        self.service = AppContext(compose_service([f"tracking_uri={uri}", *tokens], []))
         self.app = make_app(self.service)
 
     def client(self, token: str | None = None, **more: Any) -> TestClient:
@@ -52,7 +52,7 @@ class Api:
             return jobs.submit(connection, Run(conf="digits"), sweep, user=user, project=user, now=1.0)
 
     def close(self) -> None:
-        self.service.seen.close()
+        self.service.records.close()
         self.service.database.dispose()
 
 

@@ -12,29 +12,29 @@ from recording import free_port, wait_until
 
 from sweeps.config.service import Service
 from sweeps.service.api.app import make_app
-from sweeps.service.app_context import ServiceProcess
+from sweeps.service.app_context import AppContext
 
 
-def new_service(folder: Path, **more: Any) -> ServiceProcess:
+def new_service(folder: Path, **more: Any) -> AppContext:
     """Service of a folder with a store."""
     settings = {
         "database": f"sqlite:///{folder}/service.db",
         "tracking_uri": f"sqlite:///{folder}/mlflow.db",
         "output_dir": str(folder / "outputs"),
     }
-    return ServiceProcess(Service(**{**settings, **more}))
+    return AppContext(Service(**{**settings, **more}))
 
 
-def close(service: ServiceProcess) -> None:
+def close(service: AppContext) -> None:
     """Close a service that was not started."""
-    service.seen.close()
+    service.records.close()
     service.database.dispose()
 
 
 class WebServer:
     """Answers until it is stopped, and again on the same port."""
 
-    def __init__(self, service: ServiceProcess) -> None:
+    def __init__(self, service: AppContext) -> None:
         self.service = service
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"

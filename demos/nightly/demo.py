@@ -81,7 +81,7 @@ class Demo:
         while True:
             with database.connect() as connection:
                 nights = of_schedule(connection, SCHEDULE)
-                fired = len(jobs.listed(connection, schedule=SCHEDULE))
+                fired = len(jobs.query(connection, schedule=SCHEDULE))
             self._update_schedule(fired)
             for night in nights:
                 if shown.get(night.due) != night.verdict:

@@ -19,7 +19,7 @@ def serve(tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> None:
     own, which go on when it ends; the next `serve` picks them up again.
     """
     from sweeps.compose.service import compose_service
-    from sweeps.service.app_context import ServiceProcess
+    from sweeps.service.app_context import AppContext
     from sweeps.service.serve import address, listen
     from sweeps.service.serve import serve as serve_until_told
     from sweeps.service.service_log import log_service
@@ -28,6 +28,6 @@ def serve(tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> None:
     os.environ["MLFLOW_TRACKING_URI"] = config.tracking_uri  # sweeps are checked here as their drivers compose them
     listener = listen(config)
     log_service(config)
-    service = ServiceProcess(config, config_dirs)
+    service = AppContext(config, config_dirs)
     stderr.print(f"serves on {address(listener)} (Ctrl-C ends it; sweeps go on)", highlight=False)
     serve_until_told(service, listener)

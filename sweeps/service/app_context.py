@@ -14,23 +14,23 @@ from sweeps.compose.service import VARIABLES
 from sweeps.config.notifications import Channel
 from sweeps.config.service import Service
 from sweeps.errors import ConfigError
-from sweeps.service.auth.auth import Guard
+from sweeps.service.auth.auth import Authenticator
 from sweeps.service.clock import Clock, WallClock
-from sweeps.service.commands import Desk
+from sweeps.service.commands import Commands
 from sweeps.service.database.engine import open_database
 from sweeps.service.notify.address import addresses
 from sweeps.service.notify.cli_notify import VARIABLE
 from sweeps.service.notify.notifier import Notifier
 from sweeps.service.promotion import night as nights
 from sweeps.service.promotion.preparation import prepare
-from sweeps.service.promotion.promotion_worker import Judge
+from sweeps.service.promotion.promotion_worker import PromotionWorker
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.housekeeping import Housekeeping
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.planner import Planner
 from sweeps.service.queue.requests import Run
-from sweeps.service.queue.runner import Runner
-from sweeps.service.record_cache import Seen
+from sweeps.service.queue.runner import JobRunner
+from sweeps.service.record_cache import RecordCache
 from sweeps.service.schedules.scheduler import Scheduler
 
 
@@ -44,7 +44,7 @@ class Part(Protocol):
         """End, and return when it has."""
 
 
-class ServiceProcess:
+class AppContext:
     """What this process serves from."""
 
     def __init__(self, config: Service, config_dirs: Sequence[Path] = (), clock: Clock | None = None) -> None:
@@ -63,15 +63,15 @@ class ServiceProcess:
         self.output_dir = Path(config.output_dir).expanduser().absolute()
         self.clock = clock or WallClock()
         self.database = open_database(config.database)
-        self.guard = Guard(self.database, config.access, self.clock, loopback=is_loopback(config.host))
-        if not is_loopback(config.host) and not self.guard.has_admin():
+        self.authenticator = Authenticator(self.database, config.access, self.clock, loopback=is_loopback(config.host))
+        if not is_loopback(config.host) and not self.authenticator.has_admin():
             raise ConfigError(
                 f"host={config.host}: reaches beyond this machine, where the service demands tokens, and nobody holds "
                 "one of an admin; make it with `python -m sweeps token create --user YOU --role admin`, or serve on "
                 "host=127.0.0.1"
             )
         self.heartbeat = Heartbeat(self.database, self.clock, config.queue.dead_after_s)
-        self.runner = Runner(
+        self.runner = JobRunner(
             self.database,
             self.clock,
             config.queue,
@@ -81,9 +81,11 @@ class ServiceProcess:
             config_dirs=self.config_dirs,
             environment=_for_sweeps(config.notifications),
         )
-        self.seen = Seen(self.database, config.tracking_uri)
+        self.records = RecordCache(self.database, config.tracking_uri)
         self.planner = Planner(config.access.plans_at_once, config.access.plan_within_s)
-        self.desk = Desk(config, self.config_dirs, self.database, self.clock, self.runner, self.seen, self.planner)
+        self.commands = Commands(
+            config, self.config_dirs, self.database, self.clock, self.runner, self.records, self.planner
+        )
         self.scheduler = Scheduler(
             self.database,
             self.clock,
@@ -102,7 +104,7 @@ class ServiceProcess:
             addresses(config.notifications),
             self.page_of,
         )
-        self.judge = Judge(
+        self.promotion_worker = PromotionWorker(
             self.database,
             self.clock,
             self.heartbeat,
@@ -111,32 +113,32 @@ class ServiceProcess:
             config_dirs=self.config_dirs,
             decided=[self.notifier.wake],
         )
-        self.runner.listeners.before_start.append(self._tonight)
-        self.runner.listeners.judges.append(self._judge_again)
-        self.runner.listeners.ended += [self.judge.wake, self.notifier.wake]
+        self.runner.listeners.before_start.append(self._night_overrides)
+        self.runner.listeners.judges.append(self._check_again)
+        self.runner.listeners.ended += [self.promotion_worker.wake, self.notifier.wake]
         self.housekeeping = Housekeeping(
             self.database, self.clock, config.queue, output_dir=self.output_dir, tracking_uri=config.tracking_uri
         )
         self.parts: list[Part] = [
-            *(self.planner, self.runner, self.scheduler, self.judge, self.notifier, self.housekeeping)
+            *(self.planner, self.runner, self.scheduler, self.promotion_worker, self.notifier, self.housekeeping)
         ]
         """In the order in which they start; they stop in the other."""
 
-    def _tonight(self, job: Job) -> list[str]:
+    def _night_overrides(self, job: Job) -> list[str]:
         """What a schedule's sweep gets from the nights before."""
         definition = self.scheduler.definitions.get(job.schedule or "")
         if definition is None or definition.schedule.nights is None:
             return []
         return prepare(self.database, job, definition.schedule.nights, self.config.tracking_uri, self.config_dirs)
 
-    def _judge_again(self, job: Job) -> None:
+    def _check_again(self, job: Job) -> None:
         """Of what people have asked for; schedules and their nights are the operator's own."""
         if job.schedule is not None:
             return
         with self.database.connect() as connection:
-            repeats = isinstance(job.asked, Run) and nights.find(connection, job.sweep) is not None
+            repeats = isinstance(job.parsed_request, Run) and nights.find(connection, job.sweep) is not None
         if not repeats:
-            self.desk.judge_again(job)
+            self.commands.check_again(job)
 
     def page_of(self, sweep: str) -> str | None:
         """The address of a sweep's page; None where only ``public_url`` could say it."""
@@ -154,8 +156,8 @@ class ServiceProcess:
         """End all that; sweeps that run go on."""
         for part in reversed(self.parts):
             part.stop()
-        self.desk.close()
-        self.seen.close()
+        self.commands.close()
+        self.records.close()
         self.database.dispose()
 
 

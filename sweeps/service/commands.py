@@ -20,9 +20,9 @@ from sweeps.plan.extend import ask_driver, read_changes
 from sweeps.plan.retrain import plan_retraining
 from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.names import check_registration
-from sweeps.service.auth.config_policy import Allowed
+from sweeps.service.auth.config_policy import ConfigPolicy
 from sweeps.service.auth.models import check_model
-from sweeps.service.auth.principal import Caller, project_of
+from sweeps.service.auth.principal import Principal, project_of
 from sweeps.service.auth.priorities import check_priority
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
@@ -32,8 +32,8 @@ from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.planner import Planner
 from sweeps.service.queue.plans import Planned, Plans, here
 from sweeps.service.queue.requests import Extend, Reproduce, Request, Resume, Retrain, Run
-from sweeps.service.queue.runner import Runner
-from sweeps.service.record_cache import Seen
+from sweeps.service.queue.runner import JobRunner
+from sweeps.service.record_cache import RecordCache
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 from sweeps.validate.approval import approved_by
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Desk:
+class Commands:
     """Takes what is asked. Every call raises ``UserError`` for a mistake in it, in the terminal's words."""
 
     def __init__(
@@ -53,96 +53,98 @@ class Desk:
         config_dirs: Sequence[Path],
         engine: Engine,
         clock: Clock,
-        runner: Runner,
-        seen: Seen,
+        runner: JobRunner,
+        records: RecordCache,
         planner: Planner,
     ) -> None:
         self._config, self._config_dirs = config, config_dirs
-        self._engine, self._clock, self._runner, self._seen = engine, clock, runner, seen
+        self._engine, self._clock, self._runner, self._records = engine, clock, runner, records
         self._plans = Plans(config, tuple(config_dirs))
         self._planner = planner
         self._stops = DriverStops()
-        self._allowed = Allowed(config.access, tracking_uri=config.tracking_uri, output_dir=config.output_dir)
+        self._policy = ConfigPolicy(config.access, tracking_uri=config.tracking_uri, output_dir=config.output_dir)
 
     # --- a new sweep --------------------------------------------------------------------------------------------
 
-    def plan(self, caller: Caller, asked: Run) -> Planned:
+    def plan(self, principal: Principal, asked: Run) -> Planned:
         """What ``run`` would do; starts nothing."""
-        return self._made(caller, self._plans.run, asked)
+        return self._made(principal, self._plans.run, asked)
 
-    def run(self, caller: Caller, asked: Run, *, project: str | None = None, priority: int = 0) -> Job:
+    def run(self, principal: Principal, asked: Run, *, project: str | None = None, priority: int = 0) -> Job:
         """Run a sweep."""
-        plan = self.plan(caller, asked)
+        plan = self.plan(principal, asked)
         placed = asked.model_copy(update={"overrides": here(self._config, asked.overrides)})
-        return self._submit(caller, placed, plan.name, project, priority)
+        return self._submit(principal, placed, plan.name, project, priority)
 
-    def plan_retraining(self, caller: Caller, asked: Retrain) -> Planned:
+    def plan_retraining(self, principal: Principal, asked: Retrain) -> Planned:
         """What ``retrain`` would do; starts nothing."""
-        record = self._record(caller, asked.sweep)
-        plan = self._made(caller, self._plans.retrain, record, asked)
+        record = self._record(principal, asked.sweep)
+        plan = self._made(principal, self._plans.retrain, record, asked)
         if not asked.no_register:
-            self._check_model(caller, asked.register_as or record.conf)
+            self._check_model(principal, asked.register_as or record.conf)
         return plan
 
-    def retrain(self, caller: Caller, asked: Retrain, *, project: str | None = None, priority: int = 0) -> Job:
+    def retrain(self, principal: Principal, asked: Retrain, *, project: str | None = None, priority: int = 0) -> Job:
         """Train one trial with its full budget."""
-        plan = self.plan_retraining(caller, asked)
+        plan = self.plan_retraining(principal, asked)
         placed = asked.model_copy(update={"overrides": here(self._config, asked.overrides)})
-        return self._submit(caller, placed, plan.name, project, priority)
+        return self._submit(principal, placed, plan.name, project, priority)
 
-    def plan_reproduction(self, caller: Caller, asked: Reproduce) -> Planned:
+    def plan_reproduction(self, principal: Principal, asked: Reproduce) -> Planned:
         """What ``reproduce`` would do; starts nothing."""
-        self._seen.sweep(caller, asked.sweep)
-        return self._made(caller, self._plans.reproduce, asked)
+        self._records.sweep(principal, asked.sweep)
+        return self._made(principal, self._plans.reproduce, asked)
 
-    def reproduce(self, caller: Caller, asked: Reproduce, *, project: str | None = None, priority: int = 0) -> Job:
+    def reproduce(
+        self, principal: Principal, asked: Reproduce, *, project: str | None = None, priority: int = 0
+    ) -> Job:
         """Run a sweep, or one of its trials, once more."""
-        plan = self.plan_reproduction(caller, asked)
-        return self._submit(caller, asked, plan.name, project, priority)
+        plan = self.plan_reproduction(principal, asked)
+        return self._submit(principal, asked, plan.name, project, priority)
 
     # --- one that there is --------------------------------------------------------------------------------------
 
-    def resume(self, caller: Caller, asked: Resume, *, priority: int = 0) -> Job:
+    def resume(self, principal: Principal, asked: Resume, *, priority: int = 0) -> Job:
         """Go on with a sweep that was interrupted or stopped."""
-        record = self._record(caller, asked.sweep)
+        record = self._record(principal, asked.sweep)
         self._check_ended(record)
-        self._made(caller, self._plans.extend, record, ())
-        return self._submit(caller, asked, record.sweep, None, priority)
+        self._made(principal, self._plans.extend, record, ())
+        return self._submit(principal, asked, record.sweep, None, priority)
 
-    def extend(self, caller: Caller, asked: Extend, *, priority: int = 0) -> Job | str:
+    def extend(self, principal: Principal, asked: Extend, *, priority: int = 0) -> Job | str:
         """Let a sweep go further: one that runs is told to, and what it answers is returned; one that has ended goes on
         as a job."""
-        record = self._record(caller, asked.sweep)
-        folder, changes = self._made(caller, self._plans.extend, record, asked.changes)
+        record = self._record(principal, asked.sweep)
+        folder, changes = self._made(principal, self._plans.extend, record, asked.changes)
         answer = ask_driver(record, folder, changes)
         if answer is not None:
-            self._seen.forget(record.sweep)
+            self._records.forget(record.sweep)
             return answer
-        return self._submit(caller, asked, record.sweep, None, priority)
+        return self._submit(principal, asked, record.sweep, None, priority)
 
-    def stop(self, caller: Caller, sweep: str, trial: str | None = None) -> None:
+    def stop(self, principal: Principal, sweep: str, trial: str | None = None) -> None:
         """Tell a sweep to end, or one of its trials. It saves its state first: that is not waited for."""
         if trial is None:
             with writing(self._engine) as connection:
-                own = [job for job in jobs.of_its_maker(connection, sweep) if not job.has_ended]
-                if own and self._seen.exists(caller, sweep):
+                own = [job for job in jobs.of_current_sweep(connection, sweep) if not job.has_ended]
+                if own and self._records.exists(principal, sweep):
                     for job in own:
-                        jobs.ask_to_stop(connection, job.id, self._clock.now())
+                        jobs.request_stop(connection, job.id, self._clock.now())
                     self._runner.wake()
                     return
-        self._stops.send(self._record(caller, sweep), trial)
-        self._seen.forget(sweep)
+        self._stops.send(self._record(principal, sweep), trial)
+        self._records.forget(sweep)
 
     def register(
-        self, caller: Caller, sweep: str, model: str, *, trial: str | None, alias: str, merged: bool
+        self, principal: Principal, sweep: str, model: str, *, trial: str | None, alias: str, merged: bool
     ) -> RegisteredModel:
         """Make a trial's checkpoint a version in MLflow's model registry."""
         from sweeps.registry.register import register
 
-        record = self._record(caller, sweep)
+        record = self._record(principal, sweep)
         chosen = choose(record, trial)
         check_registration(config_of(record, chosen), model, alias, merged=merged)
-        self._check_model(caller, model)
+        self._check_model(principal, model)
         return register(record, chosen, model, alias, merged=merged)
 
     def close(self) -> None:
@@ -151,23 +153,23 @@ class Desk:
 
     # --- before it starts ---------------------------------------------------------------------------------------
 
-    def judge_again(self, job: Job) -> None:
+    def check_again(self, job: Job) -> None:
         """What was allowed when it was asked for may not be any more: the operator may allow less, and a config's file
         say something else. Which sweeps it may learn from depends on who asked, and has been judged.
 
         Raises:
             UserError: It is not allowed, or cannot be run.
         """
-        asked, begun = job.asked, self._begun(job)
+        asked, begun = job.parsed_request, self._begun(job)
         changes = asked.changes if isinstance(asked, Extend) else ()
         if isinstance(asked, Run) and begun is None:
             placed = set(here(self._config, ()))  # by the service itself
             overrides = [each for each in asked.overrides if each not in placed]
-            self._allowed.check_request(asked.conf, overrides)
+            self._policy.check_request(asked.conf, overrides)
             composition = compose_sweep(asked.conf, asked.overrides, ConfSearchPath(self._config_dirs))
-            self._allowed.check(composition, lambda _: True)
+            self._policy.check(composition, lambda _: True)
             return
-        with approved_by(lambda composition: self._allowed.check(composition, lambda _: True)):
+        with approved_by(lambda composition: self._policy.check(composition, lambda _: True)):
             if begun is not None:
                 reopened(begun, read_changes(changes))
             elif isinstance(asked, Retrain):
@@ -187,13 +189,13 @@ class Desk:
 
     # --- inside -------------------------------------------------------------------------------------------------
 
-    def _made(self, caller: Caller, work: Callable[..., T], *arguments: Any) -> T:
-        """Result of a method of ``Plans``, for a caller."""
-        return self._planner.make(caller.user, work, partial(self._sees, caller), *arguments)
+    def _made(self, principal: Principal, work: Callable[..., T], *arguments: Any) -> T:
+        """Result of a method of ``Plans``, for a principal."""
+        return self._planner.make(principal.user, work, partial(self._sees, principal), *arguments)
 
-    def _sees(self, caller: Caller, sweep: str) -> bool:
-        """Whether there is such a sweep for a caller: in the store, too, which names others' where it misses one."""
-        return any(line.summary.sweep == sweep for line in self._seen.sweeps(caller).content)
+    def _sees(self, principal: Principal, sweep: str) -> bool:
+        """Whether there is such a sweep for a principal: in the store, too, which names others' where it misses one."""
+        return any(line.summary.sweep == sweep for line in self._records.sweeps(principal).content)
 
     def _check_free(self, sweep: str) -> None:
         """A name belongs to who first used it, also on a terminal: with it one would get that sweep."""
@@ -203,38 +205,38 @@ class Desk:
             return
         raise UserError(f"name={sweep}: there is a sweep of this name already; choose another")
 
-    def _check_model(self, caller: Caller, model: str) -> None:
-        if not caller.may("admin"):
-            check_model(self._config.tracking_uri, model, partial(self._seen.exists, caller))
+    def _check_model(self, principal: Principal, model: str) -> None:
+        if not principal.may("admin"):
+            check_model(self._config.tracking_uri, model, partial(self._records.exists, principal))
 
-    def _record(self, caller: Caller, sweep: str) -> SweepRecord:
+    def _record(self, principal: Principal, sweep: str) -> SweepRecord:
         """As it is now, and not as it was last seen."""
-        self._seen.sweep(caller, sweep)  # that it exists for the caller
+        self._records.sweep(principal, sweep)  # that it exists for the principal
         return load_sweep(self._config.tracking_uri, sweep)
 
     def _check_ended(self, record: SweepRecord) -> None:
         with self._engine.connect() as connection:
-            open_jobs = [job for job in jobs.of_its_maker(connection, record.sweep) if not job.has_ended]
+            open_jobs = [job for job in jobs.of_current_sweep(connection, record.sweep) if not job.has_ended]
         if open_jobs:
             raise UserError(
                 f"{record.sweep} needs no resuming: job {open_jobs[0].id}, which goes on with it, is "
                 f"{open_jobs[0].state}"
             )
 
-    def _submit(self, caller: Caller, request: Request, sweep: str, project: str | None, priority: int) -> Job:
-        check_priority(caller, priority, self._config.access)
+    def _submit(self, principal: Principal, request: Request, sweep: str, project: str | None, priority: int) -> Job:
+        check_priority(principal, priority, self._config.access)
         if not isinstance(request, Resume | Extend) and request.name is not None:
             self._check_free(request.name)
         with writing(self._engine) as connection:
-            if project is None and (maker := jobs.maker(connection, sweep)) is not None:
+            if project is None and (maker := jobs.creator(connection, sweep)) is not None:
                 project = maker.project
             else:
-                project = project_of(caller, project)
+                project = project_of(principal, project)
             job = jobs.submit(
                 connection,
                 request,
                 sweep,
-                user=caller.user,
+                user=principal.user,
                 project=project,
                 now=self._clock.now(),
                 priority=priority,

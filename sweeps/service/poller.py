@@ -1,4 +1,4 @@
-"""A thread that looks after something, again and again."""
+"""A thread that does something again and again."""
 
 from __future__ import annotations
 
@@ -7,65 +7,65 @@ import threading
 from collections.abc import Callable
 
 from sweeps.service.clock import Clock
-from sweeps.service.database.storage_errors import is_unavailable, trouble
+from sweeps.service.database.storage_errors import is_unavailable, outage
 
 logger = logging.getLogger(__name__)
 
 
-class Looking:
-    """Looks after a while, and at once when it is woken. A look that fails is said, and followed by another."""
+class Poller:
+    """Calls a function periodically, and at once when it is woken. Exceptions are logged; polling continues."""
 
-    def __init__(self, name: str, clock: Clock, look: Callable[[], float | None], every_s: float) -> None:
+    def __init__(self, name: str, clock: Clock, poll: Callable[[], float | None], every_s: float) -> None:
         """
         Args:
-            name: Of the thread, and of what it looks after.
-            clock: What time it is.
-            look: Does what is to be done; returns the seconds until the next look, where those are not ``every_s``.
-            every_s: Seconds between two looks, and after one that failed.
+            name: Name of the thread, also used in log messages.
+            clock: The service's clock.
+            poll: Function to call; it may return the seconds until the next call, otherwise ``every_s`` applies.
+            every_s: Seconds between two calls, and after a failed one.
         """
-        self._name, self._clock, self._look, self._every_s = name, clock, look, every_s
-        self._wake, self._ending = threading.Event(), threading.Event()
-        self._said = ""
-        """The last error that was said; the same is said again after a good look only."""
+        self._name, self._clock, self._poll, self._every_s = name, clock, poll, every_s
+        self._wake, self._stopping = threading.Event(), threading.Event()
+        self._logged_error = ""
+        """The last error that was logged; the same one is logged again only after a successful call."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
-    def ends(self) -> bool:
-        """Whether ``stop`` was called: a look that takes long may look at it."""
-        return self._ending.is_set()
+    def is_stopping(self) -> bool:
+        """Whether ``stop`` was called; a long call may check this and return early."""
+        return self._stopping.is_set()
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Look now."""
+        """Call the function now."""
         self._wake.set()
 
     def stop(self, within_s: float | None = None) -> None:
-        """Look no more, and wait for the look that is going on, if not longer than so many seconds."""
-        self._ending.set()
+        """Stop polling, and wait for the current call, at most ``within_s`` seconds."""
+        self._stopping.set()
         self._wake.set()
         self._thread.join(within_s)
 
     def _run(self) -> None:
-        while not self.ends:
+        while not self.is_stopping:
             seconds: float | None = None
             try:
-                seconds = self._look()
-                self._said = ""
-            except Exception as error:  # noqa: BLE001 - it is said, and a database that is away is asked again
-                self._say(error)
+                seconds = self._poll()
+                self._logged_error = ""
+            except Exception as error:  # noqa: BLE001 - it is logged, and an unavailable database is asked again
+                self._log(error)
             self._clock.wait(self._wake, self._every_s if seconds is None else seconds)
-            self._wake.clear()  # before the next look, which sees what it was woken for
+            self._wake.clear()  # before the next call, which does what the thread was woken for
 
-    def _say(self, error: Exception) -> None:
+    def _log(self, error: Exception) -> None:
         if is_unavailable(error):
-            trouble.met(error, f"the {self._name}")
-        elif repr(error) != self._said:
-            self._said = repr(error)
+            outage.report(error, f"the {self._name}")
+        elif repr(error) != self._logged_error:
+            self._logged_error = repr(error)
             logger.error(
-                "the %s had trouble, and looks again every %.1f s (said once)",
+                "the %s failed and tries again every %.1f s (logged once)",
                 self._name,
                 self._every_s,
                 exc_info=error,

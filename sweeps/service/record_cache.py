@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from sqlalchemy import Engine
 
 from sweeps.errors import TrackingUnreachable, UnknownName
-from sweeps.service.auth.principal import Caller, visible
+from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.queue import jobs
 from sweeps.service.queue.jobs import Job
 from sweeps.suggestions import did_you_mean
@@ -44,7 +44,7 @@ class Snapshot(Generic[Content]):
     """Why it is not newer: the store is away."""
 
 
-class Kept(Generic[Content]):
+class CacheEntry(Generic[Content]):
     """The last snapshot of one thing."""
 
     def __init__(self, read: Callable[[], Content], aside: ThreadPoolExecutor) -> None:
@@ -66,18 +66,18 @@ class Kept(Generic[Content]):
         with self._reading:
             if self._last is not None and time.monotonic() - self._taken < fresh:
                 return self._last  # somebody else has just read it
-            return self._look()
+            return self._read_now()
 
     def _refresh(self) -> None:
         """With the lock held, which is released here: the thread that took it does not wait."""
         try:
-            self._look()
+            self._read_now()
         except Exception:  # noqa: BLE001, S110 - who looks next will wait, and hear of it
             pass
         finally:
             self._reading.release()
 
-    def _look(self) -> Snapshot[Content]:
+    def _read_now(self) -> Snapshot[Content]:
         began = time.monotonic()
         try:
             snapshot = Snapshot(self._read(), time.time())
@@ -98,7 +98,7 @@ class SweepLine:
     """Which made it; None if it was not made through the service."""
 
 
-class Seen:
+class RecordCache:
     """The service's eyes; may be asked by many threads at once."""
 
     def __init__(self, engine: Engine, uri: str) -> None:
@@ -109,38 +109,38 @@ class Seen:
         """
         self._engine, self._uri = engine, uri
         self._aside = ThreadPoolExecutor(2, "seen")
-        self._list = Kept(self._read_list, self._aside)
+        self._list = CacheEntry(self._read_list, self._aside)
         self._lock = threading.Lock()
-        self._sweeps: OrderedDict[str, Kept[SweepRecord]] = OrderedDict()
+        self._sweeps: OrderedDict[str, CacheEntry[SweepRecord]] = OrderedDict()
 
-    def sweeps(self, caller: Caller) -> Snapshot[list[SweepLine]]:
-        """All sweeps that there are for a caller, the newest first.
+    def sweeps(self, principal: Principal) -> Snapshot[list[SweepLine]]:
+        """All sweeps that there are for a principal, the newest first.
 
         Raises:
             TrackingUnreachable: The store is away, and nothing was seen before.
         """
         every = self._list.get()
-        if caller.role == "admin":
+        if principal.role == "admin":
             return every
-        own = [line for line in every.content if visible(caller, line.job)]
+        own = [line for line in every.content if visible(principal, line.job)]
         return Snapshot(own, every.taken, every.trouble)
 
-    def sweep(self, caller: Caller, name: str) -> SweepRecord:
+    def sweep(self, principal: Principal, name: str) -> SweepRecord:
         """One of them.
 
         Raises:
-            UnknownName: There is no such sweep for the caller.
+            UnknownName: There is no such sweep for the principal.
             TrackingUnreachable: The store is away, and the sweep was not seen before.
         """
-        return self.snapshot(caller, name).content
+        return self.snapshot(principal, name).content
 
-    def snapshot(self, caller: Caller, name: str) -> Snapshot[SweepRecord]:
+    def snapshot(self, principal: Principal, name: str) -> Snapshot[SweepRecord]:
         """The same, and when it was read."""
-        self.check_exists(caller, name)
+        self.check_exists(principal, name)
         with self._lock:
             kept = self._sweeps.get(name)
             if kept is None:
-                kept = self._sweeps[name] = Kept(partial(load_sweep, self._uri, name), self._aside)
+                kept = self._sweeps[name] = CacheEntry(partial(load_sweep, self._uri, name), self._aside)
             self._sweeps.move_to_end(name)
             if len(self._sweeps) > KEPT:
                 self._sweeps.popitem(last=False)
@@ -149,22 +149,22 @@ class Seen:
         except UnknownName:
             with self._lock:
                 self._sweeps.pop(name, None)
-            raise self._unknown(caller, name) from None
+            raise self._unknown(principal, name) from None
 
-    def exists(self, caller: Caller, name: str) -> bool:
-        """Whether a sweep could be the caller's to see; it may not be in the store."""
-        if caller.role == "admin":
+    def exists(self, principal: Principal, name: str) -> bool:
+        """Whether a sweep could be the principal's to see; it may not be in the store."""
+        if principal.role == "admin":
             return True
         with self._engine.connect() as connection:
-            return visible(caller, jobs.maker(connection, name))
+            return visible(principal, jobs.creator(connection, name))
 
-    def check_exists(self, caller: Caller, name: str) -> None:
+    def check_exists(self, principal: Principal, name: str) -> None:
         """
         Raises:
-            UnknownName: The sweep is not the caller's to see.
+            UnknownName: The sweep is not the principal's to see.
         """
-        if not self.exists(caller, name):
-            raise self._unknown(caller, name)
+        if not self.exists(principal, name):
+            raise self._unknown(principal, name)
 
     def forget(self, name: str) -> None:
         """Somebody has changed a sweep: who looks next sees that."""
@@ -175,12 +175,12 @@ class Seen:
         """No more is read."""
         self._aside.shutdown(cancel_futures=True)
 
-    def _unknown(self, caller: Caller, name: str) -> UnknownName:
-        known = [line.summary.sweep for line in self.sweeps(caller).content]
+    def _unknown(self, principal: Principal, name: str) -> UnknownName:
+        known = [line.summary.sweep for line in self.sweeps(principal).content]
         return UnknownName(f"there is no sweep {name!r}{did_you_mean(name, known)}")
 
     def _read_list(self) -> list[SweepLine]:
         summaries = list_sweeps(self._uri)
         with self._engine.connect() as connection:
-            makers = jobs.makers(connection, [summary.sweep for summary in summaries])
+            makers = jobs.creators(connection, [summary.sweep for summary in summaries])
         return [SweepLine(summary, makers.get(summary.sweep)) for summary in summaries]

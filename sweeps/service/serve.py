@@ -14,7 +14,7 @@ import uvicorn
 from sweeps.config.service import Service
 from sweeps.errors import UserError
 from sweeps.service.api.app import make_app
-from sweeps.service.app_context import ServiceProcess
+from sweeps.service.app_context import AppContext
 from sweeps.service.auth.header_timeout import protocol
 from sweeps.service.auth.paced_listener import PacedListener
 
@@ -37,7 +37,7 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def serve(service: ServiceProcess, listener: socket.socket) -> None:
+def serve(service: AppContext, listener: socket.socket) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Args:

@@ -18,7 +18,7 @@ from sweeps.compose.service import compose_service
 from sweeps.compose.sweep import compose_sweep
 from sweeps.config.nights import Nights
 from sweeps.service.api.app import make_app
-from sweeps.service.app_context import ServiceProcess
+from sweeps.service.app_context import AppContext
 from sweeps.service.auth import tokens
 from sweeps.service.database.engine import writing
 from sweeps.service.promotion.night import Night, begin
@@ -33,7 +33,7 @@ class Serving:
 
     def __init__(self, uri: str) -> None:
         config = compose_service([f"tracking_uri={uri}", "port=0"], [])
-        self.service = ServiceProcess(config)
+        self.service = AppContext(config)
         listener = listen(config)
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         self._server = uvicorn.Server(uvicorn.Config(make_app(self.service), log_config=None))
@@ -44,7 +44,7 @@ class Serving:
     def stop(self) -> None:
         self._server.should_exit = True
         self._thread.join()
-        self.service.seen.close()
+        self.service.records.close()
         self.service.runner.close()
         self.service.database.dispose()
 
@@ -145,7 +145,7 @@ def test_a_submitted_sweep_waits_and_is_followed_until_it_is_cancelled(serving: 
 
     def cancelled() -> bool:
         with writing(serving.service.database) as connection:
-            job = jobs.maker(connection, "yours")
+            job = jobs.creator(connection, "yours")
             return job is not None and jobs.cancel(connection, job.id, time.time()).has_ended
 
     wait_until(cancelled)

@@ -1,4 +1,4 @@
-"""Every route of the service, as the application lists them: none opens without a token, none does more than its caller
+"""Every route of the service, as the application lists them: none opens without a token, none does more than its user
 may, and none tells of another's sweep."""
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from fastapi.testclient import TestClient
 from serving import API, Api, serving
 
-from sweeps.service.auth.auth import Guard, admin, expensive, known, reader, runner
+from sweeps.service.auth.auth import Authenticator, admin, expensive, known, reader, runner
 from sweeps.service.auth.csrf import SAFE_METHODS
-from sweeps.service.auth.principal import Caller, Role
+from sweeps.service.auth.principal import Principal, Role
 
 PUBLIC = {f"{API}/health", f"{API}/ready", "/sign-in"}
 """Paths that may be requested without a token."""
@@ -190,14 +190,14 @@ def test_changes_are_judged_before_they_are_parsed(bob: TestClient) -> None:
 
 
 def test_expensive_routes_are_limited(api: Api, bob: TestClient) -> None:
-    guard: Guard = api.app.state.guard
+    authenticator: Authenticator = api.app.state.authenticator
     limited = {
         path
         for (_, path), dependant in routes(api).items()
         if any(each.call is expensive for each in dependant.dependencies)
     }
     assert {f"{API}/compare", f"{API}/sweeps/{{name}}/report", f"{API}/sweeps/{{name}}/register"} <= limited
-    with guard.rates.expensive(), guard.rates.expensive():
+    with authenticator.rate_limits.expensive(), authenticator.rate_limits.expensive():
         assert bob.get(f"{API}/compare?sweep=mine&sweep=mine").status_code == 429
 
 
@@ -219,7 +219,7 @@ def test_a_name_that_is_used_again_shows_nothing_of_the_job_that_had_it(api: Api
     assert ada.get(f"{API}/sweeps/reused/jobs").status_code == 404
     assert ada.get(f"{API}/jobs/{hers['id']}").json()["state"] == "cancelled"
     assert "search.num_trials=7" not in bob.get("/sweeps/reused").text
-    api.service.desk.stop(Caller("bob", "run"), "reused")
+    api.service.commands.stop(Principal("bob", "run"), "reused")
 
 
 def test_a_runner_puts_nothing_before_what_others_have_submitted(api: Api) -> None:

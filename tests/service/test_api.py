@@ -1,4 +1,4 @@
-"""The REST API: it answers as the command line does, also mistakes, and tells each caller of their own sweeps alone."""
+"""The REST API: it answers as the command line does, also mistakes, and tells each user of their own sweeps alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sweeps.service.api.serialization import read_record, write_record
 from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs
 from sweeps.service.queue.requests import Run
-from sweeps.service.record_cache import FRESH_S, Kept
+from sweeps.service.record_cache import FRESH_S, CacheEntry
 from sweeps.tracking.reader import load_sweep
 
 
@@ -112,7 +112,7 @@ def test_a_secret_in_an_override_is_not_shown(api: Api) -> None:
     with writing(api.service.database) as connection:
         asked = Run(conf="digits", overrides=["task.arguments.api_key=hunter22"])
         jobs.claim(connection, api.service.config.queue, api.service.heartbeat.service, "here", 1.0)
-        jobs.attempt(connection, jobs.find(connection, job.id), api.service.heartbeat.service, asked)
+        jobs.begin_attempt(connection, jobs.find(connection, job.id), api.service.heartbeat.service, asked)
     assert "hunter22" not in api.client().get(f"{API}/jobs/{job.id}").text
 
 
@@ -160,7 +160,7 @@ def test_many_who_look_cause_one_read_and_see_the_last_snapshot_while_the_store_
         return len(reads)
 
     with ThreadPoolExecutor(1) as aside, ThreadPoolExecutor(20) as people:
-        kept = Kept(read, aside)
+        kept = CacheEntry(read, aside)
         seen = [future.result().content for future in [people.submit(kept.get) for _ in range(100)]]
         assert set(seen) == {1}
         time.sleep(FRESH_S + 0.1)
@@ -171,7 +171,7 @@ def test_many_who_look_cause_one_read_and_see_the_last_snapshot_while_the_store_
         wait_until(lambda: kept.get().trouble)
         assert (kept.get().content, kept.get().trouble) == (2, "MLflow does not answer")
         with pytest.raises(TrackingUnreachable):
-            Kept(read, aside).get()
+            CacheEntry(read, aside).get()
 
 
 def test_the_document_of_the_api_names_every_route(api: Api) -> None:

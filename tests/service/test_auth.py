@@ -16,8 +16,8 @@ from sqlalchemy import Engine
 
 from sweeps.config.access import Access
 from sweeps.service.auth import tokens
-from sweeps.service.auth.auth import Admin, Guard, Reader, Runner, expensive, form_token, sign_in, sign_out
-from sweeps.service.auth.middleware import HEADERS, Gate
+from sweeps.service.auth.auth import Admin, Authenticator, Reader, Runner, expensive, form_token, sign_in, sign_out
+from sweeps.service.auth.middleware import HEADERS, SecurityMiddleware
 from sweeps.service.database.engine import open_database, writing
 
 HERE = "http://127.0.0.1:8642"
@@ -57,28 +57,28 @@ def clock() -> Stopped:
 
 def make_app(engine: Engine, clock: Stopped, *, loopback: bool = True, **access: Any) -> FastAPI:
     app = FastAPI(openapi_url=None)
-    guard = app.state.guard = Guard(engine, Access(**access), clock, loopback=loopback)
-    app.add_middleware(Gate, guard=guard)
+    authenticator = app.state.authenticator = Authenticator(engine, Access(**access), clock, loopback=loopback)
+    app.add_middleware(SecurityMiddleware, authenticator=authenticator)
 
     @app.get("/api/read")
-    def read(caller: Reader) -> str:
-        return caller.user
+    def read(principal: Reader) -> str:
+        return principal.user
 
     @app.post("/api/run")
-    def run(caller: Runner, body: Body) -> str:
-        return f"{caller.user} {body.text}"
+    def run(principal: Runner, body: Body) -> str:
+        return f"{principal.user} {body.text}"
 
     @app.post("/api/manage")
-    def manage(caller: Admin) -> str:
-        return caller.user
+    def manage(principal: Admin) -> str:
+        return principal.user
 
     @app.get("/api/fails")
-    def fails(caller: Reader) -> None:
+    def fails(principal: Reader) -> None:
         raise RuntimeError("inside /srv/secret: token=hunter2")
 
     @app.get("/api/long", dependencies=[Depends(expensive)])
-    def long(caller: Reader) -> str:
-        return caller.user
+    def long(principal: Reader) -> str:
+        return principal.user
 
     @app.post("/sign-in")
     def enter(request: Request, response: Response, token: str = Form()) -> bool:
@@ -93,8 +93,8 @@ def make_app(engine: Engine, clock: Stopped, *, loopback: bool = True, **access:
         return form_token(request)
 
     @app.post("/form")
-    def sent(caller: Runner, text: str = Form()) -> str:
-        return f"{caller.user} {text}"
+    def sent(principal: Runner, text: str = Form()) -> str:
+        return f"{principal.user} {text}"
 
     return app
 
@@ -272,7 +272,7 @@ def test_who_asks_too_often_is_told_when_to_come_again(engine: Engine, clock: St
 def test_only_so_many_expensive_answers_are_made_at_once(engine: Engine, clock: Stopped) -> None:
     app = make_app(engine, clock, expensive_at_once=1)
     assert client(app).get("/api/long").status_code == 200
-    with app.state.guard.rates.expensive():
+    with app.state.authenticator.rate_limits.expensive():
         refused = client(app).get("/api/long")
         assert refused.status_code == 429
         assert refused.headers["retry-after"] == "5"

@@ -13,7 +13,7 @@ from sweeps.config import SweepConfig
 from sweeps.config.access import Access
 from sweeps.errors import ConfigError, SweepsError
 from sweeps.plan.plan import Plan, make_plan
-from sweeps.service.auth.config_policy import Allowed
+from sweeps.service.auth.config_policy import ConfigPolicy
 from sweeps.service.auth.field_policy import RULES, open_fields
 from sweeps.validate.approval import approved_by
 
@@ -131,7 +131,7 @@ def in_words(value: object) -> str:
 
 
 @pytest.fixture
-def allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Allowed:
+def allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConfigPolicy:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PLANTED", PLANTED)
@@ -150,10 +150,10 @@ def allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Allowed:
         allowed_uris=["s3://ours/", "http://mlflow.example:5000"],
         allowed_hub=["ours/*"],
     )
-    return Allowed(access, tracking_uri="sqlite:///mlflow.db", output_dir="outputs")
+    return ConfigPolicy(access, tracking_uri="sqlite:///mlflow.db", output_dir="outputs")
 
 
-def plan(allowed: Allowed, conf: str, overrides: list[str], sees: Callable[[str], bool] = lambda _: False) -> Plan:
+def plan(allowed: ConfigPolicy, conf: str, overrides: list[str], sees: Callable[[str], bool] = lambda _: False) -> Plan:
     """As the API plans what it is asked."""
     allowed.check_request(conf, overrides)
     with approved_by(lambda composition: allowed.check(composition, sees)):
@@ -161,7 +161,7 @@ def plan(allowed: Allowed, conf: str, overrides: list[str], sees: Callable[[str]
 
 
 @pytest.mark.parametrize(("conf", "overrides", "refusal"), HOSTILE, ids=in_words)
-def test_a_hostile_config_is_refused(allowed: Allowed, conf: str, overrides: list[str], refusal: str) -> None:
+def test_a_hostile_config_is_refused(allowed: ConfigPolicy, conf: str, overrides: list[str], refusal: str) -> None:
     with pytest.raises(SweepsError, match=re.escape(refusal)) as error:
         plan(allowed, conf, overrides)
     assert isinstance(error.value, ConfigError)
@@ -190,13 +190,13 @@ def test_a_hostile_config_is_refused(allowed: Allowed, conf: str, overrides: lis
     ],
     ids=in_words,
 )
-def test_what_is_allowed_passes(allowed: Allowed, conf: str, overrides: list[str]) -> None:
+def test_what_is_allowed_passes(allowed: ConfigPolicy, conf: str, overrides: list[str]) -> None:
     allowed.check_request(conf, overrides)
     with approved_by(lambda composition: allowed.check(composition, lambda name: name == "mine")):
         assert make_plan([f"conf={conf}", *overrides], [], "asked", "asked through the API").name == "asked"
 
 
-def test_nothing_is_imported_before_it_is_allowed(allowed: Allowed) -> None:
+def test_nothing_is_imported_before_it_is_allowed(allowed: ConfigPolicy) -> None:
     Path("evil_package").mkdir()
     Path("evil_package", "__init__.py").write_text("open('was_imported', 'w').close()\n")
     Path("evil_package", "module.py").write_text("def f(): ...\n")

@@ -335,7 +335,7 @@ def test_the_scheduler_forgets_once_a_day(engine: Engine, tmp_path: Path) -> Non
     clock = Travelling("2026-03-01 12:00")
     scheduler = Scheduler(engine, clock, [tmp_path], only=["mine"], keep_days=2)
     for _ in range(6):
-        scheduler.look()
+        scheduler.poll()
         set_state(engine, "finished")
         clock.time += 86400
     assert list(outcomes(engine, "mine")) == ["04 02:00", "05 02:00", "06 02:00"]

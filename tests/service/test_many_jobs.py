@@ -16,7 +16,7 @@ from sqlalchemy import Engine, event, insert, select
 
 from sweeps.config.service import Queue
 from sweeps.service import subprocesses
-from sweeps.service.auth.principal import Caller
+from sweeps.service.auth.principal import Principal
 from sweeps.service.clock import WallClock
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
@@ -26,7 +26,7 @@ from sweeps.service.queue.housekeeping import DAY_S, forget_jobs, forget_service
 from sweeps.service.queue.jobs import ENDED, STATES
 
 COUNT = 600
-ADA = Caller("ada", "run", ("chat", "vision"))
+ADA = Principal("ada", "run", ("chat", "vision"))
 
 
 def row(number: int, **more: Any) -> dict[str, Any]:
@@ -126,8 +126,8 @@ def test_pages_and_the_api_ask_by_indexes_for_few_jobs(api: Api, asked: list[tup
 def test_so_do_callers_who_see_a_part(api: Api, asked: list[tuple[str, Any]]) -> None:
     engine = api.service.database
     with engine.connect() as connection:
-        found = jobs.listed(connection, caller=ADA, limit=50)
-        filtered = jobs.listed(connection, caller=ADA, user="bob", states=["failed"], limit=50)
+        found = jobs.query(connection, principal=ADA, limit=50)
+        filtered = jobs.query(connection, principal=ADA, user="bob", states=["failed"], limit=50)
     assert {job.user for job in found} == {"ada", "bob"}
     assert {(job.user, job.state) for job in filtered} == {("bob", "failed")}
     assert scans(engine, asked) == []
@@ -139,9 +139,9 @@ def test_so_do_the_queue_and_the_messages(api: Api, asked: list[tuple[str, Any]]
         assert jobs.claim(connection, Queue(), "me", "here", 10_000.0) is not None
     service.notifier.step()
     with service.database.connect() as connection:
-        jobs.running_of(connection, "me")
-        jobs.left_behind(connection, "here", 0.0)
-        jobs.elsewhere(connection, "here", 0.0)
+        jobs.running_on(connection, "me")
+        jobs.orphans_on(connection, "here", 0.0)
+        jobs.orphans_elsewhere(connection, "here", 0.0)
     service.housekeeping.step()
     assert scans(service.database, asked) == []
 
@@ -161,7 +161,7 @@ def test_listing_equals_a_plain_look_at_all_jobs(engine: Engine) -> None:
     fill(engine, 120)
     with engine.connect() as connection:
         every = [jobs.find(connection, number) for number in range(123, 0, -1)]
-        for caller in (None, ADA, Caller("eve", "read"), Caller("x", "admin")):
+        for principal in (None, ADA, Principal("eve", "read"), Principal("x", "admin")):
             for states in (STATES, ("failed",), ("queued", "stopped")):
                 for named in ({}, {"user": "bob"}, {"project": "chat", "schedule": "nightly"}):
                     for before in (None, 60):
@@ -171,14 +171,14 @@ def test_listing_equals_a_plain_look_at_all_jobs(engine: Engine) -> None:
                             if job.state in states
                             and all(getattr(job, name) == value for name, value in named.items())
                             and (before is None or job.id < before)
-                            and (caller is None or caller.role == "admin" or _is_of(caller, job))
+                            and (principal is None or principal.role == "admin" or _is_of(principal, job))
                         ]
-                        asked: Any = {"caller": caller, "states": states, "before": before, **named}
-                        assert [job.id for job in jobs.listed(connection, limit=7, offset=3, **asked)] == plain[3:10]
+                        asked: Any = {"principal": principal, "states": states, "before": before, **named}
+                        assert [job.id for job in jobs.query(connection, limit=7, offset=3, **asked)] == plain[3:10]
 
 
-def _is_of(caller: Caller, job: jobs.Job) -> bool:
-    return job.user == caller.user or job.project in caller.projects
+def _is_of(principal: Principal, job: jobs.Job) -> bool:
+    return job.user == principal.user or job.project in principal.projects
 
 
 def test_an_old_failure_is_found_by_its_name_when_the_list_has_it_no_more(
@@ -203,7 +203,7 @@ def test_old_jobs_are_forgotten_unless_the_sweep_that_they_made_is_there(tmp_pat
         connection.execute(insert(tables.jobs), row(51, state="running", ended=None, submitted=1.0))
     assert forget_jobs(engine, 11.0, {"digits-2", "digits-7"}) == 9
     with engine.connect() as connection:
-        left = [job.sweep for job in jobs.listed(connection)]
+        left = [job.sweep for job in jobs.query(connection)]
         assert connection.execute(select(tables.firings.c.job)).scalar_one() is None
     assert sorted(int(name.removeprefix("digits-")) for name in left) == [2, 7, *range(11, 24), 51]
     assert forget_jobs(engine, 15.0, None) == 0  # the store does not say which sweeps there are
@@ -217,14 +217,14 @@ def test_a_store_that_is_empty_makes_nobody_forget_whose_sweeps_are(api: Api, mo
         connection.execute(insert(tables.jobs), row(COUNT + 10, submitted=now, ended=now))
     api.service.housekeeping.step()
     with api.service.database.connect() as connection:
-        assert len(jobs.listed(connection)) == COUNT + 4
+        assert len(jobs.query(connection)) == COUNT + 4
 
 
 def test_a_clock_that_is_ahead_makes_nothing_old(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api.service.clock, "now", lambda: 4000 * DAY_S)
     api.service.housekeeping.step()
     with api.service.database.connect() as connection:
-        assert len(jobs.listed(connection)) == COUNT + 3
+        assert len(jobs.query(connection)) == COUNT + 3
 
 
 def test_services_that_were_silent_for_long_are_forgotten_unless_their_jobs_run(engine: Engine) -> None:

@@ -26,7 +26,7 @@ from sweeps.constants import TAG_ENDED
 from sweeps.driver.live import PlainView
 from sweeps.errors import ConfigError
 from sweeps.plan.plan import make_plan
-from sweeps.service.app_context import ServiceProcess
+from sweeps.service.app_context import AppContext
 from sweeps.service.database.engine import writing
 from sweeps.service.database.tables import deliveries, jobs
 from sweeps.service.notify import sending
@@ -246,7 +246,7 @@ def test_an_address_is_read_from_where_it_stands_and_every_mistake_is_named(tmp_
 def test_a_services_sweeps_see_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHAT", "https://chat.example.com/S3CRETTOKEN")
     monkeypatch.setenv("SWEEPS_NOTIFY", "https://chat.example.com/S3CRETTOKEN")
-    service = ServiceProcess(Service(notifications=[Channel(name="chat", url_env="CHAT")], schedules=[]))
+    service = AppContext(Service(notifications=[Channel(name="chat", url_env="CHAT")], schedules=[]))
     assert "S3CRETTOKEN" not in str(service.runner._environment)
     assert service.runner._environment["PATH"] == os.environ["PATH"]
     service.database.dispose()

@@ -25,7 +25,7 @@ from sweeps.service.promotion.checks import check_nights
 from sweeps.service.promotion.commands import Commands
 from sweeps.service.promotion.night import Night, find, hold, of_schedule
 from sweeps.service.promotion.preparation import prepare
-from sweeps.service.promotion.promotion_worker import Judge
+from sweeps.service.promotion.promotion_worker import PromotionWorker
 from sweeps.service.promotion.significance import beside_nights_before, duel, pooled
 from sweeps.service.queue import jobs
 from sweeps.service.queue.heartbeat import Heartbeat
@@ -42,7 +42,7 @@ Trials = Sequence[tuple[dict[str, Any], float]]
 
 
 @pytest.fixture
-def judge(engine: Engine, uri: str, monkeypatch: pytest.MonkeyPatch) -> Judge:
+def judge(engine: Engine, uri: str, monkeypatch: pytest.MonkeyPatch) -> PromotionWorker:
     """Makes no reports, which take seconds."""
     monkeypatch.setattr(Commands, "report", lambda *_: None)
     return new_judge(engine, uri)
@@ -54,9 +54,9 @@ def _store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///nowhere.db")
 
 
-def new_judge(engine: Engine, uri: str, dead_after_s: float = 30) -> Judge:
+def new_judge(engine: Engine, uri: str, dead_after_s: float = 30) -> PromotionWorker:
     heartbeat = Heartbeat(engine, WallClock(), dead_after_s)
-    return Judge(engine, WallClock(), heartbeat, output_dir=Path("outputs"), tracking_uri=uri)
+    return PromotionWorker(engine, WallClock(), heartbeat, output_dir=Path("outputs"), tracking_uri=uri)
 
 
 def record(uri: str, sweep: str, trials: Trials, tokens: Sequence[str] = TOKENS) -> None:
@@ -200,7 +200,9 @@ def test_nights_of_another_space_or_metric_are_not_learned_from(engine: Engine, 
     assert "search.warm_start" not in parse_values(begin_night(engine, 4, settings, other))
 
 
-def test_a_champion_outside_of_tonights_space_stays_and_says_why(engine: Engine, uri: str, judge: Judge) -> None:
+def test_a_champion_outside_of_tonights_space_stays_and_says_why(
+    engine: Engine, uri: str, judge: PromotionWorker
+) -> None:
     settings = Nights(champion=CHAMPION)
     record(uri, "by-hand", [(at(5.0), 0.9)])
     make_champion(uri, "by-hand", "0000")
@@ -234,7 +236,7 @@ def test_a_written_override_is_read_back_as_it_was(value: Any) -> None:
 
 
 def test_the_first_night_has_its_best_repeated_and_makes_it_champion_once(
-    engine: Engine, uri: str, judge: Judge
+    engine: Engine, uri: str, judge: PromotionWorker
 ) -> None:
     night_of(engine, uri, 1, Nights(champion=CHAMPION), [(at(0.001), 0.9), (at(0.01), 0.95)])
     judge.step()
@@ -253,7 +255,7 @@ def test_the_first_night_has_its_best_repeated_and_makes_it_champion_once(
 
 
 def test_a_challenger_that_is_better_by_more_than_noise_becomes_champion(
-    engine: Engine, uri: str, judge: Judge
+    engine: Engine, uri: str, judge: PromotionWorker
 ) -> None:
     record(uri, "by-hand", [(at(0.001), 0.9)])
     make_champion(uri, "by-hand", "0000")
@@ -278,7 +280,7 @@ def test_a_challenger_that_is_better_by_more_than_noise_becomes_champion(
     ],
 )
 def test_else_the_champion_stays(
-    engine: Engine, uri: str, judge: Judge, repeats: dict[float, list[float]], words: str
+    engine: Engine, uri: str, judge: PromotionWorker, repeats: dict[float, list[float]], words: str
 ) -> None:
     record(uri, "by-hand", [(at(0.001), 0.9)])
     make_champion(uri, "by-hand", "0000")
@@ -291,7 +293,7 @@ def test_else_the_champion_stays(
     assert words in str(judged.reason)
 
 
-def test_nothing_is_repeated_when_the_champion_is_best(engine: Engine, uri: str, judge: Judge) -> None:
+def test_nothing_is_repeated_when_the_champion_is_best(engine: Engine, uri: str, judge: PromotionWorker) -> None:
     record(uri, "by-hand", [(at(0.001), 0.9)])
     make_champion(uri, "by-hand", "0000")
     night_of(engine, uri, 1, Nights(champion=CHAMPION), [(at(0.001), 0.96), (at(0.01), 0.95)])
@@ -301,7 +303,7 @@ def test_nothing_is_repeated_when_the_champion_is_best(engine: Engine, uri: str,
 
 
 def test_without_repeats_the_nights_own_trials_and_the_given_noise_decide(
-    engine: Engine, uri: str, judge: Judge
+    engine: Engine, uri: str, judge: PromotionWorker
 ) -> None:
     settings = Nights(champion=ONE_LOOK, noise=0.01, regression=None)
     record(uri, "by-hand", [(at(0.001), 0.9)])
@@ -340,7 +342,9 @@ def test_a_night_that_is_worse_is_told_promotes_nobody_and_is_in_its_report(engi
 
 
 @pytest.mark.slow
-def test_nights_are_judged_in_their_order_against_the_champion_of_now(engine: Engine, uri: str, judge: Judge) -> None:
+def test_nights_are_judged_in_their_order_against_the_champion_of_now(
+    engine: Engine, uri: str, judge: PromotionWorker
+) -> None:
     """The second night began while the first one's repeats ran: it knew no champion then."""
     settings = Nights(champion=CHAMPION)
     night_of(engine, uri, 1, settings, [(at(0.001), 0.91)])
@@ -357,7 +361,7 @@ def test_nights_are_judged_in_their_order_against_the_champion_of_now(engine: En
     assert night(engine, "night-2").verdict == "kept"
 
 
-def test_a_night_without_a_record_or_a_value_has_failed(engine: Engine, uri: str, judge: Judge) -> None:
+def test_a_night_without_a_record_or_a_value_has_failed(engine: Engine, uri: str, judge: PromotionWorker) -> None:
     begin_night(engine, 1, Nights())
     judge.step()
     assert night(engine, "night-1").verdict == "running"
@@ -366,7 +370,7 @@ def test_a_night_without_a_record_or_a_value_has_failed(engine: Engine, uri: str
     assert (night(engine, "night-1").verdict, night(engine, "night-1").reason) == ("failed", "It left no record.")
 
 
-def test_a_night_is_judged_by_one_service_until_that_one_dies(engine: Engine, uri: str, judge: Judge) -> None:
+def test_a_night_is_judged_by_one_service_until_that_one_dies(engine: Engine, uri: str, judge: PromotionWorker) -> None:
     night_of(engine, uri, 1, Nights(), [(at(0.01), 0.95)])
     first, second = Heartbeat(engine, WallClock(), 30), judge
     assert hold(engine, night(engine, "night-1"), first.service, first.silent_since) is not None
@@ -381,7 +385,7 @@ def repeat(engine: Engine, uri: str, sweep: str, values: dict[float, list[float]
     """Train what the judge has queued, in the order in which its points say."""
     with engine.connect() as connection:
         job = jobs.of_sweep(connection, f"{sweep}-repeats")[0]
-    asked = job.asked
+    asked = job.parsed_request
     assert isinstance(asked, Run)
     plan = make_plan([f"conf={asked.conf}", *asked.overrides], [], None, "")
     assert len({point["seed"] for point in plan.points.first()}) == CHAMPION.repeats

@@ -128,7 +128,7 @@ def test_what_a_dead_service_ran_is_taken_over_on_its_machine_and_it_cannot_end_
         assert [taken.sweep for taken in jobs.take_over(connection, "new", "here", 50.0)] == ["a"]
     with writing(engine) as connection:
         assert jobs.end(connection, job, "dead", "finished", 60.0) is None
-        assert jobs.attempt(connection, job, "dead", job.asked) is None
+        assert jobs.begin_attempt(connection, job, "dead", job.parsed_request) is None
         assert jobs.find(connection, job.id).state == "running"
 
 
@@ -141,12 +141,12 @@ def test_what_a_lost_machine_ran_is_inherited_once(engine: Engine) -> None:
     with writing(engine) as connection:
         assert last_beat(connection, "gone") == 5.0
         assert last_beat(connection, "never") is None
-        assert jobs.elsewhere(connection, "gone", 50.0) == jobs.elsewhere(connection, "here", 2.0) == []
-        (job,) = jobs.elsewhere(connection, "here", 50.0)
-        inherited = jobs.inherit(connection, job, "new", "here")
+        assert jobs.orphans_elsewhere(connection, "gone", 50.0) == jobs.orphans_elsewhere(connection, "here", 2.0) == []
+        (job,) = jobs.orphans_elsewhere(connection, "here", 50.0)
+        inherited = jobs.adopt(connection, job, "new", "here")
         assert inherited is not None
         assert (inherited.service, inherited.host, inherited.state) == ("new", "here", "running")
-        assert jobs.inherit(connection, job, "third", "there") is None
+        assert jobs.adopt(connection, job, "third", "there") is None
         assert jobs.end(connection, job, "dead", "finished", 60.0) is None
 
 
@@ -162,7 +162,7 @@ def test_the_name_of_a_cancelled_sweep_is_free_again(engine: Engine) -> None:
     job = submit(engine, "mine", request=Run(conf="digits", name="mine"))
     with writing(engine) as connection:
         assert jobs.cancel(connection, job.id, 2.0).state == "cancelled"
-        assert jobs.maker(connection, "mine") is None
+        assert jobs.creator(connection, "mine") is None
     assert submit(engine, "mine", request=Run(conf="digits", name="mine")).sweep == "mine"
 
 
@@ -190,9 +190,9 @@ def test_who_asks_for_the_end_cancels_what_waits_and_is_remembered_for_what_runs
     first, second = submit(engine, "a"), submit(engine, "b")
     claim(engine)
     with writing(engine) as connection:
-        assert jobs.ask_to_stop(connection, first.id, 30.0).stop_asked == 30.0
-        assert jobs.ask_to_stop(connection, first.id, 40.0).stop_asked == 30.0
-        assert jobs.ask_to_stop(connection, second.id, 30.0).state == "cancelled"
+        assert jobs.request_stop(connection, first.id, 30.0).stop_asked == 30.0
+        assert jobs.request_stop(connection, first.id, 40.0).stop_asked == 30.0
+        assert jobs.request_stop(connection, second.id, 30.0).state == "cancelled"
 
 
 def test_jobs_are_listed_by_state_user_and_project(engine: Engine) -> None:
@@ -200,11 +200,11 @@ def test_jobs_are_listed_by_state_user_and_project(engine: Engine) -> None:
     submit(engine, "b", "bob", priority=3)
     submit(engine, "c", "ada")
     with engine.connect() as connection:
-        assert [job.sweep for job in jobs.listed(connection)] == ["c", "b", "a"]
-        assert [job.sweep for job in jobs.listed(connection, states=["queued"])] == ["b", "a", "c"]
-        assert [job.sweep for job in jobs.listed(connection, user="ada")] == ["c", "a"]
-        assert [job.sweep for job in jobs.listed(connection, project="vision")] == ["a"]
-        assert [job.sweep for job in jobs.listed(connection, limit=1, offset=1)] == ["b"]
+        assert [job.sweep for job in jobs.query(connection)] == ["c", "b", "a"]
+        assert [job.sweep for job in jobs.query(connection, states=["queued"])] == ["b", "a", "c"]
+        assert [job.sweep for job in jobs.query(connection, user="ada")] == ["c", "a"]
+        assert [job.sweep for job in jobs.query(connection, project="vision")] == ["a"]
+        assert [job.sweep for job in jobs.query(connection, limit=1, offset=1)] == ["b"]
 
 
 def test_a_request_is_the_command_line_that_does_it() -> None:

@@ -115,26 +115,26 @@ def test_a_scheduler_follows_its_files_and_keeps_what_was_right(tmp_path: Path) 
     write(tmp_path, "mine", DIGITS)
     scheduler = Scheduler(engine, clock, [tmp_path], service="s")
     assert set(scheduler.definitions) == {"mine", "nightly"}
-    scheduler.look()
+    scheduler.poll()
     write(tmp_path, "mine", "cron: 0 25 * * *\nconf: digits\n")
     clock.time = at("2026-01-02 03:00")
-    scheduler.look()
+    scheduler.poll()
     assert "its hour must be 0-23" in str(scheduler.trouble)
     assert outcomes(engine, "mine") == {"02 03:00": "queued"}
     set_state(engine, "finished")
     write(tmp_path, "mine", "cron: 0 5 * * *\nconf: digits\n")
-    scheduler.look()
+    scheduler.poll()
     clock.time = at("2026-01-02 05:00")
-    scheduler.look()
+    scheduler.poll()
     assert scheduler.trouble is None
     assert outcomes(engine, "mine") == {"02 03:00": "queued", "02 05:00": "queued"}
     (tmp_path / "schedule" / "mine.yaml").unlink()
     clock.time = at("2026-01-04 12:00")
-    scheduler.look()
+    scheduler.poll()
     assert outcomes(engine, "mine")["04 05:00"] == "missed"
     write(tmp_path, "mine", DIGITS)
     clock.time = at("2026-01-06 03:00")
-    scheduler.look()
+    scheduler.poll()
     assert list(outcomes(engine, "mine")) == ["02 03:00", "02 05:00", "03 05:00", "04 05:00"]
 
 
@@ -142,11 +142,11 @@ def test_a_scheduler_sleeps_until_the_next_firing_and_may_have_few_schedules(tmp
     engine, clock = open_database(f"sqlite:///{tmp_path}/service.db"), Travelling("2026-01-01 02:59:58")
     write(tmp_path, "mine", DIGITS)
     scheduler = Scheduler(engine, clock, [tmp_path], only=["mine"], service="s")
-    assert [scheduler.look(), scheduler.look()] == [1.0, 1.0]
+    assert [scheduler.poll(), scheduler.poll()] == [1.0, 1.0]
     clock.time += 1.5
-    assert scheduler.look() == 0.5
+    assert scheduler.poll() == 0.5
     clock.time += 0.5
-    scheduler.look()
+    scheduler.poll()
     assert sweeps(engine) == ["mine-20260101-030000"]
     with pytest.raises(UnknownName, match="nigthly"):
         Scheduler(engine, clock, [tmp_path], only=["nigthly"])
@@ -157,12 +157,12 @@ def test_a_schedule_that_cannot_be_decided_keeps_no_other_from_firing(tmp_path: 
     for name in ("early", "late"):
         write(tmp_path, name, DIGITS)
     scheduler = Scheduler(engine, clock, [tmp_path], only=["early", "late"])
-    scheduler.look()
+    scheduler.poll()
     with writing(engine) as connection:  # as no service would leave it
         firing = {"schedule": "early", "due": at("2026-01-02 03:00"), "outcome": "queued", "decided": clock.now()}
         connection.execute(insert(tables.firings).values(firing))
     clock.time = at("2026-01-02 03:00")
-    assert scheduler.look() == 0.0
+    assert scheduler.poll() == 0.0
     assert sweeps(engine) == ["late-20260102-030000"]
 
 

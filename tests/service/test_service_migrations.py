@@ -60,7 +60,7 @@ def test_a_database_from_before_versions_is_brought_forward_with_all_that_it_hol
     assert version(engine) == str(HEAD)
     assert differences(engine) == []
     with engine.connect() as connection:
-        found = [(job.id, job.sweep, job.user, job.state) for job in jobs.listed(connection)]
+        found = [(job.id, job.sweep, job.user, job.state) for job in jobs.query(connection)]
         tokens = connection.execute(select(tables.tokens.c.user, tables.tokens.c.role)).all()
         written = connection.execute(select(tables.schema_versions.c.version, tables.schema_versions.c.release))
         assert written.all() == [(HEAD, release())]

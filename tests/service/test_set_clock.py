@@ -28,7 +28,7 @@ class Served:
 
     def live(self, minutes: float) -> None:
         for _ in range(math.ceil(2 * minutes)):
-            self.scheduler.look()
+            self.scheduler.poll()
             self.clock.time += 30
 
     def queued(self) -> list[str]:

@@ -20,9 +20,9 @@ from sweeps.config.service import Log, Service
 from sweeps.service.clock import WallClock
 from sweeps.service.database import engine, storage_errors
 from sweeps.service.database.engine import open_database, writing
-from sweeps.service.database.storage_errors import Trouble, is_unavailable
-from sweeps.service.poller import Looking
-from sweeps.service.queue.runner import Runner
+from sweeps.service.database.storage_errors import StorageOutage, is_unavailable
+from sweeps.service.poller import Poller
+from sweeps.service.queue.runner import JobRunner
 from sweeps.service.service_log import PrivateRotatingFileHandler
 
 
@@ -30,7 +30,7 @@ from sweeps.service.service_log import PrivateRotatingFileHandler
 def _soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("sweeps.service.auth.middleware.REQUESTS_WAIT_S", 0.1)
     yield
-    storage_errors.trouble.over()
+    storage_errors.outage.clear()
 
 
 @pytest.fixture
@@ -100,13 +100,13 @@ def test_a_part_that_fails_again_and_again_says_so_once_until_it_is_well(caplog:
         if error is not None:
             raise error
 
-    looking = Looking("test", WallClock(), look, 0.001)
-    looking.start()
+    poller = Poller("test", WallClock(), look, 0.001)
+    poller.start()
     deadline = time.monotonic() + 20
     while len(done) < len(errors) + 1 and time.monotonic() < deadline:
         time.sleep(0.01)
-    looking.stop()
-    said = [record for record in caplog.records if "had trouble" in record.message]
+    poller.stop()
+    said = [record for record in caplog.records if "failed and tries again" in record.message]
     assert [str(record.exc_info[1]) for record in said if record.exc_info] == ["x", "x", "y"]
 
 
@@ -114,15 +114,15 @@ def test_many_threads_that_meet_a_locked_database_say_so_once(
     api: Api, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "_busy_timeout_s", ContextVar("soon", default=0.01))
-    monkeypatch.setattr("sweeps.service.poller.Looking.ends", False)
-    runner: Runner = api.service.runner
+    monkeypatch.setattr("sweeps.service.poller.Poller.is_stopping", False)
+    runner: JobRunner = api.service.runner
     with locked(tmp_path):
-        looking = Looking("runner", WallClock(), runner.look, 0.01)
+        poller = Poller("runner", WallClock(), runner.poll, 0.01)
         for _ in range(5):
             try:
-                runner.look()
+                runner.poll()
             except OperationalError as error:
-                looking._say(error)
+                poller._log(error)
             else:
                 raise AssertionError("what is queued was claimed in a locked database")
     assert sum(record.levelno >= logging.WARNING for record in caplog.records) == 1
@@ -147,7 +147,7 @@ def test_mistakes_of_ours_are_no_trouble_with_storage() -> None:
     with engine.connect() as connection, pytest.raises(OperationalError) as wrong:
         connection.exec_driver_sql("SELECT nothing FROM nowhere")
     assert not is_unavailable(wrong.value)
-    assert Trouble().why is None
+    assert StorageOutage().reason is None
 
 
 def test_the_services_log_is_replaced_before_it_grows_too_large_and_is_its_owners_alone(tmp_path: Path) -> None:

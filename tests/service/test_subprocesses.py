@@ -24,7 +24,7 @@ from sweeps.service.queue import jobs, runner
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.requests import Run
-from sweeps.service.queue.runner import Runner
+from sweeps.service.queue.runner import JobRunner
 
 LASTING = ["serve", "port=0"]
 """A command that does not end by itself, and starts within a second or two."""
@@ -82,11 +82,11 @@ class Running:
         self.clock = Ahead()
         self.heartbeat = Heartbeat(engine, self.clock, 30.0, host=host)
         limits = Queue(running=2, restarts=restarts)
-        self.runner = Runner(engine, self.clock, limits, self.heartbeat, output_dir=folder, tracking_uri=uri)
+        self.runner = JobRunner(engine, self.clock, limits, self.heartbeat, output_dir=folder, tracking_uri=uri)
 
     def until(self, number: int, *states: str) -> Job:
         def reached() -> bool:
-            self.runner.look()
+            self.runner.poll()
             return self.find(number).state in states
 
         wait_until(reached, 60)
@@ -147,7 +147,7 @@ def test_what_is_not_allowed_any_more_does_not_start_and_does_not_go_on(running:
     assert ("is not among the import paths" in str(job.error), job.attempts) == (True, 0)
     forbidden = False
     number = running.submit("again", "search.num_trials=2")
-    wait_until(lambda: (running.runner.look(), running.find(number).pid)[1] is not None)
+    wait_until(lambda: (running.runner.poll(), running.find(number).pid)[1] is not None)
     forbidden = True
     os.kill(running.find(number).pid or 0, signal.SIGKILL)
     job = running.until(number, "failed")
@@ -175,7 +175,7 @@ def test_a_driver_that_dies_is_started_again_so_many_times(uri: str, tmp_path: P
     killed = set[int]()
 
     def kill() -> bool:
-        running.runner.look()
+        running.runner.poll()
         job = running.find(number)
         if job.pid is not None and job.pid not in killed:
             killed.add(job.pid)
@@ -217,7 +217,7 @@ class Elsewhere:
         with writing(self.engine) as connection:
             claimed = jobs.claim(connection, Queue(), self.lost.heartbeat.service, "lost", 1.0)
             assert claimed is not None
-            jobs.attempt(connection, claimed, self.lost.heartbeat.service, claimed.asked)
+            jobs.begin_attempt(connection, claimed, self.lost.heartbeat.service, claimed.parsed_request)
         self.control = self.lost.runner.control_folder(claimed)
         self.control.mkdir(parents=True)
         (self.control / "lock").write_text(f"{os.getpid()}")  # a number that is somebody else's here
@@ -229,7 +229,7 @@ class Elsewhere:
 
     def look_later(self, seconds: float) -> Job:
         self.here.clock.ahead_s += seconds
-        self.here.runner.look()
+        self.here.runner.poll()
         wait_until(lambda: all(done.done() for done in self.here.runner._busy.values()))
         return self.here.find(self.job)
 
@@ -266,7 +266,7 @@ def test_what_a_lost_machine_ran_ends_where_nobody_else_sees_its_storage(uri: st
 def test_who_asks_for_the_end_of_what_a_lost_machine_ran_gets_it(uri: str, tmp_path: Path) -> None:
     both = Elsewhere(tmp_path, uri, shared=True)
     with writing(both.engine) as connection:
-        jobs.ask_to_stop(connection, both.job, 2.0)
+        jobs.request_stop(connection, both.job, 2.0)
     for _ in range(3):
         both.look_later(301)
     assert both.here.until(both.job, "cancelled", "stopped").attempts == 1

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, select
 
 from sweeps.errors import ConfigError, UnknownName
 from sweeps.service.auth import tokens
-from sweeps.service.auth.principal import Caller, project_of, visible
+from sweeps.service.auth.principal import Principal, project_of, visible
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
 
@@ -39,7 +39,7 @@ def test_a_token_is_known_by_its_digest_and_kept_nowhere(engine: Engine, tmp_pat
         found = tokens.holder(connection, secret, 101.0)
         assert found == token
         assert found is not None
-        assert found.caller == Caller("ada", "run", ("vision",))
+        assert found.principal == Principal("ada", "run", ("vision",))
         assert tokens.holder(connection, secret + "x", 101.0) is None
         assert tokens.holder(connection, tokens.digest(secret), 101.0) is None
         assert connection.execute(select(tables.tokens.c.digest)).scalar_one() == tokens.digest(secret)
@@ -71,23 +71,23 @@ def test_a_token_with_a_name_that_cannot_be_is_refused(engine: Engine, user: str
 
 def test_a_sweep_is_visible_to_its_user_its_project_and_admins() -> None:
     job = Job("ada", "vision")
-    assert visible(Caller("ada", "read"), job)
-    assert visible(Caller("bob", "read", ("vision",)), job)
-    assert not visible(Caller("bob", "run", ("speech",)), job)
-    assert visible(Caller("eve", "admin"), job)
+    assert visible(Principal("ada", "read"), job)
+    assert visible(Principal("bob", "read", ("vision",)), job)
+    assert not visible(Principal("bob", "run", ("speech",)), job)
+    assert visible(Principal("eve", "admin"), job)
 
 
 def test_a_sweep_that_no_job_made_is_for_admins_alone() -> None:
-    assert visible(Caller("eve", "admin"), None)
-    assert not visible(Caller("ada", "run", ("vision",)), None)
+    assert visible(Principal("eve", "admin"), None)
+    assert not visible(Principal("ada", "run", ("vision",)), None)
 
 
 def test_nobody_submits_into_a_project_that_is_not_theirs() -> None:
-    ada = Caller("ada", "run", ("vision", "speech"))
+    ada = Principal("ada", "run", ("vision", "speech"))
     assert project_of(ada, None) == "vision"
     assert project_of(ada, "ada") == "ada"
-    assert project_of(Caller("bob", "run"), None) == "bob"
-    assert project_of(Caller("eve", "admin"), "vision") == "vision"
+    assert project_of(Principal("bob", "run"), None) == "bob"
+    assert project_of(Principal("eve", "admin"), "vision") == "vision"
     with pytest.raises(UnknownName, match="there is vision, speech, ada"):
         project_of(ada, "robotics")
 

@@ -17,7 +17,7 @@ from web_server import close, new_service
 from sweeps.errors import TrackingUnreachable
 from sweeps.service import record_cache
 from sweeps.service.api.app import make_app
-from sweeps.service.app_context import ServiceProcess
+from sweeps.service.app_context import AppContext
 from sweeps.service.auth import tokens
 from sweeps.service.auth.principal import LOCAL
 from sweeps.service.database.engine import writing
@@ -74,7 +74,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Pa
 
 
 @pytest.fixture(scope="module")
-def service(folder: Path) -> Iterator[ServiceProcess]:
+def service(folder: Path) -> Iterator[AppContext]:
     """Service without tokens: everybody may do everything."""
     service = new_service(folder)
     yield service
@@ -82,7 +82,7 @@ def service(folder: Path) -> Iterator[ServiceProcess]:
 
 
 @pytest.fixture(scope="module")
-def guarded(folder: Path) -> Iterator[ServiceProcess]:
+def guarded(folder: Path) -> Iterator[AppContext]:
     """With tokens."""
     service = new_service(folder, database=f"sqlite:///{folder}/guarded.db")
     token_of(service, "root", "admin")
@@ -90,27 +90,27 @@ def guarded(folder: Path) -> Iterator[ServiceProcess]:
     close(service)
 
 
-def client_of(service: ServiceProcess) -> TestClient:
+def client_of(service: AppContext) -> TestClient:
     return TestClient(make_app(service), base_url="http://127.0.0.1:8642", follow_redirects=False)
 
 
 @pytest.fixture(scope="module")
-def client(service: ServiceProcess) -> TestClient:
+def client(service: AppContext) -> TestClient:
     return client_of(service)
 
 
 @pytest.fixture(scope="module")
-def guarded_client(guarded: ServiceProcess) -> TestClient:
+def guarded_client(guarded: AppContext) -> TestClient:
     return client_of(guarded)
 
 
-def submit(service: ServiceProcess, sweep: str, user: str = "mira", project: str = "chat", **more: object) -> jobs.Job:
+def submit(service: AppContext, sweep: str, user: str = "mira", project: str = "chat", **more: object) -> jobs.Job:
     with writing(service.database) as connection:
         asked = Run(conf="digits", name=sweep)
         return jobs.submit(connection, asked, sweep, user=user, project=project, now=time.time(), **more)  # type: ignore[arg-type]
 
 
-def token_of(service: ServiceProcess, user: str, role: str) -> dict[str, str]:
+def token_of(service: AppContext, user: str, role: str) -> dict[str, str]:
     with writing(service.database) as connection:
         return {"Authorization": f"Bearer {tokens.create(connection, user, role, time.time())[1]}"}
 
@@ -141,7 +141,7 @@ def test_an_unknown_sweep_is_answered_with_the_nearest_names(client: TestClient)
     assert 'href="/sweeps/digits-1"' in answer.text
 
 
-def test_others_sweeps_are_unknown_and_no_near_names(guarded: ServiceProcess, guarded_client: TestClient) -> None:
+def test_others_sweeps_are_unknown_and_no_near_names(guarded: AppContext, guarded_client: TestClient) -> None:
     submit(guarded, "hers-1")
     jonas = token_of(guarded, "jonas", "run")
     unknown, forbidden = (guarded_client.get(f"/sweeps/{name}", headers=jonas) for name in ("none-1", "hers-1"))
@@ -151,9 +151,7 @@ def test_others_sweeps_are_unknown_and_no_near_names(guarded: ServiceProcess, gu
     assert "hers-1" in guarded_client.get("/", headers=token_of(guarded, "mira", "read")).text
 
 
-def test_who_may_only_look_gets_no_buttons_and_can_press_none(
-    guarded: ServiceProcess, guarded_client: TestClient
-) -> None:
+def test_who_may_only_look_gets_no_buttons_and_can_press_none(guarded: AppContext, guarded_client: TestClient) -> None:
     job = submit(guarded, "hers-2")
     reader, runner = token_of(guarded, "mira", "read"), token_of(guarded, "mira", "run")
     time.sleep(pages.FRESH_S)
@@ -231,7 +229,7 @@ def test_a_failed_trial_says_why(client: TestClient) -> None:
 def test_links_lead_to_the_right_run(folder: Path) -> None:
     service = new_service(folder, mlflow_url="https://mlflow.example/", ray_dashboard_url="http://ray.example:8265")
     text = client_of(service).get("/sweeps/digits-1").text
-    record = service.seen.sweep(LOCAL, "digits-1")
+    record = service.records.sweep(LOCAL, "digits-1")
     runs = f"https://mlflow.example/#/experiments/{record.mlflow.experiment_id}/runs"
     assert f'href="{runs}/{record.mlflow.run_id}"' in text
     assert all(f"{runs}/{trial.run_id}" in text for trial in record.trials)
@@ -256,12 +254,12 @@ def test_a_sweep_without_a_report_offers_to_make_it_and_then_shows_it_in_a_sandb
     assert "sandbox" in answer.headers["content-security-policy"]
 
 
-def test_a_schedule_fires_once_more_at_the_press_of_a_button(service: ServiceProcess, client: TestClient) -> None:
+def test_a_schedule_fires_once_more_at_the_press_of_a_button(service: AppContext, client: TestClient) -> None:
     assert "nightly" in client.get("/schedules").text
     answer = client.post("/schedules/nightly/run")
     assert answer.status_code == 303
     with service.database.connect() as connection:
-        (job,) = jobs.listed(connection)
+        (job,) = jobs.query(connection)
     assert job.schedule == "nightly"
     assert job.sweep in client.get("/schedules/nightly").text
     assert client.post("/schedules/none-such/run").status_code == 404

@@ -32,7 +32,7 @@ def client(api: Api) -> TestClient:
 
 def newest(api: Api) -> Job:
     with api.service.database.connect() as connection:
-        return jobs.listed(connection, limit=1)[0]
+        return jobs.query(connection, limit=1)[0]
 
 
 def test_a_trial_is_retrained_as_a_sweep_of_its_own(api: Api, client: TestClient) -> None:
@@ -41,8 +41,13 @@ def test_a_trial_is_retrained_as_a_sweep_of_its_own(api: Api, client: TestClient
     answer = client.post("/sweeps/made-by-hand/retrain", data=form)
     job = newest(api)
     assert answer.headers["location"] == f"/sweeps/{job.sweep}?done=submitted"
-    assert job.asked.arguments()[:4] == ["retrain", "made-by-hand", "train.max_steps=7", "seed=3"]
-    assert job.asked.arguments()[-4:] == ["--trial=1", f"--name={job.sweep}", "--register=mine", "--alias=champion"]
+    assert job.parsed_request.arguments()[:4] == ["retrain", "made-by-hand", "train.max_steps=7", "seed=3"]
+    assert job.parsed_request.arguments()[-4:] == [
+        "--trial=1",
+        f"--name={job.sweep}",
+        "--register=mine",
+        "--alias=champion",
+    ]
     client.post("/sweeps/made-by-hand/retrain", data={"trial": "", "changes": "", "model": " "})
     assert newest(api).request["no_register"] is True
 
@@ -86,7 +91,7 @@ def test_one_trial_is_told_to_stop_and_a_trial_that_does_not_run_cannot_be(
     recorder.end_trial("0001", "finished", 5, 1)
     recorder.update({"running": 1, "finished": 1}, [], {"wall_s": 1.0})
     wait_until(lambda: [trial.state for trial in load_sweep(api.uri, "alive").trials] == ["running", "finished"])
-    api.service.seen.forget("alive")
+    api.service.records.forget("alive")
     choice = '<select id="stop-trial-trial" name="trial"><option>0000</option></select>'
     wait_until(lambda: choice in client.get("/sweeps/alive").text)
     told: list[Any] = []

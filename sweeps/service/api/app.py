@@ -14,12 +14,12 @@ from sweeps.errors import SweepsError, TimeLimitExceeded, TrackingUnreachable, U
 from sweeps.service.api import health, operations, queue, results, schedules, sweeps, trials
 from sweeps.service.api.depends import Problem
 from sweeps.service.auth.auth import reader
-from sweeps.service.auth.middleware import Gate
+from sweeps.service.auth.middleware import SecurityMiddleware
 from sweeps.service.database.storage_errors import RETRY_AFTER_S
 from sweeps.service.web.app import add_pages
 
 if TYPE_CHECKING:
-    from sweeps.service.app_context import ServiceProcess
+    from sweeps.service.app_context import AppContext
 
 PREFIX = "/api/v1"
 RESOURCES: tuple[APIRouter, ...] = (
@@ -38,7 +38,7 @@ PROBLEMS = (401, 403, 404, 409, 422, 503, 504)
 logger = logging.getLogger(__name__)
 
 
-def make_app(service: ServiceProcess) -> FastAPI:
+def make_app(service: AppContext) -> FastAPI:
     """The application that answers for a service. Routes find it as ``request.app.state.service``."""
     app = FastAPI(
         title="Sweeps",
@@ -49,10 +49,10 @@ def make_app(service: ServiceProcess) -> FastAPI:
         redoc_url=None,
     )
     app.state.service = service
-    app.state.guard = service.guard
+    app.state.authenticator = service.authenticator
     app.add_exception_handler(SweepsError, _answer)
     app.add_exception_handler(RequestValidationError, _name_mistakes)
-    app.add_middleware(Gate, guard=service.guard, own=[service.config.public_url or ""])
+    app.add_middleware(SecurityMiddleware, authenticator=service.authenticator, own=[service.config.public_url or ""])
     for router in RESOURCES:
         app.include_router(router, prefix=PREFIX, responses={status: {"model": Problem} for status in PROBLEMS})
     add_pages(app, service)

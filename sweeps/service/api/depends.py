@@ -7,15 +7,15 @@ from typing import Annotated
 from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel
 
-from sweeps.service.app_context import ServiceProcess
+from sweeps.service.app_context import AppContext
 
 
-def _service(request: Request) -> ServiceProcess:
-    service: ServiceProcess = request.app.state.service
+def _service(request: Request) -> AppContext:
+    service: AppContext = request.app.state.service
     return service
 
 
-Serving = Annotated[ServiceProcess, Depends(_service)]
+Serving = Annotated[AppContext, Depends(_service)]
 Name = Annotated[str, Path(description="Name of a sweep.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120)]
 Number = Annotated[int, Path(description="Number of a job.", ge=1, lt=2**31)]
 Word = Annotated[str, Query(pattern=r"^[^\x00-\x1f]*$", max_length=250)]

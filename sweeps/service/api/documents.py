@@ -22,7 +22,7 @@ class Queued(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     project: Project | None = None
-    """Default: the caller's first, else their own name."""
+    """Default: the principal's first, else their own name."""
     priority: Priority = 0
     """The higher starts first."""
 

@@ -8,7 +8,7 @@ from typing import Literal
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
-from sweeps.service.database.storage_errors import RETRY_AFTER_S, trouble
+from sweeps.service.database.storage_errors import RETRY_AFTER_S, outage
 
 router = APIRouter(tags=["service"])
 
@@ -38,7 +38,7 @@ async def health() -> Health:
 async def ready(response: Response) -> Ready:
     """Whether the service can do its work: 503 while its storage is locked, full or away. Send requests elsewhere
     meanwhile; a new start helps only where `health` does not answer either."""
-    why = trouble.why
+    why = outage.reason
     if why is not None:
         response.status_code = 503
         response.headers["Retry-After"] = str(RETRY_AFTER_S)

@@ -15,7 +15,7 @@ from sweeps.service import subprocesses
 from sweeps.service.api.depends import Before, Limit, Number, Offset, Serving, Word
 from sweeps.service.api.documents import JobDocument, Jobs, Priority
 from sweeps.service.auth.auth import Reader, Runner
-from sweeps.service.auth.principal import Caller, visible
+from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.auth.priorities import check_priority
 from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs
@@ -43,7 +43,7 @@ class Order(BaseModel):
 @router.get("/jobs")
 def listed(
     service: Serving,
-    caller: Reader,
+    principal: Reader,
     state: Annotated[
         list[Literal["queued", "running", "finished", "stopped", "failed", "cancelled"]] | None, Query()
     ] = None,
@@ -57,13 +57,13 @@ def listed(
     """Jobs, the newest first; with ``state=queued`` alone in the order of the queue. The next page is asked for with
     ``before``, which costs as little for the last page as for the first."""
     with service.database.connect() as connection:
-        found = jobs.listed(
+        found = jobs.query(
             connection,
             states=state or jobs.STATES,
             user=user,
             project=project,
             schedule=schedule,
-            caller=caller,
+            principal=principal,
             limit=limit,
             offset=offset,
             before=before,
@@ -73,45 +73,45 @@ def listed(
 
 
 @router.get("/jobs/{number}")
-def job(service: Serving, caller: Reader, number: Number) -> JobDocument:
+def job(service: Serving, principal: Reader, number: Number) -> JobDocument:
     """One job."""
     with service.database.connect() as connection:
-        return JobDocument.of(_find(connection, caller, number))
+        return JobDocument.of(_find(connection, principal, number))
 
 
 @router.patch("/jobs/{number}")
-def reorder(service: Serving, caller: Runner, number: Number, body: Order) -> JobDocument:
+def reorder(service: Serving, principal: Runner, number: Number, body: Order) -> JobDocument:
     """Let a waiting job start earlier or later."""
     with writing(service.database) as connection:
-        _find(connection, caller, number)
-        check_priority(caller, body.priority, service.config.access)
+        _find(connection, principal, number)
+        check_priority(principal, body.priority, service.config.access)
         return JobDocument.of(jobs.prioritise(connection, number, body.priority))
 
 
 @router.post("/jobs/{number}/cancel")
-def cancel(service: Serving, caller: Runner, number: Number) -> JobDocument:
+def cancel(service: Serving, principal: Runner, number: Number) -> JobDocument:
     """Take a waiting job out of the queue, or tell one that runs to end."""
     with writing(service.database) as connection:
-        _find(connection, caller, number)
-        job = jobs.ask_to_stop(connection, number, service.clock.now())
+        _find(connection, principal, number)
+        job = jobs.request_stop(connection, number, service.clock.now())
     service.runner.wake()
     return JobDocument.of(job)
 
 
 @router.get("/jobs/{number}/outcome")
-def outcome(service: Serving, caller: Reader, number: Number) -> Outcome:
+def outcome(service: Serving, principal: Reader, number: Number) -> Outcome:
     """What a job's command line has printed with ``--json``; null if it has not ended by itself, or elsewhere."""
     with service.database.connect() as connection:
-        job = _find(connection, caller, number)
+        job = _find(connection, principal, number)
     found = subprocesses.outcome(service.runner.control_folder(job))
     return Outcome(document=found.document if found is not None else None)
 
 
 @router.get("/jobs/{number}/log", response_class=PlainTextResponse)
-def log(service: Serving, caller: Reader, number: Number) -> PlainTextResponse:
+def log(service: Serving, principal: Reader, number: Number) -> PlainTextResponse:
     """The end of what a job's process printed; empty if it has not begun, or runs on another machine."""
     with service.database.connect() as connection:
-        job = _find(connection, caller, number)
+        job = _find(connection, principal, number)
     try:
         with service.runner.log(job).open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - LOG_BYTES))
@@ -121,12 +121,12 @@ def log(service: Serving, caller: Reader, number: Number) -> PlainTextResponse:
     return PlainTextResponse(redacted(text))
 
 
-def _find(connection: Connection, caller: Caller, number: int) -> jobs.Job:
+def _find(connection: Connection, principal: Principal, number: int) -> jobs.Job:
     """
     Raises:
-        UnknownName: There is no such job for the caller.
+        UnknownName: There is no such job for the principal.
     """
     found = jobs.find(connection, number)
-    if not visible(caller, found):
+    if not visible(principal, found):
         raise UnknownName(f"there is no job {number}")
     return found

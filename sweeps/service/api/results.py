@@ -60,15 +60,15 @@ class Report(BaseModel):
 
 
 @router.get("/sweeps/{name}/best")
-def best(service: Serving, caller: Reader, name: Name) -> Best:
+def best(service: Serving, principal: Reader, name: Name) -> Best:
     """The best trial of a sweep."""
-    return Best(best=service.seen.sweep(caller, name).as_json()["best"])
+    return Best(best=service.records.sweep(principal, name).as_json()["best"])
 
 
 @router.get("/sweeps/{name}/best.yaml", response_class=PlainTextResponse)
 def export(
     service: Serving,
-    caller: Reader,
+    principal: Reader,
     name: Name,
     trial: Trial = None,
     file: Annotated[str, Query(pattern=r"^[^\x00-\x1f]+$", max_length=1000)] = "best.yaml",
@@ -76,55 +76,55 @@ def export(
     """The best trial, or another, as a config that ``run conf=FILE`` takes as it is."""
     from sweeps.plan import export as one_trial
 
-    record = service.seen.sweep(caller, name)
+    record = service.records.sweep(principal, name)
     return PlainTextResponse(one_trial.exported(record, one_trial.choose(record, trial), Path(file)))
 
 
 @router.get("/sweeps/{name}/config", response_class=PlainTextResponse)
-def config(service: Serving, caller: Reader, name: Name) -> PlainTextResponse:
+def config(service: Serving, principal: Reader, name: Name) -> PlainTextResponse:
     """The sweep's config, as YAML; empty if it is not recorded."""
-    return PlainTextResponse(recorded_config(service.seen.sweep(caller, name)) or "")
+    return PlainTextResponse(recorded_config(service.records.sweep(principal, name)) or "")
 
 
 @router.post("/sweeps/{name}/register", dependencies=[Depends(expensive)])
-def register(service: Serving, caller: Runner, name: Name, body: RegisterBody) -> Registered:
+def register(service: Serving, principal: Runner, name: Name, body: RegisterBody) -> Registered:
     """Make a trial's checkpoint a version in MLflow's model registry."""
     return Registered.model_validate(
-        service.desk.register(
-            caller, name, body.model, trial=body.trial, alias=body.alias, merged=body.merged
+        service.commands.register(
+            principal, name, body.model, trial=body.trial, alias=body.alias, merged=body.merged
         ).as_json()
     )
 
 
 @router.get("/compare", dependencies=[Depends(expensive)])
 def compare(
-    service: Serving, caller: Reader, sweep: Annotated[list[SweepName], Query(min_length=2, max_length=20)]
+    service: Serving, principal: Reader, sweep: Annotated[list[SweepName], Query(min_length=2, max_length=20)]
 ) -> dict[str, Any]:
     """Sweeps of the same metric side by side: the document of ``compare --json``."""
-    return compare_sweeps([service.seen.sweep(caller, each) for each in sweep]).as_json()
+    return compare_sweeps([service.records.sweep(principal, each) for each in sweep]).as_json()
 
 
 @router.post("/sweeps/{name}/report", dependencies=[Depends(expensive)])
-def make(service: Serving, caller: Runner, name: Name) -> Report:
+def make(service: Serving, principal: Runner, name: Name) -> Report:
     """Make a sweep's report, also while it runs."""
     from sweeps.report.page.report import make_report
 
-    record = service.seen.sweep(caller, name)
+    record = service.records.sweep(principal, name)
     make_report(record, report_folder(record))
     return Report(page=f"sweeps/{name}/report", archive=f"sweeps/{name}/report.zip")
 
 
 @router.get("/sweeps/{name}/report", response_class=FileResponse)
-def report(service: Serving, caller: Reader, name: Name) -> FileResponse:
+def report(service: Serving, principal: Reader, name: Name) -> FileResponse:
     """The page of a sweep's report, if it has been made."""
-    page = _page(service.seen.sweep(caller, name))
+    page = _page(service.records.sweep(principal, name))
     return FileResponse(page, media_type="text/html", headers=SANDBOX)
 
 
 @router.get("/sweeps/{name}/report.zip", responses={200: {"content": {"application/zip": {}}}}, response_class=Response)
-def archive(service: Serving, caller: Reader, name: Name) -> Response:
+def archive(service: Serving, principal: Reader, name: Name) -> Response:
     """The page and its pictures."""
-    page = _page(service.seen.sweep(caller, name))
+    page = _page(service.records.sweep(principal, name))
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as files:
         for path in sorted(page.parent.iterdir()):

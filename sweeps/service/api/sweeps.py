@@ -113,15 +113,15 @@ class PlanDocument(BaseModel):
 @router.get("/sweeps")
 def sweeps(
     service: Serving,
-    caller: Reader,
+    principal: Reader,
     status: Annotated[str | None, Query(max_length=20)] = None,
     user: Word | None = None,
     project: Word | None = None,
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Sweeps:
-    """The sweeps that there are for the caller, the newest first."""
-    seen = service.seen.sweeps(caller)
+    """The sweeps that there are for the principal, the newest first."""
+    seen = service.records.sweeps(principal)
     found = [
         line
         for line in seen.content
@@ -134,50 +134,50 @@ def sweeps(
 
 
 @router.post("/sweeps", status_code=202)
-def run(service: Serving, caller: Runner, body: RunBody) -> JobDocument:
+def run(service: Serving, principal: Runner, body: RunBody) -> JobDocument:
     """Run a sweep, when its turn comes."""
-    return JobDocument.of(service.desk.run(caller, body.asked(), project=body.project, priority=body.priority))
+    return JobDocument.of(service.commands.run(principal, body.asked(), project=body.project, priority=body.priority))
 
 
 @router.post("/plans")
-def plan(service: Serving, caller: Runner, body: RunBody) -> PlanDocument:
+def plan(service: Serving, principal: Runner, body: RunBody) -> PlanDocument:
     """What running a sweep would do; starts nothing."""
-    found = service.desk.plan(caller, body.asked())
+    found = service.commands.plan(principal, body.asked())
     return PlanDocument(plan=found.document, text=found.text)
 
 
 @router.get("/sweeps/{name}")
-def sweep(service: Serving, caller: Reader, name: Name) -> Sweep:
+def sweep(service: Serving, principal: Reader, name: Name) -> Sweep:
     """A sweep with its trials."""
-    return Sweep.model_validate(service.seen.sweep(caller, name).as_json())
+    return Sweep.model_validate(service.records.sweep(principal, name).as_json())
 
 
 @router.get("/sweeps/{name}/record", response_model=dict[str, Any])
-def record(service: Serving, caller: Reader, name: Name) -> Response:
+def record(service: Serving, principal: Reader, name: Name) -> Response:
     """All that is recorded of a sweep, as ``--server`` reads it; numbers that are not finite are texts."""
-    return Response(serialization.write_record(service.seen.sweep(caller, name)), media_type="application/json")
+    return Response(serialization.write_record(service.records.sweep(principal, name)), media_type="application/json")
 
 
 @router.get("/sweeps/{name}/trials")
 def trials(
     service: Serving,
-    caller: Reader,
+    principal: Reader,
     name: Name,
     state: Annotated[str | None, Query(max_length=20)] = None,
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Trials:
     """A sweep's trials, in their order."""
-    found = [each for each in service.seen.sweep(caller, name).trials if state in (None, each.state)]
+    found = [each for each in service.records.sweep(principal, name).trials if state in (None, each.state)]
     return Trials(total=len(found), trials=[Trial.of(each) for each in found[offset : offset + limit]])
 
 
 @router.get("/sweeps/{name}/curves")
 def curves(
-    service: Serving, caller: Reader, name: Name, metric: Word | None = None, limit: Limit = 100, offset: Offset = 0
+    service: Serving, principal: Reader, name: Name, metric: Word | None = None, limit: Limit = 100, offset: Offset = 0
 ) -> Curves:
     """What a sweep's trials reported of a metric; default: of its first objective."""
-    found = service.seen.sweep(caller, name)
+    found = service.records.sweep(principal, name)
     page = found.trials[offset : offset + limit]
     metric = metric or found.metric
     histories = fetch_histories(found.mlflow.tracking_uri, [each.run_id for each in page], metric)
@@ -189,57 +189,57 @@ def curves(
 
 
 @router.get("/sweeps/{name}/jobs")
-def jobs_of(service: Serving, caller: Reader, name: Name) -> list[JobDocument]:
+def jobs_of(service: Serving, principal: Reader, name: Name) -> list[JobDocument]:
     """The jobs that made a sweep or went on with it, the newest first."""
-    service.seen.check_exists(caller, name)
+    service.records.check_exists(principal, name)
     with service.database.connect() as connection:
-        return [JobDocument.of(job) for job in jobs.of_its_maker(connection, name)]
+        return [JobDocument.of(job) for job in jobs.of_current_sweep(connection, name)]
 
 
 @router.post("/sweeps/{name}/stop", status_code=202)
-def stop(service: Serving, caller: Runner, name: Name, body: StopBody | None = None) -> None:
+def stop(service: Serving, principal: Runner, name: Name, body: StopBody | None = None) -> None:
     """End a sweep, or one of its trials; they save their state first, and are not waited for."""
-    service.desk.stop(caller, name, None if body is None else body.trial)
+    service.commands.stop(principal, name, None if body is None else body.trial)
 
 
 @router.post("/sweeps/{name}/resume", status_code=202)
-def resume(service: Serving, caller: Runner, name: Name, body: _Body | None = None) -> JobDocument:
+def resume(service: Serving, principal: Runner, name: Name, body: _Body | None = None) -> JobDocument:
     """Go on with a sweep that was interrupted or stopped."""
-    return JobDocument.of(service.desk.resume(caller, Resume(sweep=name), priority=body.priority if body else 0))
+    return JobDocument.of(service.commands.resume(principal, Resume(sweep=name), priority=body.priority if body else 0))
 
 
 @router.post("/sweeps/{name}/extend", status_code=202)
-def extend(service: Serving, caller: Runner, name: Name, body: ExtendBody) -> Extended:
+def extend(service: Serving, principal: Runner, name: Name, body: ExtendBody) -> Extended:
     """Let a sweep go further."""
-    done = service.desk.extend(caller, Extend(sweep=name, changes=body.changes), priority=body.priority)
+    done = service.commands.extend(principal, Extend(sweep=name, changes=body.changes), priority=body.priority)
     if isinstance(done, str):
         return Extended(answer=done, job=None)
     return Extended(answer=None, job=JobDocument.of(done))
 
 
 @router.post("/sweeps/{name}/retrain", status_code=202)
-def retrain(service: Serving, caller: Runner, name: Name, body: RetrainBody) -> JobDocument:
+def retrain(service: Serving, principal: Runner, name: Name, body: RetrainBody) -> JobDocument:
     """Train one trial of a sweep with its full budget, and register it."""
-    job = service.desk.retrain(caller, body.asked(name), project=body.project, priority=body.priority)
+    job = service.commands.retrain(principal, body.asked(name), project=body.project, priority=body.priority)
     return JobDocument.of(job)
 
 
 @router.post("/sweeps/{name}/retraining")
-def plan_retraining(service: Serving, caller: Runner, name: Name, body: RetrainBody) -> PlanDocument:
+def plan_retraining(service: Serving, principal: Runner, name: Name, body: RetrainBody) -> PlanDocument:
     """What retraining would do; starts nothing."""
-    found = service.desk.plan_retraining(caller, body.asked(name))
+    found = service.commands.plan_retraining(principal, body.asked(name))
     return PlanDocument(plan=found.document, text=found.text)
 
 
 @router.post("/sweeps/{name}/reproduce", status_code=202)
-def reproduce(service: Serving, caller: Runner, name: Name, body: ReproduceBody) -> JobDocument:
+def reproduce(service: Serving, principal: Runner, name: Name, body: ReproduceBody) -> JobDocument:
     """Run a sweep, or one of its trials, once more."""
-    job = service.desk.reproduce(caller, body.asked(name), project=body.project, priority=body.priority)
+    job = service.commands.reproduce(principal, body.asked(name), project=body.project, priority=body.priority)
     return JobDocument.of(job)
 
 
 @router.post("/sweeps/{name}/reproduction")
-def plan_reproduction(service: Serving, caller: Runner, name: Name, body: ReproduceBody) -> PlanDocument:
+def plan_reproduction(service: Serving, principal: Runner, name: Name, body: ReproduceBody) -> PlanDocument:
     """What reproducing would do, and what is another now than it was then; starts nothing."""
-    found = service.desk.plan_reproduction(caller, body.asked(name))
+    found = service.commands.plan_reproduction(principal, body.asked(name))
     return PlanDocument(plan=found.document, text=found.text)

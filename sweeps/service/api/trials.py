@@ -38,24 +38,24 @@ class LogPart(BaseModel):
 
 
 @router.get("/sweeps/{name}/trials/{trial}")
-def show(service: Serving, caller: Reader, name: Name, trial: TrialId) -> dict[str, Any]:
+def show(service: Serving, principal: Reader, name: Name, trial: TrialId) -> dict[str, Any]:
     """One trial whole, with the end of its logs: the document of ``show --trial --json``."""
-    record = service.seen.sweep(caller, name)
+    record = service.records.sweep(principal, name)
     return trial_document(record, export.choose(record, trial))
 
 
 @router.get("/sweeps/{name}/trials/{trial}/logs")
-def logs(service: Serving, caller: Reader, name: Name, trial: TrialId) -> LogWorkers:
+def logs(service: Serving, principal: Reader, name: Name, trial: TrialId) -> LogWorkers:
     """Which workers of a trial have a log."""
-    record = service.seen.sweep(caller, name)
+    record = service.records.sweep(principal, name)
     return LogWorkers(workers=TrialLogs(record, export.choose(record, trial)).workers())
 
 
 @router.get("/sweeps/{name}/trials/{trial}/logs/{worker}", dependencies=[Depends(expensive)])
 def log(
-    service: Serving, caller: Reader, name: Name, trial: TrialId, worker: Worker, position: Position = 0
+    service: Serving, principal: Reader, name: Name, trial: TrialId, worker: Worker, position: Position = 0
 ) -> LogPart:
     """Part of a worker's log, from a position on."""
-    record = service.seen.sweep(caller, name)
+    record = service.records.sweep(principal, name)
     part = TrialLogs(record, export.choose(record, trial)).part(worker, position)
     return LogPart(text=part.text, position=part.position, more=part.more)

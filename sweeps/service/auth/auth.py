@@ -1,9 +1,9 @@
 """The guard before every request of the API and the pages: who asks, and whether they may.
 
-Routes say whom they are for by one of ``Reader``, ``Runner`` and ``Admin``; each of them is the caller::
+Routes say whom they are for by one of ``Reader``, ``Runner`` and ``Admin``; each of them is the principal::
 
     @router.post("/sweeps/{name}/stop")
-    def stop(name: str, caller: Runner) -> ...: ...
+    def stop(name: str, principal: Runner) -> ...: ...
 
 A token comes as ``Authorization: Bearer``; a browser signs in with it once (``sign_in``), and has a cookie instead.
 What a signed-in page sends must carry ``form_token(request)``, as the form's field ``form_token`` or the header
@@ -26,12 +26,12 @@ from sqlalchemy.exc import DBAPIError
 from sweeps.config.access import Access
 from sweeps.service.auth import sessions, tokens
 from sweeps.service.auth.csrf import SAFE_METHODS, is_loopback_host
-from sweeps.service.auth.principal import LOCAL, Caller, Role
-from sweeps.service.auth.rate_limits import Rates
+from sweeps.service.auth.principal import LOCAL, Principal, Role
+from sweeps.service.auth.rate_limits import RateLimits
 from sweeps.service.auth.tokens import Token
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
-from sweeps.service.database.storage_errors import is_unavailable, trouble
+from sweeps.service.database.storage_errors import is_unavailable, outage
 
 NOT_SIGNED_IN = "give a good token, as `Authorization: Bearer sweeps_...`; `python -m sweeps token create` makes one"
 NOT_OUR_FORM = "this did not come from a page of the service, or from one that was opened before signing in; reload it"
@@ -45,8 +45,8 @@ LOOKING = 4
 T = TypeVar("T")
 
 
-class Guard:
-    """Knows callers. ``app.state.guard`` holds it."""
+class Authenticator:
+    """Knows callers. ``app.state.authenticator`` holds it."""
 
     def __init__(self, database: Engine, access: Access, clock: Clock, *, loopback: bool) -> None:
         """
@@ -57,7 +57,7 @@ class Guard:
             loopback: Whether only this machine can reach the service: as long as it has no tokens, it demands none.
         """
         self.access = access
-        self.rates = Rates(access)
+        self.rate_limits = RateLimits(access)
         self._database = database
         self._clock = clock
         self._closed = not loopback
@@ -86,7 +86,7 @@ class Guard:
 
     @property
     def demands_tokens(self) -> bool:
-        """Whether a caller without one is refused. Once it does, it always does."""
+        """Whether a principal without one is refused. Once it does, it always does."""
         if not self._closed:
             with self._database.connect() as connection:
                 self._closed = tokens.any_made(connection)
@@ -120,7 +120,7 @@ class Guard:
         except DBAPIError as error:
             if not is_unavailable(error):
                 raise
-            trouble.met(error, "the use of a token")
+            outage.report(error, "the use of a token")
 
     def begin_session(self, secret: str) -> str | None:
         """The cookie of a browser that signs in; None if the token is not good."""
@@ -144,16 +144,18 @@ def sign_in(request: Request, response: Response, secret: str) -> bool:
     Raises:
         HTTPException: 429, when an address tries too often.
     """
-    guard = guard_of(request)
-    guard.rates.check_refusals(address_of(request))  # first: whoever guesses learns nothing more, and costs nothing
-    cookie = guard.begin_session(secret)
+    authenticator = authenticator_of(request)
+    authenticator.rate_limits.check_refusals(
+        address_of(request)
+    )  # first: whoever guesses learns nothing more, and costs nothing
+    cookie = authenticator.begin_session(secret)
     if cookie is None:
-        guard.rates.count_refusal(address_of(request))
+        authenticator.rate_limits.count_refusal(address_of(request))
         return False
     response.set_cookie(
         COOKIE,
         cookie,
-        max_age=int(guard.access.session_hours * 3600),
+        max_age=int(authenticator.access.session_hours * 3600),
         secure=not is_loopback_host(request.headers.get("host", "")),  # browsers keep it off plain HTTP elsewhere
         httponly=True,
         samesite="strict",
@@ -165,7 +167,7 @@ def sign_out(request: Request, response: Response) -> None:
     """Sign the browser out; the response takes its cookie away."""
     cookie = request.cookies.get(COOKIE)
     if cookie is not None:
-        guard_of(request).end_session(cookie)
+        authenticator_of(request).end_session(cookie)
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")
 
 
@@ -175,10 +177,10 @@ def form_token(request: Request) -> str:
     return "" if cookie is None else sessions.form_token(cookie)
 
 
-def guard_of(request: Request) -> Guard:
+def authenticator_of(request: Request) -> Authenticator:
     """The service's guard."""
-    guard: Guard = request.app.state.guard
-    return guard
+    authenticator: Authenticator = request.app.state.authenticator
+    return authenticator
 
 
 def address_of(request: Request) -> str:
@@ -191,26 +193,26 @@ _bearer = HTTPBearer(auto_error=False, description="A token from `python -m swee
 
 async def known(
     request: Request, _credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
-) -> Caller:
+) -> Principal:
     """Whoever asks, whatever they may do.
 
     Raises:
         HTTPException: 401, if nobody knows them; 403, if another site sent their browser; 429, if they ask too often.
     """
-    guard = guard_of(request)
+    authenticator = authenticator_of(request)
     changes = request.method not in SAFE_METHODS
-    if not await guard.is_closed():
-        guard.rates.count_request(address_of(request), changes=changes)
+    if not await authenticator.is_closed():
+        authenticator.rate_limits.count_request(address_of(request), changes=changes)
         return LOCAL
-    token = await guard.token_of(request)
+    token = await authenticator.token_of(request)
     if token is None:
-        guard.rates.count_refusal(address_of(request))
+        authenticator.rate_limits.count_refusal(address_of(request))
         raise HTTPException(401, NOT_SIGNED_IN, headers={"WWW-Authenticate": "Bearer"})
-    guard.rates.count_request(f"token {token.id}", changes=changes)
+    authenticator.rate_limits.count_request(f"token {token.id}", changes=changes)
     cookie = request.cookies.get(COOKIE) if _secret_of(request) is None else None
     if changes and cookie is not None and not sessions.is_form_token(await _sent_form_token(request), cookie):
         raise HTTPException(403, NOT_OUR_FORM)
-    return token.caller
+    return token.principal
 
 
 def _secret_of(request: Request) -> str | None:
@@ -226,25 +228,25 @@ async def _sent_form_token(request: Request) -> str:
     return sent or ""
 
 
-def _with(role: Role) -> Callable[[Caller], Caller]:
-    def check(caller: Annotated[Caller, Depends(known)]) -> Caller:
-        if not caller.may(role):
-            raise HTTPException(403, f"this takes a token with the role {role}; yours is {caller.role}")
-        return caller
+def _with(role: Role) -> Callable[[Principal], Principal]:
+    def check(principal: Annotated[Principal, Depends(known)]) -> Principal:
+        if not principal.may(role):
+            raise HTTPException(403, f"this takes a token with the role {role}; yours is {principal.role}")
+        return principal
 
     return check
 
 
 reader, runner, admin = _with("read"), _with("run"), _with("admin")
-Reader = Annotated[Caller, Depends(reader)]
+Reader = Annotated[Principal, Depends(reader)]
 """May look at their sweeps."""
-Runner = Annotated[Caller, Depends(runner)]
+Runner = Annotated[Principal, Depends(runner)]
 """May also start, stop and change them."""
-Admin = Annotated[Caller, Depends(admin)]
+Admin = Annotated[Principal, Depends(admin)]
 """May do everything, to everybody's sweeps."""
 
 
 def expensive(request: Request) -> Iterator[None]:
     """For routes that take long, of which only a few are answered at once: ``dependencies=[Depends(expensive)]``."""
-    with guard_of(request).rates.expensive():
+    with authenticator_of(request).rate_limits.expensive():
         yield

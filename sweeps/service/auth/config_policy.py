@@ -22,7 +22,7 @@ from sweeps.service.auth.sizes import check_sizes
 from sweeps.service.auth.targets import refusal_of_target
 from sweeps.tracking.uris import absolute
 
-Sees = Callable[[str], bool]
+SweepExists = Callable[[str], bool]
 """Whether a sweep exists for whoever asks, by its name."""
 CLUSTERS = ("local", "auto")
 """Started for the sweep, or the one that the operator runs here."""
@@ -33,7 +33,7 @@ SECRET = ("tracking", "cluster", "output_dir")
 """Sections that no expression may read: by its answers it would tell what they are."""
 
 
-class Allowed:
+class ConfigPolicy:
     """Judges what is asked, by what the operator allows."""
 
     def __init__(self, access: Access, *, tracking_uri: str, output_dir: str) -> None:
@@ -62,7 +62,7 @@ class Allowed:
             check_conf(conf)
         check_overrides(overrides, self._access)
 
-    def check(self, composition: Composition, sees: Sees) -> None:
+    def check(self, composition: Composition, sees: SweepExists) -> None:
         """A whole sweep, with every option and choice that it may take. ``approved_by`` is given this.
 
         Raises:
@@ -78,7 +78,7 @@ class Allowed:
         if refusals:
             raise ConfigError("\n".join(refusals))
 
-    def _refusals(self, place: Place, sees: Sees) -> Iterator[str]:
+    def _refusals(self, place: Place, sees: SweepExists) -> Iterator[str]:
         if place.rule is Rule.ARGUMENTS:
             yield from self._refusals_of_arguments(place.value)
         elif place.rule is Rule.SWEEPS and isinstance(place.value, list):

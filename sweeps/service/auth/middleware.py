@@ -21,10 +21,10 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sweeps.provenance.secrets import redacted
-from sweeps.service.auth.auth import FORMS, Guard
+from sweeps.service.auth.auth import FORMS, Authenticator
 from sweeps.service.auth.csrf import SAFE_METHODS, refusal_of_host, refusal_of_site
 from sweeps.service.database.engine import REQUESTS_WAIT_S, wait_at_most
-from sweeps.service.database.storage_errors import RETRY_AFTER_S, in_a_line, is_unavailable, trouble
+from sweeps.service.database.storage_errors import RETRY_AFTER_S, first_line, is_unavailable, outage
 
 API = "/api/"
 ALIVE = {"/api/v1/health", "/api/v1/ready"}
@@ -61,19 +61,19 @@ class _Refused(Exception):
         self.status, self.detail = status, detail
 
 
-class Gate:
+class SecurityMiddleware:
     """ASGI middleware: hosts, sites, bodies; headers of answers; errors of ours without their insides."""
 
-    def __init__(self, app: ASGIApp, guard: Guard, own: Collection[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, authenticator: Authenticator, own: Collection[str] = ()) -> None:
         """
         Args:
             app: Behind it.
-            guard: The service's.
+            authenticator: The service's.
             own: Addresses under which browsers know us, where a proxy changes the host: ``https://sweeps.example.org``.
         """
         self._app = app
-        self._guard = guard
-        self._own = [each.rstrip("/") for each in (*own, *guard.access.allowed_origins)]
+        self._authenticator = authenticator
+        self._own = [each.rstrip("/") for each in (*own, *authenticator.access.allowed_origins)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or let pass."""
@@ -97,7 +97,11 @@ class Gate:
         headers = Headers(scope=scope)
         if CONTROL.search(scope.get("raw_path") or b"") or CONTROL.search(scope["query_string"]):
             raise _Refused(400, "the address has a control character in it")
-        if scope["path"] not in ALIVE and not await self._guard.is_closed() and (refusal := refusal_of_host(headers)):
+        if (
+            scope["path"] not in ALIVE
+            and not await self._authenticator.is_closed()
+            and (refusal := refusal_of_host(headers))
+        ):
             raise _Refused(421, refusal)
         if refusal := refusal_of_site(scope["method"], headers, self._own):
             raise _Refused(403, refusal)
@@ -107,11 +111,11 @@ class Gate:
         For all others an empty one takes its place, and their route answers as it would."""
         if scope["method"] in SAFE_METHODS:
             return False
-        return scope["path"] == SIGN_IN or await self._guard.knows(Request(scope))
+        return scope["path"] == SIGN_IN or await self._authenticator.knows(Request(scope))
 
     async def _body(self, scope: Scope, receive: Receive, *, is_read: bool) -> bytes:
         """The whole body; it is small, and must come soon."""
-        access = self._guard.access
+        access = self._authenticator.access
         largest = LARGEST_SIGN_IN if scope["path"] == SIGN_IN else access.max_body_kib * 1024
         try:
             async with asyncio.timeout(access.body_timeout_s):
@@ -130,9 +134,9 @@ class Gate:
 
     async def _explain(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         if (error := sys.exception()) is not None and is_unavailable(error):
-            trouble.met(error, f"{scope['method']} {scope['path']}")
+            outage.report(error, f"{scope['method']} {scope['path']}")
             if not answer.has_begun:
-                document = {"detail": f"the service's storage does not work now ({in_a_line(error)}); try again later"}
+                document = {"detail": f"the service's storage does not work now ({first_line(error)}); try again later"}
                 again = {"Retry-After": str(RETRY_AFTER_S)}
                 await JSONResponse(document, 503, again)(scope, receive, answer.send)
             return

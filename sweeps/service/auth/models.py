@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from sweeps.constants import TAG_SWEEP
 from sweeps.errors import UserError
-from sweeps.service.auth.config_policy import Sees
+from sweeps.service.auth.config_policy import SweepExists
 from sweeps.tracking.client import connect
 
 
-def check_model(tracking_uri: str, model: str, sees: Sees) -> None:
+def check_model(tracking_uri: str, model: str, sees: SweepExists) -> None:
     """
     Args:
         tracking_uri: Of the registry.
         model: Name that a new version is to have.
-        sees: Which sweeps exist for the caller.
+        sees: Which sweeps exist for the principal.
 
     Raises:
-        UserError: The model is there, and is not made of the caller's sweeps alone.
+        UserError: The model is there, and is not made of the principal's sweeps alone.
     """
     client = connect(tracking_uri)
     from mlflow.exceptions import MlflowException

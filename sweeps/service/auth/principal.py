@@ -13,7 +13,7 @@ ROLES: tuple[Role, ...] = ("read", "run", "admin")
 
 
 @dataclass(frozen=True)
-class Caller:
+class Principal:
     """Whoever makes a request."""
 
     user: str
@@ -26,7 +26,7 @@ class Caller:
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
-LOCAL = Caller("local", "admin")
+LOCAL = Principal("local", "admin")
 """Everybody, on a service that listens on this machine alone and has no tokens."""
 
 
@@ -44,28 +44,28 @@ class Owned(Protocol):
         ...
 
 
-def visible(caller: Caller, job: Owned | None) -> bool:
-    """Whether a sweep exists for a caller: their own do, and those of their projects. What is not visible is answered
-    like what does not exist.
+def visible(principal: Principal, job: Owned | None) -> bool:
+    """Whether a principal may see a sweep: their own and those of their projects. A sweep that is not visible is
+    answered like one that does not exist.
 
     Args:
-        caller: Who asks.
+        principal: Who asks.
         job: What made the sweep; None for one that was not made through the service, which belongs to nobody.
     """
-    if caller.role == "admin":
+    if principal.role == "admin":
         return True
-    return job is not None and (job.user == caller.user or job.project in caller.projects)
+    return job is not None and (job.user == principal.user or job.project in principal.projects)
 
 
-def project_of(caller: Caller, asked: str | None) -> str:
-    """The project that a caller's new sweep belongs to: the one asked for, else their first, else their own name.
+def project_of(principal: Principal, asked: str | None) -> str:
+    """The project that a principal's new sweep belongs to: the one asked for, else their first, else their own name.
 
     Raises:
         UnknownName: It is not one of theirs.
     """
     if asked is None:
-        return caller.projects[0] if caller.projects else caller.user
-    if caller.role == "admin" or asked == caller.user or asked in caller.projects:
+        return principal.projects[0] if principal.projects else principal.user
+    if principal.role == "admin" or asked == principal.user or asked in principal.projects:
         return asked
-    known = ", ".join([*caller.projects, caller.user])
+    known = ", ".join([*principal.projects, principal.user])
     raise UnknownName(f"project={asked}: is not one of yours; there is {known}")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from sweeps.config.access import Access
 from sweeps.errors import ConfigError
-from sweeps.service.auth.principal import Caller
+from sweeps.service.auth.principal import Principal
 
 
-def check_priority(caller: Caller, priority: int, access: Access) -> None:
+def check_priority(principal: Principal, priority: int, access: Access) -> None:
     """
     Raises:
-        ConfigError: It is higher than the caller's role may give.
+        ConfigError: It is higher than the principal's role may give.
     """
-    if not caller.may("admin") and priority > access.runner_priority:
+    if not principal.may("admin") and priority > access.runner_priority:
         raise ConfigError(
-            f"priority={priority}: the highest that a token with the role {caller.role} may give is "
+            f"priority={priority}: the highest that a token with the role {principal.role} may give is "
             f"{access.runner_priority} (access.runner_priority); an admin may give a higher one"
         )

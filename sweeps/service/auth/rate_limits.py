@@ -18,7 +18,7 @@ from sweeps.config.access import Access
 BUSY_RETRY_S = 5
 
 
-class Rates:
+class RateLimits:
     """Counts requests by who makes them."""
 
     def __init__(self, access: Access) -> None:

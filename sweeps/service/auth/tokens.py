@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
 from sweeps.errors import ConfigError, UnknownName
-from sweeps.service.auth.principal import ROLES, Caller, Role
+from sweeps.service.auth.principal import ROLES, Principal, Role
 from sweeps.service.database import tables
 
 PREFIX = "sweeps_"
@@ -41,9 +41,9 @@ class Token:
     used: float | None
 
     @property
-    def caller(self) -> Caller:
+    def principal(self) -> Principal:
         """Who holds it."""
-        return Caller(self.user, self.role, self.projects)
+        return Principal(self.user, self.role, self.projects)
 
     def holds(self, now: float) -> bool:
         """Whether it is good at that time."""

@@ -1,4 +1,4 @@
-"""Trouble with the service's storage: which errors tell of it, and how it is said once until it is over."""
+"""Errors of the service's storage (database or disk): which ones are temporary, and one log message per outage."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _UNAVAILABLE = {
     sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_PROTOCOL,
 }
-"""SQLite's codes for a file that cannot be read or written now; its other errors are mistakes of ours."""
+"""SQLite's codes for a file that cannot be read or written now; other codes are programming errors."""
 
 logger = logging.getLogger(__name__)
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """Whether an error says that the database or a disk is locked, full or away, so that the same may succeed later."""
+    """Whether the database or a disk is locked, full or unreachable, so that a retry may succeed."""
     if isinstance(error, DBAPIError):
         if isinstance(error.orig, sqlite3.Error):
             return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in _UNAVAILABLE
@@ -37,52 +37,53 @@ def is_unavailable(error: BaseException) -> bool:
     return isinstance(error, PoolTimeoutError) or is_disk_full(error)
 
 
-def in_a_line(error: BaseException) -> str:
-    """Why the storage fails, without SQL and its values."""
+def first_line(error: BaseException) -> str:
+    """First line of a storage error, without SQL and its values."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
 
 
-class Trouble:
-    """Trouble with storage, which many threads meet at once: said when it begins and when it has ended."""
+class StorageOutage:
+    """State of the storage, shared by all threads: an outage is logged when it begins and when it ends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._since: float | None = None
         self._count = 0
-        self._why = ""
+        self._reason = ""
 
     @property
-    def why(self) -> str | None:
-        """The present trouble; None if none is known."""
+    def reason(self) -> str | None:
+        """Reason of the present outage; None if there is none."""
         with self._lock:
-            return self._why if self._since is not None else None
+            return self._reason if self._since is not None else None
 
-    def met(self, error: BaseException, where: str) -> None:
-        """
+    def report(self, error: BaseException, where: str) -> None:
+        """Note a failed access.
+
         Args:
-            error: One that ``is_unavailable``.
-            where: What could not be done.
+            error: An error for which ``is_unavailable`` is true.
+            where: What failed, for the log.
         """
         with self._lock:
             self._count += 1
-            self._why = in_a_line(error)
+            self._reason = first_line(error)
             if self._since is not None:
                 return
             self._since = time.monotonic()
         logger.error(
-            "the storage does not work (%s): %s; requests are answered 503, and this is said once until it works again",
+            "the storage does not work (%s): %s; requests are answered 503; logged once until it works again",
             where,
-            in_a_line(error),
+            first_line(error),
         )
 
-    def over(self) -> None:
-        """Something was written."""
+    def clear(self) -> None:
+        """Note a successful write: the outage is over."""
         with self._lock:
             since, count, self._since, self._count = self._since, self._count, None, 0
         if since is not None:
             logger.warning("the storage works again, after %.0f s and %d failures", time.monotonic() - since, count)
 
 
-trouble = Trouble()
-"""This process's."""
+outage = StorageOutage()
+"""Storage state of this process."""

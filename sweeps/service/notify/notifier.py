@@ -18,7 +18,7 @@ from sweeps.service.database.tables import jobs
 from sweeps.service.notify import deliveries
 from sweeps.service.notify.message import Message, of_failure, of_sweep
 from sweeps.service.notify.sending import send
-from sweeps.service.poller import Looking
+from sweeps.service.poller import Poller
 from sweeps.service.promotion.night import OPEN, Night, find
 from sweeps.tracking.reader import list_sweeps, load_sweep
 
@@ -55,18 +55,18 @@ class Notifier:
         """
         self._engine, self._clock, self._uri = engine, clock, tracking_uri
         self._channels, self._addresses, self._page_of = channels, addresses, page_of
-        self._looking = Looking("notifier", clock, self.step, LOOKS_EVERY_S)
+        self._poller = Poller("notifier", clock, self.step, LOOKS_EVERY_S)
 
     def start(self) -> None:
-        self._looking.start()
+        self._poller.start()
 
     def stop(self) -> None:
         """Soon: a message that is being sent then is sent again by whoever serves next."""
-        self._looking.stop(STOPS_WITHIN_S)
+        self._poller.stop(STOPS_WITHIN_S)
 
     def wake(self, *_: object) -> None:
         """A sweep has ended, or a night has its verdict."""
-        self._looking.wake()
+        self._poller.wake()
 
     def step(self) -> None:
         """Write what there is to tell, and send what is due."""
@@ -76,7 +76,7 @@ class Notifier:
         for job in ended:
             self._tell(job)
         waiting = [channel.name for channel in self._channels]
-        while waiting and not self._looking.ends:
+        while waiting and not self._poller.is_stopping:
             waiting = [name for name in waiting if self._send_next(name)]
 
     # --- writing ------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ MOST_LOOKED_AT = 120
 
 def tokens_of(job: Job) -> list[str]:
     """What a job that makes a sweep was asked for: ``conf=NAME`` and overrides."""
-    asked = job.asked
+    asked = job.parsed_request
     assert isinstance(asked, Run)
     return [f"conf={asked.conf}", *asked.overrides]
 

@@ -22,7 +22,7 @@ from sweeps.errors import SweepsError, UnknownName, UserError
 from sweeps.plan.plan import make_plan
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
-from sweeps.service.poller import Looking
+from sweeps.service.poller import Poller
 from sweeps.service.promotion.champion import champion_of, point_tonight, version_from
 from sweeps.service.promotion.commands import Commands
 from sweeps.service.promotion.night import OPEN, Night, change, hold, let_go, nights_of, of_schedule, to_do
@@ -43,7 +43,7 @@ LOOKS_EVERY_S = 30.0
 STOPS_WITHIN_S = 5.0
 
 
-class Judge:
+class PromotionWorker:
     """A thread that finds the verdicts."""
 
     def __init__(
@@ -70,18 +70,18 @@ class Judge:
         self._engine, self._clock, self._heartbeat = engine, clock, heartbeat
         self._uri, self._config_dirs, self._decided = tracking_uri, config_dirs, decided
         self._commands = Commands(tracking_uri, output_dir)
-        self._looking = Looking("judge", clock, self.step, LOOKS_EVERY_S)
+        self._poller = Poller("judge", clock, self.step, LOOKS_EVERY_S)
 
     def start(self) -> None:
-        self._looking.start()
+        self._poller.start()
 
     def stop(self) -> None:
         """Soon: what it is about then is gone on with by whoever serves next."""
-        self._looking.stop(STOPS_WITHIN_S)
+        self._poller.stop(STOPS_WITHIN_S)
 
     def wake(self, *_: object) -> None:
         """A sweep has ended."""
-        self._looking.wake()
+        self._poller.wake()
 
     def step(self) -> None:
         """Take every night that waits as far as it goes now; of a schedule one after the other."""
@@ -166,7 +166,7 @@ class Judge:
 
     def _repeat(self, night: Night, settings: Champion, best: TrialRecord, job: Job) -> Night:
         contenders = [best.params] if night.point is None else [night.point, best.params]
-        asked, name = job.asked, repeats_name(night.sweep)
+        asked, name = job.parsed_request, repeats_name(night.sweep)
         assert isinstance(asked, Run)
         overrides = [*asked.overrides, *repeats_overrides(night, contenders, settings.repeats)]
         request = asked.model_copy(update={"overrides": overrides, "name": name})

@@ -31,7 +31,7 @@ class _Seen:
     looks: int = 1
 
 
-class Watch:
+class FailureDetector:
     """Looks whether anything changes, by this machine's clock alone: clocks of machines differ."""
 
     def __init__(

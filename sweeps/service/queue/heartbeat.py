@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, func, insert, select, update
 from sweeps.service.clock import Clock
 from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
-from sweeps.service.database.storage_errors import trouble
+from sweeps.service.database.storage_errors import outage
 
 SHARE = 0.2
 """Of the time after which a silent service is taken for dead, between two signs of life."""
@@ -61,10 +61,10 @@ class Heartbeat:
     def beat(self) -> None:
         """Give a sign of life, if it is time."""
         now = self._clock.now()
-        if abs(now - self._last) >= (CHECK_EVERY_S if trouble.why else SHARE * self._dead_after_s):
+        if abs(now - self._last) >= (CHECK_EVERY_S if outage.reason else SHARE * self._dead_after_s):
             self._write(now)
             self._last = now
-            trouble.over()
+            outage.clear()
 
     def leave(self) -> None:
         """The service ends: others need not wait to take over what it leaves."""

@@ -16,7 +16,7 @@ from sweeps.service import subprocesses
 from sweeps.service.clock import Clock
 from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
-from sweeps.service.poller import Looking
+from sweeps.service.poller import Poller
 from sweeps.service.queue import jobs
 
 DAY_S = 86400.0
@@ -43,15 +43,15 @@ class Housekeeping:
         """
         self._engine, self._clock, self._queue = engine, clock, queue
         self._output_dir, self._uri = output_dir, tracking_uri
-        self._looking = Looking("housekeeping", clock, self.step, EVERY_S)
+        self._poller = Poller("housekeeping", clock, self.step, EVERY_S)
 
     def start(self) -> None:
         """Begin."""
-        self._looking.start()
+        self._poller.start()
 
     def stop(self) -> None:
         """End."""
-        self._looking.stop(10.0)
+        self._poller.stop(10.0)
 
     def step(self) -> None:
         """Remove what is too old now."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, select, union_all
 
-from sweeps.service.auth.principal import Caller
+from sweeps.service.auth.principal import Principal
 from sweeps.service.database import tables
 
 _jobs = tables.jobs
@@ -18,7 +18,7 @@ def newest(
     states: Sequence[str],
     *,
     filters: dict[str, str],
-    caller: Caller | None,
+    principal: Principal | None,
     before: int | None,
     most: int,
 ) -> Select[Any]:
@@ -27,7 +27,7 @@ def newest(
     Args:
         states: In one of these states.
         filters: And with these values of ``user``, ``project`` and ``schedule``.
-        caller: Only those that there are for them; None: all.
+        principal: Only those that there are for them; None: all.
         before: Only those with a lower number.
         most: How many at most.
     """
@@ -35,8 +35,8 @@ def newest(
     if before is not None:
         rest.append(_jobs.c.id < before)
     kinds: list[list[ColumnElement[bool]]] = [[_jobs.c.state == state, *rest] for state in states]
-    if caller is not None and caller.role != "admin":
-        whose = [_jobs.c.user == caller.user, *(_jobs.c.project == project for project in caller.projects)]
+    if principal is not None and principal.role != "admin":
+        whose = [_jobs.c.user == principal.user, *(_jobs.c.project == project for project in principal.projects)]
         kinds = [[one, *kind] for kind in kinds for one in whose]
     parts = [
         select(select(_jobs.c.id).where(*kind).order_by(_jobs.c.id.desc()).limit(most).subquery().c.id)

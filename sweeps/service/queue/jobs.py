@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from sweeps.config.service import Queue
 from sweeps.errors import UnknownName, UserError
-from sweeps.service.auth.principal import Caller
+from sweeps.service.auth.principal import Principal
 from sweeps.service.database import tables
 from sweeps.service.database.engine import CLAIMING, lock
 from sweeps.service.queue.job_query import newest
@@ -75,7 +75,7 @@ class Job:
         return self.state in ENDED
 
     @property
-    def asked(self) -> Request:
+    def parsed_request(self) -> Request:
         """The request, typed."""
         return read_request(self.request)
 
@@ -163,23 +163,23 @@ def of_sweep(connection: Connection, sweep: str) -> list[Job]:
     return _all(connection, select(_jobs).where(_jobs.c.sweep == sweep).order_by(_jobs.c.id.desc()))
 
 
-def of_its_maker(connection: Connection, sweep: str) -> list[Job]:
+def of_current_sweep(connection: Connection, sweep: str) -> list[Job]:
     """Those of the sweep that has the name now, the newest first: the job that made it and what came after. A name
     whose job was cancelled is free again, and that job is no part of what others make under it."""
-    made_by = maker(connection, sweep)
+    made_by = creator(connection, sweep)
     mine = _jobs.c.makes.is_not(None) | _jobs.c.verb.in_(GO_ON)
     since = 0 if made_by is None else made_by.id
     asked = select(_jobs).where(_jobs.c.sweep == sweep, _jobs.c.id >= since, mine)
     return _all(connection, asked.order_by(_jobs.c.id.desc()))
 
 
-def maker(connection: Connection, sweep: str) -> Job | None:
+def creator(connection: Connection, sweep: str) -> Job | None:
     """Which made a sweep: whose the sweep is. None if none did."""
     row = connection.execute(select(_jobs).where(_jobs.c.makes == sweep)).mappings().one_or_none()
     return None if row is None else _job(row)
 
 
-def makers(connection: Connection, sweeps: Sequence[str]) -> dict[str, Job]:
+def creators(connection: Connection, sweeps: Sequence[str]) -> dict[str, Job]:
     """The same of several sweeps, by name."""
     found: dict[str, Job] = {}
     for start in range(0, len(sweeps), NAMES_AT_ONCE):
@@ -190,18 +190,18 @@ def makers(connection: Connection, sweeps: Sequence[str]) -> dict[str, Job]:
 
 def recent(connection: Connection, ended: int) -> list[Job]:
     """All jobs that wait or run, and so many of the newest that have ended."""
-    live = listed(connection, states=(QUEUED, RUNNING))
-    return [*live, *listed(connection, states=ENDED, limit=ended)]
+    live = query(connection, states=(QUEUED, RUNNING))
+    return [*live, *query(connection, states=ENDED, limit=ended)]
 
 
-def listed(
+def query(
     connection: Connection,
     *,
     states: Sequence[str] = STATES,
     user: str | None = None,
     project: str | None = None,
     schedule: str | None = None,
-    caller: Caller | None = None,
+    principal: Principal | None = None,
     limit: int | None = None,
     offset: int = 0,
     before: int | None = None,
@@ -214,7 +214,7 @@ def listed(
         user: Of this user alone.
         project: Of this project.
         schedule: Firings of this schedule.
-        caller: Only those that there are for them; see ``visible``.
+        principal: Only those that there are for them; see ``visible``.
         limit: How many at most.
         offset: How many to leave out first; each of them is read, too.
         before: Only those with a lower number: the next page after a job, however far down it is.
@@ -223,12 +223,12 @@ def listed(
     named = {"user": user, "project": project, "schedule": schedule}
     filters = {name: value for name, value in named.items() if value is not None}
     if limit is not None and not in_queue:
-        numbers = newest(states, filters=filters, caller=caller, before=before, most=limit + offset)
+        numbers = newest(states, filters=filters, principal=principal, before=before, most=limit + offset)
         page = numbers.limit(limit).offset(offset).subquery()
         return _all(connection, select(_jobs).where(_jobs.c.id.in_(select(page.c.id))).order_by(_jobs.c.id.desc()))
     asked = select(_jobs).where(_jobs.c.state.in_(states), *(_jobs.c[name] == value for name, value in filters.items()))
-    if caller is not None and caller.role != "admin":
-        asked = asked.where(or_(_jobs.c.user == caller.user, _jobs.c.project.in_(caller.projects)))
+    if principal is not None and principal.role != "admin":
+        asked = asked.where(or_(_jobs.c.user == principal.user, _jobs.c.project.in_(principal.projects)))
     if before is not None:
         asked = asked.where(_jobs.c.id < before)
     asked = asked.order_by(_jobs.c.priority.desc(), _jobs.c.id) if in_queue else asked.order_by(_jobs.c.id.desc())
@@ -266,7 +266,7 @@ def prioritise(connection: Connection, number: int, priority: int) -> Job:
     return _set(connection, number, priority=priority)
 
 
-def ask_to_stop(connection: Connection, number: int, now: float) -> Job:
+def request_stop(connection: Connection, number: int, now: float) -> Job:
     """Somebody wants the end of a job: one that waits is cancelled, and one that runs is not started again."""
     job = find(connection, number)
     if job.state == QUEUED:
@@ -311,7 +311,7 @@ def _last_start(connection: Connection, user: str) -> float:
     return connection.execute(asked).scalar_one() or 0.0
 
 
-def left_behind(connection: Connection, host: str, silent_since: float) -> list[Job]:
+def orphans_on(connection: Connection, host: str, silent_since: float) -> list[Job]:
     """Jobs on this host whose service has died."""
     return _all(connection, _unserved(silent_since).where(_jobs.c.host == host))
 
@@ -319,15 +319,15 @@ def left_behind(connection: Connection, host: str, silent_since: float) -> list[
 def take_over(connection: Connection, service: str, host: str, silent_since: float) -> list[Job]:
     """Make them this service's own."""
     lock(connection, CLAIMING)
-    return [_set(connection, job.id, service=service) for job in left_behind(connection, host, silent_since)]
+    return [_set(connection, job.id, service=service) for job in orphans_on(connection, host, silent_since)]
 
 
-def elsewhere(connection: Connection, host: str, silent_since: float) -> list[Job]:
+def orphans_elsewhere(connection: Connection, host: str, silent_since: float) -> list[Job]:
     """Jobs on other hosts, whose service has died there."""
     return _all(connection, _unserved(silent_since).where(_jobs.c.host != host))
 
 
-def inherit(connection: Connection, job: Job, service: str, host: str) -> Job | None:
+def adopt(connection: Connection, job: Job, service: str, host: str) -> Job | None:
     """Make a job of a lost machine this service's own, on this host; None if another service has just done so."""
     lock(connection, CLAIMING)
     now = find(connection, job.id)
@@ -336,12 +336,12 @@ def inherit(connection: Connection, job: Job, service: str, host: str) -> Job | 
     return _set(connection, job.id, service=service, host=host, pid=None)
 
 
-def running_of(connection: Connection, service: str) -> list[Job]:
+def running_on(connection: Connection, service: str) -> list[Job]:
     """Those that a service runs."""
     return _all(connection, select(_jobs).where(_jobs.c.state == RUNNING, _jobs.c.service == service))
 
 
-def attempt(connection: Connection, job: Job, service: str, request: Request) -> Job | None:
+def begin_attempt(connection: Connection, job: Job, service: str, request: Request) -> Job | None:
     """Note that a job's driver is about to be started, and what it is to do; None if another service has taken the job
     over."""
     if not _is_held(find(connection, job.id), service):
@@ -349,7 +349,7 @@ def attempt(connection: Connection, job: Job, service: str, request: Request) ->
     return _set(connection, job.id, attempts=job.attempts + 1, request=_document(request))
 
 
-def driven(connection: Connection, job: Job, pid: int) -> Job:
+def set_driver(connection: Connection, job: Job, pid: int) -> Job:
     """Note the process of a job's driver."""
     return _set(connection, job.id, pid=pid)
 

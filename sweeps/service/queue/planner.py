@@ -34,7 +34,7 @@ BUSY_RETRY_S = 5
 NICENESS = 5
 """Plans give way to the service that waits for them."""
 
-Sees = Callable[[str], bool]
+SweepExists = Callable[[str], bool]
 """Whether a sweep exists for whoever asks, by its name."""
 T = TypeVar("T")
 _ASKS, _DONE, _REFUSED, _BROKE = "asks", "done", "refused", "broke"
@@ -76,7 +76,7 @@ class Planner:
                 _end(process)
             self._changed.notify_all()
 
-    def make(self, user: str, work: Callable[..., T], sees: Sees, *arguments: Any) -> T:
+    def make(self, user: str, work: Callable[..., T], sees: SweepExists, *arguments: Any) -> T:
         """Result of ``work(sees, *arguments)``, run in a process of its own.
 
         Args:
@@ -116,7 +116,7 @@ class Planner:
     def _is_free(self, user: str) -> bool:
         return self._running.total() < self._at_once and self._running[user] < self._per_user
 
-    def _made(self, work: Callable[..., T], sees: Sees, arguments: tuple[Any, ...]) -> T:
+    def _made(self, work: Callable[..., T], sees: SweepExists, arguments: tuple[Any, ...]) -> T:
         ours, theirs = self._context.Pipe()
         place = (str(Path.cwd()), dict(os.environ), self._within_s)
         process = self._context.Process(target=_work, args=(theirs, place, work, arguments), daemon=True)
@@ -136,7 +136,7 @@ class Planner:
                 with self._changed:
                     self._processes.discard(process)
 
-    def _answer(self, connection: Connection[Any, Any], sees: Sees) -> Any:
+    def _answer(self, connection: Connection[Any, Any], sees: SweepExists) -> Any:
         deadline = time.monotonic() + self._within_s
         while True:
             if not connection.poll(max(0.0, deadline - time.monotonic())):

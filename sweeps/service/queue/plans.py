@@ -20,7 +20,7 @@ from sweeps.plan.retrain import plan_retraining
 from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.names import check_registration
 from sweeps.report.plan_summary import plan_document, plan_text
-from sweeps.service.auth.config_policy import Allowed, Sees
+from sweeps.service.auth.config_policy import ConfigPolicy, SweepExists
 from sweeps.service.queue.requests import Reproduce, Retrain, Run
 from sweeps.tracking.record import SweepRecord
 from sweeps.validate.approval import approved_by
@@ -28,7 +28,7 @@ from sweeps.validate.approval import approved_by
 
 @dataclass(frozen=True)
 class Planned:
-    """A checked plan, for the caller who asked for it."""
+    """A checked plan, for the principal who asked for it."""
 
     name: str
     """Name of the sweep."""
@@ -45,14 +45,14 @@ class Plans:
     config: Service
     config_dirs: tuple[Path, ...]
 
-    def run(self, sees: Sees, asked: Run) -> Planned:
+    def run(self, sees: SweepExists, asked: Run) -> Planned:
         """Plan of ``run``."""
         with self._judging(sees, asked.conf, asked.overrides):
             search_path = ConfSearchPath(self.config_dirs)
             composition = compose_sweep(asked.conf, here(self.config, asked.overrides), search_path)
             return _planned(new_plan(composition, asked.name, f"python -m sweeps {' '.join(asked.arguments())}"))
 
-    def retrain(self, sees: Sees, record: SweepRecord, asked: Retrain) -> Planned:
+    def retrain(self, sees: SweepExists, record: SweepRecord, asked: Retrain) -> Planned:
         """Plan of ``retrain``."""
         with self._judging(sees, None, asked.overrides):
             trial = choose(record, asked.trial)
@@ -64,7 +64,7 @@ class Plans:
                 check_registration(plan.config, model, asked.alias, merged=asked.merged)
             return _planned(plan)
 
-    def reproduce(self, sees: Sees, asked: Reproduce) -> Planned:
+    def reproduce(self, sees: SweepExists, asked: Reproduce) -> Planned:
         """Plan of ``reproduce``, and what differs now from the recorded run."""
         command = f"python -m sweeps {' '.join(asked.arguments())}"
         with self._judging(sees, None, ()):
@@ -72,16 +72,18 @@ class Plans:
             found = plan_reproduction(uri, asked.sweep, asked.trial, asked.name, command, self.config_dirs)
             return Planned(found.plan.name, document(found, None, ()), "\n".join(found.describe()))
 
-    def extend(self, sees: Sees, record: SweepRecord, changes: Sequence[str]) -> tuple[Path, Mapping[str, Any]]:
+    def extend(self, sees: SweepExists, record: SweepRecord, changes: Sequence[str]) -> tuple[Path, Mapping[str, Any]]:
         """The folder of a sweep that is to go further, and what changes of it; without changes, of one that goes on."""
         with self._judging(sees, None, changes):
             read = read_changes(changes)
             return reopened(record, read).folder, read
 
     @contextmanager
-    def _judging(self, sees: Sees, conf: str | None, overrides: Sequence[str]) -> Iterator[None]:
+    def _judging(self, sees: SweepExists, conf: str | None, overrides: Sequence[str]) -> Iterator[None]:
         """Within this nothing is planned that the operator does not allow."""
-        allowed = Allowed(self.config.access, tracking_uri=self.config.tracking_uri, output_dir=self.config.output_dir)
+        allowed = ConfigPolicy(
+            self.config.access, tracking_uri=self.config.tracking_uri, output_dir=self.config.output_dir
+        )
         allowed.check_request(conf, overrides)
         with approved_by(lambda composition: allowed.check(composition, sees)):
             yield

@@ -21,11 +21,11 @@ from sweeps.folder import LOG_FILE
 from sweeps.service import subprocesses
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
-from sweeps.service.database.storage_errors import is_unavailable, trouble
+from sweeps.service.database.storage_errors import is_unavailable, outage
 from sweeps.service.notify.cli_notify import VARIABLE
-from sweeps.service.poller import Looking
+from sweeps.service.poller import Poller
 from sweeps.service.queue import jobs
-from sweeps.service.queue.failure_detector import Watch
+from sweeps.service.queue.failure_detector import FailureDetector
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.requests import Extend, Request, Retrain, Run
@@ -60,7 +60,7 @@ class Listeners:
     """Hear of a job that has ended, one at a time on a thread of their own; at least once, unless the service dies."""
 
 
-class Runner:
+class JobRunner:
     """Runs what is in the queue, on a thread of its own."""
 
     def __init__(
@@ -101,16 +101,18 @@ class Runner:
         """When a job is seen to again, for which MLflow was away."""
         self._hands = ThreadPoolExecutor(4, "runner")
         self._ears = ThreadPoolExecutor(1, "ended")
-        self._watch = Watch(engine, clock, self._record, output_dir=self._output_dir, lost_after_s=limits.lost_after_s)
-        self._looking = Looking("runner", clock, self.look, LOOK_EVERY_S)
+        self._watch = FailureDetector(
+            engine, clock, self._record, output_dir=self._output_dir, lost_after_s=limits.lost_after_s
+        )
+        self._poller = Poller("runner", clock, self.poll, LOOK_EVERY_S)
 
     def start(self) -> None:
         """Begin."""
-        self._looking.start()
+        self._poller.start()
 
     def stop(self) -> None:
         """End; the sweeps that run do not."""
-        self._looking.stop()
+        self._poller.stop()
         self.close()
 
     def close(self) -> None:
@@ -121,7 +123,7 @@ class Runner:
 
     def wake(self) -> None:
         """Look at the queue now."""
-        self._looking.wake()
+        self._poller.wake()
 
     def control_folder(self, job: Job) -> Path:
         """Where a job's process has its log. A database that is begun anew counts from 1 again: hence the time."""
@@ -131,22 +133,22 @@ class Runner:
         """What a job's process prints."""
         return self.control_folder(job) / LOG_FILE
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Do what is to be done now."""
         self._heartbeat.beat()
         self._busy = {number: done for number, done in self._busy.items() if not done.done()}
         with self._engine.connect() as connection:
-            mine = jobs.running_of(connection, self._heartbeat.service)
-            others = jobs.left_behind(connection, self._heartbeat.host, self._heartbeat.silent_since)
-            strays = jobs.elsewhere(connection, self._heartbeat.host, self._heartbeat.silent_since)
-            waits = bool(jobs.listed(connection, states=[jobs.QUEUED], limit=1))
+            mine = jobs.running_on(connection, self._heartbeat.service)
+            others = jobs.orphans_on(connection, self._heartbeat.host, self._heartbeat.silent_since)
+            strays = jobs.orphans_elsewhere(connection, self._heartbeat.host, self._heartbeat.silent_since)
+            waits = bool(jobs.query(connection, states=[jobs.QUEUED], limit=1))
         if others:
             mine += self._take_over()
         for job in filter(self._is_to_be_seen_to, mine):
             self._see_to(job)
         for job in filter(self._is_to_be_seen_to, strays):
             self._see_to_stray(job)
-        while waits and not self._looking.ends:
+        while waits and not self._poller.is_stopping:
             with writing(self._engine) as connection:
                 now = self._clock.now()
                 claimed = jobs.claim(connection, self._limits, self._heartbeat.service, self._heartbeat.host, now)
@@ -177,7 +179,7 @@ class Runner:
         now = self._clock.now()
         if job.stop_asked is None and job.end_by is not None and now >= job.end_by:
             with writing(self._engine) as connection:
-                job = jobs.ask_to_stop(connection, job.id, now)
+                job = jobs.request_stop(connection, job.id, now)
         if job.stop_asked is None:
             return
         if job.id not in self._told:
@@ -204,7 +206,7 @@ class Runner:
                 self._end(job, "failed", str(error))
             except Exception as error:
                 if is_unavailable(error):
-                    trouble.met(error, f"job {job.id}")
+                    outage.report(error, f"job {job.id}")
                 else:
                     logger.exception("job %d (%s): cannot be seen to; trying again", job.id, job.sweep)
 
@@ -213,7 +215,7 @@ class Runner:
     # --- what is done about a job, on threads of their own ------------------------------------------------------
 
     def _begin(self, job: Job) -> None:
-        asked = job.asked
+        asked = job.parsed_request
         if isinstance(asked, Run):
             more = [override for listener in self.listeners.before_start for override in _heard(listener, job)]
             asked = asked.model_copy(update={"overrides": [*asked.overrides, *more]})
@@ -234,7 +236,7 @@ class Runner:
             self._begin(job)
         elif job.attempts <= self._limits.restarts:
             logger.warning("job %d (%s): its process has died; it goes on", job.id, job.sweep)
-            self._start(job, job.asked, self._again(job))
+            self._start(job, job.parsed_request, self._again(job))
         else:
             words = subprocesses.last_words(self.control_folder(job))
             self._end(
@@ -248,7 +250,7 @@ class Runner:
         if not self._watch.is_lost(job):
             return
         with writing(self._engine) as connection:
-            mine = jobs.inherit(connection, job, self._heartbeat.service, self._heartbeat.host)
+            mine = jobs.adopt(connection, job, self._heartbeat.service, self._heartbeat.host)
         if mine is None:
             return
         self._not_before.pop(job.id, None)
@@ -269,7 +271,7 @@ class Runner:
 
     def _again(self, job: Job) -> list[list[str]]:
         """Commands for a job whose process has died."""
-        asked = job.asked
+        asked = job.parsed_request
         if isinstance(asked, Extend):
             return [self._command(asked.arguments())]
         record = self._record(job)
@@ -287,7 +289,7 @@ class Runner:
         for judge in self.listeners.judges:
             _heard(judge, job)
         with writing(self._engine) as connection:
-            held = jobs.attempt(connection, job, self._heartbeat.service, asked)
+            held = jobs.begin_attempt(connection, job, self._heartbeat.service, asked)
         if held is None:
             return
         sweep_folder = self._output_dir / job.sweep
@@ -296,7 +298,7 @@ class Runner:
             return  # another service has just done so
         self._children[job.id] = child
         with writing(self._engine) as connection:
-            jobs.driven(connection, job, child.pid)
+            jobs.set_driver(connection, job, child.pid)
         logger.info("job %d (%s): %s starts as process %d", job.id, job.sweep, job.verb, child.pid)
 
     def _tell_to_stop(self, job: Job) -> None:

@@ -215,7 +215,7 @@ class _Deciding:
         lock(self._connection, CLAIMING)  # what waits now does not start before this is decided
         jobs.expire(self._connection, self._now)
         states = [jobs.QUEUED, jobs.RUNNING]
-        return jobs.listed(self._connection, states=states, schedule=self._definition.name)
+        return jobs.query(self._connection, states=states, schedule=self._definition.name)
 
     def _missed(self, each: _Pending, latest: float) -> str | None:
         schedule = self._definition.schedule
@@ -247,7 +247,7 @@ class _Deciding:
                 why = f"the firing of {self._definition.name} at {self._definition.shown(by.due)} takes its place"
                 jobs.cancel(self._connection, job.id, self._now, why)
             else:
-                jobs.ask_to_stop(self._connection, job.id, self._now)
+                jobs.request_stop(self._connection, job.id, self._now)
 
     def _firing(self, each: _Pending, outcome: str, reason: str | None = None, job: int | None = None) -> Firing:
         return Firing(schedule=self._definition.name, due=each.due, outcome=outcome, job=job, reason=reason)

@@ -122,7 +122,7 @@ def _last_of(connection: Connection, name: str) -> Last | None:
     last = None
     if row is not None:
         last = Last(due=row.due, outcome=row.outcome, reason=row.reason, job=row.id, sweep=row.sweep, state=row.state)
-    newest_job = newest(STATES, filters={"schedule": name}, caller=None, before=None, most=1).scalar_subquery()
+    newest_job = newest(STATES, filters={"schedule": name}, principal=None, before=None, most=1).scalar_subquery()
     by_hand = select(_jobs.c.due, _jobs.c.id, _jobs.c.sweep, _jobs.c.state).where(_jobs.c.id == newest_job)
     job = connection.execute(by_hand).one_or_none()
     if job is None or (last is not None and (last.job == job.id or last.due >= job.due)):

@@ -14,7 +14,7 @@ from sweeps.errors import SweepsError
 from sweeps.service.clock import Clock
 from sweeps.service.database import tables
 from sweeps.service.database.storage_errors import is_unavailable
-from sweeps.service.poller import Looking
+from sweeps.service.poller import Poller
 from sweeps.service.schedules.definition import GROUP, Definition, load_definitions
 from sweeps.service.schedules.firing import (
     AHEAD_S,
@@ -78,7 +78,7 @@ class Scheduler:
         self._gone: list[Definition] = []
         self._keep_days, self._forget_at = keep_days, -math.inf
         self._time = SteadyTime(clock)
-        self._looking = Looking("scheduler", clock, self.look, AGAIN_AFTER_S)
+        self._poller = Poller("scheduler", clock, self.poll, AGAIN_AFTER_S)
 
     def start(self) -> None:
         """Begin."""
@@ -88,13 +88,13 @@ class Scheduler:
                 continue
             soonest = next(coming([definition], self._clock.now()), None)
             logger.info("%s fires next at %s", name, "no time" if soonest is None else definition.shown(soonest.starts))
-        self._looking.start()
+        self._poller.start()
 
     def stop(self) -> None:
         """End."""
-        self._looking.stop()
+        self._poller.stop()
 
-    def look(self) -> float:
+    def poll(self) -> float:
         """Do what is to be done now; returns the seconds until there is more to do, as far as one can see."""
         self._reload()
         while self._gone:

@@ -20,10 +20,10 @@ from sweeps.service.web.pages import Pages
 from sweeps.service.web.rendering import STATIC
 
 if TYPE_CHECKING:
-    from sweeps.service.app_context import ServiceProcess
+    from sweeps.service.app_context import AppContext
 
 
-def add_pages(app: FastAPI, service: ServiceProcess) -> None:
+def add_pages(app: FastAPI, service: AppContext) -> None:
     """
     Args:
         app: Which answers.

@@ -13,7 +13,7 @@ from sweeps.errors import SweepsError
 from sweeps.report.comparison import MOST_DIFFERENCES, Compared, Comparison, compare_sweeps
 from sweeps.report.formatting import duration
 from sweeps.service.auth.auth import Reader, expensive
-from sweeps.service.auth.principal import Caller
+from sweeps.service.auth.principal import Principal
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import Pages, Shared
 from sweeps.tracking.values import short
@@ -44,7 +44,7 @@ class Line:
 def compare(
     request: Request,
     pages: Shared,
-    caller: Reader,
+    principal: Reader,
     sweep: Annotated[list[Annotated[str, Query(max_length=200)]], Query(max_length=MOST)] = [],  # noqa: B006 - a default
 ) -> Response:
     """The form, and the comparison of those that are named in it."""
@@ -52,17 +52,17 @@ def compare(
     comparison, trouble = None, ""
     if len(names) > 1:
         try:
-            comparison = compare_sweeps([pages.service.seen.sweep(caller, name) for name in names])
+            comparison = compare_sweeps([pages.service.records.sweep(principal, name) for name in names])
         except SweepsError as error:
             trouble = str(error)
     return pages.answer(
         request,
         "compare.html",
-        caller,
+        principal,
         status=422 if trouble else 200,
         here="Sweeps",
         names=names,
-        offered=_offered(pages, caller, names),
+        offered=_offered(pages, principal, names),
         most=MOST,
         trouble=trouble,
         comparison=comparison,
@@ -72,8 +72,8 @@ def compare(
     )
 
 
-def _offered(pages: Pages, caller: Caller, names: Sequence[str]) -> list[str]:
-    return [row.sweep for row in pages.rows(caller) if row.recorded and row.sweep not in names][:OFFERED]
+def _offered(pages: Pages, principal: Principal, names: Sequence[str]) -> list[str]:
+    return [row.sweep for row in pages.rows(principal) if row.recorded and row.sweep not in names][:OFFERED]
 
 
 def _lines(comparison: Comparison) -> list[Line]:

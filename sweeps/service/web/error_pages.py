@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from sqlalchemy.exc import DBAPIError
 
 from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName
-from sweeps.service.database.storage_errors import RETRY_AFTER_S, in_a_line, is_unavailable, trouble
+from sweeps.service.database.storage_errors import RETRY_AFTER_S, first_line, is_unavailable, outage
 from sweeps.service.web.rendering import answer
 
 SIGN_IN = "/sign-in"
@@ -34,8 +34,8 @@ class PageRoute(APIRoute):
             except DBAPIError as error:
                 if not is_unavailable(error):
                     raise
-                trouble.met(error, f"{request.method} {request.url.path}")
-                text = f"The service's storage does not work now ({in_a_line(error)}); try again when it does."
+                outage.report(error, f"{request.method} {request.url.path}")
+                text = f"The service's storage does not work now ({first_line(error)}); try again when it does."
                 found = message(request, 503, "The service cannot answer now", text)
                 found.headers["Retry-After"] = str(RETRY_AFTER_S)
                 return found

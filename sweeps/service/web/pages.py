@@ -11,9 +11,9 @@ from fastapi import Depends, Request
 from fastapi.responses import Response
 
 from sweeps.redact import without_credentials
-from sweeps.service.app_context import ServiceProcess
+from sweeps.service.app_context import AppContext
 from sweeps.service.auth.auth import COOKIE, form_token
-from sweeps.service.auth.principal import Caller, visible
+from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.queue import jobs
 from sweeps.service.record_cache import SweepLine
 from sweeps.service.web.charts import Charts
@@ -26,14 +26,14 @@ ENDED_JOBS = 500
 ones are in the API, ``GET jobs?before=NUMBER``."""
 FRESH_S = 1.0
 """How old the queue may be that is shown."""
-EVERYBODY = Caller("", "admin")
-"""Who sees all: the list is made once, and each caller gets their part of it."""
+EVERYBODY = Principal("", "admin")
+"""Who sees all: the list is made once, and each principal gets their part of it."""
 
 
 class Pages:
     """One for a service."""
 
-    def __init__(self, service: ServiceProcess) -> None:
+    def __init__(self, service: AppContext) -> None:
         self.service = service
         self.charts = Charts()
         config = service.config
@@ -45,46 +45,46 @@ class Pages:
         self._rows: list[Row] = []
         self._made = 0.0
 
-    def rows(self, caller: Caller) -> list[Row]:
-        """All sweeps that there are for a caller, and what is to become one.
+    def rows(self, principal: Principal) -> list[Row]:
+        """All sweeps that there are for a principal, and what is to become one.
 
         Raises:
             TrackingUnreachable: The store is away, and nothing was seen before.
         """
-        lines = self.service.seen.sweeps(EVERYBODY).content
+        lines = self.service.records.sweeps(EVERYBODY).content
         with self._lock:
             if self._lines is not lines or time.monotonic() - self._made >= FRESH_S:
                 with self.service.database.connect() as connection:
                     self._rows = rows_of(lines, jobs.recent(connection, ENDED_JOBS))
                 self._lines, self._made = lines, time.monotonic()
             rows = self._rows
-        return [row for row in rows if visible(caller, row.owner)]
+        return [row for row in rows if visible(principal, row.owner)]
 
-    def row(self, caller: Caller, name: str) -> Row | None:
-        """A sweep; None if there is none of that name for the caller."""
-        found = next((row for row in self.rows(caller) if row.sweep == name), None)
+    def row(self, principal: Principal, name: str) -> Row | None:
+        """A sweep; None if there is none of that name for the principal."""
+        found = next((row for row in self.rows(principal) if row.sweep == name), None)
         if found is not None:
             return found
         with self.service.database.connect() as connection:
             older = jobs.of_sweep(connection, name)
         rows = rows_of([], older)
-        return rows[0] if rows and visible(caller, rows[0].owner) else None
+        return rows[0] if rows and visible(principal, rows[0].owner) else None
 
     def changed(self) -> None:
         """Somebody has changed something: who looks next sees that."""
         with self._lock:
             self._made = 0.0
 
-    def answer(self, request: Request, template: str, caller: Caller, **context: Any) -> Response:
+    def answer(self, request: Request, template: str, principal: Principal, **context: Any) -> Response:
         """A page for somebody."""
         more: dict[str, Any] = {"signed_in": COOKIE in request.cookies, "form_token": form_token(request)}
-        return answer(request, template, caller=caller, **more, **context)
+        return answer(request, template, principal=principal, **more, **context)
 
-    def unknown(self, request: Request, caller: Caller, name: str) -> Response:
-        """There is no such sweep, or not for this caller: which of both is not told."""
-        near = difflib.get_close_matches(name, [row.sweep for row in self.rows(caller)], n=3, cutoff=0.5)
+    def unknown(self, request: Request, principal: Principal, name: str) -> Response:
+        """There is no such sweep, or not for this principal: which of both is not told."""
+        near = difflib.get_close_matches(name, [row.sweep for row in self.rows(principal)], n=3, cutoff=0.5)
         text = f"There is no sweep {name!r}, or it is not one of yours."
-        return self.answer(request, "message.html", caller, status=404, title="No such sweep", text=text, near=near)
+        return self.answer(request, "message.html", principal, status=404, title="No such sweep", text=text, near=near)
 
 
 def _pages(request: Request) -> Pages:

@@ -37,7 +37,7 @@ def answer(request: Request, template: str, *, status: int = 200, **context: Any
         context: For the template.
     """
     page = _environment().get_template(template)
-    context = {"caller": None, "here": "", "signed_in": False, "form_token": "", "told": "", **context}
+    context = {"principal": None, "here": "", "signed_in": False, "form_token": "", "told": "", **context}
     if request.query_params.get("part") == LIVE and LIVE in page.blocks:
         text = "".join(page.blocks[LIVE](page.new_context(context)))
     else:

@@ -14,7 +14,7 @@ from sweeps.redact import redact_uri
 from sweeps.report.folder import existing_report
 from sweeps.service.api import results
 from sweeps.service.auth.auth import Reader
-from sweeps.service.auth.principal import Caller
+from sweeps.service.auth.principal import Principal
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import EVERYBODY, Pages, Shared
 from sweeps.service.web.paging import page_of
@@ -62,17 +62,17 @@ class Asked:
 
 @router.get("/")
 def sweeps(
-    request: Request, pages: Shared, caller: Reader, state: Words = "", q: Words = "", page: PageNumber = 1
+    request: Request, pages: Shared, principal: Reader, state: Words = "", q: Words = "", page: PageNumber = 1
 ) -> Response:
     """All sweeps: what runs, what waits, then the newest."""
     words = q.lower().split()
-    found = [row for row in pages.rows(caller) if row.holds(words)]
+    found = [row for row in pages.rows(principal) if row.holds(words)]
     asked = Asked(state if state in TABS else "", q)
-    seen = pages.service.seen.sweeps(EVERYBODY)
+    seen = pages.service.records.sweeps(EVERYBODY)
     return pages.answer(
         request,
         "sweeps.html",
-        caller,
+        principal,
         here="Sweeps",
         tabs=_tabs(found, asked.state),
         asked=asked,
@@ -87,7 +87,7 @@ def sweeps(
 def sweep(
     request: Request,
     pages: Shared,
-    caller: Reader,
+    principal: Reader,
     name: str,
     sort: Words = RANK,
     down: bool = False,
@@ -95,13 +95,13 @@ def sweep(
     done: Words = "",
 ) -> Response:
     """One sweep, live."""
-    return sweep_page(request, pages, caller, name, sort=sort, down=down, page=page, told=DONE.get(done, ""))
+    return sweep_page(request, pages, principal, name, sort=sort, down=down, page=page, told=DONE.get(done, ""))
 
 
 def sweep_page(
     request: Request,
     pages: Pages,
-    caller: Caller,
+    principal: Principal,
     name: str,
     *,
     sort: str = RANK,
@@ -114,7 +114,7 @@ def sweep_page(
     Args:
         request: What is answered.
         pages: What all share.
-        caller: Who asks.
+        principal: Who asks.
         name: Of the sweep.
         sort: What its trials are sorted by.
         down: The highest first.
@@ -122,20 +122,20 @@ def sweep_page(
         told: What to say first.
         status: Of the answer; where it is no 200, what is told is a mistake.
     """
-    row = pages.row(caller, name)
+    row = pages.row(principal, name)
     if row is None:
-        return pages.unknown(request, caller, name)
+        return pages.unknown(request, principal, name)
     try:
-        seen = pages.service.seen.snapshot(caller, name) if row.recorded else None
+        seen = pages.service.records.snapshot(principal, name) if row.recorded else None
     except UnknownName:  # removed since the list was read
-        return pages.unknown(request, caller, name)
+        return pages.unknown(request, principal, name)
     table = trials_table(seen.content, sort, down=down, page=page) if seen is not None else None
     chart = pages.charts.of(seen.content) if seen is not None else None
-    view = sweep_view(row, seen, chart, table, caller, pages.elsewhere)
+    view = sweep_view(row, seen, chart, table, principal, pages.elsewhere)
     return pages.answer(
         request,
         "sweep.html",
-        caller,
+        principal,
         status=status,
         here="Sweeps",
         view=view,
@@ -145,46 +145,46 @@ def sweep_page(
 
 
 @router.get("/sweeps/{name}/report")
-def report(request: Request, pages: Shared, caller: Reader, name: str) -> Response:
+def report(request: Request, pages: Shared, principal: Reader, name: str) -> Response:
     """The report that was made of it. It is a page with scripts of its own, and gets no access to this service."""
-    row = pages.row(caller, name)
+    row = pages.row(principal, name)
     if row is None or not row.recorded:
-        return pages.unknown(request, caller, name)
-    if existing_report(pages.service.seen.sweep(caller, name)) is None:
-        return pages.answer(request, "no_report.html", caller, here="Sweeps", row=row)
-    return results.report(pages.service, caller, name)
+        return pages.unknown(request, principal, name)
+    if existing_report(pages.service.records.sweep(principal, name)) is None:
+        return pages.answer(request, "no_report.html", principal, here="Sweeps", row=row)
+    return results.report(pages.service, principal, name)
 
 
 @router.get("/queue")
-def queue(request: Request, pages: Shared, caller: Reader, done: Words = "") -> Response:
+def queue(request: Request, pages: Shared, principal: Reader, done: Words = "") -> Response:
     """What runs and what waits, in its order."""
-    return queue_page(request, pages, caller, told=DONE.get(done, ""))
+    return queue_page(request, pages, principal, told=DONE.get(done, ""))
 
 
-def queue_page(request: Request, pages: Pages, caller: Caller, *, told: str = "", status: int = 200) -> Response:
+def queue_page(request: Request, pages: Pages, principal: Principal, *, told: str = "", status: int = 200) -> Response:
     """
     Args:
         request: What is answered.
         pages: What all share.
-        caller: Who asks.
+        principal: Who asks.
         told: What to say first.
         status: Of the answer; where it is no 200, what is told is a mistake.
     """
-    rows, limits = pages.rows(caller), pages.service.config.queue
+    rows, limits = pages.rows(principal), pages.service.config.queue
     said = [f"{limits.running} at once on each machine"]
     said += [f"{limits.per_user} of a user"] if limits.per_user else []
     said += [f"{limits.per_project} of a project"] if limits.per_project else []
     return pages.answer(
         request,
         "queue.html",
-        caller,
+        principal,
         status=status,
         here="Queue",
         told=told,
         limits=", ".join(said),
         running=[row for row in rows if row.group == "running"],
         waiting=sorted((row for row in rows if row.waits), key=lambda row: row.place),
-        may_run=caller.may("run"),
+        may_run=principal.may("run"),
         server=str(request.base_url).rstrip("/"),
     )
 

@@ -13,7 +13,7 @@ from fastapi.responses import RedirectResponse, Response
 from sqlalchemy import Connection, select
 
 from sweeps.service.auth.auth import Reader, Runner
-from sweeps.service.auth.principal import Caller, visible
+from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
 from sweeps.service.promotion.night import Night, of_schedule
@@ -80,11 +80,11 @@ class ScheduleView:
 
 
 @router.get("/schedules")
-def schedules(request: Request, pages: Shared, caller: Reader) -> Response:
-    """All that there are for the caller."""
+def schedules(request: Request, pages: Shared, principal: Reader) -> Response:
+    """All that there are for the principal."""
     service = pages.service
     with service.database.connect() as connection:
-        stand = states(_definitions(pages, caller), service.clock.now(), connection)
+        stand = states(_definitions(pages, principal), service.clock.now(), connection)
     lines = [
         ScheduleLine(
             name=each.definition.name,
@@ -104,10 +104,10 @@ def schedules(request: Request, pages: Shared, caller: Reader) -> Response:
     return pages.answer(
         request,
         "schedules.html",
-        caller,
+        principal,
         here="Schedules",
         schedules=lines,
-        may_run=caller.may("run"),
+        may_run=principal.may("run"),
         trouble=service.scheduler.trouble or "",
     )
 
@@ -116,14 +116,14 @@ def schedules(request: Request, pages: Shared, caller: Reader) -> Response:
 def schedule(
     request: Request,
     pages: Shared,
-    caller: Reader,
+    principal: Reader,
     name: str,
     page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
 ) -> Response:
     """One of them."""
-    definition = _definitions(pages, caller).get(name)
+    definition = _definitions(pages, principal).get(name)
     if definition is None:
-        return _unknown(request, pages, caller, name)
+        return _unknown(request, pages, principal, name)
     with pages.service.database.connect() as connection:
         firings, nights = _firings(connection, name), of_schedule(connection, name)
     ahead = [each.due for each in islice(coming([definition], pages.service.clock.now()), MOST_COMING)]
@@ -137,32 +137,36 @@ def schedule(
         nights={night.due: night for night in nights},
         chart=nights_chart(nights),
     )
-    may_run, address = caller.may("run"), addresses(request)
-    return pages.answer(request, "schedule.html", caller, here="Schedules", view=view, may_run=may_run, address=address)
+    may_run, address = principal.may("run"), addresses(request)
+    return pages.answer(
+        request, "schedule.html", principal, here="Schedules", view=view, may_run=may_run, address=address
+    )
 
 
 @router.post("/schedules/{name}/run")
-def run(request: Request, pages: Shared, caller: Runner, name: str) -> Response:
+def run(request: Request, pages: Shared, principal: Runner, name: str) -> Response:
     """Fire it once more, now."""
-    definition = _definitions(pages, caller).get(name)
+    definition = _definitions(pages, principal).get(name)
     if definition is None:
-        return _unknown(request, pages, caller, name)
+        return _unknown(request, pages, principal, name)
     with writing(pages.service.database) as connection:
-        job = fire_now(connection, definition, pages.service.clock.now(), caller.user)
+        job = fire_now(connection, definition, pages.service.clock.now(), principal.user)
     pages.service.runner.wake()
     pages.changed()
     return RedirectResponse(f"/sweeps/{quote(job.sweep)}?done=submitted", 303)
 
 
-def _definitions(pages: Pages, caller: Caller) -> dict[str, Definition]:
+def _definitions(pages: Pages, principal: Principal) -> dict[str, Definition]:
     found = pages.service.scheduler.definitions
-    return {name: each for name, each in found.items() if visible(caller, each.schedule)}
+    return {name: each for name, each in found.items() if visible(principal, each.schedule)}
 
 
-def _unknown(request: Request, pages: Pages, caller: Caller, name: str) -> Response:
-    text = f"There is no schedule {name!r}, or it is not one of yours{did_you_mean(name, _definitions(pages, caller))}"
+def _unknown(request: Request, pages: Pages, principal: Principal, name: str) -> Response:
+    text = (
+        f"There is no schedule {name!r}, or it is not one of yours{did_you_mean(name, _definitions(pages, principal))}"
+    )
     more = {"title": "No such schedule", "back": "/schedules"}
-    return pages.answer(request, "message.html", caller, status=404, here="Schedules", text=text, **more)
+    return pages.answer(request, "message.html", principal, status=404, here="Schedules", text=text, **more)
 
 
 def _firings(connection: Connection, name: str) -> list[Firing]:

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, HTTPException, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from sweeps.service.auth.auth import Reader, guard_of, sign_in, sign_out
+from sweeps.service.auth.auth import Reader, authenticator_of, sign_in, sign_out
 from sweeps.service.web.error_pages import SIGN_IN, PageRoute
 from sweeps.service.web.rendering import answer
 
@@ -21,7 +21,7 @@ Next = Annotated[str, Query(max_length=2000)]
 @router.get(SIGN_IN)
 def form(request: Request, next: Next = "/") -> Response:  # noqa: A002 - as addresses call it
     """Where a token is asked for."""
-    if not guard_of(request).demands_tokens:
+    if not authenticator_of(request).demands_tokens:
         return RedirectResponse("/", 303)
     return answer(request, "sign_in.html", next=_own(next), mistake="")
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from sweeps.errors import ConfigError, SweepsError
 from sweeps.report.choices import choices_document
 from sweeps.service.auth.auth import Reader, Runner
-from sweeps.service.auth.principal import Caller, project_of
+from sweeps.service.auth.principal import Principal, project_of
 from sweeps.service.queue.jobs import HIGHEST_PRIORITY
 from sweeps.service.queue.requests import Run
 from sweeps.service.web.error_pages import PageRoute
@@ -47,18 +47,20 @@ class Filled:
 
 
 @router.get("/submit")
-def form(request: Request, pages: Shared, caller: Reader, like: Annotated[str, Query(max_length=200)] = "") -> Response:
+def form(
+    request: Request, pages: Shared, principal: Reader, like: Annotated[str, Query(max_length=200)] = ""
+) -> Response:
     """The empty form, or filled in as an earlier sweep was asked for."""
-    row = pages.row(caller, like) if like else None
-    filled = _like(pages, caller, row) if row is not None else Filled()
-    return _answer(request, pages, caller, filled)
+    row = pages.row(principal, like) if like else None
+    filled = _like(pages, principal, row) if row is not None else Filled()
+    return _answer(request, pages, principal, filled)
 
 
 @router.post("/submit")
 def submit(
     request: Request,
     pages: Shared,
-    caller: Runner,
+    principal: Runner,
     conf: Line,
     then: Line = "submit",
     overrides: Annotated[str, Form(max_length=100_000)] = "",
@@ -70,12 +72,12 @@ def submit(
     filled = Filled(conf=conf, overrides=overrides, name=name, project=project, priority=priority)
     try:
         place, asked, wanted = read_priority(priority), filled.asked(), project.strip() or None
-        project_of(caller, wanted)
+        project_of(principal, wanted)
         if then != "submit":
-            return _answer(request, pages, caller, filled, plan=pages.service.desk.plan(caller, asked).text)
-        job = pages.service.desk.run(caller, asked, project=wanted, priority=place)
+            return _answer(request, pages, principal, filled, plan=pages.service.commands.plan(principal, asked).text)
+        job = pages.service.commands.run(principal, asked, project=wanted, priority=place)
     except (SweepsError, ValidationError) as error:
-        return _answer(request, pages, caller, filled, mistakes=_mistakes(filled, error))
+        return _answer(request, pages, principal, filled, mistakes=_mistakes(filled, error))
     pages.changed()
     return RedirectResponse(f"/sweeps/{quote(job.sweep)}?done=submitted", 303)
 
@@ -115,7 +117,7 @@ def _mistakes(filled: Filled, error: Exception) -> dict[str, str]:
 def _answer(
     request: Request,
     pages: Pages,
-    caller: Caller,
+    principal: Principal,
     filled: Filled,
     *,
     mistakes: Mapping[str, str] | None = None,
@@ -125,27 +127,27 @@ def _answer(
     return pages.answer(
         request,
         "submit.html",
-        caller,
+        principal,
         status=422 if mistakes else 200,
         here="New sweep",
         confs=known,
         form=filled if filled.conf else Filled(conf="digits" if "digits" in known else next(iter(known), "")),
         mistakes=mistakes or {},
         plan=plan,
-        default_project=project_of(caller, None),
-        projects=caller.projects,
-        may_run=caller.may("run"),
+        default_project=project_of(principal, None),
+        projects=principal.projects,
+        may_run=principal.may("run"),
     )
 
 
-def _like(pages: Pages, caller: Caller, row: Row) -> Filled:
+def _like(pages: Pages, principal: Principal, row: Row) -> Filled:
     """As the sweep was asked for through the service, or by the command that started it."""
     if row.owner is not None and row.owner.verb == "run":
         request = row.owner.request
         return _filled(str(request["conf"]), request.get("overrides", []), row.owner.project, row.owner.priority)
     if not row.recorded:
         return Filled()
-    words = shlex.split(pages.service.seen.sweep(caller, row.sweep).command)
+    words = shlex.split(pages.service.records.sweep(principal, row.sweep).command)
     conf = next((word.removeprefix("conf=") for word in words if word.startswith("conf=")), row.conf)
     overrides = [word for word in words if "=" in word and not word.startswith(("conf=", "-"))]
     return _filled(conf, overrides, "", 0)

@@ -12,7 +12,7 @@ from sweeps.redact import redact_uri
 from sweeps.report.formatting import duration
 from sweeps.report.page.report_data import Material
 from sweeps.report.page.tiles import tiles
-from sweeps.service.auth.principal import Caller
+from sweeps.service.auth.principal import Principal
 from sweeps.service.queue.jobs import Job
 from sweeps.service.record_cache import Snapshot
 from sweeps.service.web.actions import Action, actions_of
@@ -93,7 +93,7 @@ def sweep_view(
     seen: Snapshot[SweepRecord] | None,
     chart: Chart | None,
     table: TrialsTable | None,
-    caller: Caller,
+    principal: Principal,
     elsewhere: Elsewhere,
 ) -> SweepView:
     """
@@ -102,7 +102,7 @@ def sweep_view(
         seen: As the store has it; None before it has begun.
         chart: Its learning curves.
         table: Its trials.
-        caller: Who looks.
+        principal: Who looks.
         elsewhere: Where else to look.
     """
     record = seen.content if seen is not None else None
@@ -117,7 +117,7 @@ def sweep_view(
         trouble=redact_uri(seen.trouble) if seen is not None else "",
         taken=seen.taken if seen is not None else time.time(),
         errors=_errors(row, record),
-        actions=actions_of(row, status, record) if caller.may("run") else [],
+        actions=actions_of(row, status, record) if principal.may("run") else [],
         links=_links(row, record, runs, elsewhere.ray),
         facts=_facts(row, record, mlflow),
         tiles=_tiles(record) if record is not None else [],

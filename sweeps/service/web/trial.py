@@ -21,18 +21,18 @@ LINES = 200
 
 
 @router.get("/sweeps/{name}/trials/{trial}")
-def trial(request: Request, pages: Shared, caller: Reader, name: str, trial: TrialId) -> Response:
+def trial(request: Request, pages: Shared, principal: Reader, name: str, trial: TrialId) -> Response:
     """One trial, live."""
-    row = pages.row(caller, name)
+    row = pages.row(principal, name)
     if row is None or not row.recorded:
-        return pages.unknown(request, caller, name)
-    record = pages.service.seen.sweep(caller, name)
+        return pages.unknown(request, principal, name)
+    record = pages.service.records.sweep(principal, name)
     document = trial_document(record, export.choose(record, trial), LINES)
     values = document["value"] if isinstance(document["value"], list) else [document["value"]]
     return pages.answer(
         request,
         "trial.html",
-        caller,
+        principal,
         here="Sweeps",
         trial=document,
         values=list(zip(document["metric"], values, strict=False)),
