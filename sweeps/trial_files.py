@@ -12,7 +12,7 @@ LOGS = "logs"
 """Folder in that of a trial, and among its run's artifacts."""
 LEFT_OUT = re.compile(rb"^\[sweeps: (\d[\d,]*) bytes are left out here\]\n", re.MULTILINE)
 """The line in a log that says how much of it is not kept."""
-BEGINS = "--- sweeps: "
+START_LINE = "--- sweeps: "
 """Begins the line with which the log of each start of a worker begins."""
 
 

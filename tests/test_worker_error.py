@@ -14,8 +14,9 @@ import torch
 
 from sweeps.errors import TrialFailed
 from sweeps.provenance.redacted_text import redacted_error, redacted_log
-from sweeps.runtime.broker import Ended, _with_errors
-from sweeps.runtime.error_summary import TRACEBACK, reason
+from sweeps.runtime.attempt import with_errors
+from sweeps.runtime.error_summary import TRACEBACK, summarize_error
+from sweeps.runtime.events import Ended
 from sweeps.search.advisors.failures import classify
 from sweeps.trial_files import traceback_text
 from sweeps.worker_error import WorkerError, caught, root_cause
@@ -165,14 +166,14 @@ def test_a_broken_connection_is_no_cause_and_a_lost_worker_only_where_nobody_say
 
 
 def test_the_end_of_a_trial_names_the_cause_and_keeps_the_others() -> None:
-    ended = _with_errors(Ended("0003", 1, "whatever Ray says", others=(lost(2),)), [peer(0), peer(1)], "none")
+    ended = with_errors(Ended("0003", 1, "whatever Ray says", others=(lost(2),)), [peer(0), peer(1)], "none")
     assert ended.error == "worker 2 on node-b was lost: its process was killed or crashed"
     assert ended.failure == lost(2)
     assert [each.rank for each in ended.others] == [0, 1]
     halved = Ended("0003", 1, "out of memory", halved_to=2)
-    assert _with_errors(halved, [peer(0)], "none") == halved
+    assert with_errors(halved, [peer(0)], "none") == halved
     good = Ended("0003", 1)
-    assert _with_errors(good, [peer(0)], "none") == good
+    assert with_errors(good, [peer(0)], "none") == good
 
 
 def test_the_file_has_the_tracebacks_of_all_workers_the_cause_first() -> None:
@@ -207,6 +208,6 @@ def test_a_failed_trial_carries_its_error_between_processes() -> None:
 
 
 def test_what_has_no_record_is_told_by_its_first_line_and_what_quotes_a_traceback_by_its_last() -> None:
-    assert reason(RuntimeError("first\nlast")) == "RuntimeError: first"
-    assert reason(RuntimeError(f"{TRACEBACK}\n  frame\nValueError: no")) == "ValueError: no"
-    assert reason(OSError()) == "OSError"
+    assert summarize_error(RuntimeError("first\nlast")) == "RuntimeError: first"
+    assert summarize_error(RuntimeError(f"{TRACEBACK}\n  frame\nValueError: no")) == "ValueError: no"
+    assert summarize_error(OSError()) == "OSError"

@@ -19,18 +19,18 @@ class Net(nn.Sequential):
 
 
 def _time_reports(file: Path) -> None:
-    from sweeps.runtime.worker import MailboxReporter
+    from sweeps.runtime.reporter import BrokerReporter
 
-    report = MailboxReporter.report
+    report = BrokerReporter.report
 
-    def timed(self: MailboxReporter, *arguments: Any) -> None:
+    def timed(self: BrokerReporter, *arguments: Any) -> None:
         began = time.perf_counter()
         report(self, *arguments)
         seconds = time.perf_counter() - began
         with file.open("a", encoding="utf-8") as opened:
             opened.write(f"{seconds}\n")
 
-    MailboxReporter.report = timed  # type: ignore[method-assign,assignment]
+    BrokerReporter.report = timed  # type: ignore[method-assign,assignment]
 
 
 if STALLS in os.environ:

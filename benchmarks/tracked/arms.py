@@ -60,14 +60,15 @@ def ours(uri: str, folder: Path) -> dict[str, float]:
     """A worker with the reporter of a sweep's workers, and a driver that passes on what it posts to the recorder."""
     import ray
 
-    from sweeps.runtime.broker import Log as Logged
-    from sweeps.runtime.broker import open_mailbox
-    from sweeps.runtime.worker import Assignment, MailboxReporter
+    from sweeps.runtime.assignment import Assignment
+    from sweeps.runtime.broker import start_broker
+    from sweeps.runtime.events import Log as Logged
+    from sweeps.runtime.reporter import BrokerReporter
     from sweeps_train.progress import Progress
 
     ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level=logging.ERROR)
-    mailbox = open_mailbox()
-    attempt = ray.get(mailbox.begin.remote("0000"))
+    broker = start_broker()
+    attempt, _ = ray.get(broker.begin.remote("0000"))
     training: Any = None
     assignment = Assignment(
         trial="0000",
@@ -78,13 +79,14 @@ def ours(uri: str, folder: Path) -> dict[str, float]:
         checkpoint_folder=str(folder / "trials" / "0000"),
         log_folder=str(folder / "trials" / "0000" / "logs"),
         origin=None,
-        waits=False,
-        mailbox=mailbox,
+        waits_for_decision=False,
+        last_delivered=None,
+        broker=broker,
         largest_micro_batch=None,
     )
 
     def work(assignment: Assignment) -> dict[str, float]:
-        reporter = MailboxReporter(assignment)
+        reporter = BrokerReporter(assignment)
         measured = train(lambda step, metrics: reporter.log(Progress(step=step), metrics))
         reporter.flush()
         return measured
@@ -96,7 +98,7 @@ def ours(uri: str, folder: Path) -> dict[str, float]:
     def follow() -> None:
         while True:
             last = trained.is_set()
-            for event in ray.get(mailbox.drain.remote(0.01 if last else 0.5)):
+            for event in ray.get(broker.drain.remote(0.01 if last else 0.5)):
                 if isinstance(event, Logged):
                     recorder.log(event.trial, event.step, event.metrics, event.timestamp_ms)
             if last:

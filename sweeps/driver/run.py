@@ -24,7 +24,8 @@ from sweeps.plan.plan import Plan
 from sweeps.plan.preflight import Preflight
 from sweeps.plan.saved_sweep import COPY_FILE, SWEEP_FILE, reopened, save, saved
 from sweeps.redact import redact_uri
-from sweeps.runtime.cluster import Fit, alive_nodes, connected, fit, worker_room
+from sweeps.runtime.cluster import alive_nodes, connected
+from sweeps.runtime.placement import Fit, fit, memory_per_worker
 from sweeps.space.distributions import Space
 from sweeps.tracking.client import first_cause
 from sweeps.tracking.control_channel import RequestListener, clear_request
@@ -185,7 +186,7 @@ def _memory(
     from sweeps.search.advisors.memory import MemoryEstimate
 
     config = plan.config
-    memory = MemoryEstimate(plan.space, config.search.limits, worker_room(places, nodes, config.cluster.address))
+    memory = MemoryEstimate(plan.space, config.search.limits, memory_per_worker(places, nodes, config.cluster.address))
     known = {sweep.name: list(zip(sweep.runs, sweep.points, strict=True)) for sweep in plan.warm_start}
     if earlier is not None:
         known[plan.name] = [(trial.run_id, trial.params) for trial in earlier.trials]
@@ -302,19 +303,19 @@ def _recorder(plan: Plan) -> Recorder:
 
 def _search(plan: Plan, monitor: Monitor, recorder: Recorder) -> str:
     """Let Tune search, again if the sweep was extended meanwhile; returns how it ended."""
-    from sweeps.runtime.broker import open_mailbox
+    from sweeps.runtime.broker import start_broker
 
-    monitor.mailbox = open_mailbox()  # its process starts while Tune, Optuna and torch are imported
+    monitor.broker = start_broker()  # its process starts while Tune, Optuna and torch are imported
 
+    from sweeps.compat.ray_train import start_autoscaling_coordinator
     from sweeps.driver.tuner import build_searcher, build_tuner, catch_up
     from sweeps.runtime.trainable import TrialContext
-    from sweeps.runtime.worker_group import prepare_slots
     from sweeps.search.schedulers.concurrency import Places
 
-    prepare_slots()
+    start_autoscaling_coordinator()
     # Its actors have nothing to do with the store, whose address may have a password.
     composition = plan.composition.recorded_at(redact_uri(plan.config.tracking.uri))
-    context = TrialContext(composition, str(plan.folder), monitor.use_gpu, monitor.mailbox)
+    context = TrialContext(composition, str(plan.folder), monitor.use_gpu, monitor.broker)
     ending = Ending(monitor)
     monitor.start()
     try:

@@ -32,7 +32,7 @@ class Ending:
             return
         monitor.stopping = how
         monitor.view.event(monitor, f"stopping: trials save their state and end{hint}")
-        monitor.mailbox.stop_all.remote()
+        monitor.broker.stop_all.remote()
         if self._listens:
             signal.setitimer(signal.ITIMER_REAL, STOP_WITHIN_S)
 

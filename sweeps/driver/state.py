@@ -1,4 +1,4 @@
-"""What is known of a running sweep: fed by Tune and by the mailbox, it feeds tracking and what a person sees."""
+"""What is known of a running sweep: fed by Tune and by the broker, it feeds tracking and what a person sees."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sweeps.constants import COMPLETED, HEARD, PARAMETERS, STOPPED, TRIAL
 from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.errors import StorageFull, UserError, mentions_full_disk
 from sweeps.runtime.checkpoint_layout import checkpoint_folders
-from sweeps.runtime.cluster import trial_resources
-from sweeps.runtime.report_log import read_spool
+from sweeps.runtime.placement import reserved_per_trial
+from sweeps.runtime.report_log import read_report_log
 from sweeps.search.budget import Usage, cost, spent
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.sessions import Session, with_session
@@ -28,7 +28,7 @@ from sweeps.trial_files import LOGS, logs_folder, traceback_name, traceback_text
 
 if TYPE_CHECKING:
     from sweeps.compose import Composition
-    from sweeps.runtime.broker import Ended, Event, Log, Report, Started
+    from sweeps.runtime.events import Ended, Event, Log, Report, Started
     from sweeps.search.advisors.memory import MemoryEstimate
     from sweeps.search.schedulers.pbt import Exploit
     from sweeps.tracking.artifact_uploader import CheckpointKind
@@ -58,7 +58,7 @@ class View(Protocol):
 
 @dataclass
 class Monitor:
-    """The state of all trials. Tune's callbacks come on the driver's main thread, the mailbox's events on our own."""
+    """The state of all trials. Tune's callbacks come on the driver's main thread, the broker's events on our own."""
 
     sweep: str
     composition: Composition
@@ -72,7 +72,7 @@ class Monitor:
     """What is recorded of the sessions before this one."""
     memory: MemoryEstimate | None = None
     """Learns what trials take, and says so before one starts."""
-    mailbox: Any = None
+    broker: Any = None
     trials: dict[str, TrialStatus] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
     stopping: Stopping | None = None
@@ -172,7 +172,7 @@ class Monitor:
             status.state, status.attempt, status.ending = "running", attempt, False
             own = self.composition.trial(parameters)
             status.last_step = own.train.max_steps if own.train is not None else None
-            status.needs = status.holds = trial_resources(own.scaling, use_gpu=self.use_gpu)
+            status.needs = status.holds = reserved_per_trial(own.scaling, use_gpu=self.use_gpu)
             if goes_on:
                 return
             status.assigned, status.training_since = time.time(), None
@@ -226,7 +226,7 @@ class Monitor:
         import ray
 
         with contextlib.suppress(ray.exceptions.RayError):
-            ray.get(self.mailbox.stop.remote(status.trial, discard=True))
+            ray.get(self.broker.stop.remote(status.trial, discard=True))
 
     def stop_trial(self, trial: str) -> str:
         """A person wants the end of one trial, whether it runs, is paused or waits for another attempt.
@@ -242,7 +242,7 @@ class Monitor:
                 raise UserError(
                     f"trial {trial} of {self.sweep} does not run{f': it is {status.state}' if status else ''}"
                 )
-        ray.get(self.mailbox.stop_for_good.remote(trial))
+        ray.get(self.broker.stop_for_good.remote(trial))
         return f"trial {trial} saves its state and ends"
 
     def extend(self, composition: Composition, concurrent: int) -> None:
@@ -258,7 +258,7 @@ class Monitor:
         with self._lock:
             if self.budget_spent is not None and spent(self.stop, self._usage) is None:
                 self.budget_spent = None
-                self.mailbox.go_on.remote()
+                self.broker.resume.remote()
 
     def all_ended(self) -> None:
         """Tune has stopped all trials together, of which it says nothing."""
@@ -300,7 +300,7 @@ class Monitor:
             # cannot miss any of it.
             timeout = 0.01 if closing or news or retried else DRAIN_TIMEOUT_S
             try:
-                self._take(ray.get(self.mailbox.drain.remote(timeout)))
+                self._take(ray.get(self.broker.drain.remote(timeout)))
             except ray.exceptions.RayError:  # the cluster is gone; what was reported before has been taken
                 self._closed.set()
             except StorageFull as full:  # what was reported is beside the checkpoints, too
@@ -326,7 +326,7 @@ class Monitor:
         if self.full is None:
             self.full = full
             self.stopping = self.stopping or "interrupted"
-            self.mailbox.stop_all.remote()
+            self.broker.stop_all.remote()
 
     def recorded(self) -> list[TrialRecord]:
         """The trials of the sessions before this one."""
@@ -334,10 +334,10 @@ class Monitor:
 
     def measured(self, trial: str) -> list[Report]:
         """The evaluations that a trial's workers have written down."""
-        from sweeps.runtime.broker import Report
+        from sweeps.runtime.events import Report
 
         folders = checkpoint_folders(self.folder / "trials", trial)
-        return [event for folder in folders for event in read_spool(str(folder)) if isinstance(event, Report)]
+        return [event for folder in folders for event in read_report_log(str(folder)) if isinstance(event, Report)]
 
     def _take_measured(self, trial: str, up_to: int | None = None) -> None:
         """What a trial's workers have written down, up to a step."""
@@ -346,10 +346,10 @@ class Monitor:
                 continue  # all of it was recorded before the trial went on from another one's state
             with self._lock:
                 self._take_exploit(trial, lineage)
-            self._take(read_spool(str(folder), up_to))
+            self._take(read_report_log(str(folder), up_to))
 
     def _take(self, events: Iterable[Event]) -> None:
-        from sweeps.runtime.broker import Ended, Log, Note, Report, Started
+        from sweeps.runtime.events import Ended, Log, Note, Report, Started
 
         with self._lock:
             for event in events:
@@ -471,7 +471,7 @@ class Monitor:
         if self.budget_spent is None and (reason := spent(self.stop, self._usage)) is not None:
             self.budget_spent = reason
             self.view.event(self, f"{reason}: trials that run save their state and end")
-            self.mailbox.stop_all.remote()
+            self.broker.stop_all.remote()
 
     def _publish(self) -> None:
         self._count_usage()

@@ -295,7 +295,7 @@ class TellMonitor(tune.Callback):
         over = self._searcher.ended_because is not None
         if over is not self._search_over:
             self._search_over = over
-            self._monitor.mailbox.search_over.remote(over)
+            self._monitor.broker.search_over.remote(over)
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         self._searcher.tune_trials[trial.trial_id] = trial

@@ -17,7 +17,7 @@ from sweeps.config import SweepConfig
 from sweeps.config.execution import Scaling
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.provenance.secrets import redacted
-from sweeps.runtime.cluster import Fit, fit, local_resources
+from sweeps.runtime.placement import Fit, fit, local_resources
 from sweeps.space.constraints import Constraints
 from sweeps.space.distributions import Space
 from sweeps.space.initial_points import Points

@@ -1,18 +1,18 @@
-"""Why a worker group has ended, in a line, where no worker has said so itself: Ray's own errors."""
+"""One-line summaries of Ray's own errors, for worker groups that ended without an error of a worker."""
 
 from __future__ import annotations
 
 TRACEBACK = "Traceback (most recent call last):"
 
 
-def reason(exception: BaseException) -> str:
+def summarize_error(exception: BaseException) -> str:
     """The first worker's error, without Ray's wrapping."""
     failures = getattr(exception, "worker_failures", None)
-    return _said(next(iter(failures.values())) if failures else exception)
+    return _summary(next(iter(failures.values())) if failures else exception)
 
 
-def _said(exception: BaseException) -> str:
-    """In its first line, since libraries go on with advice and links; of an error that quotes a traceback, the last."""
+def _summary(exception: BaseException) -> str:
+    """First line of an error, since advice and links follow; the last line of one that quotes a traceback."""
     cause = getattr(exception, "cause", None)
     exception = cause if isinstance(cause, BaseException) else exception
     text, name = str(exception).strip(), type(exception).__name__

@@ -1,4 +1,4 @@
-"""Workers that died without a word: Ray knows which, and something of why."""
+"""Workers whose process died without reporting an error; Ray knows which ones, and something of the reason."""
 
 from __future__ import annotations
 
@@ -7,53 +7,55 @@ from typing import Any
 
 import ray
 
+from sweeps.compat.ray_train import health_check_error, ping
 from sweeps.worker_error import WorkerError
 
 ANSWER_WITHIN_S = 3.0
-"""Seconds that a worker has to show that it lives."""
+"""Maximum seconds for a worker to answer that it is alive."""
 
 
-def lost_worker(rank: int, places: Sequence[str], death: BaseException) -> WorkerError:
-    """
+def lost_workers(exception: BaseException, locations: Sequence[str]) -> tuple[WorkerError, ...]:
+    """The lost workers that an error of Ray Train names.
+
     Args:
-        rank: Of the worker.
-        places: ``host`` or ``host/0`` of each worker, by rank.
-        death: Ray's error of its actor.
+        exception: Error of ``TorchTrainer.fit``.
+        locations: ``host`` or ``host/gpu`` of each worker, by rank.
     """
-    node = places[rank].partition("/")[0] if rank < len(places) else "an unknown node"
-    return WorkerError(
-        kind="lost",
-        type=type(death).__name__,
-        message=f"worker {rank} on {node} was lost: {_why(str(death))}",
-        rank=rank,
-        num_workers=len(places),
-        node=node,
-        traceback=str(death),
-    )
-
-
-def lost_workers(exception: BaseException, places: Sequence[str]) -> tuple[WorkerError, ...]:
-    """Those that an error of Ray Train names."""
     failures: Mapping[int, BaseException] = getattr(exception, "worker_failures", None) or {}
-    deaths = ((rank, getattr(failure, "health_check_failure", None)) for rank, failure in failures.items())
+    deaths = ((rank, health_check_error(failure)) for rank, failure in failures.items())
     return tuple(
-        lost_worker(rank, places, death) for rank, death in deaths if isinstance(death, ray.exceptions.RayActorError)
+        _lost_worker(rank, locations, death)
+        for rank, death in deaths
+        if isinstance(death, ray.exceptions.RayActorError)
     )
 
 
-def dead_workers(actors: Sequence[Any], places: Sequence[str]) -> Iterator[WorkerError]:
-    """Those of a worker group that do not live any more; one that does not answer in time counts as alive."""
-    answers = [actor.get_metadata.remote() for actor in actors]
+def dead_workers(actors: Sequence[Any], locations: Sequence[str]) -> Iterator[WorkerError]:
+    """The dead workers of a group; one that does not answer in time counts as alive."""
+    answers = [ping(actor) for actor in actors]
     ready, _ = ray.wait(answers, num_returns=len(answers), timeout=ANSWER_WITHIN_S)
     for rank, answer in enumerate(answers):
         if answer in ready:
             try:
                 ray.get(answer)
             except ray.exceptions.RayActorError as death:
-                yield lost_worker(rank, places, death)
+                yield _lost_worker(rank, locations, death)
 
 
-def _why(text: str) -> str:
+def _lost_worker(rank: int, locations: Sequence[str], death: BaseException) -> WorkerError:
+    node = locations[rank].partition("/")[0] if rank < len(locations) else "an unknown node"
+    return WorkerError(
+        kind="lost",
+        type=type(death).__name__,
+        message=f"worker {rank} on {node} was lost: {_reason(str(death))}",
+        rank=rank,
+        num_workers=len(locations),
+        node=node,
+        traceback=str(death),
+    )
+
+
+def _reason(text: str) -> str:
     lower = text.lower()
     if "node has died" in lower or "node died" in lower or "node was terminated" in lower:
         return "its node died, or cannot be reached"

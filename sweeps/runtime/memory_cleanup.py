@@ -1,4 +1,4 @@
-"""What a trial leaves in a worker process that goes on to the next one: freed, measured, and both cheaply."""
+"""Cleanup of a worker process between two trials: frees what a trial has left in memory, and measures the rest."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import sys
 import psutil
 
 GROWTH_MIB = 128.0
-"""Growth since the last thorough search that asks for another."""
+"""Growth since the last full collection that calls for another."""
 
 MANY_OBJECTS = 10_000
-"""So many that outlive a trial are libraries, or data that trials share."""
+"""Number of surviving objects above which they are libraries or shared data, and are frozen."""
 
 
-class Leftovers:
-    """Frees reference cycles, which models and optimizers have; what is left then counts as a leak.
+class MemoryCleanup:
+    """Frees reference cycles, which models and optimizers have; memory still in use afterwards counts as a leak.
 
-    The libraries of a worker are half a million objects, which Python takes a third of a second to search: more than
-    a short trial takes. So what outlives the first trial is frozen (``gc.freeze``) and passed over from then on, until
-    memory has grown: something frozen may have become garbage.
+    The libraries of a worker are half a million objects, which Python needs a third of a second to search: more than a
+    short trial takes. So what survives the first trial is frozen (``gc.freeze``) and skipped from then on, until memory
+    has grown, since frozen objects may have become garbage.
     """
 
     def __init__(self) -> None:
         self._usual_mib = 0.0
 
-    def clear(self) -> float:
-        """Frees what the trial has left; returns MiB in use afterwards."""
+    def run(self) -> float:
+        """Free what the trial has left; returns MiB in use afterwards."""
         gc.collect()
         mib = _memory_mib()
         if mib > self._usual_mib + GROWTH_MIB:

@@ -1,4 +1,4 @@
-"""The stacks that ``faulthandler`` has written into the logs of workers that crashed or hang."""
+"""Stacks that ``faulthandler`` has written into the logs of workers that crashed or hang."""
 
 from __future__ import annotations
 
@@ -14,72 +14,69 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sweeps.runtime.worker_log import STACKS_SIGNAL
-from sweeps.trial_files import BEGINS, log_name
+from sweeps.trial_files import START_LINE, log_name
 from sweeps.worker_error import Frame, WorkerError, is_users
 
-END = 200_000
-"""Bytes of a log's end that are looked at."""
+LOG_END = 200_000
+"""Bytes read from the end of a log."""
 _FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x.*$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
-_OURS = str(Path(__file__).with_name("worker.py"))
-"""Marks the stack of the thread that trains."""
+_WORKER_LOOP = str(Path(__file__).with_name("worker_loop.py"))
+"""File that is in the stack of the thread that trains, and in no other's."""
 
 
-def explained(error: WorkerError, logs: str) -> WorkerError:
-    """A lost worker with what its log says of its death.
+def explained(error: WorkerError, log_folder: str) -> WorkerError:
+    """A lost worker's error with the reason that its log gives, if any.
 
     Args:
-        error: Of the worker.
-        logs: Folder of the trial's logs.
+        error: Error of the worker.
+        log_folder: Folder of the trial's logs.
     """
-    text = last_start(logs, error.rank)
-    where = f"worker {error.rank} on {error.node}"
+    text = last_start(log_folder, error.rank)
+    worker = f"worker {error.rank} on {error.node}"
     if text is None:
         return error
-    deaths = list(_FATAL.finditer(text))
-    if deaths:
-        stacks = text[deaths[-1].start() :]
-        message = f"{where} crashed: {deaths[-1][1]}"
+    crashes = list(_FATAL.finditer(text))
+    if crashes:
+        stacks = text[crashes[-1].start() :]
+        message = f"{worker} crashed: {crashes[-1][1]}"
         return replace(error, message=message, frame=_training_frame(stacks), traceback=stacks)
     if "node" in error.message.partition(":")[2]:
         return error
-    why = "was killed, as when memory runs out, or called os._exit"
-    return replace(error, message=f"{where} was lost: its process {why}")
+    reason = "was killed, as when memory runs out, or called os._exit"
+    return replace(error, message=f"{worker} was lost: its process {reason}")
 
 
-def hang(message: str, processes: Sequence[tuple[str, int]], places: Sequence[str], logs: str) -> WorkerError:
-    """Errors of workers that hang and have been asked for their stacks.
-
-    Args:
-        message: What was noticed.
-        processes: Node and process id of each worker, by rank.
-        places: ``host`` or ``host/0`` of each.
-        logs: Folder of the trial's logs.
-    """
+def hang_error(
+    message: str, processes: Sequence[tuple[str, int]], locations: Sequence[str], log_folder: str
+) -> WorkerError:
+    """The error of workers that hang and have been asked for their stacks; see ``hang.diagnose_hang``."""
     stacks: list[str] = []
-    at: dict[str, list[int]] = {}
+    ranks_by_frame: dict[str, list[int]] = {}
     for rank in range(len(processes)):
-        text = last_start(logs, rank) or ""
+        text = last_start(log_folder, rank) or ""
         first = _THREAD.search(text)
         dump = text[first.start() :] if first is not None else "(it has written no stacks)"
         stacks.append(f"--- worker {rank} ---\n{dump}")
         if (frame := _training_frame(dump)) is not None:
-            at.setdefault(str(frame), []).append(rank)
-    found = "; ".join(f"{_workers(ranks)} at {frame}" for frame, ranks in sorted(at.items(), key=lambda each: each[1]))
+            ranks_by_frame.setdefault(str(frame), []).append(rank)
+    by_rank = sorted(ranks_by_frame.items(), key=lambda each: each[1])
+    found = "; ".join(f"{_workers(ranks)} at {frame}" for frame, ranks in by_rank)
     return WorkerError(
         kind="hang",
         type="Hang",
         message=f"{message}{f' ({found})' if found else ''}",
         rank=0,
         num_workers=len(processes),
-        node=places[0].partition("/")[0] if places else "",
+        node=locations[0].partition("/")[0] if locations else "",
         traceback="\n".join(stacks),
     )
 
 
 def ask_for_stacks(processes: Iterable[tuple[str, int]]) -> list[Any]:
-    """Lets processes, by node and id, write their stacks into their logs; Ray's references to wait for."""
+    """Ask processes, given by node and process id, to write their stacks into their logs; returns Ray's references to
+    wait for."""
     by_node: dict[str, list[int]] = {}
     for node, process in processes:
         by_node.setdefault(node, []).append(process)
@@ -92,15 +89,15 @@ def ask_for_stacks(processes: Iterable[tuple[str, int]]) -> list[Any]:
     ]
 
 
-def last_start(logs: str, rank: int) -> str | None:
-    """The end of a worker's log, as far as it is of its last start; None if there is no log."""
+def last_start(log_folder: str, rank: int) -> str | None:
+    """The end of a worker's log, from its last start; None if there is no log."""
     try:
-        with (Path(logs) / log_name(rank)).open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - END))
+        with (Path(log_folder) / log_name(rank)).open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_END))
             text = file.read().decode(errors="replace")
     except OSError:
         return None
-    return text.rpartition(BEGINS)[2]
+    return text.rpartition(START_LINE)[2]
 
 
 def _signal(processes: list[int]) -> None:
@@ -109,9 +106,9 @@ def _signal(processes: list[int]) -> None:
 
 
 def _training_frame(stacks: str) -> Frame | None:
-    """Where the user's code was, in the thread that trains."""
+    """The innermost line of the user's code in the thread that trains."""
     threads = _THREAD.split(stacks)[1:]
-    for thread in [each for each in threads if _OURS in each] or threads:
+    for thread in [each for each in threads if _WORKER_LOOP in each] or threads:
         frames = _FRAME.findall(thread)
         for file, line, function in frames:
             if is_users(file):

@@ -1,5 +1,5 @@
-"""What a trial's workers measured, written down beside its checkpoints before anybody is told of it: what the driver or
-the tracking server has not taken yet when it dies is read back from there when the sweep goes on.
+"""The report log: a file beside a trial's checkpoints in which its main worker writes down every event before it posts
+it. After the death of a driver or of the tracking server, what they had not recorded is read from there.
 """
 
 from __future__ import annotations
@@ -10,48 +10,48 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from sweeps.runtime.broker import Log, Report
+from sweeps.runtime.events import Log, Report
 from sweeps.tracking.held_checkpoints import UPLOADS
 
-SPOOL_FILE = "reports.jsonl"
-"""In the folder of a trial's checkpoints."""
+REPORT_LOG_FILE = "reports.jsonl"
+"""Name of the file, in the folder of a trial's checkpoints."""
 
 
-class Spool:
-    """The writing side, in the main worker of a trial."""
+class ReportLog:
+    """Writer of a trial's report log."""
 
     def __init__(self, folder: str):
         """
         Args:
-            folder: Of the trial's checkpoints; on storage that the driver sees.
+            folder: Folder of the trial's checkpoints, on storage that the driver sees.
         """
-        path = Path(folder) / SPOOL_FILE
+        path = Path(folder) / REPORT_LOG_FILE
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: IO[bytes] = path.open("ab", buffering=0)  # what was written outlives the process at once
+        self._file: IO[bytes] = path.open("ab", buffering=0)  # unbuffered: a line outlives the process at once
         if self._file.tell() and not _ends_with_newline(path):
             self._file.write(b"\n")  # an attempt that was killed has left half a line
 
     def write(self, event: Log | Report) -> None:
         """
         Raises:
-            OSError: The disk is full, or away.
+            OSError: The disk is full or cannot be reached.
         """
         line = json.dumps({"kind": type(event).__name__, **event.__dict__}).encode() + b"\n"
-        while line:  # on a disk that is just filling up, less is written than was asked for
+        while line:  # on a disk that is filling up, a write may take only a part
             line = line[self._file.write(line) :]
 
     def close(self) -> None:
         self._file.close()
 
 
-def read_spool(folder: str, up_to: int | None = None) -> Iterator[Log | Report]:
-    """What all attempts of a trial have measured, in their order; half a line is no event.
+def read_report_log(folder: str, up_to: int | None = None) -> Iterator[Log | Report]:
+    """The events of all attempts of a trial, in their order; lines that were cut off are skipped.
 
     Args:
-        folder: Of the trial's checkpoints.
-        up_to: The last step that counts; default: all do.
+        folder: Folder of the trial's checkpoints.
+        up_to: Last step to read; default: all steps.
     """
-    path = Path(folder) / SPOOL_FILE
+    path = Path(folder) / REPORT_LOG_FILE
     if not path.is_file():
         return
     with path.open("rb") as lines:
@@ -61,19 +61,19 @@ def read_spool(folder: str, up_to: int | None = None) -> Iterator[Log | Report]:
             except ValueError:
                 continue
             kind = values.pop("kind")
-            event = _here(Report(**values), path.parent) if kind == Report.__name__ else Log(**values)
+            event = _relocated(Report(**values), path.parent) if kind == Report.__name__ else Log(**values)
             if up_to is None or event.step <= up_to:
                 yield event
 
 
-def _here(report: Report, folder: Path) -> Report:
-    """With its checkpoint where the folder is now: it may have been moved."""
+def _relocated(report: Report, folder: Path) -> Report:
+    """The report with the present path of its checkpoint: the sweep's folder may have been moved."""
     if report.checkpoint is None:
         return report
     parts = Path(report.checkpoint).parts
-    own = next(index for index, part in enumerate(parts) if part.startswith("step-"))
+    step = next(index for index, part in enumerate(parts) if part.startswith("step-"))
     held = None if report.held is None else str(folder / UPLOADS / Path(report.held).name)
-    return replace(report, checkpoint=str(folder.joinpath(*parts[own:])), held=held)
+    return replace(report, checkpoint=str(folder.joinpath(*parts[step:])), held=held)
 
 
 def _ends_with_newline(path: Path) -> bool:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sweeps.runtime import log_writer
-from sweeps.trial_files import BEGINS, log_name
+from sweeps.trial_files import START_LINE, log_name
 
 STACKS_SIGNAL = signal.SIGRTMIN + 9
 """A worker that gets it writes the stacks of all its threads into its log, also while native code holds the GIL."""
@@ -82,7 +82,7 @@ class WorkerLog:
         with contextlib.suppress(OSError):  # it has died: `_follow` reads the pipe
             socket.send_fds(self._control, [json.dumps(str(path)).encode()], [self._pipe])
         worker = f"worker {self._rank} of {self._num_workers} on {socket.gethostname()}, process {os.getpid()}"
-        os.write(into, f"{BEGINS}{worker}, {time.strftime('%Y-%m-%d %H:%M:%S')} ---\n".encode())
+        os.write(into, f"{START_LINE}{worker}, {time.strftime('%Y-%m-%d %H:%M:%S')} ---\n".encode())
         _redirect(into, into)
         os.close(into)
 

@@ -21,7 +21,7 @@ from sweeps.tracking.failed_attempts import FailedAttempt, from_text, to_text
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.recorder import Recorder
 from sweeps.tracking.trial_logs import AT_MOST, TrialLogs, printable
-from sweeps.trial_files import BEGINS, logs_folder
+from sweeps.trial_files import START_LINE, logs_folder
 
 Captured = pytest.CaptureFixture[str]
 ERROR = "KeyError: 'x' (at users.py:3 in train: {}['x']); worker 1 on vm"
@@ -47,7 +47,7 @@ def recorder(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     for trial in ("0003", "0004"):
         recorder.start_trial(trial, {"train.lr": 0.1}, CONFIG, 1)
         for worker in (0, 1):
-            write(trial, worker, f"{BEGINS}worker {worker} of 2 ---\nhello of {trial}/{worker}\n")
+            write(trial, worker, f"{START_LINE}worker {worker} of 2 ---\nhello of {trial}/{worker}\n")
     write("0003", 1, "password=hunter2 \x1b[31mred\x1b[0m\nepoch 1\repoch 2\nTraceback ...\n")
     recorder.failed("0003", [FailedAttempt(attempt=1, ended=1e9, error=ERROR)])
     recorder.attach_to_trial("0003", "logs/attempt-1.traceback.txt", "Traceback\nwhole")

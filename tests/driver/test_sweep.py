@@ -23,7 +23,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.constants import PARAMETERS, TRIAL
 from sweeps.driver.state import Monitor
-from sweeps.runtime.broker import Ended, Log, Started
+from sweeps.runtime.events import Ended, Log, Started
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.spans import Span
 from sweeps_train import load_model
@@ -403,7 +403,7 @@ class _Told:
         return lambda *arguments: self.calls.append((name, arguments))
 
 
-class _DeadMailbox:
+class _DeadBroker:
     drain = property(lambda self: self)
 
     def remote(self, timeout_s: float) -> None:
@@ -413,9 +413,9 @@ class _DeadMailbox:
 def test_a_trial_that_fails_before_its_start_and_after_the_clusters_end_is_recorded() -> None:
     told = _Told()
     recorder: Any = told
-    monitor = Monitor("s", compose_sweep("digits", [], ConfSearchPath()), recorder, recorder, 1, mailbox=_DeadMailbox())
+    monitor = Monitor("s", compose_sweep("digits", [], ConfSearchPath()), recorder, recorder, 1, broker=_DeadBroker())
     monitor.start()
-    monitor._thread.join(30)  # the mailbox is gone, and with it what there is to follow
+    monitor._thread.join(30)  # the broker is gone, and with it what there is to follow
     monitor.trial_ended({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, {}, error="no actor")
     monitor.close()
     ends = [arguments for name, arguments in told.calls if name == "end_trial"]

@@ -20,9 +20,10 @@ from mlflow.artifacts import load_text
 from running import Done, run, start
 
 from sweeps.constants import NUMBER
-from sweeps.runtime.broker import Log, Report
-from sweeps.runtime.report_log import SPOOL_FILE, Spool, read_spool
-from sweeps.runtime.worker import Assignment, unheard
+from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.events import Log, Report
+from sweeps.runtime.report_log import REPORT_LOG_FILE, ReportLog, read_report_log
+from sweeps.runtime.reporter import undelivered
 from sweeps.search.schedulers.decisions import History
 from sweeps.tracking.reader import load_sweep
 
@@ -209,17 +210,17 @@ def test_a_sweep_whose_files_were_torn_and_moved_goes_on_from_what_is_whole(tmp_
 
 def test_what_a_dead_driver_had_not_recorded_is_read_from_beside_the_checkpoints(tmp_path: Path) -> None:
     metrics = {"eval/accuracy": 0.5, "broken": math.nan}
-    spool = Spool(str(tmp_path / "trials" / "0003"))
+    spool = ReportLog(str(tmp_path / "trials" / "0003"))
     spool.write(Log("0003", 1, 5, {"train/loss": 2.0}, 1000))
     spool.write(Report("0003", 1, 10, metrics, 2000, checkpoint="step-00000010", done=True))
     spool.close()
-    path = tmp_path / "trials" / "0003" / SPOOL_FILE
+    path = tmp_path / "trials" / "0003" / REPORT_LOG_FILE
     with path.open("ab") as file:
         file.write(b'{"kind": "Log", "trial": "00')  # it was killed here
-    spool = Spool(str(path.parent))
+    spool = ReportLog(str(path.parent))
     spool.write(Log("0003", 2, 15, {"train/loss": 1.0}, 3000))
     spool.close()
-    events = list(read_spool(str(path.parent)))
+    events = list(read_report_log(str(path.parent)))
     assert [(type(event), event.attempt, event.step) for event in events] == [
         (Log, 1, 5),
         (Report, 1, 10),
@@ -228,21 +229,24 @@ def test_what_a_dead_driver_had_not_recorded_is_read_from_beside_the_checkpoints
     assert math.isnan(events[1].metrics["broken"])
     here = str(path.parent / "step-00000010")  # wherever the folder was when it was written
     assert events[1] == Report("0003", 1, 10, events[1].metrics, 2000, checkpoint=here, done=True)
-    assert [event.step for event in read_spool(str(path.parent), up_to=10)] == [5, 10]
-    assert list(read_spool(str(tmp_path))) == []
+    assert [event.step for event in read_report_log(str(path.parent), up_to=10)] == [5, 10]
+    assert list(read_report_log(str(tmp_path))) == []
 
 
 def test_what_tune_may_not_have_heard_of_is_posted_again_each_step_as_it_was_measured_first(tmp_path: Path) -> None:
-    spool = Spool(str(tmp_path))
+    spool = ReportLog(str(tmp_path))
     for attempt, step in ((1, 10), (1, 20), (1, 30), (2, 30), (2, 40)):
         spool.write(Log("0003", attempt, step - 5, {"train/loss": attempt}, 1000))
         spool.write(Report("0003", attempt, step, {"eval/loss": attempt}, 1000, checkpoint="step-00000010"))
     spool.close()
     nothing: Any = None
     assignment = Assignment(
-        *("0003", 3, nothing, "eval/loss", "min", str(tmp_path), "", None, None), waits=False, heard=20, mailbox=None
+        *("0003", 3, nothing, "eval/loss", "min", str(tmp_path), "", None, None),
+        waits_for_decision=False,
+        last_delivered=20,
+        broker=None,
     )
-    found = [(type(event), event.attempt, event.step, *event.metrics.values()) for event in unheard(assignment)]
+    found = [(type(event), event.attempt, event.step, *event.metrics.values()) for event in undelivered(assignment)]
     assert found == [
         (Report, 3, 20, 1),
         (Log, 3, 25, 1),
@@ -250,8 +254,8 @@ def test_what_tune_may_not_have_heard_of_is_posted_again_each_step_as_it_was_mea
         (Log, 3, 35, 2),
         (Report, 3, 40, 2),
     ]
-    assert all(event.checkpoint is None for event in unheard(assignment) if isinstance(event, Report))  # gone
-    assert unheard(replace(assignment, heard=None)) == []
+    assert all(event.checkpoint is None for event in undelivered(assignment) if isinstance(event, Report))  # gone
+    assert undelivered(replace(assignment, last_delivered=None)) == []
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from sweeps.runtime import memory_cleanup
-from sweeps.runtime.memory_cleanup import Leftovers
+from sweeps.runtime.memory_cleanup import MemoryCleanup
 
 
 class Cycle:
@@ -27,33 +27,33 @@ def nothing_stays_frozen() -> Iterator[None]:
 
 
 def test_a_trial_s_reference_cycles_are_freed_also_once_libraries_are_frozen() -> None:
-    worker = Leftovers()
-    worker.clear()
+    worker = MemoryCleanup()
+    worker.run()
     assert gc.get_freeze_count() > 0
     left = weakref.ref(Cycle())
     assert left() is not None
-    worker.clear()
+    worker.run()
     assert left() is None
 
 
 def test_garbage_that_was_frozen_is_freed_when_memory_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = Leftovers()
+    worker = MemoryCleanup()
     kept = Cycle()
     left = weakref.ref(kept)
-    worker.clear()
+    worker.run()
     del kept
-    worker.clear()
+    worker.run()
     assert left() is not None
     before = memory_cleanup._memory_mib()
     monkeypatch.setattr(memory_cleanup, "_memory_mib", lambda: before + 2 * memory_cleanup.GROWTH_MIB)
-    worker.clear()
+    worker.run()
     assert left() is None
     assert gc.get_freeze_count() > 0
 
 
 def test_memory_that_cannot_be_freed_is_told() -> None:
-    worker = Leftovers()
-    before = worker.clear()
+    worker = MemoryCleanup()
+    before = worker.run()
     hoard = Cycle(mib=300)
-    assert worker.clear() > before + 250
+    assert worker.run() > before + 250
     assert hoard.content

@@ -11,7 +11,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.config.execution import Scaling
 from sweeps.errors import DoesNotFit
-from sweeps.runtime.cluster import accelerator, fit, label
+from sweeps.runtime.placement import accelerator, fit, label
 
 GIB = 2.0**30
 NODES = [

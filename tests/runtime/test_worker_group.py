@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from running import SHORT, Done, points, run
 
-from sweeps.runtime.broker import Ended, Log, Mailbox, Report, Started
+from sweeps.runtime.broker import Broker
+from sweeps.runtime.events import Ended, Log, Report, Started
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -150,12 +151,12 @@ def test_faults_fail_or_retry_one_trial_and_the_slot_is_rebuilt(tmp_path: Path) 
 
 def test_workers_that_are_still_starting_do_not_hang_yet() -> None:
     async def follow() -> None:
-        mailbox = Mailbox()
-        await mailbox.begin("0000")
-        report = asyncio.create_task(mailbox.next_report("0000", 0.1))
+        broker = Broker()
+        await broker.begin("0000")
+        report = asyncio.create_task(broker.next_report("0000", 0.1))
         await asyncio.sleep(0.5)
         assert not report.done()
-        await mailbox.post(Started("0000", 1, 0))
+        await broker.post(Started("0000", 1, 0))
         ended = await asyncio.wait_for(report, 1)
         assert isinstance(ended, Ended)
         assert "its workers hang" in str(ended.error)
@@ -197,30 +198,30 @@ def reported(step: int) -> Report:
 @pytest.mark.parametrize("stops", [True, False])
 def test_what_a_trial_measures_before_the_scheduler_has_decided_counts_only_if_it_goes_on(*, stops: bool) -> None:
     async def story() -> list[int]:
-        mailbox = Mailbox()
-        assert await mailbox.begin("0000", judged=True) == (1, None)
+        broker = Broker()
+        assert await broker.begin("0000", judged=True) == (1, None)
         events = [logged(1), reported(2), logged(3), reported(4), logged(5)]
         for event in events:
-            await mailbox.post(event)
-        assert [event.step for event in await mailbox.drain(1)] == [1, 2]  # what the scheduler is to decide on
-        assert await mailbox.next_report("0000", 1) == events[1]
+            await broker.post(event)
+        assert [event.step for event in await broker.drain(1)] == [1, 2]  # what the scheduler is to decide on
+        assert await broker.next_report("0000", 1) == events[1]
         if stops:
-            await mailbox.stop("0000", discard=True)
+            await broker.stop("0000", discard=True)
         else:
-            assert await mailbox.next_report("0000", 1) == events[3]
-        await mailbox.post(logged(6))
-        return [event.step for event in await mailbox.drain(0.1)]
+            assert await broker.next_report("0000", 1) == events[3]
+        await broker.post(logged(6))
+        return [event.step for event in await broker.drain(0.1)]
 
     assert asyncio.run(story()) == ([] if stops else [3, 4])
 
 
 def test_an_attempt_learns_which_report_the_one_before_was_heard_with() -> None:
     async def story() -> tuple[int, int | None]:
-        mailbox = Mailbox()
-        await mailbox.begin("0000")
+        broker = Broker()
+        await broker.begin("0000")
         for step in (2, 4):
-            await mailbox.post(reported(step))
-        await mailbox.next_report("0000", 1)
-        return await mailbox.begin("0000")
+            await broker.post(reported(step))
+        await broker.next_report("0000", 1)
+        return await broker.begin("0000")
 
     assert asyncio.run(story()) == (2, 2)

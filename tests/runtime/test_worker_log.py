@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.runtime.log_writer import LARGEST, LEFT_OUT, BoundedFile, Writer
-from sweeps.runtime.native_stacks import explained, hang, last_start
+from sweeps.runtime.native_stacks import explained, hang_error, last_start
 from sweeps.runtime.worker_log import STACKS_SIGNAL
 from sweeps.worker_error import WorkerError
 
@@ -236,7 +236,7 @@ def test_a_worker_that_hangs_in_native_code_with_the_gil_says_where(tmp_path: Pa
         time.sleep(0.5)
         os.kill(process.pid, STACKS_SIGNAL)
         wait_for(lambda: "users.py" in logged(tmp_path))
-    told = hang("no report for 60 s: its workers hang", [("n", 1), ("n", 2)], ("vm", "vm"), str(tmp_path))
+    told = hang_error("no report for 60 s: its workers hang", [("n", 1), ("n", 2)], ("vm", "vm"), str(tmp_path))
     place = f"{tmp_path}/users.py:3 in train: re.match('(a*)*b', 'a' * 40)"
     assert told.described == f"no report for 60 s: its workers hang (worker 1 at {place})"
     assert "--- worker 0 ---\n(it has written no stacks)" in told.traceback

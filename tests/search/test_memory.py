@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from sweeps.config.search import Limit
 from sweeps.config.space import Distribution
-from sweeps.runtime.cluster import Fit, worker_room
+from sweeps.runtime.placement import Fit, memory_per_worker
 from sweeps.search import MemoryEstimate
 from sweeps.space.distributions import RandomDraws, Space
 
@@ -95,5 +95,5 @@ def test_a_limit_on_memory_refuses_what_will_surely_break_it() -> None:
 )
 def test_a_worker_has_its_share_of_its_node(nodes: list[dict[str, float]], room: float) -> None:
     places = Fit(use_gpu=False, per_worker={"CPU": 1.0}, num_workers=2, concurrent=2)
-    assert worker_room(places, nodes, "local") == {RAM: room}
-    assert worker_room(places, [{"CPU": 4}], "local") == {}
+    assert memory_per_worker(places, nodes, "local") == {RAM: room}
+    assert memory_per_worker(places, [{"CPU": 4}], "local") == {}

@@ -17,7 +17,7 @@ from recording import Server, free_port, history, wait_until
 from running import start
 
 from sweeps.runtime.checkpoint_layout import checkpoint_folders
-from sweeps.runtime.report_log import read_spool
+from sweeps.runtime.report_log import read_report_log
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.values import metric_name
 
@@ -91,7 +91,8 @@ def end(process: subprocess.Popen[str], status: int = 0) -> tuple[dict[str, Any]
 
 def steps_spooled(folder: Path, trial: str) -> int:
     """How far a trial's workers have come, told by what they have written down themselves."""
-    return max((event.step for event in read_spool(str(folder / "outputs" / "sweep" / "trials" / trial))), default=0)
+    events = read_report_log(str(folder / "outputs" / "sweep" / "trials" / trial))
+    return max((event.step for event in events), default=0)
 
 
 def check_all_is_there_once(folder: Path, uri: str) -> None:
@@ -106,7 +107,7 @@ def check_all_is_there_once(folder: Path, uri: str) -> None:
     for trial in sweep.trials:
         measured: dict[str, dict[int, float]] = defaultdict(dict)
         for place in checkpoint_folders(folder / "outputs" / "sweep" / "trials", trial.trial):
-            for event in read_spool(str(place)):
+            for event in read_report_log(str(place)):
                 for name, value in event.metrics.items():
                     measured[metric_name(name)].setdefault(event.step, value)
         run = client.get_run(trial.run_id)

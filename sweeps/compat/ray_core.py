@@ -1,0 +1,45 @@
+"""Private names of Ray Core (2.60)."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from typing import Any
+
+LISTEN_ON_ALL = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Environment variable meant for macOS and Windows, where Ray's local clusters listen on loopback alone unless it is
+set; 0 has that effect on Linux."""
+
+
+@contextlib.contextmanager
+def listening_on_loopback(*, enabled: bool) -> Iterator[None]:
+    """Let a cluster that is started meanwhile listen on loopback alone, if ``LISTEN_ON_ALL`` is 0.
+
+    Ray reads the variable when it is imported, which a notebook may have done long before.
+
+    Args:
+        enabled: False changes nothing.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    if enabled and os.environ.get(LISTEN_ON_ALL) == "0":
+        ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+def log_instead_of_printing() -> None:
+    """Send what Ray prints, such as a paragraph for every dead worker, to its logger at DEBUG instead of stdout."""
+    from ray._private import worker
+
+    worker.print_to_stdstream = _log
+
+
+def _log(data: Any, ignore_prefix: bool) -> None:  # noqa: ARG001 - the signature of the function that it replaces
+    for line in data["lines"]:
+        logging.getLogger("ray").debug(line)

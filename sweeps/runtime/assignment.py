@@ -1,0 +1,37 @@
+"""What a slot's workers are given to train a trial."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sweeps.runtime.checkpoint_layout import Origin
+
+if TYPE_CHECKING:
+    from sweeps_train.config import FunctionConfig, TrainingConfig
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One attempt at a trial, for the workers of a slot."""
+
+    trial: str
+    attempt: int
+    training: TrainingConfig | FunctionConfig
+    metric: str
+    mode: str
+    checkpoint_folder: str
+    log_folder: str
+    origin: Origin | None
+    """Checkpoint of another trial from which this one continues, if it has taken over that trial's state."""
+    largest_micro_batch: int | None
+    """Largest micro batch that fits into memory, if an earlier attempt has found that out."""
+    waits_for_decision: bool
+    """Whether workers wait after each report until the scheduler has decided on it, so that a trial is paused or copied
+    in the state that was judged."""
+    last_delivered: int | None
+    """Step of the last report of earlier attempts that Tune may have received. What they measured from there on is
+    posted again, since the newest checkpoint may be later. None: nothing is posted again."""
+    broker: Any
+    holds_checkpoints: bool = False
+    """Whether reported checkpoints are held until they are copied into MLflow."""

@@ -1,0 +1,178 @@
+"""State machine of one attempt at a trial: from its assignment to a worker group to the end of its workers.
+
+    STARTING --a worker posts--> TRAINING --all workers finish, fail or hang--> ENDED
+        \\_____________________________ the same, before training ______________/
+
+A request to stop may come in every phase, and only grows: NONE -> SAVE -> DISCARD. Workers learn of it at their next
+report; the end of an attempt implies it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum, IntEnum
+
+from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started, now_ms
+from sweeps.runtime.hang import Silence
+from sweeps.runtime.native_stacks import explained
+from sweeps.runtime.report_gate import ReportGate
+from sweeps.worker_error import WorkerError, root_cause
+
+START_WITHIN_S = 600.0
+"""Maximum seconds for workers to begin a trial."""
+
+
+class Phase(Enum):
+    """Progress of an attempt's workers."""
+
+    STARTING = "starting"
+    """The worker group is being started, or has not begun the trial."""
+    TRAINING = "training"
+    """A worker has posted something."""
+    ENDED = "ended"
+    """The workers have finished with the trial, or are gone."""
+
+
+class StopRequest(IntEnum):
+    """Request to an attempt's workers; a later one in this list replaces an earlier one."""
+
+    NONE = 0
+    SAVE = 1
+    """Save a checkpoint at the next report and return."""
+    DISCARD = 2
+    """Return at once; events posted until then are dropped."""
+
+
+class Attempt:
+    """One attempt at a trial, as the broker knows it."""
+
+    def __init__(
+        self,
+        trial: str,
+        number: int,
+        publish: Callable[[Event], None],
+        *,
+        withholds: bool = False,
+        last_delivered: int | None = None,
+    ) -> None:
+        """
+        Args:
+            trial: Number of the trial, as text.
+            number: Number of the attempt, from 1.
+            publish: Passes an event on to the driver.
+            withholds: See ``ReportGate``.
+            last_delivered: See ``ReportGate``.
+        """
+        self.trial, self.number = trial, number
+        self.phase, self.stop = Phase.STARTING, StopRequest.NONE
+        self.reports = ReportGate(publish, withholds=withholds, last_delivered=last_delivered)
+        self.slot = self.log_folder = ""
+        self.end: Ended | None = None
+        self.errors: dict[tuple[int, bool], WorkerError] = {}
+        """Errors by rank and by whether the worker was lost, in order of arrival; a worker that reported its error may
+        be lost afterwards."""
+        self._publish = publish
+        self._assigned_ms = 0
+        self._memory_mib: dict[int, float] = {}
+        """Memory after the trial of the workers that have finished, by rank."""
+        self._silence = Silence()
+        self._stop_requested, self._has_ended = asyncio.Event(), asyncio.Event()
+
+    # --- transitions ------------------------------------------------------------------------------------------
+
+    def assign(self, slot: str, log_folder: str) -> None:
+        """Note the slot to which the attempt is given, and the folder of its workers' logs."""
+        self.slot, self.log_folder, self._assigned_ms = slot, log_folder, now_ms()
+
+    def post(self, event: Log | Note | Report | Started, locations: tuple[str, ...]) -> None:
+        """Take an event from a worker: STARTING -> TRAINING.
+
+        Args:
+            event: Dropped if the attempt's events are discarded.
+            locations: ``host`` or ``host/gpu`` of each worker, by rank.
+        """
+        if self.stop is StopRequest.DISCARD:
+            return
+        self._silence.end(counts=self.phase is Phase.TRAINING)
+        if self.phase is Phase.STARTING:
+            self.phase = Phase.TRAINING
+        if isinstance(event, Started):
+            event = replace(event, assigned_ms=self._assigned_ms, workers=locations)
+        self.reports.post(event, stopping=self.stop > StopRequest.NONE)
+
+    def worker_finished(self, rank: int, num_workers: int, memory_mib: float) -> None:
+        """Count a worker that has finished with the trial; the attempt ends with the last one."""
+        self._memory_mib[rank] = memory_mib
+        if len(self._memory_mib) == num_workers:
+            memory = tuple(self._memory_mib[each] for each in range(num_workers))
+            self.finish(Ended(self.trial, self.number, memory_mib=memory))
+
+    def finish(self, event: Ended) -> Ended:
+        """End the attempt: STARTING or TRAINING -> ENDED.
+
+        Returns:
+            The end that counts, which is the first one.
+        """
+        if self.end is None:
+            self.phase, self.end = Phase.ENDED, replace(event, timestamp_ms=now_ms())
+            self.reports.end(self.end)
+            self.request_stop(StopRequest.SAVE)
+            self._has_ended.set()
+            self._publish(self.end)
+        return self.end
+
+    def request_stop(self, request: StopRequest) -> None:
+        """Ask the workers to stop."""
+        self.stop = max(self.stop, request)
+        if request is StopRequest.DISCARD:
+            self.reports.drop_withheld()
+        self._stop_requested.set()
+        self.reports.open()
+
+    # --- waiting ----------------------------------------------------------------------------------------------
+
+    def request_report(self) -> None:
+        """Register that Tune asks for the next report."""
+        if self.reports.request():
+            self._silence.end(counts=False)  # the workers were silent because they waited for this
+
+    def silence(self, hang_timeout_s: float) -> tuple[float, float]:
+        """Seconds since the workers' last event, and the most that are allowed in this phase."""
+        allowed = max(hang_timeout_s, START_WITHIN_S) if self.phase is Phase.STARTING else hang_timeout_s
+        return self._silence.seconds, allowed
+
+    async def wait_for_stop(self) -> StopRequest:
+        """Return when the workers should stop, which may be never."""
+        await self._stop_requested.wait()
+        return self.stop
+
+    async def wait_for_end(self, timeout_s: float) -> Ended | None:
+        """The attempt's end; None if it takes longer than ``timeout_s`` and than three times the workers' longest
+        silence."""
+        try:
+            await asyncio.wait_for(self._has_ended.wait(), max(timeout_s, 3 * self._silence.longest_s))
+        except TimeoutError:
+            return None
+        return self.end
+
+
+def with_errors(event: Ended, errors: list[WorkerError], log_folder: str) -> Ended:
+    """The end of an attempt with the error that caused it, and the others.
+
+    Args:
+        event: End as the slot noticed it.
+        errors: Errors that workers have reported, in order of arrival.
+        log_folder: Folder of the trial's logs, which may explain why a worker was lost.
+    """
+    if event.error is None or event.halved_to is not None:
+        return event
+    known = {(each.rank, each.kind == "lost") for each in errors}
+    errors += [each for each in event.others if (each.rank, each.kind == "lost") not in known]
+    errors = [explained(each, log_folder) if each.kind == "lost" else each for each in errors]
+    cause = root_cause(errors)
+    if cause is None:
+        return event
+    others = tuple(each for each in errors if each is not cause)
+    return replace(event, error=cause.described, failure=cause, others=others)

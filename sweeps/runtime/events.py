@@ -1,0 +1,86 @@
+"""Events of a trial: workers post them to the broker, and the driver reads them from there."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from sweeps.runtime.checkpoint_layout import Origin
+from sweeps.worker_error import WorkerError
+
+
+@dataclass(frozen=True)
+class Log:
+    """Training metrics at a step, for tracking alone."""
+
+    trial: str
+    attempt: int
+    step: int
+    metrics: dict[str, float]
+    timestamp_ms: int
+
+
+@dataclass(frozen=True)
+class Report(Log):
+    """Result of an evaluation, for the scheduler and the sampler as well as for tracking."""
+
+    progress: dict[str, float] = field(default_factory=dict)
+    """``steps, epochs, samples, tokens, seconds`` done, as far as the training counts them."""
+    checkpoint: str | None = None
+    """Folder of a complete checkpoint of this step."""
+    held: str | None = None
+    """Copy of the checkpoint that stays until MLflow has it, even if the training deletes the original."""
+    done: bool = False
+    """Whether the training has reached its end."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """End of an attempt: all workers have finished with the trial, or are gone."""
+
+    trial: str
+    attempt: int
+    error: str | None = None
+    """Reason in one line, if the attempt failed."""
+    failure: WorkerError | None = None
+    """Error of the worker that caused the failure."""
+    others: tuple[WorkerError, ...] = ()
+    """Errors of the other workers, in order of arrival."""
+    halved_to: int | None = None
+    """Micro batch of the next try, after a device ran out of memory while workers wait for each other."""
+    memory_mib: tuple[float, ...] = ()
+    """Memory in use by each worker and on its GPU after the trial, by rank."""
+    timestamp_ms: int = 0
+    """Set by the broker: time at which it received the event."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """Begin of training by the workers of an attempt."""
+
+    trial: str
+    attempt: int
+    timestamp_ms: int
+    origin: Origin | None = None
+    """Checkpoint of another trial from which this one continues, if any."""
+    assigned_ms: int = 0
+    """Set by the broker: time at which the slot was given the trial."""
+    workers: tuple[str, ...] = ()
+    """Set by the broker: ``host`` or ``host/gpu`` of each worker, by rank."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """One line about a trial for the user."""
+
+    trial: str
+    attempt: int
+    text: str
+
+
+Event = Log | Report | Ended | Started | Note
+
+
+def now_ms() -> int:
+    """Unix time in milliseconds, as in the events' timestamps."""
+    return time.time_ns() // 1_000_000

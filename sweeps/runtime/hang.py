@@ -1,0 +1,53 @@
+"""Detection of workers that hang, and the stacks that say where."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+
+import ray
+
+from sweeps.runtime.native_stacks import ask_for_stacks, hang_error
+from sweeps.worker_error import WorkerError
+
+STACKS_WITHIN_S = 15.0
+"""Maximum seconds to wait for the signals that ask hanging workers for their stacks."""
+STACKS_WRITTEN_S = 0.5
+"""Seconds to wait until the stacks are in the workers' logs."""
+
+
+class Silence:
+    """Time since a trial's workers last posted something, or since the decision for which they waited."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def end(self, *, counts: bool) -> None:
+        """Begin anew; ``counts`` is whether the silence so far was one of workers that train."""
+        if counts:
+            self.longest_s = max(self.longest_s, self.seconds)
+        self._began = time.monotonic()
+
+
+async def diagnose_hang(
+    message: str, processes: Sequence[tuple[str, int]], locations: Sequence[str], log_folder: str
+) -> WorkerError:
+    """The error of workers that hang, with the line of code at which each one is, as far as it can be found out.
+
+    Args:
+        message: What was noticed.
+        processes: Node and process id of each worker, by rank.
+        locations: ``host`` or ``host/gpu`` of each worker, by rank.
+        log_folder: Folder of the trial's logs.
+    """
+    with contextlib.suppress(ray.exceptions.RayError, TimeoutError):
+        await asyncio.wait_for(asyncio.gather(*ask_for_stacks(processes)), STACKS_WITHIN_S)
+        await asyncio.sleep(STACKS_WRITTEN_S)
+    return hang_error(message, processes, locations, log_folder)

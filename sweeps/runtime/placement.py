@@ -1,0 +1,187 @@
+"""Placement of trials on the cluster's nodes: what one worker reserves, and how many trials run at a time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sweeps.config import SweepConfig
+from sweeps.config.execution import Scaling
+from sweeps.errors import DoesNotFit
+
+MIB = 2**20
+Resources = Mapping[str, float]
+LABEL = "label:"
+
+
+def label(name: str, value: str) -> str:
+    """Name of a node's label among its resources."""
+    return f"{LABEL}{name}={value}"
+
+
+def accelerator(kind: str) -> str:
+    """Ray's name for the resource of nodes with such GPUs."""
+    return f"accelerator_type:{kind}"
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Resources of one trial, and the number of trials at a time."""
+
+    use_gpu: bool
+    per_worker: dict[str, float]
+    num_workers: int
+    concurrent: int
+
+    def describe(self) -> str:
+        needs = ", ".join(f"{amount:g} {name}" for name, amount in self.per_worker.items())
+        return f"{self.num_workers} workers of {needs}; {self.concurrent} at once"
+
+
+def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resources]) -> Fit:
+    """Compute how many trials run at a time on these nodes.
+
+    Args:
+        config: Config of the sweep.
+        scalings: Scaling of every kind of trial that the space can make; the largest one counts.
+        nodes: Resources of each node.
+
+    Raises:
+        DoesNotFit: Not even one trial could ever be placed.
+    """
+    fits = [_fit_one(scaling, nodes) for scaling in scalings]
+    tightest = min(fits, key=lambda each: each.concurrent)
+    limits = [tightest.concurrent, config.search.num_trials, config.search.max_concurrent or tightest.concurrent]
+    return Fit(tightest.use_gpu, tightest.per_worker, tightest.num_workers, min(limits))
+
+
+def local_resources(config: SweepConfig) -> dict[str, float]:
+    """Resources of a Ray cluster started on this machine, computed without Ray."""
+    resources = {"CPU": float(config.cluster.num_cpus or os.cpu_count() or 1)}
+    gpus = config.cluster.num_gpus if config.cluster.num_gpus is not None else _count_gpus()
+    wanted = config.scaling.accelerator_type  # only Ray can find out whether the GPUs are of this type
+    of_kind = {accelerator(wanted): float(gpus)} if wanted and gpus else {}
+    return resources | ({"GPU": float(gpus)} if gpus else {}) | of_kind
+
+
+def reserved_per_worker(scaling: Scaling, *, use_gpu: bool) -> dict[str, float]:
+    """Resources that Ray reserves for one worker."""
+    kind = scaling.accelerator_type
+    of_kind = {accelerator(kind): 0.001} if kind else {}  # the amount that Ray Train asks for
+    return {"CPU": 1.0, **({"GPU": 1.0} if use_gpu else {}), **of_kind, **scaling.resources_per_worker}
+
+
+def reserved_per_trial(scaling: Scaling, *, use_gpu: bool) -> dict[str, float]:
+    """Resources that Ray reserves for all workers of a trial."""
+    per_worker = reserved_per_worker(scaling, use_gpu=use_gpu)
+    return {name: amount * scaling.num_workers for name, amount in per_worker.items()}
+
+
+def memory_per_worker(trials: Fit, nodes: Sequence[Resources], address: str) -> dict[str, float]:
+    """Smallest share of memory that a worker has when all of them run, in MiB, by the metric that reports its use; GPU
+    memory only if the GPUs are in this machine.
+
+    Args:
+        trials: Number of workers at a time.
+        nodes: Resources of each node, among them Ray's ``memory`` in bytes.
+        address: Address of the cluster.
+    """
+    holding = [(node["memory"], _fits_on(trials.per_worker, node)) for node in nodes if "memory" in node]
+    at_once = trials.concurrent * trials.num_workers
+    shares = [memory / min(workers, at_once) for memory, workers in holding if workers]
+    room = {"system/memory_mib": min(shares) / MIB} if shares else {}
+    if address == "local" and trials.use_gpu:
+        room |= {"system/gpu_memory_mib": smallest} if (smallest := _smallest_gpu_mib()) else {}
+    return room
+
+
+def _count_gpus() -> int:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([device for device in visible.split(",") if device.strip() and device.strip() != "-1"])
+    return len(list(Path("/dev").glob("nvidia[0-9]*")))
+
+
+def _fit_one(scaling: Scaling, nodes: Sequence[Resources]) -> Fit:
+    has_gpu = any(node.get("GPU", 0) > 0 for node in nodes)
+    use_gpu = has_gpu if scaling.use_gpu == "auto" else scaling.use_gpu
+    per_worker = reserved_per_worker(scaling, use_gpu=use_gpu)
+    if not any(per_worker.values()):
+        raise DoesNotFit(
+            "scaling.resources_per_worker: a worker that reserves nothing would fit any number of times; "
+            "give it something, such as scaling.resources_per_worker.CPU=1"
+        )
+    nodes = _labelled(scaling, nodes)
+    workers_by_node = [_fits_on(per_worker, node) for node in nodes]
+    placed = sum(workers_by_node)
+    if placed < scaling.num_workers:
+        total = {name: sum(node.get(name, 0) for node in nodes) for name in per_worker}
+        has = ", ".join(f"{amount:g} {name}" for name, amount in total.items())
+        needs = ", ".join(f"{amount:g} {name}" for name, amount in per_worker.items())
+        fix = f"lower scaling.num_workers to {placed}" if placed else "lower scaling.resources_per_worker"
+        raise DoesNotFit(
+            f"scaling.num_workers={scaling.num_workers}: the cluster can place {placed} workers of {needs} "
+            f"(it has {has}); {fix}, or raise cluster.num_cpus or join a larger cluster with cluster.address"
+        )
+    return Fit(use_gpu, per_worker, scaling.num_workers, _concurrent(scaling, workers_by_node))
+
+
+def _labelled(scaling: Scaling, nodes: Sequence[Resources]) -> Sequence[Resources]:
+    wanted = [label(name, value) for name, value in scaling.labels.items()]
+    suitable = [node for node in nodes if all(each in node for each in wanted)]
+    if not suitable:
+        known = sorted({each for node in nodes for each in node if each.startswith(LABEL)})
+        has = ", ".join(each.removeprefix(LABEL) for each in known) or "none"
+        raise DoesNotFit(
+            f"scaling.labels={scaling.labels}: no node of the cluster has these labels (there are: {has}); give nodes "
+            "labels with `ray start --labels`, or drop them"
+        )
+    return suitable
+
+
+def _concurrent(scaling: Scaling, workers_by_node: Sequence[int]) -> int:
+    """Trials at a time on nodes that have room for so many workers each.
+
+    Raises:
+        DoesNotFit: Not one can be placed as ``scaling.placement`` says.
+    """
+    number, most = scaling.num_workers, max(workers_by_node)
+    if scaling.placement == "STRICT_PACK":
+        at_once = sum(each // number for each in workers_by_node)
+        if not at_once:
+            raise DoesNotFit(
+                f"scaling.placement=STRICT_PACK: no node has room for {number} workers, and the largest for "
+                f"{most}; use PACK, or lower scaling.num_workers to {most}"
+            )
+        return at_once
+    total = sum(workers_by_node)
+    if scaling.placement == "STRICT_SPREAD":
+        possible = (n for n in range(1, total + 1) if sum(min(each, n) for each in workers_by_node) >= n * number)
+        at_once = max(possible, default=0)
+        if not at_once:
+            nodes = sum(1 for each in workers_by_node if each)
+            raise DoesNotFit(
+                f"scaling.placement=STRICT_SPREAD: {number} workers need as many nodes, and {nodes} have room for one; "
+                f"use SPREAD, or lower scaling.num_workers to {nodes}"
+            )
+        return at_once
+    return total // number
+
+
+def _fits_on(worker: Resources, node: Resources) -> int:
+    """Number of workers that a node holds."""
+    return min(int(node.get(name, 0) / amount + 1e-9) for name, amount in worker.items() if amount > 0)
+
+
+def _smallest_gpu_mib() -> float | None:
+    """Memory of this machine's smallest GPU, from NVIDIA's own command, since importing torch takes seconds; None where
+    there is no such command."""
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return min(float(line) for line in done.stdout.split())
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None

@@ -1,0 +1,123 @@
+"""Reporter of a trial's main worker: writes events to the report log and posts them to the broker."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.events import Log, Note, Report, Started, now_ms
+from sweeps.runtime.report_log import ReportLog, read_report_log
+from sweeps.tracking.held_checkpoints import hold
+from sweeps_train.progress import Progress
+from sweeps_train.reporter import Stop
+
+SEND_EVERY_S = 0.2
+"""Minimum seconds between two calls that post logs: a call takes ten times as long as a line in the report log, so
+quick steps share one."""
+
+
+class BrokerReporter:
+    """Rank 0's side of the broker; posts without waiting, unless the scheduler wants to decide on each report."""
+
+    def __init__(self, assignment: Assignment):
+        self._assignment = assignment
+        self._broker = assignment.broker
+        self._undelivered = undelivered(assignment)
+        self._report_log = ReportLog(assignment.checkpoint_folder)
+        self._stop = self._broker.wait_for_stop.remote(assignment.trial, assignment.attempt)
+        self._previous_report: Any = None
+        self._posted: list[Any] = []
+        self._logs: list[Log] = []
+        self._logs_sent_at = 0.0
+        started = Started(assignment.trial, assignment.attempt, now_ms(), assignment.origin)
+        self._send(self._broker.post.remote(started))
+
+    def log(self, progress: Progress, metrics: dict[str, float]) -> None:
+        self._post_undelivered(progress.step)
+        log = Log(self._assignment.trial, self._assignment.attempt, progress.step, metrics, now_ms())
+        self._report_log.write(log)
+        self._logs.append(log)
+        if time.monotonic() - self._logs_sent_at >= SEND_EVERY_S:
+            self._send_logs()
+
+    def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
+        self._post_undelivered(progress.step)
+        self._send_logs()
+        if self._previous_report is not None:
+            ray.get(self._previous_report)  # an asynchronous actor may reorder calls; reports must stay in order
+        report = Report(
+            self._assignment.trial,
+            self._assignment.attempt,
+            progress.step,
+            metrics,
+            now_ms(),
+            progress=progress.resources(),
+            checkpoint=checkpoint,
+            held=self._hold(checkpoint),
+            done=done,
+        )
+        self._report_log.write(report)
+        if self._assignment.waits_for_decision:
+            ray.get(self._broker.post_and_wait.remote(report))
+        else:
+            self._previous_report = self._send(self._broker.post.remote(report))
+
+    def _hold(self, checkpoint: str | None) -> str | None:
+        if checkpoint is None or not self._assignment.holds_checkpoints:
+            return None
+        return hold(checkpoint, self._assignment.checkpoint_folder)
+
+    def note(self, text: str) -> None:
+        self._send(self._broker.post.remote(Note(self._assignment.trial, self._assignment.attempt, text)))
+
+    def should_stop(self) -> Stop:
+        ready, _ = ray.wait([self._stop], timeout=0)
+        if not ready:
+            return Stop.NO
+        return Stop.DISCARD if ray.get(self._stop) else Stop.SAVE
+
+    def flush(self) -> None:
+        """Wait until the broker has all events; the worker group must not end before."""
+        self._send_logs()
+        ray.get(self._posted)
+        self._report_log.close()
+
+    def _post_undelivered(self, step: int) -> None:
+        """Post the events of earlier attempts before the step at which this attempt starts."""
+        events, self._undelivered = [event for event in self._undelivered if event.step < step], []
+        if events:
+            ray.get(self._broker.post_all.remote(events))
+
+    def _send_logs(self) -> None:
+        if self._logs:
+            logs, self._logs = self._logs, []
+            self._send(self._broker.post_all.remote(logs))
+        self._logs_sent_at = time.monotonic()
+
+    def _send(self, posted: Any) -> Any:
+        _, self._posted = ray.wait([*self._posted, posted], num_returns=len(self._posted) + 1, timeout=0)
+        return posted
+
+
+def undelivered(assignment: Assignment) -> list[Log | Report]:
+    """Events of earlier attempts that Tune may not have received, each step as it was measured first."""
+    if assignment.last_delivered is None:
+        return []
+    found: dict[tuple[type, int], Log | Report] = {}
+    for event in read_report_log(assignment.checkpoint_folder):
+        if event.step >= assignment.last_delivered:
+            found.setdefault((type(event), event.step), replace(event, attempt=assignment.attempt))
+    return sorted(map(_with_existing_checkpoint, found.values()), key=lambda event: event.step)
+
+
+def _with_existing_checkpoint(event: Log | Report) -> Log | Report:
+    """The event without its checkpoint, if the training has deleted that and it was not held for MLflow."""
+    if not isinstance(event, Report) or event.checkpoint is None:
+        return event
+    exists = any(Path(folder).is_dir() for folder in (event.checkpoint, event.held) if folder is not None)
+    return event if exists else replace(event, checkpoint=None, held=None)

@@ -1,0 +1,72 @@
+"""Assignments of one slot: its workers wait here for their next trial."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+IDLE_S = 2.0
+"""Seconds that a slot waits for a paused or failed trial, once the search starts no new ones."""
+
+
+class SlotQueue:
+    """Trials that a slot is given one after another, and what the slot has started."""
+
+    def __init__(self) -> None:
+        self.handles: dict[str, Any] = {}
+        """Controller, placement group and workers, as far as they have started."""
+        self.is_closed = False
+        self._assignments: list[Any] = []
+        self._changed = asyncio.Condition()
+        self._release: asyncio.Task[None] | None = None
+        """Closes the slot, unless it is given a trial before."""
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """``host`` or ``host/gpu`` of each worker, by rank."""
+        locations: tuple[str, ...] = self.handles.get("locations", ())
+        return locations
+
+    def reserve(self) -> None:
+        """Keep the slot for a trial that is about to come."""
+        if self._release is not None:
+            self._release.cancel()
+
+    async def add(self, assignment: Any) -> None:
+        self.reserve()
+        async with self._changed:
+            self._assignments.append(assignment)
+            self._changed.notify_all()
+
+    async def close(self) -> None:
+        """Give the slot no further trials, so that its workers return."""
+        async with self._changed:
+            self.is_closed = True
+            self._changed.notify_all()
+
+    def release_when_idle(self, index: int, search_over: asyncio.Event) -> None:
+        """Schedule the slot's release, if its workers are done with a trial and have no next one.
+
+        Args:
+            index: Number of the assignment that the workers ask for, from 0.
+            search_over: Set when the search starts no further trials.
+        """
+        is_idle = index > 0 and index == len(self._assignments)
+        if is_idle and (self._release is None or self._release.done()):
+            self._release = asyncio.create_task(self._close_after(search_over))
+
+    async def _close_after(self, search_over: asyncio.Event) -> None:
+        """Tune may keep the actor of an ended trial, and with it the slot, for a trial that never comes."""
+        await search_over.wait()
+        await asyncio.sleep(IDLE_S)
+        await self.close()
+
+    async def take(self, index: int) -> Any:
+        """Wait for the assignment of this number; None if there will be none."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.is_closed or index < len(self._assignments))
+        if index >= len(self._assignments):
+            return None
+        if index:
+            self._assignments[index - 1] = None  # no worker asks for it again
+        return self._assignments[index]

@@ -1,0 +1,92 @@
+"""The loop of a slot's worker processes, in which they train one trial after another."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+from sweeps.provenance.redacted_text import redacted_error
+from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.events import Ended
+from sweeps.runtime.memory_cleanup import MemoryCleanup
+from sweeps.runtime.reporter import BrokerReporter
+from sweeps.runtime.worker_log import WorkerLog
+from sweeps.worker_error import caught
+from sweeps_train.config import FunctionConfig
+from sweeps_train.out_of_memory import MicroBatchHalved
+
+
+class WorkerFailed(Exception):
+    """Ends a worker whose error the broker has."""
+
+
+def train_assignments(config: dict[str, Any]) -> None:
+    """Train the trials of a slot, one after another, until there are no more; runs on every worker.
+
+    An error ends the worker, and with it the whole group: the other workers may be waiting for it in a collective
+    operation.
+
+    Args:
+        config: ``slot``, its name, and ``broker``.
+    """
+    import ray.train
+
+    slot, broker = config["slot"], config["broker"]
+    context = ray.train.get_context()
+    rank, num_workers = context.get_world_rank(), context.get_world_size()
+    cleanup, log = MemoryCleanup(), WorkerLog(rank, num_workers)
+    for index in itertools.count():
+        assignment: Assignment | None = ray.get(broker.next_assignment.remote(slot, index))
+        if assignment is None:
+            return
+        attempt = assignment.trial, assignment.attempt
+        try:
+            with log.of_trial(assignment.log_folder), _errors_printed():
+                _train(assignment, is_main=rank == 0)
+        except MicroBatchHalved as halved:  # reported at once, since all other workers wait for this one
+            ray.get(broker.end.remote(Ended(*attempt, str(halved), halved_to=halved.half)))
+            raise
+        except BaseException as error:  # noqa: BLE001 - sys.exit too
+            description = redacted_error(caught(error, rank, num_workers))
+            ray.get(broker.worker_failed.remote(*attempt, description))
+            raise WorkerFailed(description.described) from None  # the error itself may not be picklable
+        ray.get(broker.worker_finished.remote(*attempt, rank, num_workers, cleanup.run()))
+
+
+@contextlib.contextmanager
+def _errors_printed() -> Iterator[None]:
+    """Print the traceback of an error at the end of the log, as Python does when a program fails."""
+    try:
+        yield
+    except MicroBatchHalved:
+        raise
+    except BaseException:
+        traceback.print_exc()
+        raise
+
+
+def _train(assignment: Assignment, *, is_main: bool) -> None:
+    """Train one trial."""
+    reporter = BrokerReporter(assignment) if is_main else None
+    training = assignment.training
+    folder, metric, mode = assignment.checkpoint_folder, assignment.metric, assignment.mode
+    if isinstance(training, FunctionConfig):
+        from sweeps_train.function import run_function
+
+        run_function(training, reporter=reporter, checkpoint_folder=folder, metric=metric, mode=mode)
+    else:
+        from sweeps_train.loop import train
+
+        train(
+            training,
+            reporter=reporter,
+            checkpoint_folder=folder,
+            metric=metric,
+            mode=mode,
+            largest_micro_batch=assignment.largest_micro_batch,
+        )
+    if reporter is not None:
+        reporter.flush()
