@@ -1,0 +1,57 @@
+"""Contract with the private names of Ray Train and Ray Data that Sweeps uses: a failure here says which has moved."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from ray.actor import ActorClass
+from ray.train import RunConfig, ScalingConfig
+from ray.train.v2._internal.callbacks import DatasetsCallback
+from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
+from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
+from ray.train.v2._internal.execution.callback import ControllerCallback, WorkerGroupCallback
+from ray.train.v2._internal.execution.controller import TrainController
+from ray.train.v2._internal.execution.worker_group import WorkerGroup
+from ray.train.v2._internal.execution.worker_group.worker import ActorMetadata, RayTrainWorker
+
+from sweeps.compat.ray_train import ControllerHooks, LeanTorchTrainer, health_check_error
+
+
+def parameters(function: Any) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+def test_the_controller_calls_these_hooks_of_its_callbacks() -> None:
+    assert parameters(ControllerCallback.after_controller_start) == ["self", "train_run_context"]
+    assert parameters(WorkerGroupCallback.after_worker_group_start) == ["self", "worker_group"]
+    assert parameters(WorkerGroupCallback.before_worker_group_shutdown) == ["self", "worker_group"]
+    assert issubclass(ControllerHooks, (ControllerCallback, WorkerGroupCallback))
+
+
+def test_a_trainer_makes_its_callbacks_by_a_method_that_can_leave_some_out(tmp_path: Any) -> None:
+    storage = RunConfig(name="contract", storage_path=str(tmp_path))
+    trainer = LeanTorchTrainer(lambda: None, scaling_config=ScalingConfig(num_workers=1), run_config=storage)
+    usual: Any = super(LeanTorchTrainer, trainer)
+    left_out = (PlacementGroupCleanerCallback, DatasetsCallback)
+    assert {type(each) for each in usual._create_default_callbacks()} > set(left_out), "Ray starts them elsewhere"
+    assert not [each for each in trainer._create_default_callbacks() if isinstance(each, left_out)]
+
+
+def test_a_worker_group_names_its_workers_and_its_placement_group() -> None:
+    assert parameters(WorkerGroup.get_workers) == ["self"]
+    assert parameters(WorkerGroup.get_worker_group_state) == ["self"]
+    assert {"hostname", "node_id", "pid", "gpu_ids"} <= {*ActorMetadata.__annotations__, *dir(ActorMetadata)}
+    assert parameters(RayTrainWorker.get_metadata) == ["self"]
+
+
+def test_a_controller_can_be_aborted() -> None:
+    controller: Any = TrainController
+    methods = controller.__ray_metadata__.modified_class if isinstance(controller, ActorClass) else controller
+    assert parameters(methods.abort) == ["self"]
+
+
+def test_a_failed_health_check_carries_the_error_of_the_workers_actor() -> None:
+    death = RuntimeError("dead")
+    assert health_check_error(WorkerHealthCheckFailedError("not healthy", failure=death)) is death
+    assert health_check_error(RuntimeError("another failure")) is None
