@@ -19,8 +19,9 @@ from sweeps.config.space import FloatDistribution
 from sweeps.constants import COMPLETED, NUMBER, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
 from sweeps.driver.tuner import SweepSearcher
 from sweeps.runtime.checkpoint_layout import checkpoint_folder, pin
-from sweeps.search.schedulers.concurrency import Places
-from sweeps.search.schedulers.decisions import History, was_stopped
+from sweeps.search.schedulers.concurrency import PauseAwareLimiter
+from sweeps.search.schedulers.decisions import DecisionLog, was_stopped
+from sweeps.search.schedulers.pausing import PausingScheduler
 from sweeps.search.schedulers.pbt import Exploit
 from sweeps.space.distributions import Space
 
@@ -120,7 +121,7 @@ class Driver:
     def __init__(
         self,
         disk: Disk,
-        build: Callable[[History, Callable[[Exploit], None], Path], TrialScheduler],
+        build: Callable[[DecisionLog, Callable[[Exploit], None], Path], TrialScheduler],
         *,
         trials: int,
         length: int,
@@ -145,10 +146,12 @@ class Driver:
             points=points,
         )
         self.searcher.prune_unfinished(was_stopped)
-        self._places = Places(self.searcher, places)
-        history = History(self.searcher.study, hear=self.searcher.on_trial_result, interrupted=lambda: self.interrupted)
-        self.scheduler = build(history, self.searcher.exploited, disk.folder)
-        self._places.takes_up_all = hasattr(self.scheduler, "take_up")
+        decisions = DecisionLog(
+            self.searcher.study, on_report=self.searcher.on_trial_result, interrupted=lambda: self.interrupted
+        )
+        self.scheduler = build(decisions, self.searcher.exploited, disk.folder)
+        self._pauses = isinstance(self.scheduler, PausingScheduler)
+        self._places = PauseAwareLimiter(self.searcher, places, restart_together=self._pauses)
         self.scheduler.set_search_properties("loss", "min")
         self.search_alg = SimpleNamespace(searcher=self._places)
         self._actor_cache = SimpleNamespace(increase_max=lambda request, by: None)
@@ -165,7 +168,8 @@ class Driver:
 
     def _schedule_trial_save(self, trial: SimulatedTrial, result: dict[str, Any]) -> object:
         self._saving.add(trial.trial_id)
-        return object()
+        saved = SimpleNamespace(metrics=result)
+        return SimpleNamespace(resolve=lambda: saved)
 
     def pause_trial(self, trial: SimulatedTrial, should_checkpoint: bool = True) -> None:
         trial.status, trial.worker = Trial.PAUSED, None
@@ -259,7 +263,7 @@ class Driver:
         """Tune still hears that some trials have stopped, and not of the others. Before that, one may have
         reported; where a scheduler pauses trials, that is not decided on any more."""
         self.interrupted = True
-        for trial in [_next(running)] if running and self._places.takes_up_all else []:
+        for trial in [_next(running)] if running and self._pauses else []:
             assert trial.worker is not None
             if trial.worker.step + 1 < self.length:
                 result = trial.worker.report()
@@ -285,7 +289,7 @@ def _next(running: list[SimulatedTrial]) -> SimulatedTrial:
 def outcome(disk: Disk) -> list[Any]:
     """All that a search has come to: every decision in its order, and what the study says of every trial."""
     study = optuna.load_study(study_name="study", storage=disk.storage)
-    decisions = [(name, {**event, "order": 0}) for name, event in History(study).events]
+    decisions = [(name, {**event, "order": 0}) for name, event in DecisionLog(study).events]
     return [decisions, list(_trials(study))]
 
 

@@ -11,7 +11,7 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
 from sweeps.constants import TRIAL
-from sweeps.search.schedulers.concurrency import Places
+from sweeps.search.schedulers.concurrency import PauseAwareLimiter
 
 
 class FakeTrial:
@@ -59,7 +59,7 @@ class Controller:
         self.scheduler, self.resource = scheduler, resource
         self.trials: list[FakeTrial] = []
         self.curves = Curves([])
-        self.places = Places(self.curves, places)
+        self.places = PauseAwareLimiter(self.curves, places)
         self.search_alg = SimpleNamespace(searcher=self.places)
         self._actor_cache = SimpleNamespace(increase_max=lambda request, by: None)
         self.order: list[str] = []

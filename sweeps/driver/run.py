@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
     from sweeps.search.advisors.memory import MemoryEstimate
-    from sweeps.search.schedulers.concurrency import Places
+    from sweeps.search.schedulers.concurrency import PauseAwareLimiter
     from sweeps.search.searcher import OptunaSearcher
     from sweeps.tracking.recorder import Recorder
 
@@ -310,7 +310,7 @@ def _search(plan: Plan, monitor: Monitor, recorder: Recorder) -> str:
     from sweeps.compat.ray_train import start_autoscaling_coordinator
     from sweeps.driver.tuner import build_searcher, build_tuner, catch_up
     from sweeps.runtime.trainable import TrialContext
-    from sweeps.search.schedulers.concurrency import Places
+    from sweeps.search.schedulers.concurrency import PauseAwareLimiter
 
     start_autoscaling_coordinator()
     # Its actors have nothing to do with the store, whose address may have a password.
@@ -322,10 +322,10 @@ def _search(plan: Plan, monitor: Monitor, recorder: Recorder) -> str:
         while True:
             searcher = build_searcher(plan, monitor)
             catch_up(searcher, plan.points.lookup, monitor)
-            places = Places(searcher, monitor.concurrent)
-            answers = _Answers(plan, monitor, places, ending)
+            limiter = PauseAwareLimiter(searcher, monitor.concurrent, restart_together=plan.config.search.pauses_trials)
+            answers = _Answers(plan, monitor, limiter, ending)
             with RequestListener(recorder.ids, answers.answer), ending.on_signals():
-                build_tuner(plan, monitor, places, context).fit()
+                build_tuner(plan, monitor, limiter, context).fit()
             monitor.all_ended()
             if monitor.stopping or answers.plan is plan:
                 break
@@ -348,10 +348,10 @@ def _search(plan: Plan, monitor: Monitor, recorder: Recorder) -> str:
 class _Answers:
     """To what a person asks of the sweep while it runs."""
 
-    def __init__(self, plan: Plan, monitor: Monitor, places: Places, ending: Ending):
+    def __init__(self, plan: Plan, monitor: Monitor, limiter: PauseAwareLimiter, ending: Ending):
         self.plan = plan
         """As extended so far."""
-        self._monitor, self._places, self._ending = monitor, places, ending
+        self._monitor, self._limiter, self._ending = monitor, limiter, ending
 
     def answer(self, request: Mapping[str, Any]) -> str:
         """
@@ -376,6 +376,6 @@ class _Answers:
         at_once = fit(extended.config, extended.scalings, alive_nodes()).concurrent
         self._monitor.extend(extended.composition, at_once)
         self._monitor.recorder.record_config(extended.composition.as_yaml())
-        self._places.max_concurrent = at_once
-        cast("OptunaSearcher", self._places.searcher).num_trials = extended.config.search.num_trials
+        self._limiter.max_concurrent = at_once
+        cast("OptunaSearcher", self._limiter.searcher).num_trials = extended.config.search.num_trials
         return f"{self.plan.name} goes on: {describe_search(extended.config.search)}; {at_once} at once"

@@ -28,8 +28,8 @@ from sweeps.search.reported_values import reports_of
 from sweeps.search.samplers.build import build_sampler, shuffled
 from sweeps.search.samplers.transfer import EarlierTrials, points_again
 from sweeps.search.schedulers.build import build_scheduler
-from sweeps.search.schedulers.concurrency import Places
-from sweeps.search.schedulers.decisions import History, was_stopped
+from sweeps.search.schedulers.concurrency import PauseAwareLimiter
+from sweeps.search.schedulers.decisions import DecisionLog, was_stopped
 from sweeps.search.schedulers.pbt import Exploit
 from sweeps.search.searcher import STOPPED_BY_A_PERSON, OptunaSearcher
 from sweeps.search.stop_rules import exhausted, reached
@@ -41,17 +41,16 @@ TUNE_FOLDER = "tune"
 """In the sweep's folder: what Tune writes while it runs."""
 
 
-def build_tuner(plan: Plan, monitor: Monitor, places: Places, context: TrialContext) -> tune.Tuner:
+def build_tuner(plan: Plan, monitor: Monitor, limiter: PauseAwareLimiter, context: TrialContext) -> tune.Tuner:
     """The tuner that runs a plan's search."""
-    config, searcher = plan.config, cast("SweepSearcher", places.searcher)
+    config, searcher = plan.config, cast("SweepSearcher", limiter.searcher)
     shutil.rmtree(plan.folder / TUNE_FOLDER, ignore_errors=True)  # an earlier session's, of which nothing is needed
-    places.takes_up_all = config.search.pauses_trials
     return tune.Tuner(
         tune.with_resources(tune.with_parameters(Trial, context=context), TRIAL_RESOURCES),
         tune_config=tune.TuneConfig(
             metric=config.search.metrics[0],
             mode=config.search.modes[0],
-            search_alg=places,
+            search_alg=limiter,
             scheduler=build_scheduler(
                 plan.composition,
                 plan.space,
@@ -59,7 +58,9 @@ def build_tuner(plan: Plan, monitor: Monitor, places: Places, context: TrialCont
                 validate=plan.check_point,
                 trials=context.trials,
                 exploited=searcher.exploited,
-                history=History(searcher.study, hear=searcher.on_trial_result, interrupted=monitor.is_interrupted),
+                decisions=DecisionLog(
+                    searcher.study, on_report=searcher.on_trial_result, interrupted=monitor.is_interrupted
+                ),
                 num_trials=lambda: searcher.num_trials or config.search.num_trials,
             ),
             num_samples=-1,  # the searcher knows how many, which may change

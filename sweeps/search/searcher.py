@@ -16,6 +16,7 @@ from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 from ray.tune.search import Searcher
 
+from sweeps.compat.optuna import enqueued_values, running_trial
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Limit, Mode
 from sweeps.config.space import Distribution
@@ -169,7 +170,7 @@ class OptunaSearcher(Searcher):
             self._known.add(point, f"trial {number:04} had it")
 
     def _taken_up(self, trial: FrozenTrial) -> optuna.Trial:
-        return optuna.Trial(self.study, trial._trial_id)  # noqa: SLF001 - Optuna has no other way to go on with one
+        return running_trial(self.study, trial)
 
     def _enqueue(self, points: Sequence[Point]) -> None:
         trials = self.study.get_trials(deepcopy=False)
@@ -271,7 +272,7 @@ class OptunaSearcher(Searcher):
             half = self._half_sampled.pop(0)
             trial = self._taken_up(half)
             point = self.space.sample(trial, self._lookup)
-            refused = None if "fixed_params" in half.system_attrs else self._refused(point)
+            refused = None if enqueued_values(half) is not None else self._refused(point)
             reason = self._known.why(point) or self._invalid(point) or refused
             if reason is None:
                 return trial, point
@@ -295,10 +296,10 @@ class OptunaSearcher(Searcher):
 
     def _give_again(self, trial: optuna.Trial, point: Point) -> None:
         """Of a point that a person gave, what it left out is sampled anew: that may be what was wrong with it."""
-        given = self.study.get_trials(deepcopy=False)[trial.number].system_attrs.get("fixed_params", {})
+        given = enqueued_values(self.study.get_trials(deepcopy=False)[trial.number]) or {}
         tried = trial.user_attrs.get(GIVEN_AGAIN, 0)
         if set(given) < set(self.space.encode(point)) and tried < MAX_GIVEN_AGAIN:
-            self.study.enqueue_trial(given, user_attrs={GIVEN_AGAIN: tried + 1})
+            self.study.enqueue_trial(dict(given), user_attrs={GIVEN_AGAIN: tried + 1})
 
     def _draw(self) -> tuple[optuna.Trial, dict[str, Any]] | str:
         """The next point of the grid; or a random point, since the sampler chose none that is worth training."""

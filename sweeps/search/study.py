@@ -14,12 +14,13 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
+from sweeps.compat.optuna import copy_system_attributes, enqueued_values, set_enqueued_values
 from sweeps.config.objectives import Objectives, Values
 from sweeps.config.space import OrdinalDistribution
 from sweeps.constants import NUMBER, REASON
 from sweeps.files import replacing
 from sweeps.search.reported_values import Progress
-from sweeps.search.schedulers.decisions import decisions_of_longer
+from sweeps.search.schedulers.decisions import decisions_if_longer
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.space.distributions import Lookup, Space
 
@@ -150,8 +151,7 @@ def _write_anew(path: Path, name: str, convert: Callable[[FrozenTrial], FrozenTr
         new = optuna.create_study(study_name=name, storage=to, directions=study.directions)
         for key, value in study.user_attrs.items():
             new.set_user_attr(key, value)
-        for key, value in storage.get_study_system_attrs(study._study_id).items():  # noqa: SLF001 - samplers' own notes
-            to.set_study_system_attr(new._study_id, key, value)  # noqa: SLF001
+        copy_system_attributes(study, new)
         for trial in study.get_trials():
             new.add_trial(convert(trial))
 
@@ -159,10 +159,8 @@ def _write_anew(path: Path, name: str, convert: Callable[[FrozenTrial], FrozenTr
 def _in_space(trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *, reopen: bool) -> FrozenTrial:
     """The trial as if it had been sampled from a wider space."""
     if trial.state == TrialState.WAITING:
-        fixed = trial.system_attrs.get("fixed_params", {})
-        trial.system_attrs["fixed_params"] = {
-            path: _recoded(path, value, before, after) for path, value in fixed.items()
-        }
+        values = enqueued_values(trial) or {}
+        set_enqueued_values(trial, {path: _recoded(path, value, before, after) for path, value in values.items()})
         return trial
     try:
         point = before.sample(trial, lookup)
@@ -175,7 +173,7 @@ def _in_space(trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *
     trial.params, trial.distributions = again.params, again.distributions
     if reopen and trial.state == TrialState.COMPLETE:
         trial.state, trial.values, trial.datetime_complete = TrialState.RUNNING, None, None
-        trial.user_attrs = decisions_of_longer(trial.user_attrs)
+        trial.user_attrs = decisions_if_longer(trial.user_attrs)
     return trial
 
 

@@ -17,7 +17,7 @@ from continuing import ONE_AT_ONCE, SPACE, journal, verb
 from running import Done, run, start
 
 from sweeps.constants import NUMBER
-from sweeps.search.schedulers.decisions import History
+from sweeps.search.schedulers.decisions import DecisionLog
 
 KILLS = int(os.environ.get("SWEEPS_TEST_KILLS", "20"))
 MEASURED = ("per_second", "system/", "communication_share")
@@ -66,7 +66,7 @@ def study(done: Done) -> list[tuple[Any, ...]]:
 def decisions(done: Done, *, in_order: bool) -> list[str]:
     """Every decision of the scheduler, without the place that it has among them. In no order: the values at every rung,
     since whether a trial waited there, or came last and heard at once that it stops, depends on the order."""
-    events = History(load(done)).events
+    events = DecisionLog(load(done)).events
     if not in_order:
         keys = ("event", "reached", "value")
         events = [(trial, {key: event[key] for key in keys}) for trial, event in events if event["event"] == "arrived"]

@@ -24,7 +24,7 @@ from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.events import Log, Report
 from sweeps.runtime.report_log import REPORT_LOG_FILE, ReportLog, read_report_log
 from sweeps.runtime.reporter import undelivered
-from sweeps.search.schedulers.decisions import History
+from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.tracking.reader import load_sweep
 
 
@@ -278,7 +278,7 @@ def test_a_spent_budget_stops_what_runs_and_more_of_it_lets_that_go_on(tmp_path:
 def decided(folder: Path, document: dict[str, Any]) -> tuple[Any, ...]:
     """Outcome of every trial, and every decision of the scheduler in its order."""
     storage = journal(folder / "outputs" / "asha" / "optuna.log")
-    events = History(optuna.load_study(study_name="asha", storage=storage)).events
+    events = DecisionLog(optuna.load_study(study_name="asha", storage=storage)).events
     return [
         [trial[key] for key in ("trial", "state", "steps", "value", "params")] for trial in document["trials"]
     ], events

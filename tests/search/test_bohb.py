@@ -31,7 +31,7 @@ class Rungs:
             self.study.tell(trial, min(values.values()) if state is TrialState.COMPLETE else None, state)
 
     def shown(self, sampler: RungSampler) -> dict[int, float | None]:
-        return {trial.number: trial.value for trial in sampler.show(self.study)}
+        return {trial.number: trial.value for trial in sampler.trials(self.study)}
 
 
 def test_the_highest_rung_that_enough_have_reached_is_learned_from() -> None:
@@ -68,9 +68,9 @@ def test_ten_thousand_trials_are_shown_in_milliseconds() -> None:
         state = TrialState.COMPLETE if number % 9 == 0 else TrialState.PRUNED
         trials.append(optuna.create_trial(value=values[max(values)], state=state, intermediate_values=values))
     rungs.study.add_trials(trials)
-    sampler.show(rungs.study)
+    sampler.trials(rungs.study)
     began = time.perf_counter()
-    shown = sampler.show(rungs.study)
+    shown = sampler.trials(rungs.study)
     assert time.perf_counter() - began < 0.2
     assert len(shown) == 1112
 

@@ -19,37 +19,47 @@ from sweeps.config.space import FloatDistribution
 from sweeps.errors import ConfigError
 from sweeps.plan.extend import extended
 from sweeps.search.schedulers.asha import Asha
-from sweeps.search.schedulers.decisions import History
+from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.hyperband import Hyperband
 from sweeps.search.schedulers.median import MedianStopping
 from sweeps.search.schedulers.mutation import Mutation
-from sweeps.search.schedulers.pb2 import PopulationBandits
-from sweeps.search.schedulers.pbt import Exploit, PopulationTraining
+from sweeps.search.schedulers.pb2 import PopulationBasedBandits
+from sweeps.search.schedulers.pbt import Exploit, PopulationBasedTraining
 
 TRIALS = 6
 
 
-def asha(history: History, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
-    return Asha("steps", 1, 2, 2, 0, history)
+def asha(decisions: DecisionLog, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
+    return Asha("steps", 1, 2, 2, 0, decisions)
 
 
-def median(history: History, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
-    return MedianStopping("steps", 2, 2, history)
+def median(decisions: DecisionLog, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
+    return MedianStopping("steps", 2, 2, decisions)
 
 
-def hyperband(history: History, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
-    return Hyperband("steps", 1, 4, 2, history)
+def hyperband(decisions: DecisionLog, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
+    return Hyperband("steps", 1, 4, 2, decisions)
 
 
-def pbt(history: History, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
-    named: dict[str, Any] = {"population": lambda: TRIALS, "trials": trials, "exploited": exploited, "history": history}
-    return PopulationTraining("steps", 1, 0.34, mutation(), **named)
+def pbt(decisions: DecisionLog, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
+    named: dict[str, Any] = {
+        "population": lambda: TRIALS,
+        "trials": trials,
+        "exploited": exploited,
+        "decisions": decisions,
+    }
+    return PopulationBasedTraining("steps", 1, 0.34, mutation(), **named)
 
 
-def pb2(history: History, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
-    named: dict[str, Any] = {"population": lambda: TRIALS, "trials": trials, "exploited": exploited, "history": history}
+def pb2(decisions: DecisionLog, exploited: Callable[[Exploit], None], trials: Path) -> TrialScheduler:
+    named: dict[str, Any] = {
+        "population": lambda: TRIALS,
+        "trials": trials,
+        "exploited": exploited,
+        "decisions": decisions,
+    }
     ranges = {path: cast("FloatDistribution", SPACE[path]) for path in SPACE}
-    return PopulationBandits("steps", 1, 0.34, mutation(), ranges=ranges, **named)
+    return PopulationBasedBandits("steps", 1, 0.34, mutation(), ranges=ranges, **named)
 
 
 def mutation() -> Mutation:

@@ -9,10 +9,10 @@ import optuna
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from sweeps.search.samplers.study_view import ShowingSampler, valued
+from sweeps.search.samplers.study_view import StudyViewSampler, completed
 
 
-class RungSampler(ShowingSampler):
+class RungSampler(StudyViewSampler):
     """Shows a sampler (TPE, for BOHB: Falkner et al., 2018, https://arxiv.org/abs/1807.01774) only values that were
     measured after the same training: at the highest rung that enough trials have reached.
 
@@ -40,7 +40,7 @@ class RungSampler(ShowingSampler):
         self._at_rung: dict[int, FrozenTrial] = {}
         self._rung: int | None = None
 
-    def show(self, study: optuna.Study) -> Sequence[FrozenTrial]:
+    def trials(self, study: optuna.Study) -> Sequence[FrozenTrial]:
         trials = study.get_trials(deepcopy=False)
         rung = self._highest_rung(trials)
         if rung != self._rung:
@@ -74,6 +74,6 @@ class RungSampler(ShowingSampler):
         last_step = self._last_step(trial)
         if last_step is not None and last_step >= rung:
             step = rung if rung in trial.intermediate_values else max(s for s in trial.intermediate_values if s <= rung)
-            self._at_rung[trial.number] = valued(trial, trial.intermediate_values[step])
+            self._at_rung[trial.number] = completed(trial, trial.intermediate_values[step])
             return self._at_rung[trial.number]
         return trial if trial.state is TrialState.RUNNING else None

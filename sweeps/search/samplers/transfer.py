@@ -17,7 +17,7 @@ from sweeps.search.encoding import UnitSpace, Vector
 from sweeps.search.samplers.earlier_trials import EarlierSweep, Point
 from sweeps.search.samplers.qmc import unconditional
 from sweeps.search.samplers.reseeded import ReseededSampler
-from sweeps.search.samplers.study_view import ShowingSampler
+from sweeps.search.samplers.study_view import StudyViewSampler
 from sweeps.space.distributions import Space
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _ranks(values: Vector) -> Vector:
     return np.asarray(middle / max(len(values) - 1, 1))
 
 
-class WarmStartSampler(ShowingSampler):
+class WarmStartSampler(StudyViewSampler):
     """Shows a sampler (TPE, GP) earlier trials beside the study's own, as far as they are trusted.
 
     Example:
@@ -209,7 +209,7 @@ class WarmStartSampler(ShowingSampler):
         super().__init__(sampler)
         self._earlier = earlier
 
-    def show(self, study: optuna.Study) -> Sequence[FrozenTrial]:
+    def trials(self, study: optuna.Study) -> Sequence[FrozenTrial]:
         own = study.get_trials(deepcopy=False)
         return [*self._earlier.to_show(own), *own]
 

@@ -1,81 +1,83 @@
-"""Asynchronous successive halving, by Tune."""
+"""Asynchronous successive halving (ASHA)."""
 
 from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping
 from typing import Any
 
-from ray.tune.experiment import Trial
-from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
+import numpy as np
 
-from sweeps.search.schedulers.decisions import STOPS, STOPS_IF_LONGER, History, Named, encoded
+from sweeps.search.schedulers.decisions import DecisionLog, encoded
+from sweeps.search.schedulers.early_stopping import EarlyStoppingScheduler
 
 NEVER = 1e15
-"""Beyond every trial, in any unit: the last rung bounds nothing, since a trial ends by itself, and one that did must
-not be told apart from one that reached the last rung."""
+"""Resource that no trial reaches, in any unit: the last rung is beyond every trial's end."""
 
 
-class Asha(AsyncHyperBandScheduler):
-    """Stops a trial at a rung if it is worse than the best 1/eta of those that reached that rung before it
-    (Li et al., 2018, https://arxiv.org/abs/1810.05934). A report beyond several rungs counts at the highest of them.
-    A trial that reports NaN ends there, once it has had its grace."""
+class Bracket:
+    """Rungs at which trials are compared, each ``eta`` times as far as the one before it."""
+
+    def __init__(self, grace: float, eta: float, skipped: int):
+        """
+        Args:
+            grace: The first rung.
+            eta: One of ``eta`` trials goes on.
+            skipped: Number of rungs to leave out at the beginning.
+        """
+        self._eta = eta
+        count = int(math.log(NEVER / grace) / math.log(eta) - skipped + 1)
+        self.rungs: list[tuple[float, dict[str, float]]] = [
+            (grace * eta ** (index + skipped), {}) for index in reversed(range(count))
+        ]
+        """Resource and rewards by trial; the furthest rung first."""
+
+    def compare(self, trial: str, reached: float, reward: float) -> bool | None:
+        """Add a report to its rung: the furthest that it reached.
+
+        Returns:
+            Whether it is worse than the best 1/eta of those that were there before; None if no rung is reached, or the
+            trial was at this one before.
+        """
+        rewards = next((rewards for rung, rewards in self.rungs if rung <= reached), None)
+        if rewards is None or trial in rewards:
+            return None
+        is_worse = bool(rewards) and reward < float(np.percentile([*rewards.values()], (1 - 1 / self._eta) * 100))
+        rewards[trial] = reward
+        return is_worse
+
+
+class Asha(EarlyStoppingScheduler):
+    """Asynchronous successive halving (Li et al., 2018, https://arxiv.org/abs/1810.05934).
+
+    Stops a trial at a rung if it is worse than the best 1/eta of those that reached that rung before it. A report
+    beyond several rungs counts at the furthest of them. A trial that reports NaN is stopped after its grace.
+    """
 
     def __init__(
-        self, resource: str, grace: float, eta: float, brackets: int, seed: int, history: History | None = None
+        self, resource: str, grace: float, eta: float, brackets: int, seed: int, decisions: DecisionLog | None = None
     ):
-        super().__init__(
-            time_attr=resource,
-            max_t=NEVER,  # type: ignore[arg-type]  # any number does
-            grace_period=grace,  # type: ignore[arg-type]
-            reduction_factor=eta,
-            brackets=brackets,
-            stop_last_trials=False,  # else a report beyond a rung that was missed counts at that one later
-        )
-        self._grace, self._seed = grace, seed
-        self._history = history or History()
-        for name, event in self._history.events:
-            assert name is not None
-            self._bracket(name).on_result(Named(name), float(event["reached"]), float(event["reward"]))
+        """
+        Args:
+            resource: Key of the result that the rungs are counted in.
+            grace: The first rung.
+            eta: One of ``eta`` trials goes on.
+            brackets: Number of brackets: each leaves out one more rung at the beginning.
+            seed: Seed of the choice of a trial's bracket.
+            decisions: As in ``RecordedScheduler``.
+        """
+        super().__init__(resource, grace, decisions)
+        self._brackets = [Bracket(grace, eta, index) for index in range(brackets)]
+        self._seed = seed
 
-    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
-        """Nothing to do: its bracket follows from its number."""
+    def event(self, reached: float, value: float) -> dict[str, Any]:
+        return {"reached": encoded(reached), "reward": encoded(self._sign * value)}
 
-    def _bracket(self, trial: str) -> Any:
-        """As Tune chooses it, but by a seed: longer brackets are likelier."""
-        weights = [math.exp(len(bracket._rungs)) for bracket in self._brackets]  # noqa: SLF001 - its own base class
-        return random.Random(f"{self._seed}/{trial}/bracket").choices(self._brackets, weights)[0]
+    def compare(self, number: str, event: Mapping[str, Any]) -> bool | None:
+        return self._bracket(number).compare(number, float(event["reached"]), float(event["reward"]))
 
-    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        assert self._metric is not None
-        self._history.hear(trial, result)
-        if math.isnan(result.get(self._metric, 0.0)) and result.get(self._time_attr, 0.0) >= self._grace:
-            return TrialScheduler.STOP
-        return TrialScheduler.STOP if self._is_worse(trial, result) else TrialScheduler.CONTINUE
-
-    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
-        """Its last report counts, too; and what is decided on it, should the trial become a longer one."""
-        self._is_worse(trial, result, STOPS_IF_LONGER)
-
-    def _is_worse(self, trial: Trial, result: dict[str, Any], consequence: str = STOPS) -> bool:
-        """Whether a report is worse than most at its rung; it is kept, if it is the trial's first there."""
-        assert self._metric is not None
-        if self._time_attr not in result or math.isnan(result.get(self._metric, math.nan)):
-            return False
-        named = Named.of(trial)
-        bracket = self._bracket(named.trial_id)
-        before = _reached(bracket, named)
-        reached, reward = result[self._time_attr], self._metric_op * result[self._metric]
-        stops: bool = bracket.on_result(named, reached, reward) == TrialScheduler.STOP
-        if _reached(bracket, named) > before:
-            event = {"reached": encoded(reached), "reward": encoded(reward), consequence: stops}
-            self._history.add(named.trial_id, event)
-        return stops
-
-    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
-        """Nothing to do: what it reached stays."""
-
-
-def _reached(bracket: Any, trial: Named) -> int:
-    """Number of rungs at which a trial was compared."""
-    return sum(trial.trial_id in recorded for _, recorded in bracket._rungs)  # noqa: SLF001 - of its own base class
+    def _bracket(self, number: str) -> Bracket:
+        """A trial's bracket, drawn by its number: brackets with more rungs are likelier."""
+        weights = [math.exp(len(bracket.rungs)) for bracket in self._brackets]
+        return random.Random(f"{self._seed}/{number}/bracket").choices(self._brackets, weights)[0]

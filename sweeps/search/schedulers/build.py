@@ -19,13 +19,13 @@ from sweeps.config.search import (
 )
 from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.search.schedulers.asha import Asha
-from sweeps.search.schedulers.decisions import History
+from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.hyperband import Hyperband
 from sweeps.search.schedulers.median import MedianStopping
 from sweeps.search.schedulers.mutable_params import mutated_paths
 from sweeps.search.schedulers.mutation import Mutation
-from sweeps.search.schedulers.pb2 import PopulationBandits
-from sweeps.search.schedulers.pbt import Exploit, PopulationTraining
+from sweeps.search.schedulers.pb2 import PopulationBasedBandits
+from sweeps.search.schedulers.pbt import Exploit, PopulationBasedTraining
 from sweeps.search.schedulers.trial_length import hyperband_range
 from sweeps.space.distributions import Lookup, Space
 
@@ -38,7 +38,7 @@ def build_scheduler(
     validate: Callable[[Any], object],
     trials: Path,
     exploited: Callable[[Exploit], None],
-    history: History,
+    decisions: DecisionLog,
     num_trials: Callable[[], int],
 ) -> TrialScheduler:
     """A scheduler that is given metric and mode by Tune; of several objectives the first.
@@ -49,20 +49,20 @@ def build_scheduler(
         lookup: The config's own values.
         validate: Raises ``ConfigError`` for a point that cannot be run.
         trials: Folder of all trials' checkpoints.
-        exploited: Hears of every trial that goes on from another one's state.
-        history: The decisions of earlier sessions, and where this one's are kept.
+        exploited: Called with every trial that continues from another trial's state.
+        decisions: Decisions of earlier sessions, and where this session's are recorded.
         num_trials: Number of trials that there will be, which may be raised.
     """
     config, search = composition.config, composition.config.search
     match search.scheduler:
         case AshaScheduler() as asha:
-            return Asha(asha.resource, asha.grace, asha.eta, asha.brackets, config.seed, history)
+            return Asha(asha.resource, asha.grace, asha.eta, asha.brackets, config.seed, decisions)
         case HyperbandScheduler() as hyperband:
             grace, longest = hyperband_range(composition, space, lookup)
             assert grace is not None and longest is not None
-            return Hyperband(hyperband.resource, grace, longest, hyperband.eta, history)
+            return Hyperband(hyperband.resource, grace, longest, hyperband.eta, decisions)
         case MedianScheduler() as median:
-            return MedianStopping(median.resource, median.grace, median.min_trials, history)
+            return MedianStopping(median.resource, median.grace, median.min_trials, decisions)
         case NoScheduler():
             return FIFOScheduler()  # type: ignore[no-untyped-call]
         case PBTScheduler() | PB2Scheduler() as population:
@@ -72,8 +72,8 @@ def build_scheduler(
             mutation = Mutation(space, changing, lookup, validate, resample_probability=resampling, seed=config.seed)
             arguments = population.resource, population.interval, population.quantile, mutation
             named: dict[str, Any] = {"population": num_trials, "trials": trials, "exploited": exploited}
-            named |= {"seed": config.seed, "history": history}
+            named |= {"seed": config.seed, "decisions": decisions}
             if not only_numbers:
-                return PopulationTraining(*arguments, **named)
+                return PopulationBasedTraining(*arguments, **named)
             ranges = {path: cast("FloatDistribution | IntDistribution", space[path]) for path in changing}
-            return PopulationBandits(*arguments, ranges=ranges, **named)
+            return PopulationBasedBandits(*arguments, ranges=ranges, **named)

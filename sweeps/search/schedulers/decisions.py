@@ -1,108 +1,103 @@
-"""A scheduler's decisions, kept in the study: from them a driver that goes on with a sweep rebuilds the scheduler's
-state, and decides as if no driver had ever ended."""
+"""The decisions of a scheduler, recorded in the study.
+
+A driver that resumes a sweep rebuilds the scheduler's state from them and decides as if no driver had ever died.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import optuna
 from optuna.trial import FrozenTrial
 
-from sweeps.constants import COMPLETED, DECISION_PREFIX, NUMBER, ORIGIN_PREFIX, TRIAL
+from sweeps.compat.optuna import set_trial_attribute
+from sweeps.constants import COMPLETED, DECISION_PREFIX, NUMBER, ORIGIN_PREFIX
 
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial
 
 ORDER, STOPS, STOPS_IF_LONGER = "order", "stops", "stops_if_longer"
-"""Keys of a decision: its place among all of the sweep, whether it stops its trial, and whether it would have stopped a
-trial that came to its end there."""
+"""Keys of a decision: its position among all decisions of the sweep, whether it stops its trial, and whether it would
+have stopped a trial that had not been complete."""
 
 
-class Named(NamedTuple):
-    """A trial as Tune's schedulers see it, by its number in the sweep: Tune's own ids change with every session."""
+class DecisionLog:
+    """All decisions of a sweep's scheduler, in their order.
 
-    trial_id: str
-
-    @classmethod
-    def of(cls, trial: Trial) -> Named:
-        return cls(trial.config[TRIAL])
-
-
-class History:
-    """The decisions so far, in their order. A decision is kept before Tune acts on it, and after the report on which
-    it rests: of a driver that dies in between, either all of a decision is left, or none of it."""
+    A decision is recorded after the report that it rests on, and before Tune acts on it: if the driver dies in between,
+    a decision is recorded as a whole or not at all.
+    """
 
     def __init__(
         self,
         study: optuna.Study | None = None,
         *,
-        hear: Callable[[str, dict[str, Any]], None] = lambda trial_id, result: None,
+        on_report: Callable[[str, dict[str, Any]], None] = lambda trial_id, result: None,
         interrupted: Callable[[], bool] = lambda: False,
     ):
         """
         Args:
-            study: Where decisions are kept; default: nowhere.
-            hear: Writes a report into the study, by Tune's id of the trial.
-            interrupted: Whether the search is to be continued later.
+            study: Study that holds the decisions; default: they are not kept.
+            on_report: Writes a report into the study; called with Tune's id of the trial and the result.
+            interrupted: Whether the search was interrupted, to be resumed later.
         """
-        self._study, self._hear, self._interrupted = study, hear, interrupted
-        self._ids: dict[str, int] = {}
+        self._study, self._on_report, self._interrupted = study, on_report, interrupted
+        self._frozen: dict[str, FrozenTrial] = {}
         found: list[tuple[int, str | None, dict[str, Any]]] = []
         if study is not None:
+            self._read_trials()
             found += [(order, None, event) for order, event in _decisions(study.user_attrs)]
-            for trial in study.get_trials(deepcopy=False):
-                if NUMBER in trial.user_attrs:
-                    name = self._note(trial)
-                    found += [(order, name, event) for order, event in _decisions(trial.user_attrs)]
+            for number, trial in self._frozen.items():
+                found += [(order, number, event) for order, event in _decisions(trial.user_attrs)]
         found.sort(key=lambda each: each[0])
         self._next = found[-1][0] + 1 if found else 0
-        self.events = [(name, event) for _, name, event in found]
-        """Decisions of the sessions before this one, with the trial's number; None if it is not about one trial."""
-        self.trials = frozenset(self._ids)
-        """Numbers of the trials of the sessions before this one."""
+        self.events = [(number, event) for _, number, event in found]
+        """Decisions of earlier sessions, each with its trial's number (None if it is not about one trial)."""
+        self.trials = frozenset(self._frozen)
+        """Numbers of the trials of earlier sessions."""
 
     def __reduce__(self) -> tuple[type[object], tuple[()]]:
-        # Tune pickles its scheduler for a restore that we do not use; a study belongs to its driver.
+        # Tune pickles its scheduler for a restore that Sweeps does not use; a study cannot be pickled.
         return object, ()
 
-    def hear(self, trial: Trial, result: dict[str, Any]) -> None:
-        """Keep a report, before it is decided on."""
-        self._hear(trial.trial_id, result)
+    def record_report(self, trial: Trial, result: dict[str, Any]) -> None:
+        """Record a report; call this before anything is decided on it."""
+        self._on_report(trial.trial_id, result)
 
-    def add(self, trial: str | None, event: Mapping[str, Any]) -> None:
-        """Keep a decision; it is on the disk when this returns."""
+    def record(self, number: str | None, event: Mapping[str, Any]) -> None:
+        """Record a decision; it is on the disk when this returns.
+
+        Args:
+            number: The trial's number; None if the decision is not about one trial.
+            event: The decision, as JSON.
+        """
         self._next += 1
         if self._study is None:
             return
         key = f"{DECISION_PREFIX}{self._next - 1}"
-        if trial is None:
+        if number is None:
             self._study.set_user_attr(key, dict(event))
-        else:
-            self._study._storage.set_trial_user_attr(self._id(trial), key, dict(event))  # noqa: SLF001
+            return
+        if number not in self._frozen:
+            self._read_trials()
+        set_trial_attribute(self._study, self._frozen[number], key, dict(event))
 
-    def ordered(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """A decision with its place, for a caller that keeps it together with something else."""
+    def with_order(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        """A decision with its position, for a caller that records it together with something else."""
         self._next += 1
         return {**event, ORDER: self._next - 1}
 
-    def goes_on_later(self, result: Mapping[str, Any] | None = None) -> bool:
-        """Whether a trial that ends now is to be continued in another session."""
+    def is_resumed_later(self, result: Mapping[str, Any] | None = None) -> bool:
+        """Whether a trial that ends now with this result continues in a later session."""
         return self._interrupted() and not (result or {}).get(COMPLETED)
 
-    def _id(self, trial: str) -> int:
-        if trial not in self._ids:
-            assert self._study is not None
-            for each in self._study.get_trials(deepcopy=False):
-                if NUMBER in each.user_attrs:
-                    self._note(each)
-        return self._ids[trial]
-
-    def _note(self, trial: FrozenTrial) -> str:
-        name = f"{trial.user_attrs[NUMBER]:04}"
-        self._ids[name] = trial._trial_id  # noqa: SLF001 - the storage goes by it
-        return name
+    def _read_trials(self) -> None:
+        assert self._study is not None
+        for trial in self._study.get_trials(deepcopy=False):
+            if NUMBER in trial.user_attrs:
+                self._frozen.setdefault(f"{trial.user_attrs[NUMBER]:04}", trial)
 
 
 def was_stopped(trial: FrozenTrial) -> bool:
@@ -111,8 +106,8 @@ def was_stopped(trial: FrozenTrial) -> bool:
     return bool(last.get(STOPS))
 
 
-def decisions_of_longer(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of a trial that had come to its end, and becomes a longer one."""
+def decisions_if_longer(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a complete trial, for the longer trial that it becomes when its sweep is extended."""
     longer = {
         f"{DECISION_PREFIX}{order}": {**event, STOPS: True}
         for order, event in _decisions(attributes)

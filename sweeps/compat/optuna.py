@@ -1,0 +1,62 @@
+"""Private names of Optuna."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from copy import deepcopy as deep_copy
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+FIXED_PARAMS = "fixed_params"
+"""System attribute of an enqueued trial: the values that it was enqueued with."""
+
+
+def running_trial(study: optuna.Study, trial: FrozenTrial) -> optuna.Trial:
+    """A running trial of the study, to continue it."""
+    return optuna.Trial(study, trial._trial_id)
+
+
+def set_trial_attribute(study: optuna.Study, trial: FrozenTrial, key: str, value: Any) -> None:
+    """Set a user attribute of a running trial, without asking the sampler anything."""
+    study._storage.set_trial_user_attr(trial._trial_id, key, value)
+
+
+def enqueued_values(trial: FrozenTrial) -> Mapping[str, Any] | None:
+    """The values that a trial was enqueued with; None if it was not enqueued."""
+    values: Mapping[str, Any] | None = trial.system_attrs.get(FIXED_PARAMS)
+    return values
+
+
+def set_enqueued_values(trial: FrozenTrial, values: Mapping[str, Any]) -> None:
+    """Replace the values that a waiting trial was enqueued with."""
+    trial.system_attrs[FIXED_PARAMS] = dict(values)
+
+
+def copy_system_attributes(study: optuna.Study, to: optuna.Study) -> None:
+    """Copy what samplers have noted in a study to another study."""
+    for key, value in study._storage.get_study_system_attrs(study._study_id).items():
+        to._storage.set_study_system_attr(to._study_id, key, value)
+
+
+class StudyView(optuna.Study):
+    """A study whose trials are replaced by others, for a sampler.
+
+    Storage and identity are those of the study: samplers write notes to the trial that they sample for.
+    """
+
+    def __init__(self, study: optuna.Study, trials: Sequence[FrozenTrial]):
+        """
+        Args:
+            study: The study.
+            trials: What ``get_trials`` returns; in order of their numbers.
+        """
+        self.__dict__.update(study.__dict__)
+        self._viewed_trials = trials
+
+    def _get_trials(  # Optuna's samplers call this, and so does ``get_trials``
+        self, deepcopy: bool = True, states: Container[TrialState] | None = None, use_cache: bool = False
+    ) -> list[FrozenTrial]:
+        viewed = [trial for trial in self._viewed_trials if states is None or trial.state in states]
+        return deep_copy(viewed) if deepcopy else viewed

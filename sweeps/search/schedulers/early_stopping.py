@@ -1,0 +1,81 @@
+"""Base of the schedulers that compare a report with earlier ones and stop the trial if it is worse."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import TrialScheduler
+
+from sweeps.constants import TRIAL
+from sweeps.search.schedulers.decisions import STOPS, STOPS_IF_LONGER, DecisionLog
+from sweeps.search.schedulers.recorded import RecordedScheduler
+
+
+class EarlyStoppingScheduler(RecordedScheduler, ABC):
+    """Stops a trial whose report is worse than a comparison demands. From ``grace`` on, NaN stops a trial as well."""
+
+    def __init__(self, resource: str, grace: float, decisions: DecisionLog | None = None):
+        """
+        Args:
+            resource: Key of the result that progress is counted in.
+            grace: Progress before which no trial is stopped.
+            decisions: As in ``RecordedScheduler``.
+        """
+        super().__init__(decisions)
+        self._resource, self._grace = resource, grace
+
+    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
+        accepted = super().set_search_properties(metric, mode, **spec)
+        for number, event in self._decisions.events:
+            assert number is not None
+            self.replay(number, event)
+        return accepted
+
+    @abstractmethod
+    def event(self, reached: float, value: float) -> dict[str, Any]:
+        """The record of a report.
+
+        Args:
+            reached: The resource.
+            value: The metric; not NaN.
+        """
+
+    @abstractmethod
+    def compare(self, number: str, event: Mapping[str, Any]) -> bool | None:
+        """Add a report to those that later ones are compared with.
+
+        Args:
+            number: The trial's number.
+            event: The report, as ``event`` returned it.
+
+        Returns:
+            Whether the report is worse than those before it demand; None if it is not one to compare.
+        """
+
+    def replay(self, number: str, event: Mapping[str, Any]) -> None:
+        """Add a report of an earlier session."""
+        self.compare(number, event)
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        self._decisions.record_report(trial, result)
+        is_late = result.get(self._resource, 0.0) >= self._grace
+        diverged = is_late and math.isnan(result.get(self._objective, 0.0))
+        return TrialScheduler.STOP if diverged or self._is_worse(trial, result) else TrialScheduler.CONTINUE
+
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
+        """Compare the last report too, and record whether it would stop the trial if it is extended later."""
+        self._is_worse(trial, result, STOPS_IF_LONGER)
+
+    def _is_worse(self, trial: Trial, result: dict[str, Any], consequence: str = STOPS) -> bool:
+        if self._resource not in result or math.isnan(result.get(self._objective, math.nan)):
+            return False
+        number, event = trial.config[TRIAL], self.event(result[self._resource], result[self._objective])
+        is_worse = self.compare(number, event)
+        if is_worse is None:
+            return False
+        self._decisions.record(number, {**event, consequence: is_worse})
+        return is_worse

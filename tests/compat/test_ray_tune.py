@@ -1,0 +1,83 @@
+"""Contract with the private names of Ray Tune that Sweeps uses: a failure here says which of them has moved."""
+
+from __future__ import annotations
+
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from ray.train._internal import session
+from ray.tune import PlacementGroupFactory
+from ray.tune.execution.tune_controller import TuneController
+from ray.tune.experiment import Trial
+from ray.tune.utils import object_cache
+
+from sweeps.compat import ray_tune
+
+RESULT = {"step": 3}
+
+
+@pytest.fixture
+def trial() -> Trial:
+    return Trial("contract", stub=True)
+
+
+@pytest.fixture
+def controller() -> TuneController:
+    """A controller without an experiment; it holds only what its constructor makes without Ray."""
+    made: Any = TuneController.__new__(TuneController)
+    assert "self._actor_cache = _ObjectCache(" in inspect.getsource(TuneController.__init__), "_actor_cache"
+    made._actor_cache = object_cache._ObjectCache()
+    made._trial_to_actor = {}
+    return made
+
+
+def test_the_controller_can_keep_more_idle_actors(controller: Any, trial: Trial) -> None:
+    trial.placement_group_factory = PlacementGroupFactory([{"CPU": 1}])
+    before = controller._actor_cache.total_max_objects
+    ray_tune.keep_idle_actors(controller, trial, 5)
+    assert controller._actor_cache.total_max_objects == before + 5, "TuneController._actor_cache.increase_max"
+
+
+def test_the_controller_can_ask_a_trial_for_a_checkpoint(
+    controller: Any, trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ray_tune.request_checkpoint(controller, trial, RESULT) is None, "a trial without an actor saves nothing"
+    controller._trial_to_actor[trial] = object()
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(TuneController, "_schedule_trial_task", lambda self, **named: asked.append(named))
+    requested = ray_tune.request_checkpoint(controller, trial, RESULT)
+    assert asked[0]["method_name"] == "save", "TuneController._schedule_trial_save"
+    assert isinstance(requested, session._FutureTrainingResult), "what _schedule_trial_save returns"
+
+
+@pytest.mark.parametrize("saved", [session._TrainingResult(None, RESULT), None])
+def test_a_requested_checkpoint_resolves_to_the_trials_metrics(saved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    requested = session._FutureTrainingResult(None)  # type: ignore[arg-type]
+    monkeypatch.setattr(session, "ray", SimpleNamespace(get=lambda future, timeout: saved))
+    found = ray_tune.checkpoint_metrics(requested)
+    assert found == (None if saved is None else RESULT), "_FutureTrainingResult.resolve, _TrainingResult.metrics"
+
+
+def test_a_trial_can_be_made_to_forget_its_checkpoint(trial: Trial) -> None:
+    checkpoints: Any = trial.run_metadata.checkpoint_manager
+    checkpoints._latest_checkpoint_result = session._TrainingResult("checkpoint", RESULT)  # type: ignore[arg-type]
+    assert trial.checkpoint == "checkpoint", "_CheckpointManager._latest_checkpoint_result"
+    ray_tune.forget_checkpoint(trial)
+    assert trial.checkpoint is None, "_CheckpointManager._latest_checkpoint_result"
+
+
+@pytest.mark.filterwarnings("ignore")  # of a fit to few rows
+def test_pb2s_process_chooses_values_in_their_range_and_adds_a_row_for_them() -> None:
+    rows = [(trial, time, 0.2 + 0.1 * trial, 0.5, trial * time) for time in (1.0, 2.0, 3.0) for trial in (1, 2)]
+    observed = pd.DataFrame(rows, columns=["Trial", "Time", "lr", "decay", "Reward"]).astype({"Trial": str})
+    bounds = {"lr": (0.0, 1.0), "decay": (0.0, 1.0)}
+    for chosen in (None, np.array([[0.1, 0.2]])):
+        new, after = ray_tune.explore_by_pb2(observed, bounds, chosen, "2", "1", {"lr": 0.4, "decay": 0.5})
+        assert all(0 <= new[name] <= 1 for name in bounds), "ray.tune.schedulers.pb2._explore"
+        assert after.iloc[-1].tolist() == ["1", 3.0, *new.values(), 6.0], "ray.tune.schedulers.pb2._explore"
+    unseen, after = ray_tune.explore_by_pb2(observed, bounds, None, "3", "1", {"lr": 0.4, "decay": 0.5})
+    assert (unseen, len(after)) == ({"lr": 0.4, "decay": 0.5}, len(observed)), "ray.tune.schedulers.pb2._explore"
