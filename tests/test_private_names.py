@@ -24,7 +24,6 @@ NOT_YET: tuple[str, ...] = (
     "src/sweeps_train/function.py",
     "src/sweeps_train/strategies/",
     "sweeps/registry/",
-    "sweeps/search/",
     "sweeps/service/promotion/",
 )
 
