@@ -232,7 +232,7 @@ def compare(*sweeps: str, output: str | Path | None = None, tracking_uri: str | 
         UserError: They have different metrics.
     """
     from sweeps.report.comparison import compare_sweeps
-    from sweeps.report.comparison_figure import check_output, write_comparison
+    from sweeps.report.figures.comparison import check_output, write_comparison
 
     if output is not None:
         check_output(Path(output))

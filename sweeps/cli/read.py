@@ -111,13 +111,13 @@ def compare(
     from sweeps.report.comparison import compare_sweeps, print_comparison
 
     if output is not None:
-        from sweeps.report.comparison_figure import check_output
+        from sweeps.report.figures.comparison import check_output
 
         check_output(output)
     client, read = client_of(server, tracking_uri=tracking_uri), reader_of(server, tracking_uri)
     comparison = compare_sweeps([read(name) for name in names], None if client is None else client.config_text)
     if output is not None:
-        from sweeps.report.comparison_figure import write_comparison
+        from sweeps.report.figures.comparison import write_comparison
 
         write_comparison(comparison, output)
         say(f"figure: {output}")

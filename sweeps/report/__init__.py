@@ -1,1 +1,4 @@
-"""What a person sees of a sweep."""
+"""Recorded sweeps for people: tables on a terminal, data frames, comparisons, figures and the HTML report.
+
+Begin with ``tables.py`` for the terminal, ``figures/`` for the figures and ``page/report.py`` for the report.
+"""

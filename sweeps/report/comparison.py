@@ -1,11 +1,10 @@
-"""Sweeps of the same metric side by side: how good, how soon, at what price, and what differed in their configs."""
+"""Comparison of sweeps of the same metric: best values, time, worker-hours, and differences of their configs."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,68 +16,69 @@ from rich.text import Text
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.errors import UserError
 from sweeps.report.formatting import duration
+from sweeps.report.report_data import best_values
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import finite, short
 
 NOT_COMPARED = ("name", "output_dir", "tracking")
-"""Sections of a config that say nothing of a search."""
+"""Sections of a config that do not affect the search."""
 MOST_DIFFERENCES = 40
 ABSENT = "-"
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How a sweep stood when one of its trials had ended."""
+class BestSoFar:
+    """State of a sweep at the end of one of its trials."""
 
     trials: int
-    """That had ended."""
+    """Number of trials that had ended."""
     seconds: float
-    """Since the sweep began, without the pauses between its drivers."""
+    """Seconds since the sweep began, without the pauses between its drivers."""
     hours: float | None
-    """Of all workers that trials held; None if that is not recorded."""
+    """Hours of all workers that trials held; None if they are not recorded."""
     best: float
-    """Of the metric, so far."""
+    """Best value of the metric so far."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One of the sweeps."""
+    """One of the compared sweeps."""
 
     record: SweepRecord
     config: Mapping[str, str]
-    """Its config, by dotted path, each value as text."""
+    """Its config by dotted path, each value as text."""
 
     @property
     def best(self) -> TrialRecord | None:
         return self.record.best
 
     @cached_property
-    def curve(self) -> list[Progress]:
-        """Best value so far, at the end of every trial."""
-        better: Callable[[float, float], float] = min if self.record.mode == "min" else max
-        ended = [trial for trial in self.record.trials if trial.ended is not None]
-        curve, best, hours = list[Progress](), math.nan, 0.0
-        known = True
-        for count, trial in enumerate(sorted(ended, key=lambda each: each.ended or 0.0), 1):
+    def curve(self) -> list[BestSoFar]:
+        """Best value so far, at the end of each trial."""
+        ended = sorted((trial for trial in self.record.trials if trial.ended is not None), key=lambda each: each.ended)
+        hours, known = 0.0, True
+        curve = []
+        for count, (trial, best) in enumerate(zip(ended, best_values(ended, self.record.mode), strict=True), 1):
             known &= bool(trial.spans) or trial.steps == 0
             hours += worker_hours(trial)
-            value = trial.value
-            if value is not None and math.isfinite(value) and trial.state != "failed" and trial.violation is None:
-                best = value if math.isnan(best) else better(best, value)
-            if not math.isnan(best):
-                seconds = self.record.elapsed(trial.ended or 0.0)
-                curve.append(Progress(count, seconds, hours if known else None, best))
+            if best is not None:
+                curve.append(BestSoFar(count, self.record.elapsed(trial.ended or 0.0), hours if known else None, best))
         return curve
 
     @property
+    def value(self) -> float | None:
+        """Best value of all ended trials."""
+        return self.curve[-1].best if self.curve else None
+
+    @property
     def hours(self) -> float | None:
-        """Of all workers, altogether."""
+        """Hours of all workers of the whole sweep; None if they are not recorded."""
         spans = all(trial.spans for trial in self.record.trials if trial.steps)
         return sum(map(worker_hours, self.record.trials)) if spans else None
 
-    def reached(self, target: float) -> Progress | None:
-        """When the best was at least as good as that."""
+    def reached(self, target: float) -> BestSoFar | None:
+        """First point at which the best value was at least as good as the target."""
         sign = 1 if self.record.mode == "min" else -1
         return next((point for point in self.curve if sign * point.best <= sign * target), None)
 
@@ -99,7 +99,7 @@ class Comparison:
 
     @property
     def unit(self) -> str:
-        """What ``hours`` are hours of."""
+        """Unit of ``hours``."""
         workers = {
             worker
             for each in self.sweeps
@@ -110,22 +110,28 @@ class Comparison:
         return "GPU-hours" if workers and all("/" in worker for worker in workers) else "worker-hours"
 
     @cached_property
+    def best(self) -> float | None:
+        """Best value of all sweeps."""
+        values = [each.value for each in self.sweeps if each.value is not None]
+        return (min if self.mode == "min" else max)(values, default=None)
+
+    @cached_property
     def target(self) -> float | None:
-        """What every sweep has reached: the worst of their best values."""
-        bests = [each.curve[-1].best for each in self.sweeps if each.curve]
-        if len(bests) < len(self.sweeps):
+        """Value that every sweep has reached: the worst of their best values; None if a sweep has no value."""
+        values = [each.value for each in self.sweeps if each.value is not None]
+        if len(values) < len(self.sweeps):
             return None
-        return max(bests) if self.mode == "min" else min(bests)
+        return (max if self.mode == "min" else min)(values)
 
     @cached_property
     def differences(self) -> dict[str, list[str]]:
-        """Config paths whose values are not the same everywhere, with the value of each sweep."""
+        """Config paths with different values, and the value of each sweep."""
         paths = dict.fromkeys(path for each in self.sweeps for path in each.config)
         values = {path: [each.config.get(path, ABSENT) for each in self.sweeps] for path in paths}
         return {path: texts for path, texts in values.items() if len(set(texts)) > 1}
 
     def as_json(self) -> dict[str, Any]:
-        """What ``compare --json`` prints."""
+        """Document that ``compare --json`` prints."""
         return {
             "metric": self.metric,
             "mode": self.mode,
@@ -147,21 +153,22 @@ class Comparison:
             "best": None if each.best is None else {"trial": each.best.trial, "value": finite(each.best.value)},
             "wall_s": each.record.time.wall_s,
             "hours": each.hours,
-            "target_reached": None if reached is None else _point(reached),
-            "curve": [_point(point) for point in each.curve],
+            "target_reached": None if reached is None else asdict(reached),
+            "curve": [asdict(point) for point in each.curve],
         }
 
 
 def compare_sweeps(
     records: Sequence[SweepRecord], config_text: Callable[[SweepRecord], str | None] | None = None
 ) -> Comparison:
-    """
+    """Compare sweeps of the same metric.
+
     Args:
         records: The sweeps.
         config_text: Reads a sweep's config; default: from MLflow.
 
     Raises:
-        UserError: There is only one, or they do not have the same (first) metric.
+        UserError: There is only one sweep, or the sweeps do not have the same (first) metric.
     """
     names = [record.sweep for record in records]
     if len(set(names)) < 2:
@@ -175,13 +182,13 @@ def compare_sweeps(
 
 
 def worker_hours(trial: TrialRecord) -> float:
-    """Hours that a trial held workers, summed over them."""
+    """Hours that a trial held workers, summed over the workers."""
     held = [(span.ended or span.trained) - span.held for span in trial.spans]
     return sum(seconds * len(span.workers) for seconds, span in zip(held, trial.spans, strict=True)) / 3600
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """A row for each sweep, and the configs' differences."""
+    """Print a row for each sweep, and the differences of their configs."""
     target = comparison.target
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name, justify in (("sweep", "left"), ("status", "left"), ("trials", "right"), ("best", "right")):
@@ -189,16 +196,13 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     for name in ("took", comparison.unit):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("" if target is None else f"reached {short(target)} after")
-    bests = [each.curve[-1].best for each in comparison.sweeps if each.curve]
-    top = (min if comparison.mode == "min" else max)(bests) if bests else None
     for each in comparison.sweeps:
-        record = each.record
-        best = "" if not each.curve else f"{each.curve[-1].best:.5g}"
+        record, best = each.record, "" if each.value is None else f"{each.value:.5g}"
         table.add_row(
             record.sweep,
             record.status,
             str(len(record.trials)),
-            Text(best, "bold green" if each.curve and each.curve[-1].best == top else ""),
+            Text(best, "bold green" if best and each.value == comparison.best else ""),
             duration(record.time.wall_s),
             "" if each.hours is None else f"{each.hours:.3g}",
             _described(each.reached(target), comparison.unit) if target is not None else "",
@@ -219,19 +223,15 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         console.print(f"and {len(comparison.differences) - MOST_DIFFERENCES} more; --json has all")
 
 
-def _described(point: Progress | None, unit: str) -> str:
+def _described(point: BestSoFar | None, unit: str) -> str:
     if point is None:
         return ""
     hours = "" if point.hours is None else f", {point.hours:.3g} {unit}"
     return f"{point.trials} trials, {duration(point.seconds)}{hours}"
 
 
-def _point(point: Progress) -> dict[str, Any]:
-    return {"trials": point.trials, "seconds": point.seconds, "hours": point.hours, "best": point.best}
-
-
 def recorded_config(record: SweepRecord) -> str | None:
-    """A sweep's config as MLflow has it: YAML, or nothing."""
+    """YAML config of a sweep from MLflow; None if there is none."""
     return read_text(record.mlflow.tracking_uri, record.mlflow.run_id, CONFIG_ARTIFACT)
 
 
@@ -250,10 +250,10 @@ def _leaves(path: str, value: Any) -> list[tuple[str, str]]:
 
 def _distribution(distribution: Mapping[str, Any]) -> str:
     """``float, low 0.0001, high 0.1, log``."""
-    said = [str(distribution["type"])]
+    words = [str(distribution["type"])]
     for name, value in distribution.items():
         if value is True:
-            said.append(name)
+            words.append(name)
         elif name != "type" and value is not False and value not in (None, {}, []):
-            said.append(f"{name} {value if isinstance(value, str) else json.dumps(value)}")
-    return ", ".join(said)
+            words.append(f"{name} {value if isinstance(value, str) else json.dumps(value)}")
+    return ", ".join(words)

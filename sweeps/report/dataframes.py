@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from sweeps.errors import UserError
-from sweeps.report.page.parameters import FEWEST_TRIALS, importances
-from sweeps.report.page.report_data import Material, gather
+from sweeps.report.figures.importance import FEWEST_TRIALS, importances
+from sweeps.report.report_data import ReportData, gather
 from sweeps.tracking.metric_history import fetch_histories
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
@@ -47,24 +47,24 @@ def importance_frame(record: SweepRecord, objective: int = 0) -> pd.DataFrame:
     """
     if not -len(record.metrics) <= objective < len(record.metrics):
         raise UserError(f"objective={objective}: {record.sweep} has {len(record.metrics)}, counted from 0")
-    material = gather(record)
-    table = importances_table(material, objective)
+    data = gather(record)
+    table = importances_table(data, objective)
     if table.empty:
         why = (
-            f"{len(material.valued)} of its trials have a value, and it takes {FEWEST_TRIALS}"
-            if len(material.valued) < FEWEST_TRIALS
+            f"{len(data.valued)} of its trials have a value, and it takes {FEWEST_TRIALS}"
+            if len(data.valued) < FEWEST_TRIALS
             else "its trials differ in no parameter, or all came out the same"
         )
         warnings.warn(f"{record.sweep}: the importance of parameters cannot be told: {why}", stacklevel=3)
     return table
 
 
-def importances_table(material: Material, objective: int = 0) -> pd.DataFrame:
+def importances_table(data: ReportData, objective: int = 0) -> pd.DataFrame:
     """See ``importance_frame``."""
-    paths = {name: path for path, name in material.names.items()}
-    found = pd.DataFrame(importances(material, objective)).rename(index=paths).rename_axis("parameter")
+    paths = {name: path for path, name in data.names.items()}
+    found = pd.DataFrame(importances(data, objective)).rename(index=paths).rename_axis("parameter")
     found = found.loc[found.fillna(0.0).mean(axis=1).sort_values(ascending=False).index]
-    return found.assign(trials=[len(material.having(path)) for path in found.index]) if len(found) else found
+    return found.assign(trials=[len(data.having(path)) for path in found.index]) if len(found) else found
 
 
 def _row(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:

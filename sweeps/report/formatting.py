@@ -1,4 +1,4 @@
-"""Durations as text, and the colours of trial states, everywhere the same."""
+"""Durations and shortened texts, and the terminal colours of trial states."""
 
 from __future__ import annotations
 
@@ -15,3 +15,8 @@ def duration(seconds: float) -> str:
         return f"{minutes}m {seconds:02}s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h {minutes:02}m"
+
+
+def shorten(text: str, longest: int) -> str:
+    """Text cut to at most ``longest`` characters, with an ellipsis where it was cut."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -21,9 +21,9 @@ from sweeps.plan.plan import Plan, make_plan
 from sweeps.plan.saved_sweep import reopened, save
 from sweeps.report.comparison import compare_sweeps
 from sweeps.report.dataframes import trials_frame
-from sweeps.report.page.learning_curves import seconds_in
-from sweeps.report.page.report_data import Material
-from sweeps.report.page.timeline import bars
+from sweeps.report.figures.best_so_far import seconds_in
+from sweeps.report.figures.timeline import bars
+from sweeps.report.report_data import ReportData
 from sweeps.report.tables import took
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.record import SweepRecord
@@ -171,7 +171,7 @@ def test_a_pause_between_two_drivers_is_part_of_no_duration(uri: str, monkeypatc
     compared = compare_sweeps([record, other], lambda _: None).sweeps[0]
     assert [point.seconds for point in compared.curve] == pytest.approx([15, 30], abs=0.1)
     assert list(trials_frame([record])["seconds"]) == pytest.approx([10, 25], abs=0.1)
-    material = Material(record=record)
+    material = ReportData(record=record)
     assert [seconds_in(material, trial) for trial in record.trials] == pytest.approx([15, 30], abs=0.1)
     assert max(bar.ended for bar in bars(material)) == pytest.approx(30, abs=0.1)
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from sweeps.config.objectives import Objectives
 from sweeps.errors import UserError
 from sweeps.report.comparison import Compared, Comparison, compare_sweeps, print_comparison
-from sweeps.report.comparison_figure import check_output, write_comparison
+from sweeps.report.figures.comparison import check_output, write_comparison
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
 from sweeps.tracking.recorder import Recorder

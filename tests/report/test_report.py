@@ -23,15 +23,19 @@ from rich.console import Console
 from sweeps.config.objectives import Objectives
 from sweeps.driver import run
 from sweeps.report.dataframes import importances_table
+from sweeps.report.figures.best_so_far import best_so_far
+from sweeps.report.figures.contours import contours
+from sweeps.report.figures.importance import by_importance, importance, importances
+from sweeps.report.figures.learning_curves import learning_curves
+from sweeps.report.figures.parallel_coordinates import parallel_coordinates
+from sweeps.report.figures.sections import make_sections, write_images
+from sweeps.report.figures.slices import slices
+from sweeps.report.figures.style import robust_range
+from sweeps.report.figures.timeline import MOST_BARS, bars, merged, timeline
 from sweeps.report.folder import report_folder
 from sweeps.report.page.document import render
-from sweeps.report.page.learning_curves import best_so_far, learning_curves
-from sweeps.report.page.parameters import by_importance, contours, importance, importances, parallel, slices
-from sweeps.report.page.pictures import draw_pictures
-from sweeps.report.page.report import _sections, make_report
-from sweeps.report.page.report_data import MOST_CURVES, Material, chosen_for_curves
-from sweeps.report.page.style import robust_range
-from sweeps.report.page.timeline import MOST_BARS, bars, merged, timeline
+from sweeps.report.page.report import make_report
+from sweeps.report.report_data import MOST_CURVES, ReportData, chosen_for_curves
 from sweeps.report.tables import print_best
 from sweeps.tracking import metric_history
 from sweeps.tracking.metric_history import fetch_histories
@@ -248,7 +252,7 @@ def trial(number: int, value: float | None = None, state: str = "finished", **mo
     )
 
 
-def material(trials: list[TrialRecord], curves: Any = None, **more: Any) -> Material:
+def report_data(trials: list[TrialRecord], curves: Any = None, **more: Any) -> ReportData:
     valued = [each for each in trials if each.value is not None]
     record = SweepRecord(
         sweep="s",
@@ -263,7 +267,7 @@ def material(trials: list[TrialRecord], curves: Any = None, **more: Any) -> Mate
         conf="digits",
         started=START,
     )
-    return Material(record=record, curves=curves or {}, **more)
+    return ReportData(record=record, curves=curves or {}, **more)
 
 
 def spans(held: float, seconds: float, workers: tuple[str, ...], ended: bool = True) -> tuple[Span, ...]:
@@ -273,15 +277,15 @@ def spans(held: float, seconds: float, workers: tuple[str, ...], ended: bool = T
 
 def test_a_sweep_without_trials_or_without_values_still_has_a_page() -> None:
     for trials in ([], [trial(0, state="failed", error="ValueError: no", started=START, ended=START + 5)]):
-        made = material(trials)
-        text = render(made, list(_sections(made, [importances(made, 0)])))
+        made = report_data(trials)
+        text = render(made, make_sections(made, [importances(made, 0)]))
         assert ("No trial has reported loss." if trials else "No trial was started.") in text
         assert ("ValueError: no" in text) is bool(trials)
 
 
 def test_a_sweep_without_a_best_trial_says_what_values_there_are() -> None:
     def record(*trials: TrialRecord, status: str = "finished") -> SweepRecord:
-        return replace(material(list(trials)).record, front=[], status=status)
+        return replace(report_data(list(trials)).record, front=[], status=status)
 
     failed = replace(trial(0, 0.25, state="failed"), steps=48)
     broken = replace(trial(1, 0.125), steps=80, violation="system/memory_mib=9 is above its limit of 5")
@@ -321,12 +325,13 @@ def test_a_sweep_without_a_best_trial_says_what_values_there_are() -> None:
 )
 def test_odd_sweeps_have_reports_too(values: list[float | None], params: Any, tmp_path: Path) -> None:
     trials = [trial(number, value, params=params(number)) for number, value in enumerate(values)]
-    made = material(trials)
+    made = report_data(trials)
     found = [importances(made, 0)]
-    page = Page(render(made, list(_sections(made, found))))
+    sections = make_sections(made, found)
+    page = Page(render(made, sections))
     assert len(page.data["rows"]["rows"]) == len(trials)
-    pictures = draw_pictures(made, found, tmp_path)
-    assert bool(pictures) is any(value is not None for value in values)
+    images = write_images(sections, tmp_path, "s")
+    assert bool(images) is any(value is not None for value in values)
 
 
 def test_a_large_sweep_makes_a_page_that_is_bounded_and_quick() -> None:
@@ -335,12 +340,12 @@ def test_a_large_sweep_makes_a_page_that_is_bounded_and_quick() -> None:
         trial(number, rng.random(), "pruned" if number % 3 else "finished", spans=spans(number, 1.5, ("a/0", "a/1")))
         for number in range(3000)
     ]
-    chosen = chosen_for_curves(material(trials))
+    chosen = chosen_for_curves(report_data(trials))
     points = [metric_history.Point(step, 1 / step) for step in range(1, 80)]
-    made = material(trials, {each.trial: points for each in chosen})
+    made = report_data(trials, {each.trial: points for each in chosen})
     assert len(chosen) == MOST_CURVES
     assert {each.trial for each in made.ranked[:50]} <= {each.trial for each in chosen}
-    text = render(made, list(_sections(made, [importances(made, 0)])))
+    text = render(made, make_sections(made, [importances(made, 0)]))
     assert len(text) < 6_000_000
 
 
@@ -357,7 +362,9 @@ def test_values_far_outside_do_not_press_the_others_flat() -> None:
 
 def test_a_trial_that_broke_a_limit_or_failed_does_not_move_the_line_of_the_best() -> None:
     trials = [trial(0, 3.0), trial(1, 1.0, violation="memory"), trial(2, 0.5, "failed"), trial(3, 2.0)]
-    figure = best_so_far(material(trials)).drawings[0].figure
+    section = best_so_far(report_data(trials))
+    assert section is not None
+    figure = section.figures[0].figure
     assert list(figure.data[-1].y) == [3.0, 3.0, 3.0, 2.0]
 
 
@@ -366,18 +373,18 @@ def test_where_a_trial_was_stopped_early_is_marked() -> None:
         "0000": [metric_history.Point(1, 3.0), metric_history.Point(2, 1.0)],
         "0001": [metric_history.Point(1, 2.0)],
     }
-    section = learning_curves(material([trial(0, 1.0), trial(1, 2.0, "pruned")], points))
+    section = learning_curves(report_data([trial(0, 1.0), trial(1, 2.0, "pruned")], points))
     assert section is not None
-    marks = [trace for trace in section.drawings[0].figure.data if trace.marker.symbol == "x"]
+    marks = [trace for trace in section.figures[0].figure.data if trace.marker.symbol == "x"]
     assert [(list(trace.x), list(trace.y)) for trace in marks] == [([1], [2.0])]
 
 
 def test_parallel_coordinates_keep_trials_that_lack_a_parameter() -> None:
     points: list[dict[str, Any]] = [{"lr": 0.1, "momentum": 0.9}, {"lr": 0.3, "momentum": 0.8}, {"lr": 0.2}]
     trials = [trial(number, float(number), params=point) for number, point in enumerate(points)]
-    section = parallel(material(trials), ["lr", "momentum"])
+    section = parallel_coordinates(report_data(trials), ["lr", "momentum"])
     assert section is not None
-    lr, momentum, loss = section.drawings[0].figure.data[0].dimensions
+    lr, momentum, loss = section.figures[0].figure.data[0].dimensions
     assert len(lr["values"]) == len(loss["values"]) == 3
     assert momentum["ticktext"][0] == "absent"
     assert momentum["values"][0] == momentum["tickvals"][0]
@@ -386,17 +393,17 @@ def test_parallel_coordinates_keep_trials_that_lack_a_parameter() -> None:
 def test_importance_finds_the_parameter_that_matters() -> None:
     rng = random.Random(0)
     points = [{"lr": rng.random(), "width": rng.random(), "depth": rng.randint(1, 9)} for _ in range(60)]
-    made = material([trial(number, (point["lr"] - 0.5) ** 2, params=point) for number, point in enumerate(points)])
+    made = report_data([trial(number, (point["lr"] - 0.5) ** 2, params=point) for number, point in enumerate(points)])
     for shares in importances(made, 0).values():
         assert max(shares, key=lambda name: shares[name]) == "lr"
         assert sum(shares.values()) == pytest.approx(1)
-    few = material(made.record.trials[:3])
+    few = report_data(made.record.trials[:3])
     assert importances(few, 0) == {}
     assert contours(few, few.paths) is None
     assert slices(few, few.paths) is not None
 
 
-def conditional(number_of_trials: int, with_momentum: int) -> Material:
+def conditional(number_of_trials: int, with_momentum: int) -> ReportData:
     """``lr`` decides; ``momentum`` does nothing, and few trials have it."""
     rng = random.Random(1)
     trials = []
@@ -404,7 +411,7 @@ def conditional(number_of_trials: int, with_momentum: int) -> Material:
         params: dict[str, Any] = {"lr": rng.random(), "depth": rng.randint(1, 9)}
         params |= {"momentum": rng.random()} if number < with_momentum else {}
         trials.append(trial(number, (params["lr"] - 0.5) ** 2, params=params))
-    return material(trials)
+    return report_data(trials)
 
 
 def test_a_parameter_that_few_trials_have_is_not_ranked_and_says_on_how_many_trials_it_rests() -> None:
@@ -417,7 +424,7 @@ def test_a_parameter_that_few_trials_have_is_not_ranked_and_says_on_how_many_tri
     assert by_importance(made, found) == ["lr", "depth", "momentum"]
     section = importance(made, [found])
     assert section is not None
-    assert list(section.drawings[0].figure.data[0].y) == ["momentum (5 of 16 trials)", "depth", "lr"]
+    assert list(section.figures[0].figure.data[0].y) == ["momentum (5 of 16 trials)", "depth", "lr"]
     assert "fewer than 8 trials" in section.text
 
 
@@ -428,7 +435,7 @@ def test_a_conditional_parameter_is_compared_among_the_trials_that_have_it() -> 
     rng = random.Random(2)
     points = [{"lr": rng.random()} | ({"momentum": rng.random()} if number % 2 else {}) for number in range(80)]
     decides = [trial(number, point.get("momentum", 0.5), params=point) for number, point in enumerate(points)]
-    for name, shares in importances(material(decides), 0).items():
+    for name, shares in importances(report_data(decides), 0).items():
         assert shares["momentum"] > 0.25, name
     frame = importances_table(made)
     assert dict(frame["trials"]) == {"lr": 60, "depth": 60, "momentum": 30}
@@ -440,29 +447,29 @@ def test_workers_of_one_host_have_rows_of_their_own_and_gpus_are_named() -> None
         trial(1, 1.0, spans=spans(5, 10, ("a",))),
         trial(2, 1.0, spans=spans(10, 10, ("a", "a"))),
     ]
-    rows = [(bar.trial, bar.row) for bar in bars(material(trials))]
+    rows = [(bar.trial, bar.row) for bar in bars(report_data(trials))]
     assert rows == [
         *(("0000", "worker 1"), ("0000", "worker 2"), ("0001", "worker 3"), ("0002", "worker 1"), ("0002", "worker 2"))
     ]
-    two = material([trial(0, 1.0, spans=spans(0, 9, ("a/0", "b/0")))])
+    two = report_data([trial(0, 1.0, spans=spans(0, 9, ("a/0", "b/0")))])
     assert [bar.row for bar in bars(two)] == ["a GPU 0", "b GPU 0"]
 
 
 def test_a_span_that_nobody_saw_the_end_of_ends_where_the_next_one_begins() -> None:
     twice = (*spans(0, 9, ("a",), ended=False), *spans(20, 5, ("a",)))
-    found = bars(material([trial(0, 1.0, spans=twice)]))
+    found = bars(report_data([trial(0, 1.0, spans=twice)]))
     assert [(bar.held, bar.ended) for bar in found] == [(0.0, 20.0), (20.0, 25.0)]
-    running = bars(material([trial(0, None, "running", spans=spans(3, 9, ("a",), ended=False))]))
+    running = bars(report_data([trial(0, None, "running", spans=spans(3, 9, ("a",), ended=False))]))
     assert [(bar.held, bar.ended) for bar in running] == [(3.0, 100.0)]
 
 
 def test_a_record_without_spans_shows_trials_from_their_start_to_their_end() -> None:
-    found = bars(material([trial(0, 1.0, started=START + 2, ended=START + 9)]))
+    found = bars(report_data([trial(0, 1.0, started=START + 2, ended=START + 9)]))
     assert [(bar.row, bar.held, bar.trained, bar.ended) for bar in found] == [("worker 1", 2.0, 2.0, 9.0)]
 
 
 def test_many_short_trials_on_a_worker_are_drawn_as_one_bar() -> None:
-    made = material([trial(number, 1.0, spans=spans(number, 0.9, ("a/0",))) for number in range(MOST_BARS + 100)])
+    made = report_data([trial(number, 1.0, spans=spans(number, 0.9, ("a/0",))) for number in range(MOST_BARS + 100)])
     drawn = merged(bars(made))
     assert len(drawn) <= MOST_BARS
     assert sum(bar.count for bar in drawn) == MOST_BARS + 100

@@ -1,1 +1,1 @@
-"""The report of a sweep: one self-contained HTML page, and the same figures as pictures, from MLflow's record alone."""
+"""HTML report of a sweep: one self-contained page from MLflow's record alone. Begin with ``report.py``."""

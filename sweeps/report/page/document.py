@@ -1,4 +1,4 @@
-"""The page: one HTML file with its figures, its table and the library that draws them."""
+"""HTML of the report: one file with its figures, its table and the library that draws them."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from sweeps.redact import redact_uri, without_credentials
-from sweeps.report.page.drawing import Section
-from sweeps.report.page.report_data import Material, values_of
+from sweeps.report.figures.section import Section
 from sweeps.report.page.tiles import tiles
+from sweeps.report.report_data import ReportData, values_of
 from sweeps.tracking.record import TrialRecord
 from sweeps.tracking.summary import describe_no_best
 from sweeps.tracking.values import finite, short
 
 ASSETS = Path(__file__).parent / "assets"
-MOST_FRONT = 10
+MOST_OF_FRONT = 10
 MOST_ERRORS = 5
 
 
-def render(material: Material, sections: Sequence[Section]) -> str:
-    """The whole page. Nothing in it is loaded from elsewhere.
+def render(data: ReportData, sections: Sequence[Section]) -> str:
+    """The whole page, which loads nothing from other files or servers.
 
     Args:
-        material: The sweep.
-        sections: Its figures, in their order.
+        data: The sweep.
+        sections: The figures, in their order.
     """
-    record = material.record
+    record = data.record
     environment = Environment(loader=FileSystemLoader(ASSETS), autoescape=True, undefined=StrictUndefined)
     figures = {
-        f"{section.slug}-{index}": json.loads(drawing.figure.to_json())
+        f"{section.slug}-{index}": json.loads(each.figure.to_json())
         for section in sections
-        for index, drawing in enumerate(section.drawings)
+        for index, each in enumerate(section.figures)
     }
     return environment.get_template("page.html").render(
         record=record,
-        material=material,
+        data=data,
         sections=sections,
-        facts=_facts(material),
-        tiles=tiles(material),
-        front=[(trial, values_of(trial)) for trial in record.front[:MOST_FRONT]],
-        more_front=max(0, len(record.front) - MOST_FRONT),
+        facts=_facts(data),
+        tiles=tiles(data),
+        front=[(trial, values_of(trial)) for trial in record.front[:MOST_OF_FRONT]],
+        more_front=max(0, len(record.front) - MOST_OF_FRONT),
         no_best=describe_no_best(record),
         errors=_errors(record.trials),
         short=short,
@@ -59,7 +59,7 @@ def render(material: Material, sections: Sequence[Section]) -> str:
         script=(ASSETS / "page.js").read_text(encoding="utf-8"),
         plotly=_plotly(),
         figures=_script_json(figures),
-        table=_script_json(_table(material)),
+        table=_script_json(_table(data)),
         made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         version=version("ray-sweeps"),
     )
@@ -67,17 +67,17 @@ def render(material: Material, sections: Sequence[Section]) -> str:
 
 @cache
 def _plotly() -> str:
-    """plotly.js, compressed to two fifths; browsers unpack it themselves."""
+    """Compressed plotly.js, two fifths of its size; browsers unpack it."""
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
 
 
 def _script_json(value: Any) -> str:
-    """JSON that can stand in a script element: no text of a parameter can end it."""
+    """JSON for a script element; no text in it can end the element."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def _facts(material: Material) -> list[tuple[str, str]]:
-    record = material.record
+def _facts(data: ReportData) -> list[tuple[str, str]]:
+    record = data.record
     facts = [
         ("config", record.conf),
         ("started", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(record.started))),
@@ -93,7 +93,7 @@ def _facts(material: Material) -> list[tuple[str, str]]:
 
 
 def _errors(trials: Sequence[TrialRecord]) -> list[tuple[str, int, str]]:
-    """(error, how often, first trial), the most frequent first."""
+    """Most frequent errors: text, number of trials, first trial."""
     first: dict[str, str] = {}
     for trial in trials:
         if trial.error:
@@ -102,17 +102,17 @@ def _errors(trials: Sequence[TrialRecord]) -> list[tuple[str, int, str]]:
     return [(error, count, first[error]) for error, count in counted.most_common(MOST_ERRORS)]
 
 
-def _table(material: Material) -> Mapping[str, Any]:
-    """Columns and rows of the table of trials; ``link`` makes an address of a run's id."""
-    record = material.record
+def _table(data: ReportData) -> Mapping[str, Any]:
+    """Columns and rows of the table of trials; ``runs`` is the address before a run's id."""
+    record = data.record
     best = {trial.trial for trial in record.front}
-    columns = ["trial", "state", *record.metrics, "steps", "attempts", "seconds", *material.paths, "note"]
+    columns = ["trial", "state", *record.metrics, "steps", "attempts", "seconds", *data.paths, "note"]
     rows = []
     for trial in record.trials:
         values = [finite(value) for value in values_of(trial)] or [None] * len(record.metrics)
         seconds = None if trial.ended is None else record.took(trial)
         took = None if seconds is None else round(seconds, 1)
-        params = [_cell(trial.params.get(path)) for path in material.paths]
+        params = [_cell(trial.params.get(path)) for path in data.paths]
         note = trial.error or trial.violation or ""
         rows.append([trial.trial, trial.state, *values, trial.steps, trial.attempts, took, *params, note])
     uri = without_credentials(record.mlflow.tracking_uri)
@@ -120,7 +120,7 @@ def _table(material: Material) -> Mapping[str, Any]:
     return {
         "name": record.sweep,
         "columns": columns,
-        "names": [material.names.get(column, column) for column in columns],
+        "names": [data.names.get(column, column) for column in columns],
         "rows": rows,
         "best": sorted(best),
         "runs": runs,

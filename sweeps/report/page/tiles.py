@@ -1,25 +1,25 @@
-"""The numbers of a sweep that a reader looks for first."""
+"""Key numbers of a sweep."""
 
 from __future__ import annotations
 
 from sweeps.report.formatting import duration
-from sweeps.report.page.report_data import Material
+from sweeps.report.report_data import ReportData
 from sweeps.tracking.record import STATES
 
 
-def tiles(material: Material) -> list[tuple[str, str, str]]:
-    """(what, value, more) of each."""
-    record = material.record
+def tiles(data: ReportData) -> list[tuple[str, str, str]]:
+    """Label, value and details of each number."""
+    record = data.record
     found = []
     if record.best is not None and len(record.metrics) == 1 and record.best.value is not None:
         found.append((f"best {record.metric}", f"{record.best.value:.5g}", f"trial {record.best.trial}, {record.mode}"))
     elif record.front:
-        found.append(("Pareto front", str(len(record.front)), f"of {len(material.valued)} trials"))
+        found.append(("Pareto front", str(len(record.front)), f"of {len(data.valued)} trials"))
     counts = ", ".join(f"{record.counts[state]:,} {state}" for state in STATES if record.counts.get(state))
     found.append(("trials", f"{len(record.trials):,}", counts or "none yet"))
     took = record.time
     found.append(("time", duration(took.wall_s), f"{duration(took.train_s)} of training, summed over trials"))
-    found.append(("goodput", f"{took.goodput:.0%}", "of the time of all places for trials"))
+    found.append(("goodput", f"{took.goodput:.0%}", "of the available trial time"))
     if took.gpu_s or took.cpu_s:
         device, seconds = ("GPU", took.gpu_s) if took.gpu_s else ("CPU", took.cpu_s)
         cost = f"cost {took.cost:,.2f}" if took.cost else "held by trials"

@@ -16,7 +16,7 @@ from sweeps.service.database.engine import writing
 from sweeps.service.database.tables import nights, services
 
 if TYPE_CHECKING:
-    from sweeps.report.page.nights import NightsRecord
+    from sweeps.report.figures.nights import NightsRecord
 
 Verdict = Literal["running", "repeating", "first", "promoted", "kept", "measured", "regression", "failed"]
 """``running``: its sweep is not done; ``repeating``: champion and challenger are trained again; ``first``: it made the
@@ -133,7 +133,7 @@ def change(connection: Connection, night: Night) -> Night:
 
 def nights_of(connection: Connection, schedule: str, until: float = float("inf")) -> NightsRecord:
     """The judged nights of a schedule with the newest one's metric, for figures."""
-    from sweeps.report.page.nights import NightsRecord
+    from sweeps.report.figures.nights import NightsRecord
 
     judged = [night for night in of_schedule(connection, schedule) if night.verdict not in OPEN and night.due <= until]
     metric = judged[-1].metric if judged else ""

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from sweeps.errors import TrackingUnreachable
-from sweeps.report.page.report_data import Material, fetch_curves
+from sweeps.report.report_data import ReportData, fetch_curves
 from sweeps.service.web.curves import MOST_CURVES, POINTS_PER_CURVE, Chart, chart
 from sweeps.tracking.record import SweepRecord
 
@@ -43,7 +43,7 @@ class Charts:
         with drawn.lock:
             if drawn.record is not record:
                 try:
-                    histories = fetch_curves(Material(record=record), MOST_CURVES, POINTS_PER_CURVE)
+                    histories = fetch_curves(ReportData(record=record), MOST_CURVES, POINTS_PER_CURVE)
                 except TrackingUnreachable:
                     return drawn.chart
                 drawn.record, drawn.chart = record, chart(record, histories)

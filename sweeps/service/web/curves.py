@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sweeps.report.page.style import robust_range
+from sweeps.report.figures.style import robust_range
 from sweeps.service.web.axis import Tick, label, spread, ticks
 from sweeps.tracking.metric_history import HistoryPoint
 from sweeps.tracking.record import SweepRecord, TrialRecord

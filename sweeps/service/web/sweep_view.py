@@ -10,8 +10,8 @@ from urllib.parse import quote
 from sweeps.constants import TAG_DASHBOARD
 from sweeps.redact import redact_uri
 from sweeps.report.formatting import duration
-from sweeps.report.page.report_data import Material
 from sweeps.report.page.tiles import tiles
+from sweeps.report.report_data import ReportData
 from sweeps.service.auth.principal import Principal
 from sweeps.service.queue.jobs import Job
 from sweeps.service.record_cache import Snapshot
@@ -197,5 +197,5 @@ def _of_job(job: Job) -> list[Fact]:
 def _tiles(record: SweepRecord) -> list[Tile]:
     return [
         Tile(label=label, value=value, more=more, bar=record.counts if label == "trials" else None)
-        for label, value, more in tiles(Material(record=record))
+        for label, value, more in tiles(ReportData(record=record))
     ]

@@ -1,13 +1,12 @@
-"""What a report is made of: the record, the learning curves, and the parameters with their ranges."""
+"""Data of a report: a sweep's record, its learning curves, and its parameters with their ranges."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import yaml
@@ -15,7 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from sweeps.config.space import ConstantDistribution, Distribution
 from sweeps.constants import CONFIG_ARTIFACT
-from sweeps.tracking.client import connect, request_limits
+from sweeps.tracking.artifacts import read_text
+from sweeps.tracking.client import request_limits
 from sweeps.tracking.metric_history import HistoryPoint, fetch_histories
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.store import ANSWER_WITHIN_S
@@ -24,23 +24,23 @@ from sweeps.tracking.summary import short_names
 T = TypeVar("T")
 
 MOST_CURVES = 200
-"""Learning curves that are drawn: more can't be told apart."""
+"""Largest number of learning curves in a report's figure: more cannot be told apart."""
 BEST_CURVES = 0.3
-"""Of those, the share of the best trials."""
+"""Share of the best trials among the curves."""
 POINTS_PER_CURVE = 80
 
 DISTRIBUTIONS = TypeAdapter(dict[str, Distribution])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Material:
-    """All that the figures are drawn from."""
+class ReportData:
+    """Everything that the figures are drawn from."""
 
     record: SweepRecord
     config: str = ""
     """The sweep's config as YAML; empty if the record has none."""
     curves: Mapping[str, Sequence[HistoryPoint]] = field(default_factory=dict)
-    """Of the first objective, by trial; thinned."""
+    """Thinned learning curves of the first objective, by trial."""
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Material:
 
     @cached_property
     def space(self) -> Mapping[str, Distribution]:
-        """As configured, by path; empty if the record has no config, or one of another version."""
+        """The configured distributions by path; empty if the record has no config, or one of another version."""
         try:
             return DISTRIBUTIONS.validate_python(self._settings.get("space", {}))
         except ValidationError:
@@ -57,13 +57,13 @@ class Material:
 
     @property
     def is_function(self) -> bool:
-        """Whether a user's own function was trained, of which we cannot load the model."""
+        """Whether a user's own function was trained, whose model we cannot load."""
         task = self._settings.get("task", {})
         return isinstance(task, dict) and task.get("kind") == "function"
 
     @cached_property
     def valued(self) -> list[TrialRecord]:
-        """The trials that have a finite value of every objective, in the order of their number."""
+        """Trials with a finite value of every objective, in the order of their numbers."""
         return [
             trial
             for trial in self.record.trials
@@ -71,27 +71,27 @@ class Material:
         ]
 
     def having(self, path: str) -> list[TrialRecord]:
-        """Those that have a parameter: one with a condition is absent where that does not hold."""
+        """Trials with values that have a parameter; one with a condition is absent where the condition is false."""
         return [trial for trial in self.valued if path in trial.params]
 
     @cached_property
     def ranked(self) -> list[TrialRecord]:
-        """Those, from the best to the worst by the first objective."""
+        """Trials with values, from the best to the worst by the first objective."""
         sign = 1 if self.record.mode == "min" else -1
         return sorted(self.valued, key=lambda trial: sign * values_of(trial)[0])
 
     def thinned(self, most: int) -> list[TrialRecord]:
-        """So many of those that have values: a tenth are the best, the others every so many-th."""
+        """At most ``most`` trials with values, in their order: a tenth are the best, the others are evenly spaced."""
         if len(self.valued) <= most:
             return self.valued
         best = {trial.trial for trial in self.ranked[: most // 10]}
         others = evenly([trial for trial in self.valued if trial.trial not in best], most - len(best))
-        kept = best | {trial.trial for trial in others}
-        return [trial for trial in self.valued if trial.trial in kept]
+        chosen = best | {trial.trial for trial in others}
+        return [trial for trial in self.valued if trial.trial in chosen]
 
     @cached_property
     def paths(self) -> list[str]:
-        """What was searched: parameters that had more than one value, or could have had."""
+        """Paths of the parameters that had more than one value, or could have had."""
         constant = {path for path, each in self.space.items() if isinstance(each, ConstantDistribution)}
         seen: dict[str, set[str]] = {}
         for trial in self.record.trials:
@@ -105,58 +105,74 @@ class Material:
         return short_names(dict.fromkeys(self.paths))
 
 
-def gather(record: SweepRecord) -> Material:
-    """
+def gather(record: SweepRecord) -> ReportData:
+    """Read a sweep's config and learning curves from MLflow.
+
     Raises:
         TrackingUnreachable: The server does not answer.
     """
-    config = _config(record)
-    material = Material(record=record)
-    return Material(record=record, config=config, curves=fetch_curves(material))
+    with request_limits(ANSWER_WITHIN_S):
+        config = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, CONFIG_ARTIFACT) or ""
+    return ReportData(record=record, config=config, curves=fetch_curves(ReportData(record=record)))
 
 
 def fetch_curves(
-    material: Material, most: int = MOST_CURVES, points: int = POINTS_PER_CURVE
+    data: ReportData, most: int = MOST_CURVES, points: int = POINTS_PER_CURVE
 ) -> dict[str, Sequence[HistoryPoint]]:
     """Learning curves of the first objective, by trial.
 
     Args:
-        material: The sweep.
-        most: Trials.
-        points: Of each of them.
+        data: The sweep.
+        most: Largest number of trials.
+        points: Largest number of points of a trial.
 
     Raises:
         TrackingUnreachable: The server does not answer.
     """
-    record, chosen = material.record, chosen_for_curves(material, most)
+    record, chosen = data.record, chosen_for_curves(data, most)
     histories = fetch_histories(record.mlflow.tracking_uri, [trial.run_id for trial in chosen], record.metric)
     return {trial.trial: _thinned(histories[trial.run_id], points) for trial in chosen if trial.run_id in histories}
 
 
 def values_of(trial: TrialRecord) -> tuple[float, ...]:
-    """One for each objective; none if it has no value."""
+    """One value for each objective; empty if the trial has none."""
     return trial.values or (() if trial.value is None else (trial.value,))
 
 
 def can_be_best(trial: TrialRecord) -> bool:
-    """Failed trials, and those that broke a limit, never are."""
+    """Whether a trial counts as a result: it neither failed nor broke a limit."""
     return trial.state != "failed" and trial.violation is None
 
 
-def chosen_for_curves(material: Material, most: int = MOST_CURVES) -> list[TrialRecord]:
-    """All trials; of many, the best and those that run, and of the others every so many-th."""
-    trials = material.record.trials
+def best_values(trials: Iterable[TrialRecord], mode: str, objective: int = 0) -> list[float | None]:
+    """Best value of an objective after each of the trials; None before the first trial that counts as a result."""
+    better = min if mode == "min" else max
+
+    def value(trial: TrialRecord) -> float | None:
+        values = values_of(trial)
+        is_result = can_be_best(trial) and len(values) > objective and math.isfinite(values[objective])
+        return values[objective] if is_result else None
+
+    def best(one: float | None, other: float | None) -> float | None:
+        return other if one is None else one if other is None else better(one, other)
+
+    return list(itertools.accumulate(map(value, trials), best))
+
+
+def chosen_for_curves(data: ReportData, most: int = MOST_CURVES) -> list[TrialRecord]:
+    """All trials; of more than ``most`` the best, the running ones, and evenly spaced others."""
+    trials = data.record.trials
     if len(trials) <= most:
         return trials
-    first = {trial.trial for trial in material.ranked[: round(most * BEST_CURVES)]}
+    first = {trial.trial for trial in data.ranked[: round(most * BEST_CURVES)]}
     first |= {trial.trial for trial in trials if trial.state == "running"}
     others = [trial for trial in trials if trial.trial not in first]
-    kept = {trial.trial for trial in evenly(others, max(0, most - len(first)))} | first
-    return [trial for trial in trials if trial.trial in kept][:most]
+    chosen = {trial.trial for trial in evenly(others, max(0, most - len(first)))} | first
+    return [trial for trial in trials if trial.trial in chosen][:most]
 
 
 def evenly(items: Sequence[T], count: int) -> list[T]:
-    """So many of them, at equal distances, the first and the last among them."""
+    """``count`` of the items at equal distances, the first and the last among them."""
     if len(items) <= count:
         return list(items)
     if count < 2:
@@ -165,20 +181,8 @@ def evenly(items: Sequence[T], count: int) -> list[T]:
 
 
 def _thinned(points: Sequence[HistoryPoint], most: int) -> list[HistoryPoint]:
-    """At most so many points, with the lowest and the highest."""
+    """At most ``most`` points, the lowest and the highest among them."""
     if len(points) <= most:
         return list(points)
     ends = {min(points, key=lambda point: point.value), max(points, key=lambda point: point.value)}
     return sorted({*evenly(points, most - 2), *ends}, key=lambda point: point.step)
-
-
-def _config(record: SweepRecord) -> str:
-    client = connect(record.mlflow.tracking_uri)
-    import mlflow
-
-    with TemporaryDirectory() as folder, request_limits(ANSWER_WITHIN_S):
-        try:
-            path = Path(client.download_artifacts(record.mlflow.run_id, CONFIG_ARTIFACT, folder))
-        except (mlflow.exceptions.MlflowException, OSError):  # a report without ranges is still one
-            return ""
-        return path.read_text(encoding="utf-8")

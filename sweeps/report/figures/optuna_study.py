@@ -1,4 +1,4 @@
-"""The sweep as an Optuna study in memory, for Optuna's own figures and evaluators."""
+"""A sweep as an Optuna study in memory, for Optuna's own figures and evaluators."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from optuna.trial import FrozenTrial
 from sweeps.config.space import CategoricalDistribution as Choice
 from sweeps.config.space import Distribution
 from sweeps.config.space import OrdinalDistribution as Order
-from sweeps.report.page.report_data import Material, values_of
+from sweeps.report.formatting import shorten
+from sweeps.report.report_data import ReportData, values_of
 from sweeps.tracking.record import TrialRecord
 
 LONGEST_CHOICE = 28
-"""Characters of a choice on an axis."""
+"""Largest number of characters of a choice on an axis."""
 LOG_ABOVE = 300
-"""Where the config is unknown, positive values that span such a factor are shown by their order of magnitude."""
+"""Ratio of the highest to the lowest value from which an axis is logarithmic if the config is not known."""
 
 
-def build_study(material: Material, trials: Sequence[TrialRecord]) -> optuna.Study:
-    """A study of trials that have values, of which a pruned one's is the best that it reported.
+def build_study(data: ReportData, trials: Sequence[TrialRecord]) -> optuna.Study:
+    """Study of trials that have values; a pruned trial's value is the best that it reported.
 
-    Parameters have their short names, and the config's ranges, widened to hold all that was tried.
+    Parameters have their short names and the config's ranges, widened to hold all tried values.
     """
     minimize, maximize = StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # not a line for each study
-    study = optuna.create_study(directions=[minimize if mode == "min" else maximize for mode in material.record.modes])
-    distributions = {path: distribution_of(material, path) for path in material.paths}
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # otherwise it logs a line for each study
+    study = optuna.create_study(directions=[minimize if mode == "min" else maximize for mode in data.record.modes])
+    distributions = {path: distribution_of(data, path) for path in data.paths}
     study.add_trials(
         [
             _frozen(
-                {material.names[path]: label(value) for path, value in trial.params.items() if path in distributions},
-                {material.names[path]: distributions[path] for path in trial.params if path in distributions},
+                {data.names[path]: label(value) for path, value in trial.params.items() if path in distributions},
+                {data.names[path]: distributions[path] for path in trial.params if path in distributions},
                 values_of(trial),
             )
             for trial in trials
@@ -45,10 +46,10 @@ def build_study(material: Material, trials: Sequence[TrialRecord]) -> optuna.Stu
     return study
 
 
-def distribution_of(material: Material, path: str) -> BaseDistribution:
-    """What a parameter could be."""
-    configured: Distribution | None = material.space.get(path)
-    tried = [trial.params[path] for trial in material.record.trials if path in trial.params]
+def distribution_of(data: ReportData, path: str) -> BaseDistribution:
+    """Optuna distribution of a parameter: the configured one, widened to hold all tried values."""
+    configured: Distribution | None = data.space.get(path)
+    tried = [trial.params[path] for trial in data.record.trials if path in trial.params]
     if isinstance(configured, Choice | Order):
         choices = [*configured.choices, *tried]
     elif all(_is_number(value) for value in tried) and tried:
@@ -59,11 +60,11 @@ def distribution_of(material: Material, path: str) -> BaseDistribution:
 
 
 def label(value: Any) -> Any:
-    """A value as an axis shows it: lists and mappings, and choices that are too long, as a short text."""
+    """A value as an axis shows it: lists, mappings and long choices become a short text."""
     if value is None or isinstance(value, bool | int | float):
         return value
     text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= LONGEST_CHOICE else f"{text[: LONGEST_CHOICE - 1]}…"
+    return shorten(text, LONGEST_CHOICE)
 
 
 def _range(configured: Distribution | None, tried: Sequence[float]) -> FloatDistribution | IntDistribution:

@@ -1,8 +1,8 @@
-"""How figures look, on the page and as pictures."""
+"""Colours, axis ranges and units that all figures share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 STATE_COLOURS = {
     "finished": "#2563c9",
@@ -11,24 +11,31 @@ STATE_COLOURS = {
     "running": "#178f8f",
     "stopped": "#7d55c7",
 }
+END_SYMBOLS: Mapping[str, str] = {"pruned": "x", "stopped": "x", "failed": "square"}
+"""Plotly's symbol at the end of a learning curve, by trial state."""
 BEST_COLOUR = "#111827"
 STARTING_COLOUR = "#c3c9d4"
 MUTED = "#6b7280"
 GRID = "#e5e7eb"
 VALUE_SCALE = "Viridis"
-"""Of values: the best are dark."""
-
-
+"""Colour scale of values: the best are dark."""
+WEBGL_FROM = 4000
+"""Number of points from which WebGL draws a figure: browsers are slow with more SVG points, and allow few WebGL
+figures."""
 TAIL = 5
-"""So many times the distance from the best to the ninth tenth of the values a value may lie beyond that one."""
+"""Largest distance of an outlier from the 90th percentile, as a multiple of that percentile's distance from the best
+value; the axis ends there."""
 
 
 def robust_range(values: Sequence[float], mode: str) -> tuple[float, float] | None:
-    """An axis on which a few diverged trials do not press the others flat; None where all values fit.
+    """Axis range that leaves out extreme outliers, so that a few diverged trials do not flatten the others.
 
     Args:
-        values: Finite ones.
-        mode: ``min`` or ``max``: the best values are always within.
+        values: Finite values.
+        mode: ``min`` or ``max``: the best values are always within the range.
+
+    Returns:
+        The range; None if all values fit, or there are fewer than five.
     """
     if len(values) < 5:
         return None
@@ -42,12 +49,17 @@ def robust_range(values: Sequence[float], mode: str) -> tuple[float, float] | No
     return (low, high) if mode == "min" else (-high, -low)
 
 
+def value_range(values: Sequence[float], mode: str) -> tuple[float, float]:
+    """``robust_range``, or from the lowest to the highest value where all fit."""
+    return robust_range(values, mode) or (min(values), max(values))
+
+
 def count_outside(values: Iterable[float], limits: tuple[float, float] | None) -> int:
     return 0 if limits is None else sum(not limits[0] <= value <= limits[1] for value in values)
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """What to divide seconds by on an axis of such a length, and the unit's name."""
+    """Divisor of seconds and name of the unit for a time axis of this length."""
     for unit, name in ((1.0, "seconds"), (60.0, "minutes"), (3600.0, "hours")):
         if seconds < 180 * unit:
             return unit, name

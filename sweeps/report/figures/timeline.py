@@ -1,4 +1,4 @@
-"""When each worker trained which trial, and how much of the workers' time was training."""
+"""Figure of the workers' time: a row for each worker with its trials, and the share of workers that train."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from dataclasses import dataclass, replace
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from sweeps.report.page.drawing import Drawing, Section, polish
-from sweeps.report.page.report_data import Material
-from sweeps.report.page.style import STARTING_COLOUR, STATE_COLOURS, time_unit
+from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
+from sweeps.report.figures.style import STARTING_COLOUR, STATE_COLOURS, time_unit
+from sweeps.report.report_data import ReportData
 from sweeps.tracking.record import TrialRecord
 from sweeps.tracking.spans import Span
 
 MOST_BARS = 4000
 MOST_ROWS = 64
-"""Of more workers, a row stands for all workers of a trial."""
+"""Largest number of workers with a row each; with more, a row stands for all workers of a trial."""
 BINS = 240
 LABELLED = 60
-"""Bars that have room for the trial's number."""
+"""Largest number of bars that show the trial's number."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A worker's time with one trial, or with several short ones after one another; seconds since the sweep began,
-    without the pauses between its drivers."""
+    """A worker's time with one trial, or with several short ones in succession.
+
+    Times are seconds since the sweep began, without the pauses between its drivers.
+    """
 
     row: str
     trial: str
@@ -35,13 +37,13 @@ class Bar:
     trained: float
     ended: float
     count: int = 1
-    """Trials that it stands for."""
+    """Number of trials in the bar."""
 
 
-def bars(material: Material) -> list[Bar]:
-    """A bar for each worker of each trial, in rows: GPUs, and on hosts without them one place for each worker that the
-    host had at the same time."""
-    record = material.record
+def bars(data: ReportData) -> list[Bar]:
+    """A bar for each worker of each trial. A row is a GPU, or on hosts without GPUs one of the workers that the host
+    had at the same time."""
+    record = data.record
     last = record.time.sessions[-1][1] if record.time.sessions else record.started + record.time.wall_s
     end = max(last, *(trial.ended or 0.0 for trial in record.trials), record.started)
     spans = [(trial, span) for trial in record.trials for span in _spans(trial, end)]
@@ -52,7 +54,7 @@ def bars(material: Material) -> list[Bar]:
     found: list[Bar] = []
     for trial, span in spans:
         ended = span.ended if span.ended is not None else end
-        for worker in _places(span, by_trial=by_trial):
+        for worker in (span.workers or ("",))[: 1 if by_trial else None]:
             row = rows.take(worker, span.held, ended)
             held, trained, until = map(record.elapsed, (span.held, span.trained, ended))
             found.append(Bar(row, trial.trial, trial.state, held, trained, until))
@@ -64,9 +66,9 @@ def bars(material: Material) -> list[Bar]:
     return found
 
 
-def timeline(material: Material) -> Section | None:
-    """A row for each worker, and below it how many of them trained at each moment."""
-    found = bars(material)
+def timeline(data: ReportData) -> Section | None:
+    """Section with the figure; None if no trial has a start."""
+    found = bars(data)
     if not found:
         return None
     rows = sorted({bar.row for bar in found}, key=natural)
@@ -84,7 +86,8 @@ def timeline(material: Material) -> Section | None:
     area = go.Scatter(x=[time / unit for time in times], y=share, mode="lines", line=line, fill="tozeroy")
     area.update(showlegend=False, hovertemplate="%{y:.0%} train<extra></extra>")
     figure.add_trace(area, row=2, col=1)
-    polish(figure, barmode="overlay", bargap=0.15, hovermode="closest", uniformtext={"minsize": 9, "mode": "hide"})
+    style_figure(figure, barmode="overlay", bargap=0.15, hovermode="closest")
+    figure.update_layout(uniformtext={"minsize": 9, "mode": "hide"})
     figure.update_xaxes(title=f"{name} since the start", row=2, col=1)
     figure.update_yaxes(categoryorder="array", categoryarray=rows[::-1], row=1, col=1)
     figure.update_yaxes(title="training", range=(0, 1.02), tickformat=".0%", row=2, col=1)
@@ -92,18 +95,19 @@ def timeline(material: Material) -> Section | None:
     trained = sum(bar.ended - bar.trained for bar in found)
     held = (starting + trained) / max(1e-9, span * len(rows))
     text = (
-        f"Goodput {material.record.time.goodput:.0%}: the share of the time of all places for trials in which they "
+        f"Goodput {data.record.time.goodput:.0%}: the share of the available trial time in which trials "
         f"trained. Trials held their workers for {held:.0%} of the time, and started in {_share(starting, trained)} of "
         "that (grey)."
     )
     if len(drawn) < len(found):
         text += " Short trials that follow each other on a worker are drawn as one bar."
-    drawing = Drawing(figure=figure, height=height + 180, min_width=480)
-    return Section(slug="timeline", title="Timeline", text=text, drawings=[drawing])
+    figures = [SectionFigure(figure=figure, height=height + 180, min_width=480)]
+    image = Image(name="timeline", figures=[figure], size=(10, (height + 220) / 100))
+    return Section(slug="timeline", title="Timeline", text=text, figures=figures, image=image)
 
 
 class _Rows:
-    """Hands out rows: a GPU is its own, other workers of a host take the first that is free."""
+    """Assigns rows: each GPU has its own; other workers take the first free row of their host."""
 
     def __init__(self, *, one_host: bool):
         self._one_host = one_host
@@ -122,8 +126,10 @@ class _Rows:
 
 
 def _spans(trial: TrialRecord, end: float) -> list[Span]:
-    """As recorded; of a trial without that, of another version, from its start to its end. One that nobody saw the end
-    of ended at the latest when the next one began."""
+    """Recorded spans of a trial, or one from its start to its end if an older version recorded none.
+
+    A span without a recorded end ends at the latest when the next one begins.
+    """
     if not trial.spans:
         return (
             [] if trial.started is None else [Span(held=trial.started, trained=trial.started, ended=trial.ended or end)]
@@ -136,13 +142,8 @@ def _spans(trial: TrialRecord, end: float) -> list[Span]:
     return spans
 
 
-def _places(span: Span, *, by_trial: bool) -> Sequence[str]:
-    places = span.workers or ("",)
-    return places[:1] if by_trial else places
-
-
 def merged(found: Sequence[Bar]) -> list[Bar]:
-    """At most so many bars: neighbours on a row that end alike become one, across ever wider gaps."""
+    """At most ``MOST_BARS`` bars: neighbours on a row with the same state are merged, across increasing gaps."""
     span = max(bar.ended for bar in found)
     gap, drawn = span / 4000, list(found)
     while len(drawn) > MOST_BARS:
@@ -200,7 +201,7 @@ def _add_trace(
 
 
 def _training(found: Sequence[Bar], span: float) -> tuple[list[float], list[float]]:
-    """How many rows trained on average in each of so many parts of the time."""
+    """Start of each of ``BINS`` intervals, and the average number of rows that trained in it."""
     width = span / BINS or 1.0
     training = [0.0] * BINS
     for bar in found:
@@ -217,5 +218,5 @@ def _share(part: float, rest: float) -> str:
 
 
 def natural(row: str) -> tuple[object, ...]:
-    """A key for sorting: ``worker 10`` after ``worker 9``."""
+    """Sort key that puts ``worker 10`` after ``worker 9``."""
     return tuple((0, int(word), "") if word.isdigit() else (1, 0, word) for word in row.split())

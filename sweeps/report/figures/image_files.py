@@ -1,0 +1,318 @@
+"""Plotly figures as PNG, SVG or PDF files, drawn by matplotlib, which needs neither a browser nor a display.
+
+It draws what our figures consist of: scatter, bar, contour and parallel-coordinates traces on linear, logarithmic,
+date and category axes.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.tri import Triangulation
+from numpy.typing import NDArray
+
+from sweeps.report.figures.style import GRID, MUTED
+
+DPI = 120
+DASHES = {"dot": ":", "dash": "--"}
+SYMBOLS = {"x": "X", "square": "s", "star": "*"}
+POINTS_PER_PIXEL = 0.9
+FADED_FROM = 150
+"""Number of lines of parallel coordinates from which they are more transparent."""
+
+
+def write_image(
+    file: Path | io.StringIO,
+    figures: Sequence[go.Figure],
+    size: tuple[float, float],
+    *,
+    title: str = "",
+    columns: int = 1,
+    file_format: str | None = None,
+) -> None:
+    """Draw figures into a file.
+
+    Args:
+        file: The file.
+        figures: The figures, in the order of the grid.
+        size: Width and height in inches.
+        title: Title of the image.
+        columns: Number of figures side by side.
+        file_format: Such as ``svg``; default: the file's suffix.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    image = Figure(figsize=size, dpi=DPI, layout="constrained")
+    if title:
+        image.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    parts = image.subfigures(math.ceil(len(figures) / columns), columns, squeeze=False).flat
+    for part, figure in zip(parts, figures, strict=False):
+        if figure.data and figure.data[0].type == "parcoords":
+            _draw_parallel_coordinates(part.add_subplot(), figure.data[0])
+        else:
+            _draw(part, figure)
+    image.savefig(file, format=file_format)
+
+
+def _draw(part: SubFigure, figure: go.Figure) -> None:
+    """Draw all subplots of a figure on x and y axes."""
+    layout = figure.layout
+    ids = list(dict.fromkeys((trace.xaxis or "x", trace.yaxis or "y") for trace in figure.data))
+    rows = sorted({_domain(layout, y) for _, y in ids}, reverse=True)
+    columns = sorted({_domain(layout, x) for x, _ in ids})
+    grid = part.add_gridspec(
+        len(rows),
+        len(columns),
+        height_ratios=[high - low for low, high in rows],
+        width_ratios=[high - low for low, high in columns],
+    )
+    subplots: dict[str, Axes] = {}
+    for x, y in ids:
+        axes = part.add_subplot(grid[rows.index(_domain(layout, y)), columns.index(_domain(layout, x))])
+        traces = [trace for trace in figure.data if (trace.xaxis or "x", trace.yaxis or "y") == (x, y)]
+        _Subplot(axes, _axis(layout, x), _axis(layout, y), traces).draw(layout)
+        subplots |= {x: axes, y: axes}
+    for x, y in ids:
+        if (other := _axis(layout, x).matches) in subplots:
+            subplots[x].sharex(subplots[other])
+        if (other := _axis(layout, y).matches) in subplots:
+            subplots[y].sharey(subplots[other])
+    handles = {
+        label: handle
+        for axes in subplots.values()
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    if layout.showlegend is not False and len(handles) > 1:
+        labels = list(handles)[:: -1 if layout.legend.traceorder == "reversed" else 1]
+        columns = max(1, int(part.bbox.width / DPI * 12 / (max(map(len, labels)) + 7)))
+        legend = part.legend(
+            [handles[label] for label in labels],
+            labels,
+            loc="outside upper right",
+            ncols=min(columns, len(labels)),
+            frameon=False,
+            fontsize=9,
+        )
+        for handle in legend.legend_handles:
+            if isinstance(handle, Line2D):
+                handle.set_alpha(1.0)
+
+
+def _axis(layout: go.Layout, name: str) -> Any:
+    """Axis of a layout: ``x2`` is its ``xaxis2``."""
+    return layout[f"{name[0]}axis{name[1:]}"]
+
+
+def _domain(layout: go.Layout, name: str) -> tuple[float, float]:
+    return tuple(_axis(layout, name).domain or (0.0, 1.0))
+
+
+class _Subplot:
+    """One pair of axes with its traces."""
+
+    def __init__(self, axes: Axes, x: Any, y: Any, traces: Sequence[Any]) -> None:
+        self._axes, self._traces = axes, traces
+        self._x, self._y = x, y
+        self._categories = {name: _categories(axis, name, traces) for name, axis in (("x", x), ("y", y))}
+
+    def draw(self, layout: go.Layout) -> None:
+        """Draw the traces, then the axes."""
+        self._axes.grid(color=GRID, linewidth=0.8)
+        self._axes.set_axisbelow(True)
+        self._axes.spines[["top", "right"]].set_visible(False)
+        self._axes.spines[["left", "bottom"]].set_color(MUTED)
+        bars = [trace for trace in self._traces if trace.type == "bar"]
+        before: Any = None
+        for trace in self._traces:
+            if trace.type == "bar":
+                grouped = layout.barmode != "overlay"
+                self._draw_bars(trace, bars.index(trace) if grouped else 0, len(bars) if grouped else 1, layout)
+            elif trace.type == "contour":
+                self._draw_contour(trace)
+            else:
+                self._draw_scatter(trace, before)
+            before = trace
+        self._finish_axis("x", self._x)
+        self._finish_axis("y", self._y)
+
+    def _positions(self, values: Any, name: str) -> NDArray[np.float64]:
+        """Positions on a linear axis: indices of categories, days of dates, logarithms."""
+        axis, categories = (self._x if name == "x" else self._y), self._categories[name]
+        if categories:
+            return np.array([categories.index(value) for value in values], float)
+        if axis.type == "date":
+            return np.array([date2num(datetime.fromisoformat(value)) for value in values], float)
+        numbers = np.array([math.nan if value is None else value for value in values], float)
+        return np.log10(numbers) if axis.type == "log" else numbers
+
+    def _draw_scatter(self, trace: Any, before: Any) -> None:
+        x, y = self._positions(trace.x, "x"), self._positions(trace.y, "y")
+        line, marker, mode = trace.line, trace.marker, trace.mode or "lines"
+        label = trace.name if trace.showlegend is not False and trace.name else None
+        steps = line.shape == "hv"
+        alpha = 1.0 if trace.opacity is None else trace.opacity
+        if trace.fill == "tonexty":
+            colour, opacity = _colour(trace.fillcolor)
+            low = self._positions(before.y, "y")
+            self._axes.fill_between(x, low, y, color=colour, alpha=opacity, linewidth=0, label=label)
+        elif trace.fill == "tozeroy":
+            self._axes.fill_between(x, 0, y, step="post" if steps else None, color=line.color, alpha=0.35, linewidth=0)
+        if "lines" in mode and line.width != 0:
+            known = ~np.isnan(y) if trace.connectgaps else slice(None)
+            self._axes.plot(
+                x[known],
+                y[known],
+                color=line.color,
+                linewidth=POINTS_PER_PIXEL * line.width,
+                linestyle=DASHES.get(line.dash, "-"),
+                drawstyle="steps-post" if steps else "default",
+                alpha=alpha,
+                label=label,
+            )
+            label = None
+        if "markers" in mode:
+            own = isinstance(marker.color, str | None)
+            self._axes.scatter(
+                x,
+                y,
+                s=(POINTS_PER_PIXEL * (marker.size or 6)) ** 2,
+                c=marker.color or line.color if own else np.asarray(marker.color, float),
+                cmap=None if own else _colormap(marker.colorscale),
+                marker=SYMBOLS.get(marker.symbol, "o"),
+                alpha=alpha if marker.opacity is None else marker.opacity,
+                linewidths=0,
+                zorder=3,
+                label=label,
+            )
+
+    def _draw_bars(self, trace: Any, index: int, count: int, layout: go.Layout) -> None:
+        lies = trace.orientation == "h"
+        at = self._positions(trace.y, "y") if lies else self._positions(trace.x, "x")
+        lengths = self._positions(trace.x, "x") if lies else self._positions(trace.y, "y")
+        start = np.zeros_like(lengths) if trace.base is None else np.array(trace.base, float)
+        whole = 1.0 - (0.2 if layout.bargap is None else layout.bargap)
+        low = at - whole / 2 + index * whole / count
+        corners = [(start, low), (start + lengths, low), (start + lengths, low + whole / count)]
+        corners.append((start, low + whole / count))
+        pairs = [np.column_stack(corner if lies else corner[::-1]) for corner in corners]
+        boxes = np.stack(pairs, axis=1)
+        self._axes.add_collection(PolyCollection(boxes, facecolors=trace.marker.color, label=trace.name))
+        self._axes.autoscale_view()
+
+    def _draw_contour(self, trace: Any) -> None:
+        z = np.array([[math.nan if value is None else value for value in row] for row in trace.z], float)
+        rows, columns = np.nonzero(~np.isnan(z))
+        x, y = self._positions(trace.x, "x")[columns], self._positions(trace.y, "y")[rows]
+        low, high, step = trace.contours.start, trace.contours.end, trace.contours.size
+        levels = np.linspace(low, high, round((high - low) / step) + 1)
+        colours = _colormap(trace.colorscale, reverse=bool(trace.reversescale))
+        # Triangles of its own: given coordinates, matplotlib would first try to read the values as such.
+        filled = self._axes.tricontourf(Triangulation(x, y), np.clip(z[rows, columns], low, high), levels, cmap=colours)
+        figure = self._axes.get_figure()
+        assert figure is not None
+        figure.colorbar(filled, ax=self._axes, label=trace.colorbar.title.text, pad=0.01)
+
+    def _finish_axis(self, name: str, axis: Any) -> None:
+        axes = self._axes
+        shown = axes.xaxis if name == "x" else axes.yaxis
+        set_limits = axes.set_xlim if name == "x" else axes.set_ylim
+        shown.set_label_text(axis.title.text or "")
+        categories = self._categories[name]
+        if categories:
+            chosen = range(0, len(categories), max(1, len(categories) // 70))
+            shown.set_ticks(chosen, [categories[index] for index in chosen])
+            set_limits(-0.6, len(categories) - 0.4)
+        elif axis.tickvals is not None:
+            positions = np.log10(axis.tickvals) if axis.type == "log" else axis.tickvals
+            shown.set_ticks(positions, axis.ticktext)
+        elif axis.type == "date":
+            shown.set_major_locator(locator := AutoDateLocator())
+            shown.set_major_formatter(ConciseDateFormatter(locator))
+        elif (axis.tickformat or "").endswith("%"):
+            shown.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        elif axis.dtick == 1:
+            shown.set_major_locator(MaxNLocator(integer=True))
+        many = len(categories) > 20
+        axes.tick_params(axis="x" if name == "x" else "y", colors="#374151", labelsize=5 if many else 8)
+        texts = categories or axis.ticktext or ()
+        if name == "x" and max(map(len, texts), default=0) > 6:
+            axes.tick_params(axis="x", rotation=20)
+        if axis.range is not None:
+            set_limits(*axis.range)
+        elif axis.rangemode == "tozero":
+            set_limits(0)
+        if axis.showticklabels is False:
+            axes.tick_params(**{"labelbottom" if name == "x" else "labelleft": False})
+
+
+def _categories(axis: Any, name: str, traces: Sequence[Any]) -> list[str]:
+    """Values of a category axis in their order; none if the axis is of numbers or dates."""
+    values = [value for trace in traces for value in (trace[name] if trace[name] is not None else ())]
+    if axis.type == "date" or not (axis.type == "category" or any(isinstance(value, str) for value in values)):
+        return []
+    order = axis.categoryarray if axis.categoryarray is not None else ()
+    return [str(value) for value in dict.fromkeys([*order, *values])]
+
+
+def _colormap(scale: Sequence[tuple[float, str]], *, reverse: bool = False) -> Colormap:
+    colours = LinearSegmentedColormap.from_list("scale", [(position, colour) for position, colour in scale])
+    return colours.reversed() if reverse else colours
+
+
+def _colour(text: str) -> tuple[Any, float]:
+    """Colour and opacity of ``#rrggbb`` or ``rgba(r, g, b, a)``."""
+    found = re.fullmatch(r"rgba\((\d+), (\d+), (\d+), ([\d.]+)\)", text)
+    return (text, 1.0) if found is None else (tuple(int(part) / 255 for part in found.groups()[:3]), float(found[4]))
+
+
+def _draw_parallel_coordinates(axes: Axes, trace: Any) -> None:
+    """Draw a line for each trial; lines that come later are above."""
+    heights = []
+    for index, dimension in enumerate(trace.dimensions):
+        values = np.array(dimension["values"], float)
+        low, high = dimension.range or (values.min(), values.max())
+        span = high - low or 1.0
+        heights.append(np.clip((values - low) / span, 0, 1))
+        axes.axvline(index, color=GRID, linewidth=1.5, zorder=0)
+        ticks, texts = dimension.tickvals, dimension.ticktext
+        if ticks is None:
+            ticks = [tick for tick in MaxNLocator(5).tick_values(low, high) if low <= tick <= high]
+            texts = [f"{tick:.4g}" for tick in ticks]
+        box = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1}
+        for tick, text in zip(ticks, texts, strict=True):
+            axes.text(index + 0.03, (tick - low) / span, text, fontsize=8, va="center", zorder=3, bbox=box)
+    lines = np.stack([np.column_stack([range(len(heights)), line]) for line in np.array(heights).T])
+    line = trace.line
+    drawn = LineCollection(
+        lines,
+        cmap=_colormap(line.colorscale, reverse=bool(line.reversescale)),
+        norm=Normalize(line.cmin, line.cmax),
+        linewidths=0.9,
+        alpha=0.7 if len(lines) < FADED_FROM else 0.5,
+    )
+    drawn.set_array(np.array(line.color, float))
+    axes.add_collection(drawn)
+    axes.set_xlim(-0.1, len(heights) - 0.5)
+    axes.set_ylim(-0.05, 1.05)
+    axes.set_xticks(range(len(heights)), [each.label for each in trace.dimensions], fontsize=9, rotation=12)
+    axes.set_yticks([])
+    axes.spines[:].set_visible(False)
+    figure = axes.get_figure()
+    assert figure is not None
+    figure.colorbar(drawn, ax=axes, label=line.colorbar.title.text, pad=0.01)

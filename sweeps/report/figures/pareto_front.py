@@ -1,0 +1,67 @@
+"""Figure of several objectives with the Pareto front."""
+
+from __future__ import annotations
+
+import itertools
+
+import plotly.graph_objects as go
+
+from sweeps.report.figures.hover import trial_hover
+from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
+from sweeps.report.figures.style import BEST_COLOUR, STATE_COLOURS, WEBGL_FROM, robust_range
+from sweeps.report.report_data import ReportData, values_of
+
+
+def pareto_front(data: ReportData) -> Section | None:
+    """Section with a figure for each pair of objectives; None for a single objective."""
+    record = data.record
+    if len(record.metrics) < 2 or not data.valued:
+        return None
+    figures = [
+        SectionFigure(figure=_figure(data, x, y), label=f"{record.metrics[x]} and {record.metrics[y]}", height=480)
+        for x, y in itertools.combinations(range(len(record.metrics)), 2)
+    ]
+    goals = " and ".join(f"{metric} ({mode})" for metric, mode in zip(record.metrics, record.modes, strict=True))
+    text = (
+        f"The objectives are {goals}. The front has {len(record.front)} trials: no other trial is as good in all "
+        "objectives and better in one."
+    )
+    image = Image(name="pareto_front", figures=[figures[0].figure], size=(7, 5.5))
+    return Section(slug="front", title="Pareto front", text=text, figures=figures, image=image)
+
+
+def _figure(data: ReportData, x: int, y: int) -> go.Figure:
+    record = data.record
+    front = {trial.trial for trial in record.front}
+    figure = go.Figure()
+    scatter = go.Scattergl if len(data.valued) >= WEBGL_FROM else go.Scatter
+    groups = [
+        (state, [trial for trial in data.valued if trial.state == state and trial.trial not in front], colour)
+        for state, colour in STATE_COLOURS.items()
+    ]
+    for name, trials, colour in [*groups, ("Pareto front", record.front, BEST_COLOUR)]:
+        if not trials:
+            continue
+        is_front = colour == BEST_COLOUR
+        points = sorted(
+            (values_of(trial)[x], values_of(trial)[y], trial_hover(trial, len(data.valued))) for trial in trials
+        )
+        figure.add_trace(
+            scatter(
+                x=[point[0] for point in points],
+                y=[point[1] for point in points],
+                text=[point[2] for point in points],
+                mode="lines+markers" if is_front and len(record.metrics) == 2 else "markers",
+                name=name,
+                line={"color": colour, "width": 1.5, "dash": "dot"},
+                marker={"color": colour, "size": 9 if is_front else 6, "opacity": 1.0 if is_front else 0.5},
+                hovertemplate="%{text}<br><b>%{x:.5g}, %{y:.5g}</b><extra></extra>",
+            )
+        )
+    style_figure(figure, hovermode="closest")
+    figure.update_xaxes(title=record.metrics[x], range=_range(data, x))
+    return figure.update_yaxes(title=record.metrics[y], range=_range(data, y))
+
+
+def _range(data: ReportData, objective: int) -> tuple[float, float] | None:
+    return robust_range([values_of(trial)[objective] for trial in data.valued], data.record.modes[objective])

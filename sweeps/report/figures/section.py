@@ -1,0 +1,78 @@
+"""Sections of a report: figures with a title, a text and the image file that shows them outside the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import plotly.graph_objects as go
+
+from sweeps.report.figures.style import GRID, MUTED
+
+
+@dataclass(frozen=True, kw_only=True)
+class SectionFigure:
+    """One figure of a section."""
+
+    figure: go.Figure
+    label: str = ""
+    """Text of its tab, or its title in a grid."""
+    height: int = 420
+    """Pixels."""
+    min_width: int = 0
+    """Pixels; on a narrower screen it scrolls."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """An image file beside the page."""
+
+    name: str
+    """File name without its suffix."""
+    figures: Sequence[go.Figure]
+    size: tuple[float, float] = (8, 4.5)
+    """Inches."""
+    columns: int = 1
+    """Figures side by side."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of the report."""
+
+    slug: str
+    title: str
+    text: str
+    """Explanation of what the figures show and how to read them."""
+    figures: Sequence[SectionFigure] = ()
+    layout: Literal["choice", "grid"] = "choice"
+    """``choice``: one figure at a time, chosen by tabs; ``grid``: all of them."""
+    image: Image | None = None
+
+
+def style_figure(figure: go.Figure, **layout: Any) -> go.Figure:
+    """Give a figure the look that all share.
+
+    Args:
+        figure: The figure.
+        layout: More values of its layout.
+    """
+    figure.update_layout(
+        template="none",
+        title=None,
+        font={"family": "system-ui, sans-serif", "size": 12, "color": "#1f2937"},
+        margin={"l": 64, "r": 16, "t": 16, "b": 48},
+        hoverlabel={"align": "left", "bgcolor": "white", "bordercolor": MUTED},
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.0, "xanchor": "left", "x": 0.0},
+        **layout,
+    )
+    axes = {"gridcolor": GRID, "zeroline": False, "automargin": True, "exponentformat": "power"}
+    figure.update_xaxes(axes)
+    figure.update_yaxes(axes)
+    return figure
+
+
+def escape_hover(text: str) -> str:
+    """Text for a hover label, in which Plotly would read some HTML."""
+    return text.replace("&", "&amp;").replace("<", "&lt;")

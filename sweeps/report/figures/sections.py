@@ -1,0 +1,57 @@
+"""All sections of a report, in their order, and their image files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sweeps.report.figures.best_so_far import best_so_far
+from sweeps.report.figures.contours import contours
+from sweeps.report.figures.importance import Importance, by_importance, importance
+from sweeps.report.figures.learning_curves import learning_curves
+from sweeps.report.figures.parallel_coordinates import parallel_coordinates
+from sweeps.report.figures.pareto_front import pareto_front
+from sweeps.report.figures.section import Section
+from sweeps.report.figures.slices import slices
+from sweeps.report.figures.timeline import timeline
+from sweeps.report.report_data import ReportData
+
+
+def make_sections(data: ReportData, found: Sequence[Mapping[str, Importance]]) -> list[Section]:
+    """Sections of the figures that this sweep has data for.
+
+    Args:
+        data: The sweep.
+        found: ``importances`` of each objective.
+    """
+    if not data.record.trials:
+        return []
+    order = by_importance(data, found[0])
+    made = (
+        pareto_front(data),
+        best_so_far(data),
+        learning_curves(data),
+        parallel_coordinates(data, order),
+        importance(data, found),
+        slices(data, order),
+        contours(data, order),
+        timeline(data),
+    )
+    return [section for section in made if section is not None]
+
+
+def write_images(sections: Sequence[Section], folder: Path, title: str) -> list[Path]:
+    """Write the image of each section as a PNG file, for slides and mails; returns the paths.
+
+    Args:
+        sections: The sections.
+        folder: The folder for the files.
+        title: Title of the images.
+    """
+    from sweeps.report.figures.image_files import write_image
+
+    paths = []
+    for image in (section.image for section in sections if section.image is not None):
+        paths.append(folder / f"{image.name}.png")
+        write_image(paths[-1], image.figures, image.size, title=title, columns=image.columns)
+    return paths

@@ -1,0 +1,83 @@
+"""Figures of the first objective against each parameter on its own, by Optuna."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+from optuna.distributions import CategoricalDistribution
+from optuna.visualization import plot_slice
+
+from sweeps.report.figures.importance import FEWEST_TRIALS
+from sweeps.report.figures.optuna_study import build_study, distribution_of
+from sweeps.report.figures.parameter_axis import ParameterAxis, set_log_ticks
+from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
+from sweeps.report.figures.style import robust_range
+from sweeps.report.report_data import ReportData, values_of
+
+SLICE_TRIALS = 600
+SLICE_SCALE = [[0, "#9cc3f5"], [1, "#0b3a8f"]]
+MOST_SLICES = 16
+IMAGE_SLICES, IMAGE_COLUMNS = 9, 3
+
+
+def slices(data: ReportData, order: Sequence[str]) -> Section | None:
+    """Section with a grid of figures; None if there is no value or no parameter.
+
+    Args:
+        data: The sweep.
+        order: Paths of the parameters, the most important first.
+    """
+    if not data.valued or not data.paths:
+        return None
+    study = build_study(data, data.thinned(SLICE_TRIALS))
+    metric = data.record.metric
+    limits = robust_range([values_of(trial)[0] for trial in data.valued], data.record.mode)
+    figures = []
+    for path in order[:MOST_SLICES]:
+        name = data.names[path]
+        figure = plot_slice(study, params=[name], target=lambda trial: trial.values[0], target_name=metric)
+        figure.update_traces(marker={"size": 6, "line": {"width": 0}, "showscale": False, "colorscale": SLICE_SCALE})
+        _strip_quotes(figure)
+        set_log_ticks(figure, [distribution_of(data, path)])
+        _show_whole_range(figure, data, path)
+        style_figure(figure, showlegend=False)
+        figure.update_layout(margin={"l": 56, "r": 12, "t": 8, "b": 40})
+        figure.update_yaxes(title=None, range=limits)
+        figure.update_xaxes(title=None)
+        figures.append(SectionFigure(figure=figure, label=path, height=240))
+    first = ", the most important first" if len(data.valued) >= FEWEST_TRIALS else ""
+    text = f"{metric} against each parameter{first}; the darker, the later."
+    if len(order) > MOST_SLICES:
+        text += f" {MOST_SLICES} of {len(order)} parameters."
+    if len(data.valued) > SLICE_TRIALS:
+        text += f" {SLICE_TRIALS} of {len(data.valued):,} trials, the best among them."
+    shown = figures[:IMAGE_SLICES]
+    size = (10, 0.4 + 2.6 * math.ceil(len(shown) / IMAGE_COLUMNS))
+    image = Image(
+        name="slices",
+        figures=[
+            go.Figure(each.figure).update_xaxes(title=data.names[each.label]).update_yaxes(title=metric)
+            for each in shown
+        ],
+        size=size,
+        columns=min(IMAGE_COLUMNS, len(shown)),
+    )
+    return Section(slug="slices", title="Slices", text=text, figures=figures, layout="grid", image=image)
+
+
+def _strip_quotes(figure: go.Figure) -> None:
+    """Remove the quotes of Python's notation, in which Optuna shows choices."""
+    if figure.layout.xaxis.type == "category":
+        figure.for_each_trace(lambda trace: trace.update(x=[text.strip("'") for text in trace.x]))
+        figure.update_xaxes(categoryarray=[text.strip("'") for text in figure.layout.xaxis.categoryarray])
+
+
+def _show_whole_range(figure: go.Figure, data: ReportData, path: str) -> None:
+    """Let the axis of a number show its whole range, and not only what was tried."""
+    distribution = distribution_of(data, path)
+    if not isinstance(distribution, CategoricalDistribution):
+        low, high = ParameterAxis(distribution).ends
+        margin = 0.05 * (high - low) or 0.5
+        figure.update_xaxes(range=(low - margin, high + margin))
