@@ -341,7 +341,7 @@ def test_a_large_sweep_makes_a_page_that_is_bounded_and_quick() -> None:
         for number in range(3000)
     ]
     chosen = chosen_for_curves(report_data(trials))
-    points = [metric_history.Point(step, 1 / step) for step in range(1, 80)]
+    points = [metric_history.HistoryPoint(step, 1 / step) for step in range(1, 80)]
     made = report_data(trials, {each.trial: points for each in chosen})
     assert len(chosen) == MOST_CURVES
     assert {each.trial for each in made.ranked[:50]} <= {each.trial for each in chosen}
@@ -370,8 +370,8 @@ def test_a_trial_that_broke_a_limit_or_failed_does_not_move_the_line_of_the_best
 
 def test_where_a_trial_was_stopped_early_is_marked() -> None:
     points = {
-        "0000": [metric_history.Point(1, 3.0), metric_history.Point(2, 1.0)],
-        "0001": [metric_history.Point(1, 2.0)],
+        "0000": [metric_history.HistoryPoint(1, 3.0), metric_history.HistoryPoint(2, 1.0)],
+        "0001": [metric_history.HistoryPoint(1, 2.0)],
     }
     section = learning_curves(report_data([trial(0, 1.0), trial(1, 2.0, "pruned")], points))
     assert section is not None
