@@ -30,8 +30,9 @@ from sweeps_train.config import (
     TrainingConfig,
     check_fit,
 )
+from sweeps_train.config.reach import Reach as Reach
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120), Reach.NOTHING]
 AnyTask = Annotated[CausalLMTask | ImageClassificationTask | FunctionTask, Field(discriminator="kind")]
 
 OF_OUR_TASKS = ("model", "data", "train", "strategy")
@@ -65,10 +66,10 @@ class SweepConfig:
     scaling: Scaling
     tracking: Tracking
     cluster: Cluster
-    space: dict[str, Distribution] = Field(default_factory=dict)
+    space: Annotated[dict[str, Distribution], Reach.SPACE] = Field(default_factory=dict)
     """Dotted path of a value, or name of a group -> distribution."""
     preflight: Preflight = Field(default_factory=Preflight)
-    output_dir: NonEmpty = "outputs"
+    output_dir: Annotated[NonEmpty, Reach.FOLDER] = "outputs"
     """Folder for checkpoints and Ray's files, one subfolder a sweep."""
 
     def __post_init__(self) -> None:

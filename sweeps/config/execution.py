@@ -9,6 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from sweeps.redact import redact_uri
 from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
+from sweeps_train.config.reach import Flag, Reach
 
 NonEmpty = Annotated[str, Field(min_length=1)]
 
@@ -19,16 +20,16 @@ class Scaling:
 
     num_workers: PositiveInt = 2
     """Processes that train one trial together."""
-    use_gpu: bool | Literal["auto"] = "auto"
+    use_gpu: Flag | Literal["auto"] = "auto"
     """One GPU for each worker; auto: if the cluster has any."""
-    resources_per_worker: dict[str, NonNegativeFloat] = Field(default_factory=dict)
+    resources_per_worker: Annotated[dict[str, NonNegativeFloat], Reach.NOTHING] = Field(default_factory=dict)
     """What Ray reserves for a worker besides its GPU; default: one CPU."""
     placement: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
     """How a trial's workers lie on the nodes: ``PACK`` on as few as possible, ``SPREAD`` on as many; ``STRICT_PACK``
     all on one, ``STRICT_SPREAD`` each on another one, or the trial does not start."""
-    accelerator_type: NonEmpty | None = None
+    accelerator_type: Annotated[NonEmpty | None, Reach.NOTHING] = None
     """Only GPUs of this kind, as Ray names them: ``A100``, ``H100``, ``L4``."""
-    labels: dict[str, str] = Field(default_factory=dict)
+    labels: Annotated[dict[str, str], Reach.NOTHING] = Field(default_factory=dict)
     """Only nodes with these labels, which ``ray start --labels`` gives them: ``{market-type: spot}``."""
     isolation: Literal["auto", "warm", "process"] = "auto"
     """``warm``: worker processes outlive a trial, and the next one starts in them within milliseconds;
@@ -55,9 +56,9 @@ class Scaling:
 class Tracking:
     """MLflow."""
 
-    uri: Annotated[NonEmpty, PlainSerializer(redact_uri, when_used="json")] = "sqlite:///mlflow.db"
+    uri: Annotated[NonEmpty, PlainSerializer(redact_uri, when_used="json"), Reach.STORE] = "sqlite:///mlflow.db"
     """Tracking server or store. A password in it is written nowhere."""
-    experiment: NonEmpty | None = None
+    experiment: Annotated[NonEmpty | None, Reach.NOTHING] = None
     """MLflow experiment; default: the name of the conf."""
     checkpoints: Literal["copy", "reference", "none"] = "copy"
     """``copy`` a trial's kept checkpoints into its run's artifacts; ``reference``: its run's tags say where they are in
@@ -65,7 +66,7 @@ class Tracking:
     patience_s: PositiveFloat = 60.0
     """Seconds that the end of a sweep waits for a tracking server that takes nothing. What it has not taken by then
     stays in the sweep's folder, from where ``resume`` delivers it."""
-    report: bool = True
+    report: Flag = True
     """When the sweep has ended, make the page that ``python -m sweeps report`` makes, and attach it to its run."""
 
 
@@ -73,7 +74,7 @@ class Tracking:
 class Cluster:
     """The Ray cluster that trials run on."""
 
-    address: NonEmpty = "local"
+    address: Annotated[NonEmpty, Reach.CLUSTER] = "local"
     """``local`` starts Ray here, for this sweep alone; ``auto`` or an address joins a running cluster."""
     num_cpus: PositiveInt | None = None
     """Logical CPUs of a local cluster; default: the machine's."""

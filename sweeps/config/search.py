@@ -9,6 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from sweeps.config.space import Finite
 from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
+from sweeps_train.config.reach import Flag, Import, Reach, Text
 
 Mode = Literal["min", "max"]
 
@@ -100,9 +101,9 @@ class CustomSampler:
     """Any other sampler of Optuna, or of one's own: ``_target_(**arguments)``."""
 
     kind: Literal["custom"]
-    target: str = Field(alias="_target_")
+    target: Import = Field(alias="_target_")
     """Import path of a subclass of ``optuna.samplers.BaseSampler``, or of a function that returns one."""
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: Annotated[dict[str, Any], Reach.ARGUMENTS] = Field(default_factory=dict)
     """Keyword arguments for it; ``seed`` is added where it takes one."""
 
 
@@ -187,7 +188,7 @@ class PBTScheduler:
     """Part of the population that is replaced, and that is copied."""
     resample_probability: Annotated[float, Field(ge=0, le=1)] = 0.25
     """How often a value is sampled anew rather than moved by a fifth, or to a neighbour."""
-    mutate: list[str] | None = None
+    mutate: list[Text] | None = None
     """Searched paths that change; default: those that can change in the middle of a training."""
 
 
@@ -203,7 +204,7 @@ class PB2Scheduler:
     """How often a trial may be changed."""
     quantile: Annotated[float, Field(gt=0, le=0.5)] = 0.25
     """Part of the population that is replaced, and that is copied."""
-    mutate: list[str] | None = None
+    mutate: list[Text] | None = None
     """Searched paths that change; default: those that can change in the middle of a training."""
 
 
@@ -287,7 +288,7 @@ class Limit:
 class Search:
     """What is optimised, with how many trials, and how the next one is chosen."""
 
-    metric: str | Annotated[list[str], Field(min_length=1)]
+    metric: Text | Annotated[list[Text], Field(min_length=1)]
     """A metric that the task reports, such as ``eval/loss``, or a list of several. A trial's value is the best it
     reported; of several objectives, what it reported when the first was best."""
     mode: Mode | list[Mode]
@@ -304,21 +305,21 @@ class Search:
     """How often a trial is started again, from its last checkpoint, after a failure. An error before the first report
     is retried only if it came from outside (out of memory, a lost worker, a connection, a disk), or if other trials
     have made reports and none has failed with that error before."""
-    default_first: bool = True
+    default_first: Flag = True
     """Try the config's own values first, so that the search starts from what is known to work."""
-    points: list[dict[str, Any]] = Field(default_factory=list)
+    points: Annotated[list[dict[str, Any]], Reach.POINTS] = Field(default_factory=list)
     """Points to try next: mappings of dotted paths to values; what a point leaves out is sampled."""
-    warm_start: list[str] = Field(default_factory=list)
+    warm_start: Annotated[list[str], Reach.SWEEPS] = Field(default_factory=list)
     """Names of earlier sweeps, whose finished trials the sampler may learn from."""
-    duplicates: bool = False
+    duplicates: Flag = False
     """Train a point again that was trained already. Else a finite space ends when all of it was trained."""
-    constraints: list[str] = Field(default_factory=list)
+    constraints: Annotated[list[str], Reach.CONSTRAINTS] = Field(default_factory=list)
     """Conditions between parameters, as ``train.global_batch_size * data.sequence_length <= 8192``: a point for which
     one is false is not trained."""
-    limits: dict[str, Limit] = Field(default_factory=dict)
+    limits: Annotated[dict[str, Limit], Reach.NOTHING] = Field(default_factory=dict)
     """Bounds on reported metrics, as ``{system/memory_mib: {max: 2000}}``: a trial that reports a value beyond
     one cannot be the best. The samplers tpe, bohb, gp, nsga2 and nsga3 learn to keep away."""
-    avoid_failures: bool = True
+    avoid_failures: Flag = True
     """Keep away from where trials failed again and again (out of memory, diverged)."""
 
     def __post_init__(self) -> None:

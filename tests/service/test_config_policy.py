@@ -6,16 +6,19 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pytest
+from pydantic.dataclasses import dataclass
 
-from sweeps.config import SweepConfig
+from sweeps.config import Reach, SweepConfig
 from sweeps.config.access import Access
 from sweeps.errors import ConfigError, SweepsError
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.service.auth.config_policy import ConfigPolicy
-from sweeps.service.auth.field_policy import RULES, open_fields
+from sweeps.service.auth.field_policy import undeclared_fields
 from sweeps.validate.approval import approved_by
+from sweeps_train.config.reach import Text
 
 PLANTED = "planted-secret-7Q"
 
@@ -206,4 +209,17 @@ def test_nothing_is_imported_before_it_is_allowed(allowed: ConfigPolicy) -> None
 
 
 def test_every_field_of_the_schema_that_could_reach_something_has_a_rule() -> None:
-    assert open_fields(SweepConfig) == set(RULES), "give the new field its rule in sweeps/service/auth/field_policy.py"
+    assert undeclared_fields(SweepConfig) == set(), "annotate the new field with a Reach (sweeps_train.config.reach)"
+
+
+def test_a_field_that_could_reach_something_and_does_not_say_so_is_found() -> None:
+    @dataclass
+    class Section:
+        number: int
+        word: Literal["a", "b"]
+        free: Text | list[Text]
+        path: Annotated[str | None, Reach.SOURCE]
+        switch: bool
+        forgotten: str | None
+
+    assert undeclared_fields(Section) == {"Section.switch", "Section.forgotten"}

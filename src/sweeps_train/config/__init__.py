@@ -21,6 +21,7 @@ from sweeps_train.config.fields import Fraction
 from sweeps_train.config.fields import NonNegativeFloat as NonNegativeFloat
 from sweeps_train.config.fields import PositiveFloat as PositiveFloat
 from sweeps_train.config.fields import PositiveInt as PositiveInt
+from sweeps_train.config.reach import Flag, Import, Reach, Text
 from sweeps_train.config.strategy import Strategy as Strategy
 
 # --- task: what is trained, and which metrics it reports --------------------------------------------------
@@ -31,7 +32,7 @@ class CausalLMTask:
     """Next-token prediction; the loss is the mean over the tokens that count (padding and prompts do not)."""
 
     kind: Literal["causal_lm"]
-    metrics: list[str] = Field(
+    metrics: list[Text] = Field(
         default_factory=lambda: ["eval/loss", "eval/perplexity", "train/loss", "train/tokens_per_second"]
     )
     """Metrics that the task reports, each of which a search may optimise."""
@@ -42,7 +43,7 @@ class ImageClassificationTask:
     """Cross-entropy over classes."""
 
     kind: Literal["image_classification"]
-    metrics: list[str] = Field(
+    metrics: list[Text] = Field(
         default_factory=lambda: ["eval/loss", "eval/accuracy", "train/loss", "train/samples_per_second"]
     )
     """Metrics that the task reports, each of which a search may optimise."""
@@ -63,11 +64,11 @@ class FunctionTask:
     that returns a ``lightning.pytorch`` Trainer, a LightningModule and, if they are apart, its data, of which the same
     is true; ``script``, a file or module that ``torchrun`` would start, with the arguments as ``--name=value``: it
     prints its reports as JSON."""
-    target: str = Field(alias="_target_")
+    target: Import = Field(alias="_target_")
     """Import path of the function."""
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: Annotated[dict[str, Any], Reach.ARGUMENTS] = Field(default_factory=dict)
     """The mapping that it is called with; each value can be searched as ``task.arguments.NAME``."""
-    metrics: list[str] = Field(default_factory=list)
+    metrics: list[Text] = Field(default_factory=list)
     """Metrics that it reports; with them, a misspelt ``search.metric`` is found before anything starts."""
 
 
@@ -84,7 +85,7 @@ class Lora:
     """Scale of the adapters: their output is multiplied by alpha / r."""
     dropout: Fraction = 0.0
     """Dropout on the adapters' input."""
-    target_modules: str | list[str] = "all-linear"
+    target_modules: Text | list[Text] = "all-linear"
     """Which layers get adapters: ``attention``, ``mlp``, ``all-linear``, or a list of module names."""
 
 
@@ -93,19 +94,19 @@ class CausalLM:
     """A causal language model that transformers loads."""
 
     kind: Literal["causal_lm"]
-    path: str
+    path: Annotated[str, Reach.SOURCE]
     """A Hugging Face hub name, a local folder, or ``builtin:tiny_llama`` (ships with Sweeps)."""
-    revision: str | None = None
+    revision: Text | None = None
     """Branch, tag or commit on the hub."""
-    tokenizer: str | None = None
+    tokenizer: Annotated[str | None, Reach.SOURCE] = None
     """Hub name or folder of the tokenizer; default: the model's own."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Type of the base model's weights; ``auto`` keeps the stored one."""
-    attention: str | None = None
+    attention: Annotated[str | None, Reach.WORD] = None
     """Attention implementation of transformers (``sdpa``, ``flash_attention_2``, ...); default: its choice."""
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: Flag = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
-    trust_remote_code: bool = False
+    trust_remote_code: Annotated[bool, Reach.REMOTE_CODE] = False
     """Run model code from the hub. Only for sources that you trust."""
     lora: Lora | None = None
     """Adapters to train; null trains every weight."""
@@ -150,9 +151,9 @@ class CustomModel:
     """A user's own ``torch.nn.Module``: called with the inputs of a batch, returns logits."""
 
     kind: Literal["custom"]
-    target: str = Field(alias="_target_")
+    target: Import = Field(alias="_target_")
     """Import path of a class or function that returns the module."""
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: Annotated[dict[str, Any], Reach.ARGUMENTS] = Field(default_factory=dict)
     """Keyword arguments for it; each can be searched as ``model.arguments.NAME``."""
 
 
@@ -213,7 +214,7 @@ class Train:
     peak_tflops: PositiveFloat | None = None
     """What one worker's device can do at most, in 10^12 operations a second: ``train/flop_utilization`` is the part
     of it that the training makes use of. Default: the data sheet's for known GPUs; on others it is not reported."""
-    compile: bool = False
+    compile: Flag = False
     """Have the model compiled by ``torch.compile`` (needs a C++ compiler on the workers): the first steps and the first
     evaluation take longer, by a minute or so, and the others less time, most of all on GPUs. The same mathematics up to
     rounding. With ``strategy=ddp``."""

@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from sweeps_train.config.fields import STRICT, PositiveInt
+from sweeps_train.config.reach import Flag, Import, Reach, Text
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -19,7 +20,7 @@ class Loader:
     data that is in memory or mapped."""
     prefetch: PositiveInt = 2
     """Batches that each of them has ready."""
-    pin_memory: bool | Literal["auto"] = "auto"
+    pin_memory: Flag | Literal["auto"] = "auto"
     """Put batches where a GPU can fetch them while it computes; auto: where there is one."""
 
 
@@ -28,39 +29,39 @@ class TextData:
     """Text for language models: plain, prompt and completion, or chat messages."""
 
     kind: Literal["text"]
-    path: str
+    path: Annotated[str, Reach.SOURCE]
     """A JSONL, Parquet or text file, a folder or glob of them, a Hugging Face hub data set,
     or ``builtin:stdlib_docstrings`` (the English docstrings of Python's standard library)."""
-    subset: str | None = None
+    subset: Text | None = None
     """Configuration name of a hub data set."""
-    train_split: str = "train"
+    train_split: Text = "train"
     """Split of a hub data set, in its slicing syntax (``train[:90%]``)."""
-    eval_path: str | None = None
+    eval_path: Annotated[str | None, Reach.SOURCE] = None
     """Held-out data in a file of their own; without it, ``eval_split`` or ``eval_fraction`` is used."""
-    eval_split: str | None = None
+    eval_split: Text | None = None
     """Held-out split of a hub data set."""
     eval_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """Part of the documents held out when neither ``eval_path`` nor ``eval_split`` is given."""
-    text_field: str | None = "text"
+    text_field: Text | None = "text"
     """Column with plain text."""
-    prompt_field: str | None = None
+    prompt_field: Text | None = None
     """Column with the prompt, on which no loss is taken; needs ``completion_field``."""
-    completion_field: str | None = None
+    completion_field: Text | None = None
     """Column with the completion."""
-    messages_field: str | None = None
+    messages_field: Text | None = None
     """Column with chat messages (a list of role and content), rendered by the tokenizer's chat template."""
     sequence_length: PositiveInt = 512
     """Tokens per sequence; longer documents are cut into several when packed, else truncated."""
-    packing: bool = True
+    packing: Flag = True
     """Fill sequences with several documents, end-of-text between them; only for plain text."""
-    isolate_documents: bool = False
+    isolate_documents: Flag = False
     """In a packed sequence, a token sees only its own document, whose positions begin at 0, and no document's first
     token is predicted from another's end. Not with ``model.attention=flash_attention_2``."""
-    lines_are_documents: bool = False
+    lines_are_documents: Flag = False
     """Each line of a text file is a document, else the file is one."""
     loader: Loader = Field(default_factory=Loader)
     """How batches are made ready."""
-    streaming: bool = False
+    streaming: Flag = False
     """For text beyond memory: tokenized in pieces, by all machines of the cluster at once, into files that training
     maps. Held-out documents are chosen by what they say, so that equal ones stay together."""
     max_train_documents: PositiveInt | None = None
@@ -98,9 +99,9 @@ class CustomData:
     of (input, label) pairs."""
 
     kind: Literal["custom"]
-    target: str = Field(alias="_target_")
+    target: Import = Field(alias="_target_")
     """Import path of the function."""
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: Annotated[dict[str, Any], Reach.ARGUMENTS] = Field(default_factory=dict)
     """Keyword arguments for it; each can be searched as ``data.arguments.NAME``."""
     loader: Loader = Field(default_factory=Loader)
     """How batches are made ready."""

@@ -12,6 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from sweeps_train.config.fields import STRICT, PositiveInt
+from sweeps_train.config.reach import Flag
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -42,13 +43,13 @@ class FSDP:
     shard_size: PositiveInt | None = None
     """Workers that share one copy of the model, such as those of a node; between such groups gradients are averaged.
     Default: all workers."""
-    reshard_after_forward: bool = True
+    reshard_after_forward: Flag = True
     """Drop a layer's weights after the forward pass, and gather them again for the backward pass: less memory, half as
     much again to send."""
-    activation_checkpointing: bool = False
+    activation_checkpointing: Flag = False
     """Keep only the inputs of a layer, and compute the rest again in the backward pass: less memory, about a third more
     time."""
-    cpu_offload: bool = False
+    cpu_offload: Flag = False
     """Keep weights, gradients and optimizer in the memory of the CPU, and there make the step: models that no GPU
     holds, slowly."""
 
@@ -65,10 +66,10 @@ class TensorParallel:
     kind: Literal["tensor_parallel"]
     size: PositiveInt | None = None
     """Workers that cut a layer among them; what remains is data parallel. Default: all workers."""
-    sequence_parallel: bool = False
+    sequence_parallel: Flag = False
     """Between attention and perceptrons each worker has a part of the tokens: less memory, a little more to send
     (Korthikanti et al., 2022, https://arxiv.org/abs/2205.05198)."""
-    activation_checkpointing: bool = False
+    activation_checkpointing: Flag = False
     """Keep only the inputs of a layer, and compute the rest again in the backward pass."""
 
     def replicas(self, num_workers: int) -> int:
@@ -82,13 +83,13 @@ class FSDPTensorParallel:
     kind: Literal["fsdp_tensor_parallel"]
     tensor_size: PositiveInt = 2
     """Workers that cut a layer among them, such as those of a node; they see the same samples."""
-    sequence_parallel: bool = False
+    sequence_parallel: Flag = False
     """As in ``tensor_parallel``."""
-    reshard_after_forward: bool = True
+    reshard_after_forward: Flag = True
     """As in ``fsdp``."""
-    activation_checkpointing: bool = False
+    activation_checkpointing: Flag = False
     """As in ``fsdp``."""
-    cpu_offload: bool = False
+    cpu_offload: Flag = False
     """As in ``fsdp``."""
 
     def replicas(self, num_workers: int) -> int:
@@ -106,11 +107,11 @@ class ContextParallel:
     """Workers that share a sequence, such as those of a node; what remains is data parallel. Default: all workers."""
     shard_size: PositiveInt | None = None
     """As in ``fsdp``; 1 lets every worker hold the whole model. Default: all workers."""
-    reshard_after_forward: bool = True
+    reshard_after_forward: Flag = True
     """As in ``fsdp``."""
-    activation_checkpointing: bool = False
+    activation_checkpointing: Flag = False
     """As in ``fsdp``."""
-    cpu_offload: bool = False
+    cpu_offload: Flag = False
     """As in ``fsdp``."""
 
     def replicas(self, num_workers: int) -> int:
@@ -130,7 +131,7 @@ class Pipeline:
     """``gpipe``: all forward passes, then all backward passes (Huang et al., 2018, https://arxiv.org/abs/1811.06965);
     ``1f1b``: in turns as soon as possible, which keeps the activations of at most as many micro batches as stages
     (Narayanan et al., 2019, https://arxiv.org/abs/1806.03377)."""
-    activation_checkpointing: bool = False
+    activation_checkpointing: Flag = False
     """Keep only the inputs of a layer, and compute the rest again in the backward pass."""
 
     def replicas(self, num_workers: int) -> int:

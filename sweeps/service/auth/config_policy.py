@@ -10,12 +10,12 @@ from typing import Any
 
 from sweeps.compose import Composition
 from sweeps.compose.expressions import Expression
-from sweeps.config import SWEEP_CONFIG
+from sweeps.config import SWEEP_CONFIG, Reach
 from sweeps.config.access import Access
 from sweeps.errors import ConfigError, SweepsError
 from sweeps.provenance.secrets import redacted
 from sweeps.redact import redact_uri
-from sweeps.service.auth.field_policy import Place, Rule, at_path, places
+from sweeps.service.auth.field_policy import ReachingValue, at_path, reaching_values
 from sweeps.service.auth.path_policy import Sources
 from sweeps.service.auth.request_validation import check_conf, check_overrides
 from sweeps.service.auth.sizes import check_sizes
@@ -70,38 +70,38 @@ class ConfigPolicy:
         """
         check_sizes(composition, self._access)
         refusals = dict.fromkeys(
-            f"{place.path}={_short(place.value)}: {refusal}"
+            f"{item.path}={_short(item.value)}: {refusal}"
             for each in _all_configs(composition)
-            for place in places(each)
-            for refusal in self._refusals(place, sees)
+            for item in reaching_values(each)
+            for refusal in self._refusals(item, sees)
         )
         if refusals:
             raise ConfigError("\n".join(refusals))
 
-    def _refusals(self, place: Place, sees: SweepExists) -> Iterator[str]:
-        if place.rule is Rule.ARGUMENTS:
-            yield from self._refusals_of_arguments(place.value)
-        elif place.rule is Rule.SWEEPS and isinstance(place.value, list):
-            yield from (f"there is no sweep {name!r}" for name in place.value if not sees(str(name)))
-        elif place.rule is Rule.CONSTRAINTS and isinstance(place.value, list):
-            yield from _refusals_of_constraints(place.value)
-        elif place.value is not None and (refusal := self._refusal(place.rule, place.value)):
+    def _refusals(self, item: ReachingValue, sees: SweepExists) -> Iterator[str]:
+        if item.reach is Reach.ARGUMENTS:
+            yield from self._refusals_of_arguments(item.value)
+        elif item.reach is Reach.SWEEPS and isinstance(item.value, list):
+            yield from (f"there is no sweep {name!r}" for name in item.value if not sees(str(name)))
+        elif item.reach is Reach.CONSTRAINTS and isinstance(item.value, list):
+            yield from _refusals_of_constraints(item.value)
+        elif item.value is not None and (refusal := self._refusal(item.reach, item.value)):
             yield refusal
 
-    def _refusal(self, rule: Rule, value: Any) -> str | None:
+    def _refusal(self, reach: Reach, value: Any) -> str | None:
         """Of a single value."""
-        if rule is Rule.TARGET:
+        if reach is Reach.TARGET:
             return refusal_of_target(value, self._access.allowed_targets)
-        if rule is Rule.SOURCE:
+        if reach is Reach.SOURCE:
             return self._sources.refusal(value) if isinstance(value, str) else "must be a text"
-        own: dict[Rule, tuple[Callable[[Any], bool], str]] = {
-            Rule.FALSE: (_is_false, "code from the hub does not run through the service; leave it false"),
-            Rule.WORD: (_is_word, "must be one word, without a slash: code from the hub does not run here"),
-            Rule.STORE: (self._is_own_store, "sweeps of the service are recorded in its own store; leave it out"),
-            Rule.CLUSTER: (self._is_cluster, f"sweeps of the service run on {' or '.join(CLUSTERS)}; leave it out"),
-            Rule.FOLDER: (self._is_output_dir, "sweeps of the service are written to its own folder; leave it out"),
+        own: dict[Reach, tuple[Callable[[Any], bool], str]] = {
+            Reach.REMOTE_CODE: (_is_false, "code from the hub does not run through the service; leave it false"),
+            Reach.WORD: (_is_word, "must be one word, without a slash: code from the hub does not run here"),
+            Reach.STORE: (self._is_own_store, "sweeps of the service are recorded in its own store; leave it out"),
+            Reach.CLUSTER: (self._is_cluster, f"sweeps of the service run on {' or '.join(CLUSTERS)}; leave it out"),
+            Reach.FOLDER: (self._is_output_dir, "sweeps of the service are written to its own folder; leave it out"),
         }
-        may_be, otherwise = own.get(rule, (lambda _: True, ""))
+        may_be, otherwise = own.get(reach, (lambda _: True, ""))
         return None if may_be(value) else otherwise
 
     def _refusals_of_arguments(self, value: Any) -> Iterator[str]:

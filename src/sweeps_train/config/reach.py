@@ -1,0 +1,46 @@
+"""What the value of a config field can reach beyond the training: code, files, addresses, other sweeps.
+
+A service that runs other people's configs checks every value by the ``Reach`` of its field. A field whose values are
+numbers, fixed words or sections needs none; any other field declares one, if only ``NOTHING``.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Annotated
+
+
+class Reach(Enum):
+    """Metadata of a field: ``path: Annotated[str, Reach.SOURCE]``."""
+
+    NOTHING = auto()
+    """Reaches nothing."""
+    TARGET = auto()
+    """Import path of code that is run."""
+    REMOTE_CODE = auto()
+    """Switch that lets code from the Hugging Face hub run."""
+    SOURCE = auto()
+    """File, folder, glob, address or name on the hub that is read."""
+    WORD = auto()
+    """Word known to a library; with a slash it would be fetched from the hub, and run."""
+    ARGUMENTS = auto()
+    """Arguments of a target, any of which may be a path or an address."""
+    STORE = auto()
+    """Address of the tracking server."""
+    CLUSTER = auto()
+    """Address of the Ray cluster."""
+    FOLDER = auto()
+    """Folder that sweeps are written to."""
+    CONSTRAINTS = auto()
+    """Expressions over the config."""
+    SWEEPS = auto()
+    """Names of other sweeps."""
+    POINTS = auto()
+    """Values by dotted path."""
+    SPACE = auto()
+    """Distributions by dotted path."""
+
+
+Flag = Annotated[bool, Reach.NOTHING]
+Text = Annotated[str, Reach.NOTHING]
+Import = Annotated[str, Reach.TARGET]
