@@ -12,12 +12,12 @@ from sweeps.config.nights import Nights
 from sweeps.service.promotion.night import Night
 from sweeps.service.queue.jobs import Job
 from sweeps.service.record_cache import SweepLine
-from sweeps.service.web.axis import label, spread, ticks
-from sweeps.service.web.curves import HEIGHT, WIDTH, chart
-from sweeps.service.web.nights_chart import MOST_NIGHTS, nights_chart
+from sweeps.service.web.learning_curves_svg import HEIGHT, curves_chart
+from sweeps.service.web.nights_svg import MOST_NIGHTS, nights_chart
 from sweeps.service.web.paging import page_of
 from sweeps.service.web.rendering import moment
 from sweeps.service.web.rows import rows_of
+from sweeps.service.web.svg_axes import label, padded, ticks
 from sweeps.service.web.trials_table import TrialsTable, trials_table
 from sweeps.tracking.metric_history import HistoryPoint
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
@@ -91,12 +91,12 @@ def night(number: int, best: float | None, **more: Any) -> Night:
 def test_curves_stay_within_their_drawing_and_the_best_is_on_top() -> None:
     sweep = record(trial(0, 0.2), trial(1, 0.9, "pruned"), trial(2, 0.5, "failed"))
     points = {f"{n:04}": [HistoryPoint(step, (n + 1) / step) for step in range(1, 11)] for n in range(3)}
-    drawn = chart(sweep, points)
+    drawn = curves_chart(sweep, points)
     assert drawn is not None
     assert [curve.trial for curve in drawn.curves] == ["0001", "0002", "0000"]
     assert [curve.mark for curve in drawn.curves] == ["cross", "square", ""]
     pairs = [pair.split(",") for curve in drawn.curves for pair in re.split("[ML]", curve.path)[1:]]
-    assert all(0 <= float(x) <= WIDTH and 0 <= float(y) <= HEIGHT for x, y in pairs)
+    assert all(0 <= float(x) <= drawn.axes.width and 0 <= float(y) <= HEIGHT for x, y in pairs)
     assert "best: trial 0000" in drawn.summary
 
 
@@ -104,7 +104,7 @@ def test_a_diverged_trial_does_not_press_the_others_flat() -> None:
     trials = [trial(n, 1.0 + n / 10) for n in range(12)]
     points = {each.trial: [HistoryPoint(1, each.value or 0.0), HistoryPoint(2, each.value or 0.0)] for each in trials}
     points["0011"] = [HistoryPoint(1, 1e6), HistoryPoint(2, 1e6)]
-    drawn = chart(record(*trials), points)
+    drawn = curves_chart(record(*trials), points)
     assert drawn is not None
     assert drawn.outside == 2
     spread_of_others = {curve.y for curve in drawn.curves if curve.trial != "0011"}
@@ -112,11 +112,11 @@ def test_a_diverged_trial_does_not_press_the_others_flat() -> None:
 
 
 def test_before_the_first_report_there_is_no_chart() -> None:
-    assert chart(record(trial(0, None, "running")), {}) is None
+    assert curves_chart(record(trial(0, None, "running")), {}) is None
 
 
 def test_one_report_is_a_dot() -> None:
-    drawn = chart(record(trial(0, 0.3, "running")), {"0000": [HistoryPoint(5, 0.3)]})
+    drawn = curves_chart(record(trial(0, 0.3, "running")), {"0000": [HistoryPoint(5, 0.3)]})
     assert drawn is not None
     assert drawn.curves[0].mark == "dot"
 
@@ -130,7 +130,7 @@ def test_ticks_are_round_and_within_the_axis(low: float, high: float) -> None:
 
 
 def test_an_axis_of_one_value_has_room() -> None:
-    low, high = spread(0.0, 0.0)
+    low, high = padded(0.0, 0.0)
     assert low < 0 < high
 
 
@@ -226,7 +226,7 @@ def test_nights_show_the_best_the_champion_and_its_noise() -> None:
     assert second.champion is not None
     top, height = second.band
     assert top < second.champion < top + height
-    assert "promoted, best 0.4, champion 0.5, noise 0.02" in second.words
+    assert "promoted, best 0.4, champion 0.5, noise 0.02" in second.title
     assert [tick.text for tick in drawn.x_ticks] == ["2 Jan", "3 Jan"]
 
 

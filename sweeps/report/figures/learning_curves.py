@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
 from sweeps.report.figures.style import (
     BEST_COLOUR,
-    END_SYMBOLS,
+    END_MARKS,
     STATE_COLOURS,
     WEBGL_FROM,
     count_outside,
@@ -124,8 +124,9 @@ def _add_curves(
             hovertemplate="trial %{text}, step %{x}: <b>%{y:.5g}</b><extra></extra>",
         )
     )
-    symbol = END_SYMBOLS.get(trials[0].state)
-    if symbol is not None:
+    mark = END_MARKS.get(trials[0].state)
+    if mark is not None:
+        symbol = "x" if mark == "cross" else mark  # Plotly's "cross" is a plus sign
         figure.add_trace(
             go.Scatter(
                 x=[point.step for point in ends],

@@ -56,9 +56,9 @@ def recorded_nights(record: SweepRecord) -> NightsRecord | None:
     return None if text is None else NightsRecord(**json.loads(text))
 
 
-def noise_band(night: dict[str, Any]) -> tuple[float, float] | None:
-    """One standard deviation of the noise below and above the champion's value; None if it is not known."""
-    champion, noise = finite(night["champion"]), finite(night["noise"])
+def noise_band(champion: float | None, noise: float | None) -> tuple[float, float] | None:
+    """One standard deviation of the noise below and above the champion's value; None if either is not known."""
+    champion, noise = finite(champion), finite(noise)
     return None if champion is None or noise is None else (champion - noise, champion + noise)
 
 
@@ -83,7 +83,7 @@ def nights_section(nights: NightsRecord) -> Section:
 def nights_figure(nights: NightsRecord) -> go.Figure:
     figure = go.Figure()
     days, known = nights.days, nights.nights
-    bands = [noise_band(night) for night in known]
+    bands = [noise_band(night["champion"], night["noise"]) for night in known]
     for index, fill in ((1, None), (0, "tonexty")):
         figure.add_trace(
             go.Scatter(

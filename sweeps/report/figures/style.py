@@ -11,8 +11,8 @@ STATE_COLOURS = {
     "running": "#178f8f",
     "stopped": "#7d55c7",
 }
-END_SYMBOLS: Mapping[str, str] = {"pruned": "x", "stopped": "x", "failed": "square"}
-"""Plotly's symbol at the end of a learning curve, by trial state."""
+END_MARKS: Mapping[str, str] = {"pruned": "cross", "stopped": "cross", "failed": "square"}
+"""Mark at the end of a learning curve, by trial state."""
 BEST_COLOUR = "#111827"
 STARTING_COLOUR = "#c3c9d4"
 MUTED = "#6b7280"

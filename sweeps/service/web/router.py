@@ -130,7 +130,7 @@ def sweep_page(
     except UnknownName:  # removed since the list was read
         return pages.unknown(request, principal, name)
     table = trials_table(seen.content, sort, down=down, page=page) if seen is not None else None
-    chart = pages.charts.of(seen.content) if seen is not None else None
+    chart = pages.charts.chart_of(seen.content) if seen is not None else None
     view = sweep_view(row, seen, chart, table, principal, pages.elsewhere)
     return pages.answer(
         request,

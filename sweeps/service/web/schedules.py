@@ -21,7 +21,7 @@ from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.firing import fire_now
 from sweeps.service.schedules.overview import coming, states
 from sweeps.service.web.error_pages import PageRoute
-from sweeps.service.web.nights_chart import NightsChart, nights_chart
+from sweeps.service.web.nights_svg import NightsChart, nights_chart
 from sweeps.service.web.pages import Pages, Shared
 from sweeps.service.web.paging import Page, page_of
 from sweeps.service.web.rendering import addresses

@@ -16,7 +16,7 @@ from sweeps.service.auth.principal import Principal
 from sweeps.service.queue.jobs import Job
 from sweeps.service.record_cache import Snapshot
 from sweeps.service.web.actions import Action, actions_of
-from sweeps.service.web.curves import Chart
+from sweeps.service.web.learning_curves_svg import CurvesChart
 from sweeps.service.web.rows import Row
 from sweeps.service.web.trials_table import TrialsTable
 from sweeps.tracking.record import SweepRecord
@@ -72,7 +72,7 @@ class SweepView:
     planned: int | None
     record: SweepRecord | None
     """None of a sweep that has not begun."""
-    chart: Chart | None
+    chart: CurvesChart | None
     table: TrialsTable | None
     names: Mapping[str, str]
     """Short names of the best trial's parameters."""
@@ -91,7 +91,7 @@ class Elsewhere:
 def sweep_view(
     row: Row,
     seen: Snapshot[SweepRecord] | None,
-    chart: Chart | None,
+    chart: CurvesChart | None,
     table: TrialsTable | None,
     principal: Principal,
     elsewhere: Elsewhere,
