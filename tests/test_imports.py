@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 # layers, and parts of one layer import none of each other's. A new part joins the lowest layer that can do its work.
 LAYERS: list[set[str]] = [
     {"compat", "constants", "errors", "files", "redact", "suggestions", "worker_error"},
-    {"folder", "trial_files", "versions"},
+    {"folder", "scaffold", "trial_files", "versions"},
     {"config"},
     {"compose"},
     {"space"},

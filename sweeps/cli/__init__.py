@@ -18,6 +18,7 @@ from sweeps.cli import (  # noqa: F401
     logs,
     lifecycle,
     ui,
+    init,
     serve,
     schedule,
     tokens,

@@ -1,0 +1,51 @@
+"""Kinds of projects that ``init`` can write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sweeps.errors import UnknownName, nearest
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of project: a folder of templates and what a person should know of it."""
+
+    name: str
+    """As in ``--kind NAME``; its templates are in ``templates/NAME/``."""
+    title: str
+    """One line for the question and the help."""
+    module: str = "train.py"
+    """The Python file that the person changes."""
+    short: Mapping[str, object] = field(default_factory=dict)
+    """Overrides with which the project's own test trains one trial in seconds."""
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("function", "your own Ray Train function", short={"task.arguments.epochs": 1}),
+        Kind("huggingface", "a Hugging Face Trainer", short={"task.arguments.max_steps": 10}),
+        Kind("lightning", "a Lightning module", short={"task.arguments.epochs": 1}),
+        Kind("script", "a script with options", short={"task.arguments.epochs": 1}),
+        Kind("image", "a torch model on images", short={"train.max_steps": 20, "train.eval_every": 10}),
+        Kind("text", "a torch model on texts", short={"train.max_steps": 20, "train.eval_every": 10}),
+        Kind(
+            "lora",
+            "LoRA of a language model",
+            module="make_examples.py",
+            short={"train.max_steps": 4, "train.eval_every": 2},
+        ),
+    )
+}
+
+
+def find_kind(name: str) -> Kind:
+    """
+    Raises:
+        UnknownName: There is no such kind.
+    """
+    if name not in KINDS:
+        raise UnknownName(f"--kind={name}: there is no such kind of project{nearest(name, KINDS)}")
+    return KINDS[name]

@@ -1,0 +1,67 @@
+"""Make the files of a new project."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from sweeps.errors import UserError
+from sweeps.scaffold.kinds import Kind
+
+CONF_FOLDER = "conf"
+TEST_FILE = "test_sweep.py"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
+
+
+def project_name(folder: Path, name: str | None) -> str:
+    """Return the name of a project's config: the one that was given, else that of the folder.
+
+    Raises:
+        UserError: The given name cannot be a config's.
+    """
+    if name is None:
+        return re.sub(r"[^A-Za-z0-9]+", "_", folder.resolve().name).strip("_")[:60] or "sweep"
+    if NAME.fullmatch(name) is None:
+        raise UserError(
+            f"--name={name}: must be up to 60 letters, digits, '-', '_' or '.', the first a letter or digit"
+        )
+    return name
+
+
+def project_files(kind: Kind, name: str) -> dict[str, str]:
+    """Return the files of a project: its module, its config and its test, by path.
+
+    Args:
+        kind: What is trained.
+        name: Name of the config.
+    """
+    texts = {
+        kind.module: _template(kind.name, kind.module),
+        f"{CONF_FOLDER}/{name}.yaml": Template(_template(kind.name, "conf.yaml")).substitute(name=name),
+        TEST_FILE: own_test(name, CONF_FOLDER, kind.short),
+    }
+    if kind.name == "lora":
+        texts["examples.jsonl"] = _examples()
+    return texts
+
+
+def own_test(name: str, conf_folder: str, short: Mapping[str, object]) -> str:
+    """Return the test of a project: the config makes a plan, and a short trial reports the metric."""
+    overrides = "".join(f"\n        {json.dumps(key)}: {value!r}," for key, value in short.items())
+    text = _template("test_sweep.py").replace("\n        $short", overrides)
+    return Template(text).substitute(name=name, conf_folder=conf_folder)
+
+
+def _examples() -> str:
+    """Return what ``make_examples.py`` writes, so that the project runs at once."""
+    pairs = [(f"{a} + {b} = ", f"{a + b}") for a in range(20) for b in range(20)]
+    return "".join(json.dumps({"prompt": prompt, "completion": answer}) + "\n" for prompt, answer in pairs)
+
+
+def _template(*parts: str) -> str:
+    path = files("sweeps.scaffold").joinpath("templates", *parts[:-1], f"{parts[-1]}.template")
+    return path.read_text(encoding="utf-8")
