@@ -40,8 +40,8 @@ def project_files(kind: Kind, name: str) -> dict[str, str]:
         name: Name of the config.
     """
     texts = {
-        kind.module: _template(kind.name, kind.module),
-        f"{CONF_FOLDER}/{name}.yaml": Template(_template(kind.name, "conf.yaml")).substitute(name=name),
+        kind.module: template(kind.name, kind.module),
+        f"{CONF_FOLDER}/{name}.yaml": Template(template(kind.name, "conf.yaml")).substitute(name=name),
         TEST_FILE: own_test(name, CONF_FOLDER, kind.short),
     }
     if kind.name == "lora":
@@ -52,7 +52,7 @@ def project_files(kind: Kind, name: str) -> dict[str, str]:
 def own_test(name: str, conf_folder: str, short: Mapping[str, object]) -> str:
     """Return the test of a project: the config makes a plan, and a short trial reports the metric."""
     overrides = "".join(f"\n        {json.dumps(key)}: {value!r}," for key, value in short.items())
-    text = _template("test_sweep.py").replace("\n        $short", overrides)
+    text = template("test_sweep.py").replace("\n        $short", overrides)
     return Template(text).substitute(name=name, conf_folder=conf_folder)
 
 
@@ -62,6 +62,7 @@ def _examples() -> str:
     return "".join(json.dumps({"prompt": prompt, "completion": answer}) + "\n" for prompt, answer in pairs)
 
 
-def _template(*parts: str) -> str:
+def template(*parts: str) -> str:
+    """Return the text of a template."""
     path = files("sweeps.scaffold").joinpath("templates", *parts[:-1], f"{parts[-1]}.template")
     return path.read_text(encoding="utf-8")

@@ -1,0 +1,59 @@
+"""Values as the text of a config: one line each, as a person would write them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_PLAIN = re.compile(r"[A-Za-z_./][\w./+-]*")
+_KEYWORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"}
+
+
+def scalar(value: Any) -> str:
+    """Return a value as YAML, in one line. Texts that YAML, OmegaConf or Hydra would take for something else are
+    quoted."""
+    if isinstance(value, Mapping):
+        return flow(value)
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return f"[{', '.join(map(scalar, value))}]"
+    if value == "???":
+        return "???"
+    if isinstance(value, str):
+        is_plain = _PLAIN.fullmatch(value) is not None and value.lower().strip(".") not in _KEYWORDS
+        return value if is_plain else json.dumps(value.replace("${", "\\${"), ensure_ascii=False)
+    if isinstance(value, float):
+        return _real(value)
+    return json.dumps(value)
+
+
+def flow(values: Mapping[str, Any]) -> str:
+    """Return a mapping in one line: ``{type: float, low: 0.0}``."""
+    return "{" + ", ".join(f"{scalar(key)}: {scalar(value)}" for key, value in values.items()) + "}"
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``{"a.b": 1}`` as ``{"a": {"b": 1}}``."""
+    result: dict[str, Any] = {}
+    for path, value in values.items():
+        *sections, name = path.split(".")
+        section = result
+        for part in sections:
+            section = section.setdefault(part, {})
+        section[name] = value
+    return result
+
+
+def _real(value: float) -> str:
+    """Return a float that YAML 1.1 reads as one: it wants a dot before an exponent."""
+    if not math.isfinite(value):
+        return {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}[str(value)]
+    text = repr(value)
+    mantissa, sign, exponent = text.partition("e")
+    if not sign:
+        return text
+    return (
+        f"{mantissa if '.' in mantissa else mantissa + '.0'}e{'-' if exponent[0] == '-' else '+'}{exponent.strip('+-')}"
+    )

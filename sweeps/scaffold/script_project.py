@@ -1,0 +1,128 @@
+"""Make the files of a sweep over the options of an existing script."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from sweeps.scaffold.conf_text import flow, nested, scalar
+from sweeps.scaffold.project import TEST_FILE, own_test, template
+from sweeps.scaffold.proposals import Distribution, propose
+from sweeps.scaffold.script_options import MISSING, Option, ScriptOptions
+
+SMALLER_IS_BETTER = ("loss", "error", "perplexity", "rmse", "mae")
+HYDRA_FOLDER = "sweep_conf"
+"""Folder of the config of a Hydra application, whose own configs are in ``conf`` as a rule."""
+
+
+def script_project(script: Path, read: ScriptOptions, folder: Path, name: str, conf_folder: str) -> dict[str, str]:
+    """Return the files: a config, a test, and a launcher where the script takes its options in another form.
+
+    Args:
+        script: The existing script.
+        read: Its options.
+        folder: Where the files will be, and where the commands will be typed.
+        name: Name of the config.
+        conf_folder: Folder of the config, below ``folder``.
+    """
+    target = Path(os.path.relpath(script, folder)).as_posix()
+    texts: dict[str, str] = {}
+    started = target
+    if read.style == "hydra" or read.is_nested:
+        started = f"start_{script.stem}.py"
+        texts[started] = _launcher(target, is_hydra=read.style == "hydra")
+    texts[f"{conf_folder}/{name}.yaml"] = _conf(started, read, name, conf_folder)
+    texts[TEST_FILE] = _plan_test(name, conf_folder, required_values(read))
+    return texts
+
+
+def proposed_space(read: ScriptOptions) -> dict[str, Distribution]:
+    """Return the proposed distribution of each searched option."""
+    proposals = {option.name: propose(option) for option in read.options}
+    return {name: distribution for name, distribution in proposals.items() if distribution is not None}
+
+
+def required_values(read: ScriptOptions) -> list[Option]:
+    """Return the options that the script demands and the source gives no value for."""
+    space = proposed_space(read)
+    return [each for each in read.options if each.required and each.name not in space and each.excluded is None]
+
+
+def _conf(target: str, read: ScriptOptions, name: str, conf_folder: str) -> str:
+    space = proposed_space(read)
+    required = required_values(read)
+    metric, mode = _metric(read)
+    arguments: dict[str, Any] = {}
+    for option in read.options:
+        if option.name in space and option.default not in (MISSING, None):
+            arguments[option.name] = option.default
+    for option in required:
+        arguments[option.name] = "???"
+    return Template(template("from_script.yaml")).substitute(
+        name=name,
+        conf_folder=conf_folder,
+        target=target,
+        arguments=_block(nested(arguments), 4) if arguments else " {}",
+        metrics=f"[{metric}]",
+        others="".join(f"\n  # {line}" for line in [*_other_lines(read.options, space, required), *read.notes]),
+        space="".join(f"\n  task.arguments.{path}: {flow(each)}" for path, each in space.items()) or " {}",
+        metric=metric,
+        mode=mode,
+        found="" if read.metrics else " # the script must print it: print(json.dumps({...})), once an evaluation",
+    )
+
+
+def _metric(read: ScriptOptions) -> tuple[str, str]:
+    metric = read.metrics[0] if read.metrics else "loss"
+    return metric, "min" if any(part in metric.lower() for part in SMALLER_IS_BETTER) else "max"
+
+
+def _other_lines(options: Iterable[Option], space: Mapping[str, Distribution], required: Iterable[Option]) -> list[str]:
+    """Lines on the options that keep the script's own defaults."""
+    demanded = {option.name for option in required}
+    lines = []
+    for option in options:
+        if option.name in space or option.name in demanded:
+            continue
+        default = "no default" if option.default is MISSING else f"default {scalar(option.default)}"
+        choices = f", one of {', '.join(map(str, option.choices))}" if option.choices else ""
+        lines.append(f"{option.name}: {default}{choices}{f'; {option.excluded}' if option.excluded else ''}")
+    return ["kept as the script has them:", *lines] if lines else []
+
+
+def _block(values: Mapping[str, Any], indent: int) -> str:
+    lines: list[str] = []
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            lines.append(f"{' ' * indent}{scalar(key)}:{_block(value, indent + 2)}")
+        else:
+            comment = " # the script demands it: replace ???, or give it on the command line" if value == "???" else ""
+            lines.append(f"{' ' * indent}{scalar(key)}: {scalar(value)}{comment}")
+    return "\n" + "\n".join(lines)
+
+
+def _launcher(script: str, *, is_hydra: bool) -> str:
+    text = template("hydra_launcher.py" if is_hydra else "dotted_launcher.py")
+    return Template(text).substitute(script=json.dumps(script)[1:-1])
+
+
+def _plan_test(name: str, conf_folder: str, required: Iterable[Option]) -> str:
+    """A test that makes the plan; how long a trial of the script takes is not known."""
+    whole = own_test(name, conf_folder, {})
+    text = whole.partition("\n\ndef test_a_short_trial")[0].rstrip() + "\n"
+    text = text.replace("Check the config and one short trial:", "Check the config:")
+    given = {f"task.arguments.{option.name}": example_value(option) for option in required}
+    if given:
+        text = text.replace(f'"{name}", config_dirs', f'"{name}", {given!r}, config_dirs'.replace("'", '"'))
+    return text
+
+
+def example_value(option: Option) -> Any:
+    """Return a value of the option's type."""
+    if option.choices:
+        return option.choices[0]
+    return {"float": 1.0, "int": 1}.get(option.kind or "str", "value")

@@ -1,0 +1,260 @@
+"""``init --from``: the options of a script, read without importing it, and the space that is proposed for them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from running import run
+
+from sweeps.cli import answered
+from sweeps.plan.plan import make_plan
+from sweeps.scaffold.proposals import propose
+from sweeps.scaffold.script_options import Option, read_script
+
+ARGPARSE = """
+import argparse, json
+raise SystemExit("imported")
+LR = 3e-4
+parser = argparse.ArgumentParser()
+group = parser.add_argument_group("model")
+parser.add_argument("data")
+parser.add_argument("-q", type=int)
+parser.add_argument("--lr", type=float, default=LR)
+parser.add_argument("--batch-size", "-b", type=int, default=64)
+parser.add_argument("--optimizer", choices=["adam", "sgd"], default="adam")
+parser.add_argument("--dataset", choices=["a", "b"], default="a")
+group.add_argument("--hidden_dim", type=int, default=128)
+group.add_argument("--num-layers", type=int, default=2)
+group.add_argument("--dropout", type=float, default=0.1)
+parser.add_argument("--epochs", type=int, default=10)
+parser.add_argument("--amp", action="store_true")
+parser.add_argument("--wd", default=0.01)
+parser.add_argument("--data-dir", required=True)
+metrics = {"train_loss": 1.0, "val_accuracy": 0.5}
+print(json.dumps({"step": 1, **metrics}))
+"""
+TYRO = """
+import dataclasses, json
+from typing import Annotated, Literal, Optional
+import tyro
+
+@dataclasses.dataclass
+class Optimizer:
+    lr: float = 10 ** -3
+    weight_decay: "float | None" = 0.0
+    schedule: Literal["cosine", "linear"] = "cosine"
+
+@dataclasses.dataclass
+class Base:
+    batch_size: Optional[int] = 32
+
+@dataclasses.dataclass
+class Arguments(Base):
+    optimizer: Optimizer = dataclasses.field(default_factory=Optimizer)
+    width: Annotated[int, "of the layers"] = dataclasses.field(default=64)
+    flag: bool = False
+
+arguments = tyro.cli(Arguments)
+"""
+HUGGING_FACE = """
+from dataclasses import dataclass, field
+from transformers import HfArgumentParser, TrainingArguments
+
+@dataclass
+class ModelArguments:
+    model_name: str = field(metadata={"help": "of the hub"})
+    lora_rank: int = field(default=8)
+
+model, training = HfArgumentParser((ModelArguments, TrainingArguments)).parse_args_into_dataclasses()
+"""
+HYDRA = """
+import json
+import hydra
+
+@hydra.main(version_base=None, config_path="conf", config_name="config")
+def main(cfg):
+    for step in range(2):
+        print(json.dumps({"step": step + 1, "loss": cfg.lr * cfg.model.hidden + step, "text": cfg.text}))
+
+if __name__ == "__main__":
+    main()
+"""
+HYDRA_CONFIG = """
+defaults: [{model: mlp}, _self_]
+lr: 1e-3
+text: "two, words"
+epochs: 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making a plan puts the working folder on the import path."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+def conf_of(path: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(Path(path).read_text())
+    return loaded
+
+
+def test_a_space_is_proposed_for_the_options_of_argparse(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.py").write_text(ARGPARSE)
+    assert answered(["init", "--from=train.py"]) == (0, None)
+    conf = conf_of("conf/train.yaml")
+    assert conf["space"] == {
+        "task.arguments.lr": {"type": "float", "low": 3e-5, "high": 3e-3, "log": True},
+        "task.arguments.batch-size": {"type": "ordinal", "choices": [32, 64, 128]},
+        "task.arguments.optimizer": {"type": "categorical", "choices": ["adam", "sgd"]},
+        "task.arguments.hidden_dim": {"type": "int", "low": 64, "high": 512, "log": True},
+        "task.arguments.num-layers": {"type": "int", "low": 1, "high": 4},
+        "task.arguments.dropout": {"type": "float", "low": 0.0, "high": 0.5},
+    }
+    assert conf["task"]["_target_"] == "train.py"
+    assert conf["task"]["arguments"]["lr"] == 3e-4
+    assert conf["task"]["arguments"]["data-dir"] == "???"
+    assert (conf["search"]["metric"], conf["search"]["mode"]) == ("val_accuracy", "max")
+    text = Path("conf/train.yaml").read_text()
+    for line in ("# epochs: default 10", "# amp: no default; a flag", "# wd: default 0.01; without type="):
+        assert line in text
+    captured = capsys.readouterr()
+    assert "positional argument data" in captured.err
+    assert "option with one dash -q" in captured.err
+    assert (
+        captured.out.splitlines()[1]
+        == "python -m sweeps run conf=train --config-dir conf task.arguments.data-dir=value"
+    )
+    assert make_plan(["conf=train", "task.arguments.data-dir=x"], [Path("conf")], None, "").space
+
+
+def test_nested_dataclasses_of_tyro_get_a_launcher_that_gives_dotted_options() -> None:
+    Path("train.py").write_text(TYRO)
+    assert answered(["init", "--from=train.py"]) == (0, None)
+    conf = conf_of("conf/train.yaml")
+    assert conf["task"]["_target_"] == "start_train.py"
+    assert conf["task"]["arguments"] == {
+        "batch_size": 32,
+        "optimizer": {"lr": 0.001, "weight_decay": 0.0, "schedule": "cosine"},
+        "width": 64,
+    }
+    assert set(conf["space"]) == {
+        f"task.arguments.{name}"
+        for name in ("batch_size", "optimizer.lr", "optimizer.weight_decay", "optimizer.schedule", "width")
+    }
+    assert make_plan(["conf=train"], [Path("conf")], None, "").space
+    Path("train.py").write_text("import json, sys; print(json.dumps(sys.argv[1:]))")
+    given = ['--optimizer={"lr": 0.1, "schedule": "linear"}', "--width=8", "--name=a b"]
+    done = subprocess.run([sys.executable, "start_train.py", *given], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == ["--optimizer.lr=0.1", "--optimizer.schedule=linear", "--width=8", "--name=a b"]
+
+
+def test_the_usual_options_of_training_arguments_are_proposed() -> None:
+    Path("tune.py").write_text(HUGGING_FACE)
+    assert answered(["init", "--from=tune.py", "--name=llm"]) == (0, None)
+    conf = conf_of("conf/llm.yaml")
+    assert conf["task"]["arguments"]["model_name"] == "???"
+    assert conf["space"]["task.arguments.learning_rate"] == {"type": "float", "low": 5e-6, "high": 5e-4, "log": True}
+    assert conf["space"]["task.arguments.lora_rank"] == {"type": "ordinal", "choices": [4, 8, 16]}
+    assert make_plan(["conf=llm", "task.arguments.model_name=x"], [Path("conf")], None, "").space
+
+
+@pytest.mark.slow
+def test_the_test_of_a_script_with_a_demanded_option_gives_it() -> None:
+    Path("tune.py").write_text(HUGGING_FACE)
+    assert answered(["init", "--from=tune.py"])[0] == 0
+    own = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "test_sweep.py"], capture_output=True, text=True, check=False
+    )
+    assert own.returncode == 0, own.stdout
+
+
+def write_hydra_application() -> None:
+    Path("conf/model").mkdir(parents=True)
+    Path("conf/config.yaml").write_text(HYDRA_CONFIG)
+    Path("conf/model/mlp.yaml").write_text("hidden: 64\ndropout: 0.1\n")
+    Path("app.py").write_text(HYDRA)
+
+
+def test_the_config_of_a_hydra_application_is_read_and_ours_stays_apart_from_it() -> None:
+    write_hydra_application()
+    assert answered(["init", "--from=app.py"]) == (0, None)
+    conf = conf_of("sweep_conf/app.yaml")
+    assert set(conf["space"]) == {
+        "task.arguments.model.hidden",
+        "task.arguments.model.dropout",
+        "task.arguments.lr",
+    }
+    assert make_plan(["conf=app"], [Path("sweep_conf")], None, "").space
+    given = ['--model={"hidden": 10, "dropout": 0}', "--lr=0.5", "--text=one, two"]
+    done = subprocess.run([sys.executable, "start_app.py", *given], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[0]) == {"step": 1, "loss": 5.0, "text": "one, two"}
+
+
+@pytest.mark.slow
+def test_a_hydra_application_is_searched(working_folder: Path) -> None:
+    write_hydra_application()
+    assert answered(["init", "--from=app.py"])[0] == 0
+    done = run(working_folder, "conf=app", "--config-dir=sweep_conf", "search.num_trials=2", "cluster.num_cpus=2")
+    assert done.status == 0, done.err
+    assert done.document["counts"]["finished"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("import torch", ["train.py", "shows no options", "--kind=script"]),
+        ("def broken(:", ["train.py, line 1", "is no Python"]),
+        (
+            "import hydra\n@hydra.main(config_path='nowhere')\ndef main(cfg): ...",
+            ["nowhere/config.yaml", "cannot be read"],
+        ),
+        (None, ["--from=train.py", "cannot be read"]),
+    ],
+)
+def test_a_script_that_cannot_be_read_is_one_message_and_status_2(source: str | None, words: list[str]) -> None:
+    if source is not None:
+        Path("train.py").write_text(source)
+    status, message = answered(["init", "--from=train.py"])
+    assert status == 2
+    assert message is not None
+    assert [word for word in words if word not in message] == []
+    assert not Path("conf").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "proposed"),
+    [
+        (Option("learning-rate", "float", 0.1), {"type": "float", "low": 0.01, "high": 1.0, "log": True}),
+        (Option("lr", "float", None), {"type": "float", "low": 1e-4, "high": 0.01, "log": True}),
+        (Option("optim.lr", default=0.01), {"type": "float", "low": 1e-3, "high": 0.1, "log": True}),
+        (Option("lr_decay_steps", "int", 5), None),
+        (Option("weight_decay", "float", 0.0), {"type": "float", "low": 0.0, "high": 0.1}),
+        (Option("weight_decay", "float", 1e-4), {"type": "float", "low": 1e-5, "high": 1e-3, "log": True}),
+        (Option("momentum", "float", 0.5), {"type": "float", "low": 0.5, "high": 0.99}),
+        (Option("batch_size", "int", 3), {"type": "ordinal", "choices": [3, 6]}),
+        (Option("n_heads", "int", 4), {"type": "ordinal", "choices": [2, 4, 8]}),
+        (Option("test_batch_size", "int", 100), None),
+        (Option("seed", "int", 1), None),
+        (Option("num_epochs", "int", 10), None),
+        (Option("hidden_size", "int", 1), None),
+        (Option("activation", "str", "relu", ("relu", "gelu")), {"type": "categorical", "choices": ["relu", "gelu"]}),
+        (Option("device", "str", "cpu", ("cpu", "cuda")), None),
+    ],
+)
+def test_what_is_proposed_follows_from_name_type_and_default(option: Option, proposed: dict[str, Any] | None) -> None:
+    assert propose(option) == proposed
+
+
+def test_a_function_that_tyro_calls_has_its_parameters_as_options() -> None:
+    Path("f.py").write_text("import tyro\ndef main(lr: float, *, width: int = 8): ...\ntyro.cli(main)\n")
+    assert read_script(Path("f.py")).options == [
+        Option("lr", "float", required=True),
+        Option("width", "int", 8),
+    ]
