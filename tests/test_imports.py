@@ -22,6 +22,7 @@ LAYERS: list[set[str]] = [
     {"folder", "scaffold", "trial_files", "versions"},
     {"config"},
     {"compose"},
+    {"convert"},
     {"space"},
     {"provenance"},
     {"tracking"},

@@ -19,6 +19,7 @@ from sweeps.cli import (  # noqa: F401
     lifecycle,
     ui,
     init,
+    convert,
     serve,
     schedule,
     tokens,

@@ -7,14 +7,11 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sweeps.scaffold.script_options import (
-    DATACLASS_PARSERS,
-    MISSING,
-    Option,
-    constants_of,
-    literal,
-    name_of,
-)
+from sweeps.scaffold.option import MISSING, Option
+from sweeps.scaffold.syntax import constants_of, literal, name_of
+
+DATACLASS_PARSERS = {"HfArgumentParser", "TrlParser", "cli", "parse", "wrap", "ArgumentParser"}
+"""Calls that make options of a dataclass: transformers, trl, tyro, simple_parsing, draccus, pyrallis."""
 
 HUGGINGFACE = (
     Option("learning_rate", "float", 5e-5),
@@ -131,7 +128,7 @@ def _option(
     excluded = None
     if type_name == "bool" and is_tyro:
         excluded = "a flag, which takes no value"
-    elif type_name is None and type(default) not in (int, float, str):
+    elif type_name is None and not isinstance(default, int | float | str):
         excluded = "is no single number or text"
     return Option(name, type_name, default, choices, required=not has_default, excluded=excluded)
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from sweeps.errors import UserError
-from sweeps.scaffold.script_options import MISSING, Option, literal, name_of
+from sweeps.scaffold.option import MISSING, Option
+from sweeps.scaffold.syntax import literal, name_of
 
 
 class HydraConfig(NamedTuple):

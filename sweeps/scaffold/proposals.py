@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from sweeps.scaffold.script_options import MISSING, Option
+from sweeps.scaffold.option import MISSING, Option
 
 Distribution = dict[str, Any]
 

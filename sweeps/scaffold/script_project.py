@@ -10,9 +10,10 @@ from string import Template
 from typing import Any
 
 from sweeps.scaffold.conf_text import flow, nested, scalar
+from sweeps.scaffold.option import MISSING, Option
 from sweeps.scaffold.project import TEST_FILE, own_test, template
 from sweeps.scaffold.proposals import Distribution, propose
-from sweeps.scaffold.script_options import MISSING, Option, ScriptOptions
+from sweeps.scaffold.script_options import ScriptOptions
 
 SMALLER_IS_BETTER = ("loss", "error", "perplexity", "rmse", "mae")
 HYDRA_FOLDER = "sweep_conf"

@@ -14,8 +14,9 @@ from running import run
 
 from sweeps.cli import answered
 from sweeps.plan.plan import make_plan
+from sweeps.scaffold.option import Option
 from sweeps.scaffold.proposals import propose
-from sweeps.scaffold.script_options import Option, read_script
+from sweeps.scaffold.script_options import read_script
 
 ARGPARSE = """
 import argparse, json

@@ -1,0 +1,82 @@
+"""What a conversion has found: the parts of a conf, and what could not be carried over."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sweeps.convert.distributions import Converted, Distribution, grid_size, some_value
+
+DEFAULT_TRIALS = 20
+"""Trials of a search whose file sets no number."""
+
+
+@dataclass
+class Conversion:
+    """The parts of a conf, filled in by one of the readers."""
+
+    tool: str
+    """What the file is, such as ``a W&B sweep``."""
+    name: str = "converted"
+    task: Literal["function", "torchrun_script"] = "function"
+    target: str = "???"
+    """A script's file, or the import path of a function; ``???`` where the file does not say it."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """Values that are not searched, by dotted name."""
+    space: dict[str, Distribution] = field(default_factory=dict)
+    """Distribution of each searched argument, by dotted name."""
+    metrics: list[str] = field(default_factory=lambda: ["loss"])
+    modes: list[str] = field(default_factory=lambda: ["min"])
+    num_trials: int | None = None
+    sampler: str = "tpe"
+    scheduler: dict[str, Any] = field(default_factory=lambda: {"kind": "none"})
+    max_concurrent: int | None = None
+    target_value: float | None = None
+    """Value of the metric at which the search may end."""
+    wall_hours: float | None = None
+    experiment: str | None = None
+    seed: int = 0
+    num_workers: int = 1
+    reported_metrics: list[str] = field(default_factory=list)
+    """Metrics that the task reports besides the objectives."""
+    notes: list[str] = field(default_factory=list)
+    """What could not be carried over, or means something else here; one line each."""
+
+    def search(self, name: str, converted: Converted) -> None:
+        """Search an argument, and note what its distribution lost."""
+        self.space[name] = converted.distribution
+        self.notes += [f"{name}: {note}" for note in converted.notes]
+
+    def set_name(self, name: str | None) -> None:
+        """Take a name over, with other signs than a conf's name may have replaced."""
+        cleaned = re.sub(r"[^A-Za-z0-9._-]+", "_", name or "").strip("._-")[:60]
+        self.name = cleaned or self.name
+
+    def complete(self) -> None:
+        """Decide what follows from several parts."""
+        endless = [name for name, each in self.space.items() if each["type"] == "float" and "step" not in each]
+        if self.sampler == "grid" and endless:
+            self.sampler = "random"
+            self.notes.append(
+                f"the grid: {', '.join(endless)} {'has' if len(endless) == 1 else 'have'} no step, so the sampler is "
+                "random; add a step for a grid"
+            )
+        if self.num_trials is None:
+            if self.sampler == "grid":
+                self.num_trials = grid_size(self.space)
+            else:
+                self.num_trials = DEFAULT_TRIALS
+                self.notes.append(f"the file sets no number of trials; search.num_trials is {DEFAULT_TRIALS}")
+        if self.scheduler["kind"] in ("pbt", "pb2") and "mutate" not in self.scheduler:
+            self.scheduler["mutate"] = [f"task.arguments.{name}" for name in self.space]
+        dotted = [name for name in self.space if "." in name]
+        for name in dotted:  # a search sets values in sections that exist
+            self.arguments.setdefault(name, some_value(self.space[name]))
+        if dotted and self.task == "torchrun_script":
+            first = dotted[0].partition(".")[0]
+            self.notes.append(
+                f"{', '.join(dotted)}: the script gets nested arguments as JSON, --{first}={{...}}; `python -m sweeps "
+                f"init --from SCRIPT.py` writes a launcher for one that takes --{dotted[0]}=VALUE, or Hydra's "
+                f"{dotted[0]}=VALUE"
+            )

@@ -1,0 +1,52 @@
+"""Convert a file, whichever tool it is of."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from sweeps.convert.conversion import Conversion
+from sweeps.convert.hydra_optuna import is_hydra_optuna, read_hydra_optuna
+from sweeps.convert.katib_experiment import is_katib_experiment, read_katib_experiment
+from sweeps.convert.source_file import SourceFile
+from sweeps.convert.wandb_sweep import is_wandb_sweep, read_wandb_sweep
+from sweeps.errors import UserError
+
+IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+FORMATS = (
+    (is_katib_experiment, read_katib_experiment),
+    (is_hydra_optuna, read_hydra_optuna),
+    (is_wandb_sweep, read_wandb_sweep),
+)
+
+
+def read_search(source: str, tune_config: str | None = None) -> Conversion:
+    """Read the search of another tool.
+
+    Args:
+        source: A YAML file (a W&B sweep, a Katib Experiment, a config of Hydra's Optuna sweeper), or ``module:name`` of
+            a ``param_space`` of Ray Tune.
+        tune_config: ``module:name`` of a ``TuneConfig``, besides a ``param_space``.
+
+    Raises:
+        UserError: A mistake in it.
+    """
+    if IMPORT_PATH.fullmatch(source) and not Path(source).exists():
+        from sweeps.convert.ray_tune import read_ray_tune
+
+        conversion = read_ray_tune(source, tune_config)
+    else:
+        if tune_config is not None:
+            raise UserError(f"--tune-config={tune_config}: goes with a param_space of Ray Tune, MODULE:NAME")
+        file = SourceFile(Path(source))
+        reader = next((read for is_format, read in FORMATS if is_format(file.values)), None)
+        if reader is None:
+            raise UserError(
+                f"{source}: is no W&B sweep (method, parameters), no Katib Experiment (kind: Experiment) and no config "
+                "of Hydra's Optuna sweeper (hydra.sweeper)"
+            )
+        conversion = reader(file)
+    if not conversion.space:
+        raise UserError(f"{source}: searches nothing; a sweep needs one parameter with several values")
+    conversion.complete()
+    return conversion

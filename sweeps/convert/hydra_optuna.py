@@ -1,0 +1,173 @@
+"""The config of a Hydra application with the Optuna sweeper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hydra.core.override_parser.types import RangeSweep
+
+from sweeps.compose.overrides import parse_overrides
+from sweeps.compose.ranges import distribution_of_range
+from sweeps.convert import distributions
+from sweeps.convert.conversion import Conversion
+from sweeps.convert.distributions import Converted
+from sweeps.convert.source_file import SourceFile, as_number
+from sweeps.errors import ConfigError
+
+AT = ("hydra", "sweeper")
+DIRECTIONS = {"minimize": "min", "maximize": "max"}
+SAMPLERS = {
+    "tpe": "tpe",
+    "motpe": "tpe",
+    "random": "random",
+    "cmaes": "cmaes",
+    "nsgaii": "nsga2",
+    "nsgaiii": "nsga3",
+    "grid": "grid",
+    "gp": "gp",
+    "qmc": "qmc",
+    "bruteforce": "brute_force",
+}
+READ = {"sampler", "direction", "study_name", "n_trials", "n_jobs", "params", "search_space", "_target_"}
+NOT_CARRIED = {
+    "storage": "the study is in the sweep's folder",
+    "custom_search_space": "a function cannot be carried over; write `when` conditions and search.constraints",
+    "max_failure_rate": "a sweep ends when its trials fail with the same error",
+    "optuna_config": "settings of an old version of the sweeper",
+}
+DEFAULT_TRIALS = 20
+
+
+def is_hydra_optuna(values: Mapping[str, Any]) -> bool:
+    """Whether a YAML mapping configures Hydra's Optuna sweeper."""
+    hydra = values.get("hydra")
+    return isinstance(hydra, Mapping) and isinstance(hydra.get("sweeper"), Mapping)
+
+
+def read_hydra_optuna(file: SourceFile) -> Conversion:
+    """
+    Raises:
+        UserError: A mistake in the file, with its line.
+    """
+    conversion = Conversion(tool="a config of Hydra's Optuna sweeper", task="torchrun_script")
+    conversion.set_name(file.get(str, *AT, "study_name") or file.path.stem)
+    conversion.sampler = _sampler(file, conversion)
+    _read_direction(file, conversion)
+    trials, jobs = file.number(*AT, "n_trials"), file.number(*AT, "n_jobs")
+    conversion.num_trials = DEFAULT_TRIALS if trials is None else int(trials)
+    conversion.max_concurrent = None if jobs is None else int(jobs)
+    seed = file.number(*AT, "sampler", "seed")
+    conversion.seed = 0 if seed is None else int(seed)
+    for name, value in _values(file.values):
+        conversion.arguments[name] = value
+    _read_params(file, conversion)
+    _read_search_space(file, conversion)
+    for key in file.require(dict, *AT):
+        if key not in READ and file.get(object, *AT, key) not in (None, 0.0):
+            reason = NOT_CARRIED.get(key, "has no equivalent")
+            conversion.notes.append(f"line {file.line(*AT, key)}: hydra.sweeper.{key}: {reason}")
+    named = ", ".join(conversion.metrics)
+    conversion.notes.append(f"the application returns its objective; let it print it as JSON instead, under {named}")
+    conversion.notes.append(
+        "give task._target_: the launcher that `python -m sweeps init --from APPLICATION.py` writes passes the "
+        "values on as Hydra takes them, name=value"
+    )
+    return conversion
+
+
+def _sampler(file: SourceFile, conversion: Conversion) -> str:
+    target = file.get(str, *AT, "sampler", "_target_")
+    name = "" if target is None else target.rpartition(".")[2].removesuffix("Sampler").lower()
+    line = file.line(*AT, "sampler")
+    for index, entry in enumerate(file.get(list, "defaults") or []):
+        for group, option in entry.items() if isinstance(entry, Mapping) else ():
+            if str(group).removeprefix("override ").strip("/ ") == "hydra/sweeper/sampler":
+                name, line = str(option).lower(), file.line("defaults", index)
+    if name and name not in SAMPLERS:
+        conversion.notes.append(f"line {line}: the sampler {name} is not known; the sampler is tpe")
+    return SAMPLERS.get(name, "tpe")
+
+
+def _read_direction(file: SourceFile, conversion: Conversion) -> None:
+    direction = file.get(object, *AT, "direction")
+    if not isinstance(direction, list):
+        conversion.metrics, conversion.modes = (
+            ["objective"],
+            [file.choose(DIRECTIONS, *AT, "direction", default="minimize")],
+        )
+        return
+    conversion.modes = [file.choose(DIRECTIONS, *AT, "direction", index) for index in range(len(direction))]
+    conversion.metrics = [f"objective_{index}" for index in range(len(direction))]
+    if len(direction) == 1:
+        conversion.metrics = ["objective"]
+
+
+def _values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The application's own values, by dotted name."""
+    for name, value in values.items():
+        if not prefix and name in ("hydra", "defaults"):
+            continue
+        if isinstance(value, Mapping) and value:
+            yield from _values(value, f"{prefix}{name}.")
+        elif value == "???" or (isinstance(value, str) and "${" in value):
+            continue  # Hydra fills it in
+        else:
+            number = as_number(value) if isinstance(value, str) else None
+            yield f"{prefix}{name}", value if number is None else number
+
+
+def _read_params(file: SourceFile, conversion: Conversion) -> None:
+    """Ranges in Hydra's grammar. Where they differ from ours, the sweeper's meaning counts: its range() has its end."""
+    for name in file.get(dict, *AT, "params") or {}:
+        value = file.get(object, *AT, "params", name)
+        line = f"line {file.line(*AT, 'params', name)}"
+        key = name.lstrip("+")
+        if key.startswith("~"):
+            conversion.notes.append(f"{line}: params.{name}: an override that removes a value has no equivalent")
+            continue
+        try:
+            (override,) = parse_overrides([f"{key}={'null' if value is None else value}"])
+            if not override.is_sweep_override():
+                conversion.arguments[key] = getattr(override.value(), "text", override.value())
+                continue
+            sweep = override.value()
+            if (
+                isinstance(sweep, RangeSweep)
+                and not sweep.shuffle
+                and sweep.start is not None
+                and sweep.stop is not None
+            ):
+                low, high = sorted((sweep.start, sweep.stop))
+                whole = all(isinstance(each, int) for each in (sweep.start, sweep.stop, sweep.step))
+                found = distributions.stepped(low, high, abs(sweep.step)).distribution
+                found["type"] = "int" if whole else "float"
+            else:
+                found = distribution_of_range(override, None, lambda: False)
+                if not found.get("log", True):
+                    del found["log"]
+        except ConfigError as error:
+            raise file.mistake(f"hydra.sweeper.params: {str(error).partition(';')[0]}", *AT, "params", name) from None
+        if "choices" in found:
+            conversion.search(key, distributions.choice(found["choices"], ordered=found["type"] == "ordinal"))
+        else:
+            conversion.search(key, Converted(found))
+
+
+def _read_search_space(file: SourceFile, conversion: Conversion) -> None:
+    """The form of old versions: a mapping of distributions, with the keys that ours have."""
+    for name in file.get(dict, *AT, "search_space") or {}:
+        at = (*AT, "search_space", name)
+        kind = file.choose({each: each for each in ("int", "float", "categorical")}, *at, "type")
+        if kind == "categorical":
+            conversion.search(name, distributions.choice(file.require(list, *at, "choices")))
+            continue
+        low, high, step = (file.number(*at, key) for key in ("low", "high", "step"))
+        if low is None or high is None:
+            raise file.mistake(f"{name}: has no {'low' if low is None else 'high'}", *at)
+        if file.get(bool, *at, "log"):
+            conversion.search(name, distributions.log_uniform(low, high, whole=kind == "int"))
+        elif step is None:
+            conversion.search(name, distributions.uniform(low, high, whole=kind == "int"))
+        else:
+            conversion.search(name, distributions.stepped(low, high, step))

@@ -1,0 +1,192 @@
+"""A ``param_space`` of Ray Tune, by its import path."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from sweeps.convert import distributions
+from sweeps.convert.conversion import Conversion
+from sweeps.convert.distributions import Converted
+from sweeps.errors import UserError, nearest
+
+SCHEDULERS = {
+    "AsyncHyperBandScheduler": "asha",
+    "HyperBandScheduler": "hyperband",
+    "HyperBandForBOHB": "hyperband",
+    "MedianStoppingRule": "median",
+    "PopulationBasedTraining": "pbt",
+    "PB2": "pb2",
+    "FIFOScheduler": "none",
+}
+SEARCHERS = {
+    "BasicVariantGenerator": "random",
+    "OptunaSearch": "tpe",
+    "HyperOptSearch": "tpe",
+    "BayesOptSearch": "gp",
+    "TuneBOHB": "bohb",
+    "AxSearch": "gp",
+}
+PLAIN = (bool, int, float, str, type(None))
+
+
+def read_ray_tune(path: str, tune_config: str | None) -> Conversion:
+    """
+    Args:
+        path: ``module:name`` of the mapping.
+        tune_config: ``module:name`` of a ``TuneConfig``, for metric, mode, number of trials and scheduler.
+
+    Raises:
+        UserError: A path leads nowhere, or to something else.
+    """
+    space = _import(path)
+    if not isinstance(space, Mapping):
+        raise UserError(f"{path}: is a {type(space).__name__}, and must be the mapping that param_space is given")
+    conversion = Conversion(tool="a param_space of Ray Tune", sampler="random")
+    conversion.set_name(path.partition(":")[0].rpartition(".")[2])
+    if isinstance(space.get("train_loop_config"), Mapping):  # of a trainer instead of a function
+        others = [name for name in space if name != "train_loop_config"]
+        if others:
+            conversion.notes.append(f"{', '.join(others)}: settings of the trainer; see scaling and checkpoint")
+        space = space["train_loop_config"]
+    grid = [name for name, value in _flatten(space) if _is_grid(value)]
+    for name, value in _flatten(space):
+        _add(conversion, path, name, value)
+    if grid and set(grid) == set(conversion.space):
+        conversion.sampler = "grid"
+    elif grid:
+        conversion.notes.append(f"{', '.join(grid)}: grid_search beside random values; all are sampled here")
+    if tune_config is None:
+        conversion.notes.append("search.metric is loss, and search.mode is min; --tune-config MODULE:NAME reads them")
+    else:
+        _read_tune_config(conversion, tune_config)
+    conversion.notes.append(
+        "give task._target_: the import path of the train function; it reports by ray.train.report, as ray.tune.report "
+        "does in Ray Tune"
+    )
+    return conversion
+
+
+def _import(path: str) -> Any:
+    module_name, _, name = path.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # noqa: BLE001 - a user's module may raise anything
+        raise UserError(f"{path}: {module_name} cannot be imported ({type(error).__name__}: {error})") from None
+    if not hasattr(module, name):
+        raise UserError(f"{path}: {module_name} has no {name!r}{nearest(name, vars(module), listed=0)}")
+    return getattr(module, name)
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value and not _is_grid(value):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _is_grid(value: Any) -> bool:
+    return isinstance(value, Mapping) and set(value) == {"grid_search"}
+
+
+def _add(conversion: Conversion, path: str, name: str, value: Any) -> None:
+    """Add one value of the mapping to the space or the arguments.
+
+    Raises:
+        UserError: It makes no distribution.
+    """
+    from ray.tune.search.sample import Domain, Function
+
+    if _is_grid(value):
+        conversion.search(name, distributions.choice(list(value["grid_search"])))
+    elif isinstance(value, Function):
+        conversion.notes.append(
+            f"{name}: sample_from: a function cannot be carried over; see derived values and `when`"
+        )
+    elif isinstance(value, Domain):
+        try:
+            conversion.search(name, _converted(value))
+        except (ValueError, TypeError, OverflowError) as error:
+            raise UserError(f"{path}: {name}: {error}") from None
+    elif _is_plain(value):
+        conversion.arguments[name] = value
+    else:
+        conversion.notes.append(
+            f"{name}: a config cannot hold a value of type {type(value).__name__}; make it in the function"
+        )
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_plain(each) for key, each in value.items())
+    return isinstance(value, PLAIN)
+
+
+def _converted(domain: Any) -> Converted:
+    """Return our distribution for one of Tune's.
+
+    Raises:
+        ValueError: It has none.
+    """
+    from ray.tune.search.sample import Categorical, Integer, LogUniform, Normal, Quantized
+
+    if isinstance(domain, Categorical):
+        if not all(map(_is_plain, domain.categories)):
+            raise ValueError("has choices that a config cannot hold; give names, and make the objects in the function")
+        return distributions.choice([list(each) if isinstance(each, tuple) else each for each in domain.categories])
+    sampler, step = domain.get_sampler(), None
+    if isinstance(sampler, Quantized):
+        step, sampler = sampler.q, sampler.get_sampler()  # type: ignore[no-untyped-call]
+    if isinstance(sampler, Normal):
+        return distributions.normal(sampler.mean, sampler.sd, step)
+    whole = isinstance(domain, Integer)
+    low, high = domain.lower, domain.upper
+    if whole and step is None:
+        high -= 1  # randint and lograndint leave their upper end out; the quantized ones include it
+    log = isinstance(sampler, LogUniform)
+    if step is None or (whole and step == 1):
+        return (
+            distributions.log_uniform(low, high, whole=whole) if log else distributions.uniform(low, high, whole=whole)
+        )
+    return distributions.rounded_log_uniform(low, high, step) if log else distributions.rounded_uniform(low, high, step)
+
+
+def _read_tune_config(conversion: Conversion, path: str) -> None:
+    from ray.tune import TuneConfig
+
+    config = _import(path)
+    if not isinstance(config, TuneConfig):
+        raise UserError(f"--tune-config={path}: is a {type(config).__name__}, and must be a ray.tune.TuneConfig")
+    if config.metric is not None:
+        conversion.metrics = [config.metric]
+    if config.mode is not None:
+        conversion.modes = [config.mode]
+    if conversion.sampler != "grid" and config.num_samples > 0:
+        conversion.num_trials = config.num_samples
+    conversion.max_concurrent = config.max_concurrent_trials
+    if config.time_budget_s is not None:
+        budget = config.time_budget_s
+        conversion.wall_hours = (budget.total_seconds() if isinstance(budget, timedelta) else budget) / 3600
+    if config.scheduler is not None:
+        name = type(config.scheduler).__name__
+        conversion.scheduler = {"kind": SCHEDULERS.get(name, "asha")}
+        if conversion.scheduler["kind"] == "hyperband":
+            conversion.scheduler["longest"] = 81  # Tune's own default
+        known = f"its settings are not read; set them in search.scheduler ({conversion.scheduler['kind']})"
+        conversion.notes.append(
+            f"scheduler {name}: {known if name in SCHEDULERS else 'is not known; asha takes its place'}"
+        )
+    if config.search_alg is not None:
+        name = type(config.search_alg).__name__
+        conversion.sampler = SEARCHERS.get(name, "tpe")
+        conversion.notes.append(f"search_alg {name}: the sampler is {conversion.sampler}")

@@ -1,0 +1,153 @@
+"""A YAML file whose values know their lines, so that a mistake in it names one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from sweeps.errors import UserError, nearest
+
+Path_ = tuple[str | int, ...]
+Kind = TypeVar("Kind")
+MAX_DEPTH = 50
+"""Levels of mappings and lists; beyond it a YAML anchor leads back to itself."""
+NAMES = {dict: "a mapping", list: "a list", str: "a text", int: "a whole number", bool: "true or false"}
+
+
+class SourceFile:
+    """The first document of a YAML file that is a mapping."""
+
+    def __init__(self, path: Path):
+        """
+        Raises:
+            UserError: The file cannot be read, or is no YAML mapping.
+        """
+        self.path = path
+        self._lines: dict[Path_, int] = {}
+        try:
+            with path.open(encoding="utf-8") as file:
+                loader = yaml.SafeLoader(file)
+                node = loader.get_node() if loader.check_node() else None
+                values = None if node is None else self._plain(loader, node, ())
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+        except UnicodeDecodeError:
+            raise UserError(f"{path}: is not written in UTF-8; save it as UTF-8") from None
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            line = "" if mark is None else f", line {mark.line + 1}"
+            raise UserError(f"{path}{line}: {error.problem or 'is no YAML'}") from None
+        except yaml.YAMLError as error:
+            raise UserError(f"{path}: is no YAML ({' '.join(str(error).split())})") from None
+        if not isinstance(values, dict):
+            raise UserError(f"{path}: must have `key: value` lines")
+        self.values: dict[str, Any] = values
+
+    def _plain(self, loader: yaml.SafeLoader, node: yaml.Node, path: Path_) -> Any:
+        """Return the value of a node, and note its line and those of all below it."""
+        self._lines[path] = node.start_mark.line + 1
+        if len(path) > MAX_DEPTH:
+            raise UserError(f"{self.path}, line {self._lines[path]}: is nested too deeply")
+        if isinstance(node, yaml.MappingNode):
+            loader.flatten_mapping(node)
+            result: dict[str, Any] = {}
+            for key_node, value_node in node.value:
+                key = str(loader.construct_object(key_node, deep=True))
+                result[key] = self._plain(loader, value_node, (*path, key))
+                self._lines[*path, key] = key_node.start_mark.line + 1
+            return result
+        if isinstance(node, yaml.SequenceNode):
+            return [self._plain(loader, each, (*path, index)) for index, each in enumerate(node.value)]
+        return loader.construct_object(node)
+
+    def line(self, *path: str | int) -> int:
+        """Return the line of a value, or of the nearest one around it."""
+        while path not in self._lines:
+            path = path[:-1]
+        return self._lines[path]
+
+    def mistake(self, message: str, *path: str | int) -> UserError:
+        """Return the error for a mistake in the file."""
+        return UserError(f"{self.path}, line {self.line(*path)}: {message}")
+
+    def get(self, kind: type[Kind], *path: str | int) -> Kind | None:
+        """Return the value at a path; None where there is none.
+
+        Raises:
+            UserError: It is of another type.
+        """
+        value: Any = self.values
+        for part in path:
+            is_there = part in value if isinstance(value, Mapping) else isinstance(part, int) and part < len(value)
+            if not is_there:
+                return None
+            value = value[part]
+            if value is None:
+                return None
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self.mistake(f"{dotted(path)}={value!r}: must be {NAMES.get(kind, kind.__name__)}", *path)
+        return value
+
+    def require(self, kind: type[Kind], *path: str | int) -> Kind:
+        """Return the value at a path.
+
+        Raises:
+            UserError: There is none, or it is of another type.
+        """
+        value = self.get(kind, *path)
+        if value is None:
+            raise self.mistake(f"{dotted(path)} is missing", *path)
+        return value
+
+    def number(self, *path: str | int, default: float | None = None) -> float | None:
+        """Return a number, which may be written as a text (``"0.1"``, or ``1e-3``, a text to YAML 1.1).
+
+        Raises:
+            UserError: It is none.
+        """
+        value = self.get(object, *path) if default is None else self.get(object, *path) or default
+        if value is None:
+            return None
+        number = as_number(value)
+        if number is None:
+            raise self.mistake(f"{dotted(path)}={value!r}: must be a number", *path)
+        return number
+
+    def choose(self, known: Mapping[str, Kind], *path: str | int, default: str | None = None) -> Kind:
+        """Return what a name stands for.
+
+        Raises:
+            UserError: It is missing, or is none of the known names.
+        """
+        name = self.get(str, *path) or default
+        if name is None:
+            raise self.mistake(f"{dotted(path)} is missing; it is one of {', '.join(known)}", *path)
+        if name.lower() not in known:
+            raise self.mistake(f"{dotted(path)}={name}: is not known{nearest(name.lower(), known)}", *path)
+        return known[name.lower()]
+
+
+def dotted(path: Path_) -> str:
+    """Return a path as text: ``parameters.lr``."""
+    return ".".join(map(str, path))
+
+
+def as_number(value: Any) -> float | None:
+    """Return a finite number, whole where it was written as one; None for anything else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        try:
+            value = int(value)
+        except ValueError:
+            try:
+                value = float(value)
+            except ValueError:
+                return None
+    if isinstance(value, int | float) and math.isfinite(value):
+        return value
+    return None

@@ -1,0 +1,237 @@
+"""A sweep config of Weights & Biases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from sweeps.convert import distributions
+from sweeps.convert.conversion import Conversion
+from sweeps.convert.distributions import Converted
+from sweeps.convert.source_file import SourceFile, dotted
+from sweeps.errors import nearest
+
+METHODS = {"grid": "grid", "random": "random", "bayes": "gp"}
+GOALS = {"minimize": "min", "maximize": "max"}
+READ = {"program", "method", "metric", "parameters", "early_terminate", "command", "run_cap", "name", "project"}
+WITHOUT_MEANING = {"description", "apiVersion", "kind"}
+NOT_CARRIED = {
+    "entity": "W&B's team or user",
+    "controller": "the driver of a sweep chooses its trials",
+    "job": "W&B Launch; see `python -m sweeps serve` for a queue",
+    "image_uri": "W&B Launch",
+    "scheduler": "an external search engine; see search.sampler",
+    "metrics": "several objectives; give search.metric and search.mode as lists",
+}
+MACROS = {"${env}", "${interpreter}", "${program}", "${args}"}
+
+
+def is_wandb_sweep(values: dict[str, Any]) -> bool:
+    """Whether a YAML mapping looks like a W&B sweep."""
+    return "parameters" in values and ("method" in values or "program" in values)
+
+
+def read_wandb_sweep(file: SourceFile) -> Conversion:
+    """
+    Raises:
+        UserError: A mistake in the file, with its line.
+    """
+    conversion = Conversion(tool="a W&B sweep")
+    conversion.set_name(file.get(str, "name") or file.path.stem)
+    conversion.experiment = file.get(str, "project")
+    program = file.get(str, "program")
+    if program is not None:
+        conversion.task, conversion.target = "torchrun_script", program
+    conversion.sampler = file.choose(METHODS, "method")
+    _read_metric(file, conversion)
+    _read_parameters(file, conversion, ("parameters",), "")
+    _read_early_terminate(file, conversion)
+    _read_command(file, conversion)
+    cap = file.number("run_cap")
+    conversion.num_trials = None if cap is None else int(cap)
+    for key in file.values:
+        if key not in READ | WITHOUT_MEANING:
+            reason = NOT_CARRIED.get(key, f"is no key of a W&B sweep{nearest(key, READ, listed=0)}")
+            conversion.notes.append(f"line {file.line(key)}: {key}: {reason}")
+    if program is not None:
+        conversion.notes.append(
+            f"{program} reports by wandb.log; let it print a line of JSON besides, with {conversion.metrics[0]} in it"
+        )
+    return conversion
+
+
+def _read_metric(file: SourceFile, conversion: Conversion) -> None:
+    if file.get(dict, "metric") is None:
+        conversion.notes.append("the file names no metric; search.metric is loss, and search.mode is min")
+        return
+    conversion.metrics = [file.require(str, "metric", "name")]
+    conversion.modes = [file.choose(GOALS, "metric", "goal", default="minimize")]
+    conversion.target_value = file.number("metric", "target")
+    for key in ("impute", "impute_while_running"):
+        if file.get(object, "metric", key) is not None:
+            conversion.notes.append(f"line {file.line('metric', key)}: metric.{key}: failed trials have no value here")
+
+
+def _read_parameters(file: SourceFile, conversion: Conversion, path: tuple[str, ...], prefix: str) -> None:
+    for name in file.require(dict, *path):
+        at = (*path, name)
+        parameter = file.require(dict, *at)
+        if "parameters" in parameter:
+            _read_parameters(file, conversion, (*at, "parameters"), f"{prefix}{name}.")
+            continue
+        distribution = _distribution_name(file, at)
+        if distribution == "constant":
+            conversion.arguments[prefix + name] = parameter.get("value")
+        else:
+            conversion.search(prefix + name, DISTRIBUTIONS[distribution](file, at))
+
+
+def _distribution_name(file: SourceFile, at: tuple[str, ...]) -> str:
+    """Return the distribution: the one that is named, or the one that W&B takes for such keys.
+
+    Raises:
+        UserError: It is not known, or the keys make none.
+    """
+    names = {name: name for name in [*DISTRIBUTIONS, "constant"]}
+    if file.get(str, *at, "distribution") is not None:
+        return file.choose(names, *at, "distribution")
+    given = file.require(dict, *at)
+    if "value" in given:
+        return "constant"
+    if "values" in given:
+        return "categorical_w_probabilities" if "probabilities" in given else "categorical"
+    if "min" in given and "max" in given:
+        bounds = file.number(*at, "min"), file.number(*at, "max")
+        return "int_uniform" if all(isinstance(each, int) for each in bounds) else "uniform"
+    raise file.mistake(f"{dotted(at)}: give value, values, or min and max", *at)
+
+
+def _bounds(file: SourceFile, at: tuple[str, ...]) -> tuple[float, float]:
+    low, high = (file.number(*at, key) for key in ("min", "max"))
+    if low is None or high is None:
+        raise file.mistake(f"{dotted(at)}: has no {'min' if low is None else 'max'}", *at)
+    if low > high:
+        raise file.mistake(f"{dotted(at)}: min={low} is above max={high}", *at)
+    return low, high
+
+
+def _positive_bounds(file: SourceFile, at: tuple[str, ...]) -> tuple[float, float]:
+    low, high = _bounds(file, at)
+    if low <= 0:
+        raise file.mistake(f"{dotted(at)}: min={low} has no logarithm", *at, "min")
+    return low, high
+
+
+def _exponents(file: SourceFile, at: tuple[str, ...]) -> tuple[float, float]:
+    """W&B gives the bounds of ``log_uniform`` as exponents of e.
+
+    Raises:
+        UserError: A bound is beyond any float.
+    """
+    low, high = _bounds(file, at)
+    if max(abs(low), abs(high)) > 700:
+        raise file.mistake(f"{dotted(at)}: log_uniform takes exponents of e; for values use log_uniform_values", *at)
+    return math.exp(low), math.exp(high)
+
+
+def _inverse_exponents(file: SourceFile, at: tuple[str, ...]) -> tuple[float, float]:
+    low, high = _exponents(file, at)
+    return 1 / high, 1 / low
+
+
+def _step(file: SourceFile, at: tuple[str, ...]) -> float:
+    step = file.number(*at, "q")
+    if step is not None and step <= 0:
+        raise file.mistake(f"{dotted(at)}.q={step}: must be above 0", *at, "q")
+    return 1 if step is None else step
+
+
+def _mean_and_deviation(file: SourceFile, at: tuple[str, ...]) -> tuple[float, float]:
+    mean, deviation = file.number(*at, "mu"), file.number(*at, "sigma")
+    deviation = 1.0 if deviation is None else deviation
+    if deviation < 0:
+        raise file.mistake(f"{dotted(at)}.sigma={deviation}: must not be negative", *at, "sigma")
+    return 0.0 if mean is None else mean, deviation
+
+
+def _choice(file: SourceFile, at: tuple[str, ...]) -> Converted:
+    values = file.require(list, *at, "values")
+    if not values:
+        raise file.mistake(f"{dotted(at)}.values is empty", *at, "values")
+    converted = distributions.choice(values)
+    if "probabilities" in file.require(dict, *at):
+        return Converted(converted.distribution, [*converted.notes, "the choices are equally probable here"])
+    return converted
+
+
+def _beta(file: SourceFile, at: tuple[str, ...]) -> Converted:
+    note = ["a beta distribution is written as a uniform one from 0 to 1"]
+    has_step = file.get(str, *at, "distribution") == "q_beta"
+    converted = distributions.rounded_uniform(0, 1, _step(file, at)) if has_step else distributions.uniform(0, 1)
+    return Converted(converted.distribution, note)
+
+
+def _int_uniform(file: SourceFile, at: tuple[str, ...]) -> Converted:
+    low, high = _bounds(file, at)
+    if not (float(low).is_integer() and float(high).is_integer()):
+        raise file.mistake(f"{dotted(at)}: int_uniform takes whole numbers", *at)
+    return distributions.uniform(low, high, whole=True)
+
+
+DISTRIBUTIONS: dict[str, Callable[[SourceFile, tuple[str, ...]], Converted]] = {
+    "categorical": _choice,
+    "categorical_w_probabilities": _choice,
+    "int_uniform": _int_uniform,
+    "uniform": lambda file, at: distributions.uniform(*_bounds(file, at)),
+    "q_uniform": lambda file, at: distributions.rounded_uniform(*_bounds(file, at), _step(file, at)),
+    "log_uniform": lambda file, at: distributions.log_uniform(*_exponents(file, at)),
+    "log_uniform_values": lambda file, at: distributions.log_uniform(*_positive_bounds(file, at)),
+    # The logarithm of the inverse is uniform where that of the value is.
+    "inv_log_uniform": lambda file, at: distributions.log_uniform(*_inverse_exponents(file, at)),
+    "inv_log_uniform_values": lambda file, at: distributions.log_uniform(*_positive_bounds(file, at)),
+    "q_log_uniform": lambda file, at: distributions.rounded_log_uniform(*_exponents(file, at), _step(file, at)),
+    "q_log_uniform_values": lambda file, at: distributions.rounded_log_uniform(
+        *_positive_bounds(file, at), _step(file, at)
+    ),
+    "normal": lambda file, at: distributions.normal(*_mean_and_deviation(file, at)),
+    "q_normal": lambda file, at: distributions.normal(*_mean_and_deviation(file, at), _step(file, at)),
+    "log_normal": lambda file, at: distributions.log_normal(*_mean_and_deviation(file, at)),
+    "q_log_normal": lambda file, at: distributions.log_normal(*_mean_and_deviation(file, at), _step(file, at)),
+    "beta": _beta,
+    "q_beta": _beta,
+}
+
+
+def _read_early_terminate(file: SourceFile, conversion: Conversion) -> None:
+    """W&B's Hyperband stops runs at rungs and pauses none: that is ASHA."""
+    if file.get(dict, "early_terminate") is None:
+        return
+    file.choose({"hyperband": "asha"}, "early_terminate", "type")
+    eta = file.number("early_terminate", "eta") or 3
+    first = file.number("early_terminate", "min_iter")
+    longest, brackets = file.number("early_terminate", "max_iter"), file.number("early_terminate", "s")
+    if first is None:
+        if longest is None or brackets is None:
+            raise file.mistake("early_terminate: give min_iter, or max_iter and s", "early_terminate")
+        if eta <= 1:
+            raise file.mistake(f"early_terminate.eta={eta}: must be above 1", "early_terminate", "eta")
+        first = max(1, math.floor(longest / eta**brackets))
+    conversion.scheduler = {"kind": "asha", "grace": first, "eta": eta}
+    if file.get(object, "early_terminate", "strict") is not None:
+        line = file.line("early_terminate", "strict")
+        conversion.notes.append(f"line {line}: early_terminate.strict: ASHA has no such setting")
+
+
+def _read_command(file: SourceFile, conversion: Conversion) -> None:
+    for index, word in enumerate(file.get(list, "command") or []):
+        text = str(word)
+        if text in MACROS:
+            continue
+        name, sign, value = text.removeprefix("--").partition("=")
+        if text.startswith("--") and sign and "${" not in text:
+            conversion.arguments.setdefault(name, value)
+        else:
+            conversion.notes.append(
+                f"line {file.line('command', index)}: command: {text}: a search starts PROGRAM --name=value ..."
+            )

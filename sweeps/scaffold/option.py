@@ -1,0 +1,38 @@
+"""One option of a script."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+class _Missing:
+    """The default of an option that has none, or none that the source tells."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = _Missing()
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a script."""
+
+    name: str
+    """Without dashes; nested ones with dots."""
+    type: str | None = None
+    """``float``, ``int``, ``str`` or ``bool``; None if the source does not tell."""
+    default: Any = MISSING
+    choices: tuple[Any, ...] = ()
+    required: bool = False
+    excluded: str | None = None
+    """Why a search cannot set it; None if it can."""
+
+    @property
+    def kind(self) -> str | None:
+        """The type, or that of the default."""
+        if self.type is not None or self.default is MISSING or self.default is None:
+            return self.type
+        return type(self.default).__name__

@@ -1,0 +1,400 @@
+"""Searches of other tools as confs: what is carried over exactly, what is noted, and where a mistake is."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sweeps.cli import answered
+from sweeps.plan.plan import Plan, make_plan
+
+# Inputs are of the forms that the tools' own examples have.
+WANDB = """
+program: fit.py
+name: first try
+project: shapes
+entity: team
+method: bayes
+run_cap: 30
+metric: {name: val/accuracy, goal: maximize, target: 0.95}
+early_terminate: {type: hyperband, max_iter: 27, s: 2, eta: 3}
+command: ["${env}", "${interpreter}", "${program}", "--data=small", "--fast", "${args}"]
+parameters:
+  epochs: {value: 27}
+  optimizer: {values: [adam, sgd]}
+  units: {min: 16, max: 256}
+  rate: {min: 1e-4, max: 0.1, distribution: log_uniform_values}
+  decay: {min: 0.0, max: 0.2}
+  batch: {distribution: q_log_uniform_values, min: 32, max: 256, q: 8}
+  chunk: {distribution: q_uniform, min: 8, max: 32, q: 8}
+  drop: {distribution: q_uniform, min: 0.04, max: 0.52, q: 0.1}
+  noise: {distribution: normal, mu: 1.0, sigma: 0.5}
+  scale: {distribution: log_normal, mu: 0, sigma: 1}
+  old_rate: {distribution: log_uniform, min: -9.21034, max: -2.302585}
+  inverse: {distribution: inv_log_uniform, min: 0, max: 2.302585}
+  choice: {values: [a, b], probabilities: [0.9, 0.1]}
+  share: {distribution: beta, a: 2, b: 5}
+"""
+WANDB_NESTED = """
+method: grid
+program: fit.py
+metric: {name: loss}
+parameters:
+  batch: {values: [32, 64]}
+  optimizer:
+    parameters:
+      rate: {values: [0.001, 0.0001]}
+      inner: {parameters: {beta: {values: [0.9, 0.95, 0.99]}}}
+"""
+KATIB = """---
+apiVersion: kubeflow.org/v1beta1
+kind: Experiment
+metadata: {namespace: kubeflow, name: shapes}
+spec:
+  objective: {type: minimize, goal: 0.01, objectiveMetricName: loss, additionalMetricNames: [accuracy]}
+  algorithm:
+    algorithmName: tpe
+    algorithmSettings: [{name: random_state, value: "7"}, {name: gamma, value: "0.3"}]
+  earlyStopping:
+    algorithmName: medianstop
+    algorithmSettings: [{name: min_trials_required, value: "5"}, {name: start_step, value: "2"}]
+  parallelTrialCount: 3
+  maxTrialCount: 12
+  maxFailedTrialCount: 3
+  parameters:
+    - {name: rate, parameterType: double, feasibleSpace: {min: "0.001", max: "0.1", distribution: logUniform}}
+    - {name: momentum, parameterType: double, feasibleSpace: {min: "0.5", max: "0.9", step: "0.1"}}
+    - {name: layers, parameterType: int, feasibleSpace: {min: "1", max: "4"}}
+    - {name: solver, parameterType: categorical, feasibleSpace: {list: [sgd, adam]}}
+    - {name: width, parameterType: discrete, feasibleSpace: {list: ["32", "64"]}}
+    - {name: noise, parameterType: double, feasibleSpace: {min: "0", max: "6", distribution: normal}}
+  trialTemplate:
+    primaryContainerName: training
+    trialParameters:
+      - {name: learningRate, reference: rate}
+      - {name: momentum, reference: momentum}
+      - {name: depth, reference: layers}
+    trialSpec:
+      kind: PyTorchJob
+      spec:
+        pytorchReplicaSpecs:
+          Master: {replicas: 1, template: {spec: {containers: [&c {name: training, image: shapes, command:
+            [python3, /opt/fit.py, --epochs=1, "--lr=${trialParameters.learningRate}",
+             --momentum, "${trialParameters.momentum}", "--depth=${trialParameters.depth}", --fast]}]}}}
+          Worker: {replicas: 2, template: {spec: {containers: [*c]}}}
+"""
+HYDRA = """
+defaults:
+  - override hydra/sweeper: optuna
+  - override hydra/sweeper/sampler: nsgaii
+hydra:
+  sweeper:
+    sampler: {seed: 5}
+    direction: [minimize, maximize]
+    study_name: two goals
+    storage: null
+    n_trials: 40
+    n_jobs: 4
+    custom_search_space: app.configure
+    params:
+      x: range(-5.5, 5.5, step=0.5)
+      steps: range(1, 9)
+      model.width: tag(log, int(interval(8, 128)))
+      rate: tag(log, interval(1e-5, 1e-1))
+      solver: choice(adam, sgd)
+      +extra: 3
+model: {width: 16}
+rate: 1e-3
+solver: adam
+folder: ${oc.env:HOME}
+"""
+HYDRA_OLD = """
+defaults: [{override hydra/sweeper: optuna}]
+hydra:
+  sweeper:
+    search_space:
+      x: {type: float, low: -5.5, high: 5.5, step: 0.5}
+      y: {type: categorical, choices: [-5, 0, 5]}
+      rate: {type: float, low: 0.0001, high: 0.1, log: true}
+x: 1
+"""
+TUNE = """
+from ray import tune
+
+space = {
+    "rate": tune.loguniform(1e-5, 1e-1),
+    "decay": tune.quniform(0, 0.3, 0.1),
+    "layers": tune.randint(1, 5),
+    "units": tune.qrandint(2, 10, 2),
+    "net": {"width": tune.lograndint(8, 129), "act": tune.choice(["relu", "gelu"])},
+    "noise": tune.randn(0, 1),
+    "linked": tune.sample_from(lambda spec: 1),
+    "epochs": 3,
+    "device": object(),
+}
+trainer = {"train_loop_config": {"a": tune.grid_search([1, 2]), "b": tune.grid_search([3, 4, 5])}, "scaling_config": 1}
+config = tune.TuneConfig(
+    metric="accuracy",
+    mode="max",
+    num_samples=10,
+    max_concurrent_trials=2,
+    time_budget_s=7200,
+    scheduler=tune.schedulers.MedianStoppingRule(),
+)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _user(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a person has: a script, and a function that takes any arguments."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (working_folder / "fit.py").write_text("import sys; print(sys.argv)\n")
+    (working_folder / "stand_in.py").write_text("def train(config):\n    print(dict(config))\n")
+
+
+def converted(text: str, *options: str) -> dict[str, Any]:
+    """Convert a file, and read what was written."""
+    Path("source.yaml").write_text(text)
+    assert answered(["convert", "source.yaml", "--output=conf", *options]) == (0, None)
+    (file,) = Path("conf").iterdir()
+    loaded: dict[str, Any] = yaml.safe_load(file.read_text())
+    return loaded
+
+
+def plan_of(conf: dict[str, Any], target: str) -> Plan:
+    tokens = [f"conf={conf['name']}", f"task._target_={target}", "cluster.num_cpus=4"]
+    return make_plan(tokens, [Path("conf")], None, "")
+
+
+def argument(conf: dict[str, Any], name: str) -> Any:
+    return conf["space"][f"task.arguments.{name}"]
+
+
+def test_a_sweep_of_weights_and_biases(capsys: pytest.CaptureFixture[str]) -> None:
+    conf = converted(WANDB)
+    assert conf["name"] == "first_try"
+    assert conf["tracking"]["experiment"] == "shapes"
+    assert conf["task"]["_target_"] == "fit.py"
+    assert conf["task"]["arguments"] == {"epochs": 27, "data": "small"}
+    assert argument(conf, "optimizer") == {"type": "categorical", "choices": ["adam", "sgd"]}
+    assert argument(conf, "units") == {"type": "int", "low": 16, "high": 256}
+    assert argument(conf, "rate") == {"type": "float", "low": 1e-4, "high": 0.1, "log": True}
+    assert argument(conf, "decay") == {"type": "float", "low": 0.0, "high": 0.2}
+    assert argument(conf, "batch") == {"type": "int", "low": 32, "high": 256, "log": True}
+    assert argument(conf, "chunk") == {"type": "int", "low": 8, "high": 32, "step": 8}
+    assert argument(conf, "drop") == {"type": "float", "low": 0.0, "high": 0.5, "step": 0.1}
+    assert argument(conf, "noise")["prior"]["value"] == 1.0
+    assert (argument(conf, "noise")["low"], argument(conf, "noise")["high"]) == (-0.5, 2.5)
+    assert argument(conf, "scale")["log"] is True
+    assert argument(conf, "scale")["high"] == pytest.approx(math.exp(3))
+    assert argument(conf, "old_rate")["low"] == pytest.approx(1e-4, rel=1e-4)  # exponents of e
+    assert argument(conf, "inverse")["low"] == pytest.approx(0.1, rel=1e-4)
+    search = conf["search"]
+    assert (search["metric"], search["mode"], search["num_trials"]) == ("val/accuracy", "max", 30)
+    assert search["scheduler"] == {"grace": 3, "eta": 3}
+    assert search["stop"] == {"target": 0.95}
+    told = capsys.readouterr().err
+    for words in (
+        "line 5: entity",
+        "command: --fast",
+        "choice: the choices are equally",
+        "share: a beta",
+        "multiples of 8",
+    ):
+        assert words in told
+        assert words in Path("conf/first_try.yaml").read_text()
+    plan = plan_of(conf, "fit.py")
+    assert plan.config.search.sampler.kind == "gp"
+    assert plan.config.search.scheduler.kind == "asha"
+
+
+def test_nested_parameters_of_a_grid_are_all_its_points() -> None:
+    conf = converted(WANDB_NESTED)
+    assert conf["search"]["num_trials"] == 12
+    assert argument(conf, "optimizer.inner.beta")["choices"] == [0.9, 0.95, 0.99]
+    plan = plan_of(conf, "fit.py")
+    assert plan.config.search.sampler.kind == "grid"
+    assert plan.config.search.scheduler.kind == "none"
+
+
+def test_a_grid_over_a_range_without_steps_becomes_random_and_says_so() -> None:
+    conf = converted("program: fit.py\nmethod: grid\nparameters: {a: {min: 0.0, max: 1.0}, b: {values: [1, 2]}}\n")
+    assert conf["search"]["num_trials"] == 20
+    assert "# - the grid: a has no step" in Path("conf/source.yaml").read_text()
+    assert plan_of(conf, "fit.py").config.search.sampler.kind == "random"
+
+
+def test_an_experiment_of_katib() -> None:
+    conf = converted(KATIB)
+    assert conf["name"] == "shapes"
+    assert conf["seed"] == 7
+    assert conf["task"]["_target_"] == "/opt/fit.py"
+    assert conf["task"]["arguments"] == {"epochs": 1}
+    assert conf["task"]["metrics"] == ["loss", "accuracy"]
+    assert argument(conf, "lr") == {"type": "float", "low": 0.001, "high": 0.1, "log": True}
+    assert argument(conf, "momentum") == {"type": "float", "low": 0.5, "high": 0.9, "step": 0.1}
+    assert argument(conf, "depth") == {"type": "int", "low": 1, "high": 4}
+    assert argument(conf, "solver") == {"type": "categorical", "choices": ["sgd", "adam"]}
+    assert argument(conf, "width") == {"type": "ordinal", "choices": [32, 64]}
+    assert argument(conf, "noise")["prior"]["value"] == 3.0
+    assert conf["scaling"]["num_workers"] == 3
+    search = conf["search"]
+    assert (search["num_trials"], search["max_concurrent"], search["stop"]) == (12, 3, {"target": 0.01})
+    assert search["scheduler"] == {"min_trials": 5, "grace": 2}
+    text = Path("conf/shapes.yaml").read_text()
+    for words in ("gamma=0.3 has no equivalent", "maxFailedTrialCount", "the argument --fast", "path in the container"):
+        assert words in text
+    assert plan_of(conf, "fit.py").config.search.scheduler.kind == "median"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sampler", "scheduler"),
+    [
+        ("random", "random", "none"),
+        ("multivariate-tpe", "tpe", "none"),
+        ("bayesianoptimization", "gp", "none"),
+        ("cmaes", "cmaes", "none"),
+        ("sobol", "qmc", "none"),
+        ("hyperband", "random", "hyperband"),
+        ("pbt", "random", "pbt"),
+    ],
+)
+def test_each_algorithm_of_katib_has_its_sampler_and_scheduler(algorithm: str, sampler: str, scheduler: str) -> None:
+    text = KATIB.replace("algorithmName: tpe", f"algorithmName: {algorithm}").replace("earlyStopping", "later")
+    config = plan_of(converted(text), "fit.py").config
+    assert (config.search.sampler.kind, config.search.scheduler.kind) == (sampler, scheduler)
+
+
+def test_a_config_of_hydras_optuna_sweeper() -> None:
+    conf = converted(HYDRA)
+    assert conf["name"] == "two_goals"
+    assert conf["seed"] == 5
+    assert argument(conf, "x") == {
+        "type": "float",
+        "low": -5.5,
+        "high": 5.5,
+        "step": 0.5,
+    }  # the sweeper includes the end
+    assert argument(conf, "steps") == {"type": "int", "low": 1, "high": 9, "step": 1}
+    assert argument(conf, "model.width") == {"type": "int", "low": 8, "high": 128, "log": True}
+    assert argument(conf, "rate") == {"type": "float", "low": 1e-5, "high": 0.1, "log": True}
+    assert argument(conf, "solver") == {"type": "categorical", "choices": ["adam", "sgd"]}
+    assert conf["task"]["arguments"] == {"model": {"width": 16}, "rate": 0.001, "solver": "adam", "extra": 3}
+    search = conf["search"]
+    assert (search["metric"], search["mode"]) == (["objective_0", "objective_1"], ["min", "max"])
+    assert (search["num_trials"], search["max_concurrent"]) == (40, 4)
+    assert "custom_search_space: a function cannot be carried over" in Path("conf/two_goals.yaml").read_text()
+    assert plan_of(conf, "fit.py").config.search.sampler.kind == "nsga2"
+
+
+def test_the_old_form_of_the_sweepers_space() -> None:
+    conf = converted(HYDRA_OLD)
+    assert argument(conf, "x") == {"type": "float", "low": -5.5, "high": 5.5, "step": 0.5}
+    assert argument(conf, "rate") == {"type": "float", "low": 0.0001, "high": 0.1, "log": True}
+    assert conf["search"]["num_trials"] == 20
+    assert plan_of(conf, "fit.py").config.search.sampler.kind == "tpe"
+
+
+def test_a_param_space_of_ray_tune(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("tuned_space.py").write_text(TUNE)
+    assert answered(["convert", "tuned_space:space", "--tune-config=tuned_space:config", "--output=conf"]) == (0, None)
+    conf = yaml.safe_load(Path("conf/tuned_space.yaml").read_text())
+    assert argument(conf, "rate") == {"type": "float", "low": 1e-5, "high": 0.1, "log": True}
+    assert argument(conf, "decay") == {"type": "float", "low": 0.0, "high": 0.3, "step": 0.1}
+    assert argument(conf, "layers") == {"type": "int", "low": 1, "high": 4}  # randint leaves its end out
+    assert argument(conf, "units") == {"type": "int", "low": 2, "high": 10, "step": 2}
+    assert argument(conf, "net.width") == {"type": "int", "low": 8, "high": 128, "log": True}
+    assert argument(conf, "noise")["prior"]["value"] == 0.0
+    assert conf["task"]["arguments"]["epochs"] == 3
+    search = conf["search"]
+    assert (search["metric"], search["mode"], search["num_trials"]) == ("accuracy", "max", 10)
+    assert (search["max_concurrent"], search["stop"]) == (2, {"wall_hours": 2.0})
+    told = capsys.readouterr().err
+    assert "linked: sample_from" in told
+    assert "device: a config cannot hold" in told
+    assert plan_of(conf, "stand_in.train").config.search.scheduler.kind == "median"
+    assert answered(["convert", "tuned_space:trainer", "--output=conf", "--name=grid"]) == (0, None)
+    grid = yaml.safe_load(Path("conf/grid.yaml").read_text())
+    assert grid["search"]["num_trials"] == 6
+    assert plan_of(grid, "stand_in.train").config.search.sampler.kind == "grid"
+
+
+def test_without_a_folder_the_conf_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("source.yaml").write_text(WANDB)
+    assert answered(["convert", "source.yaml"]) == (0, None)
+    assert yaml.safe_load(capsys.readouterr().out)["name"] == "first_try"
+
+
+def test_no_file_is_overwritten() -> None:
+    converted(WANDB)
+    before = Path("conf/first_try.yaml").read_text()
+    status, message = answered(["convert", "source.yaml", "--output=conf"])
+    assert status == 2
+    assert message is not None
+    assert "conf/first_try.yaml exists already" in message
+    assert Path("conf/first_try.yaml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("method: random\nparameters:\n  a: {values: [1, 2]\n", ["source.yaml, line"]),
+        ("- a\n", ["source.yaml", "key: value"]),
+        ("a: 1\n", ["no W&B sweep", "no Katib"]),
+        ("method: bayesian\nparameters:\n  a: {values: [1, 2]}\n", ["line 1", "method=bayesian", "did you mean bayes"]),
+        ("method: random\nparameters:\n  a:\n    min: 1\n", ["line 3", "parameters.a", "min and max"]),
+        ("method: random\nparameters:\n  a: {min: 2, max: 1}\n", ["line 3", "min=2 is above max=1"]),
+        ("method: random\nparameters:\n  a: {min: x, max: 1}\n", ["line 3", "parameters.a.min='x'", "number"]),
+        (
+            "method: random\nparameters:\n  a: {distribution: uniformly, min: 0, max: 1}\n",
+            ["line 3", "did you mean uniform"],
+        ),
+        ("method: random\nparameters:\n  a: 3\n", ["line 3", "must be a mapping"]),
+        ("method: random\nparameters:\n  a: {value: 3}\n", ["searches nothing"]),
+        (
+            "method: random\nmetric: {goal: min}\nparameters:\n  a: {values: [1, 2]}\n",
+            ["line 2", "metric.name is missing"],
+        ),
+        (
+            "method: random\nparameters:\n  a: {distribution: log_uniform_values, min: 0, max: 1}\n",
+            ["line 3", "min=0 has no logarithm"],
+        ),
+        (KATIB.replace("algorithmName: tpe", "algorithmName: enas"), ["line 8", "enas", "is not known"]),
+        (KATIB.replace('max: "0.1"', 'maximum: "0.1"'), ["line 17", "rate: feasibleSpace has no max"]),
+        (KATIB.replace("type: minimize", "type: min"), ["line 6", "did you mean minimize"]),
+        (HYDRA.replace("choice(adam, sgd)", "choice(adam"), ["line 19", "solver=choice(adam"]),
+        (HYDRA.replace("[minimize, maximize]", "up"), ["line 8", "hydra.sweeper.direction=up"]),
+        ("a: &a\n  b: *a\n", ["nested too deeply"]),
+        ("a: \x01\n", ["source.yaml"]),
+    ],
+)
+def test_a_mistake_is_one_message_with_its_line_and_status_2(text: str, words: list[str]) -> None:
+    Path("source.yaml").write_text(text)
+    status, message = answered(["convert", "source.yaml", "--output=conf"])
+    assert status == 2
+    assert message is not None
+    assert [word for word in words if word not in message] == [], message
+    assert not Path("conf").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere.yaml"], ["nowhere.yaml", "cannot be read"]),
+        (["nowhere:space"], ["nowhere:space", "cannot be imported"]),
+        (["stand_in:trian"], ["stand_in has no 'trian'", "did you mean train"]),
+        (["stand_in:train"], ["is a function", "mapping"]),
+        (["fit.yaml", "--tune-config=a:b"], ["--tune-config=a:b", "goes with"]),
+    ],
+)
+def test_what_is_not_there_is_one_message_and_status_2(arguments: list[str], words: list[str]) -> None:
+    Path("fit.yaml").write_text("a: 1")
+    status, message = answered(["convert", *arguments])
+    assert status == 2
+    assert message is not None
+    assert [word for word in words if word not in message] == [], message
