@@ -12,7 +12,8 @@ from typing import Any
 from sweeps.convert import distributions
 from sweeps.convert.conversion import Conversion
 from sweeps.convert.distributions import Converted
-from sweeps.errors import UserError, nearest
+from sweeps.errors import UserError
+from sweeps.suggestions import did_you_mean
 
 SCHEDULERS = {
     "AsyncHyperBandScheduler": "asha",
@@ -81,7 +82,7 @@ def _import(path: str) -> Any:
     except Exception as error:  # noqa: BLE001 - a user's module may raise anything
         raise UserError(f"{path}: {module_name} cannot be imported ({type(error).__name__}: {error})") from None
     if not hasattr(module, name):
-        raise UserError(f"{path}: {module_name} has no {name!r}{nearest(name, vars(module), listed=0)}")
+        raise UserError(f"{path}: {module_name} has no {name!r}{did_you_mean(name, vars(module), listed=0)}")
     return getattr(module, name)
 
 

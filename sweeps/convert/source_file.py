@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import yaml
 
-from sweeps.errors import UserError, nearest
+from sweeps.errors import UserError
+from sweeps.suggestions import did_you_mean
 
 Path_ = tuple[str | int, ...]
 Kind = TypeVar("Kind")
@@ -127,7 +128,7 @@ class SourceFile:
         if name is None:
             raise self.mistake(f"{dotted(path)} is missing; it is one of {', '.join(known)}", *path)
         if name.lower() not in known:
-            raise self.mistake(f"{dotted(path)}={name}: is not known{nearest(name.lower(), known)}", *path)
+            raise self.mistake(f"{dotted(path)}={name}: is not known{did_you_mean(name.lower(), known)}", *path)
         return known[name.lower()]
 
 

@@ -10,7 +10,7 @@ from sweeps.convert import distributions
 from sweeps.convert.conversion import Conversion
 from sweeps.convert.distributions import Converted
 from sweeps.convert.source_file import SourceFile, dotted
-from sweeps.errors import nearest
+from sweeps.suggestions import did_you_mean
 
 METHODS = {"grid": "grid", "random": "random", "bayes": "gp"}
 GOALS = {"minimize": "min", "maximize": "max"}
@@ -52,7 +52,7 @@ def read_wandb_sweep(file: SourceFile) -> Conversion:
     conversion.num_trials = None if cap is None else int(cap)
     for key in file.values:
         if key not in READ | WITHOUT_MEANING:
-            reason = NOT_CARRIED.get(key, f"is no key of a W&B sweep{nearest(key, READ, listed=0)}")
+            reason = NOT_CARRIED.get(key, f"is no key of a W&B sweep{did_you_mean(key, READ, listed=0)}")
             conversion.notes.append(f"line {file.line(key)}: {key}: {reason}")
     if program is not None:
         conversion.notes.append(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sweeps.errors import UnknownName, nearest
+from sweeps.errors import UnknownName
+from sweeps.suggestions import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -47,5 +48,5 @@ def find_kind(name: str) -> Kind:
         UnknownName: There is no such kind.
     """
     if name not in KINDS:
-        raise UnknownName(f"--kind={name}: there is no such kind of project{nearest(name, KINDS)}")
+        raise UnknownName(f"--kind={name}: there is no such kind of project{did_you_mean(name, KINDS)}")
     return KINDS[name]

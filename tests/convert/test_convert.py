@@ -151,7 +151,7 @@ config = tune.TuneConfig(
 
 @pytest.fixture(autouse=True)
 def _user(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a person has: a script, and a function that takes any arguments."""
+    """Files of the user: a script, and a function that takes any arguments."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     (working_folder / "fit.py").write_text("import sys; print(sys.argv)\n")
     (working_folder / "stand_in.py").write_text("def train(config):\n    print(dict(config))\n")
