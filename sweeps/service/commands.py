@@ -20,6 +20,7 @@ from sweeps.plan.extend import ask_driver, read_changes
 from sweeps.plan.retrain import plan_retraining
 from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.names import check_registration
+from sweeps.report.folder import report_folder
 from sweeps.service.auth.config_policy import ConfigPolicy
 from sweeps.service.auth.models import check_model
 from sweeps.service.auth.principal import Principal, project_of
@@ -34,6 +35,8 @@ from sweeps.service.queue.plans import Planned, Plans, here
 from sweeps.service.queue.requests import Extend, Reproduce, Request, Resume, Retrain, Run
 from sweeps.service.queue.runner import JobRunner
 from sweeps.service.record_cache import RecordCache
+from sweeps.service.schedules.definition import Definition
+from sweeps.service.schedules.firing import fire_now
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
 from sweeps.validate.approval import approved_by
@@ -146,6 +149,37 @@ class Commands:
         check_registration(config_of(record, chosen), model, alias, merged=merged)
         self._check_model(principal, model)
         return register(record, chosen, model, alias, merged=merged)
+
+    def make_report(self, principal: Principal, sweep: str) -> None:
+        """Make a sweep's report, also while it runs."""
+        from sweeps.report.page.report import make_report
+
+        record = self._records.sweep(principal, sweep)
+        make_report(record, report_folder(record))
+
+    # --- the queue ----------------------------------------------------------------------------------------------
+
+    def cancel(self, principal: Principal, number: int) -> Job:
+        """Take a waiting job out of the queue, or ask a running one to stop."""
+        with writing(self._engine) as connection:
+            jobs.find_visible(connection, principal, number)
+            job = jobs.request_stop(connection, number, self._clock.now())
+        self._runner.wake()
+        return job
+
+    def set_priority(self, principal: Principal, number: int, priority: int) -> Job:
+        """Let a waiting job start earlier or later."""
+        with writing(self._engine) as connection:
+            jobs.find_visible(connection, principal, number)
+            check_priority(principal, priority, self._config.access)
+            return jobs.prioritise(connection, number, priority)
+
+    def fire(self, principal: Principal, schedule: Definition) -> Job:
+        """Fire a schedule now, in addition to the firings of its cron line."""
+        with writing(self._engine) as connection:
+            job = fire_now(connection, schedule, self._clock.now(), principal.user)
+        self._runner.wake()
+        return job
 
     def close(self) -> None:
         """Nothing more is told to drivers."""

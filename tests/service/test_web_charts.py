@@ -168,7 +168,7 @@ def test_a_job_that_never_became_a_sweep_says_why() -> None:
 def test_progress_counts_trials_that_have_ended() -> None:
     (row,) = rows_of([line("s", "running")], [])
     assert row.trials == "4 of 10"
-    assert row.words == "3 finished, 1 pruned, 2 running"
+    assert row.bar_text == "3 finished, 1 pruned, 2 running"
 
 
 def test_search_words_must_all_occur() -> None:

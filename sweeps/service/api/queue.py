@@ -7,17 +7,12 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import Connection
 
-from sweeps.errors import UnknownName
 from sweeps.provenance.secrets import redacted
 from sweeps.service import subprocesses
 from sweeps.service.api.depends import Before, Limit, Number, Offset, Serving, Word
 from sweeps.service.api.documents import JobDocument, Jobs, Priority
 from sweeps.service.auth.auth import Reader, Runner
-from sweeps.service.auth.principal import Principal, visible
-from sweeps.service.auth.priorities import check_priority
-from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs
 
 LOG_BYTES = 100_000
@@ -76,33 +71,26 @@ def listed(
 def job(service: Serving, principal: Reader, number: Number) -> JobDocument:
     """One job."""
     with service.database.connect() as connection:
-        return JobDocument.of(_find(connection, principal, number))
+        return JobDocument.of(jobs.find_visible(connection, principal, number))
 
 
 @router.patch("/jobs/{number}")
 def reorder(service: Serving, principal: Runner, number: Number, body: Order) -> JobDocument:
     """Let a waiting job start earlier or later."""
-    with writing(service.database) as connection:
-        _find(connection, principal, number)
-        check_priority(principal, body.priority, service.config.access)
-        return JobDocument.of(jobs.prioritise(connection, number, body.priority))
+    return JobDocument.of(service.commands.set_priority(principal, number, body.priority))
 
 
 @router.post("/jobs/{number}/cancel")
 def cancel(service: Serving, principal: Runner, number: Number) -> JobDocument:
     """Take a waiting job out of the queue, or tell one that runs to end."""
-    with writing(service.database) as connection:
-        _find(connection, principal, number)
-        job = jobs.request_stop(connection, number, service.clock.now())
-    service.runner.wake()
-    return JobDocument.of(job)
+    return JobDocument.of(service.commands.cancel(principal, number))
 
 
 @router.get("/jobs/{number}/outcome")
 def outcome(service: Serving, principal: Reader, number: Number) -> Outcome:
     """What a job's command line has printed with ``--json``; null if it has not ended by itself, or elsewhere."""
     with service.database.connect() as connection:
-        job = _find(connection, principal, number)
+        job = jobs.find_visible(connection, principal, number)
     found = subprocesses.outcome(service.runner.control_folder(job))
     return Outcome(document=found.document if found is not None else None)
 
@@ -111,7 +99,7 @@ def outcome(service: Serving, principal: Reader, number: Number) -> Outcome:
 def log(service: Serving, principal: Reader, number: Number) -> PlainTextResponse:
     """The end of what a job's process printed; empty if it has not begun, or runs on another machine."""
     with service.database.connect() as connection:
-        job = _find(connection, principal, number)
+        job = jobs.find_visible(connection, principal, number)
     try:
         with service.runner.log(job).open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - LOG_BYTES))
@@ -119,14 +107,3 @@ def log(service: Serving, principal: Reader, number: Number) -> PlainTextRespons
     except OSError:
         text = ""
     return PlainTextResponse(redacted(text))
-
-
-def _find(connection: Connection, principal: Principal, number: int) -> jobs.Job:
-    """
-    Raises:
-        UnknownName: There is no such job for the principal.
-    """
-    found = jobs.find(connection, number)
-    if not visible(principal, found):
-        raise UnknownName(f"there is no job {number}")
-    return found

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from sweeps.errors import UnknownName
 from sweeps.report.comparison import compare_sweeps, recorded_config
-from sweeps.report.folder import existing_report, report_folder
+from sweeps.report.folder import existing_report
 from sweeps.service.api.depends import Name, Serving, Trial
 from sweeps.service.auth.auth import Reader, Runner, expensive
 from sweeps.service.queue.requests import Alias, ModelName, SweepName, TrialId
@@ -107,10 +107,7 @@ def compare(
 @router.post("/sweeps/{name}/report", dependencies=[Depends(expensive)])
 def make(service: Serving, principal: Runner, name: Name) -> Report:
     """Make a sweep's report, also while it runs."""
-    from sweeps.report.page.report import make_report
-
-    record = service.records.sweep(principal, name)
-    make_report(record, report_folder(record))
+    service.commands.make_report(principal, name)
     return Report(page=f"sweeps/{name}/report", archive=f"sweeps/{name}/report.zip")
 
 

@@ -9,13 +9,9 @@ from fastapi import APIRouter, Path, Query
 
 from sweeps.service.api.depends import Serving
 from sweeps.service.api.documents import JobDocument
-from sweeps.service.app_context import AppContext
 from sweeps.service.auth.auth import Reader, Runner
-from sweeps.service.auth.principal import Principal, visible
-from sweeps.service.database.engine import writing
 from sweeps.service.promotion.night import of_schedule
-from sweeps.service.schedules.definition import Definition, find_definition
-from sweeps.service.schedules.firing import fire_now
+from sweeps.service.schedules.definition import find_definition
 from sweeps.service.schedules.overview import coming, states
 
 router = APIRouter(tags=["schedules"])
@@ -28,7 +24,7 @@ Named = Annotated[str, Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length
 def schedules(service: Serving, principal: Reader) -> list[dict[str, Any]]:
     """Schedules with their last and next firing: the document of ``schedule list --json``."""
     with service.database.connect() as connection:
-        found = states(_of(service, principal), service.clock.now(), connection)
+        found = states(service.scheduler.visible_to(principal), service.clock.now(), connection)
     return [each.as_json() for each in found]
 
 
@@ -40,7 +36,7 @@ def firings(
     limit: Annotated[int, Query(ge=1, le=1000)] = 5,
 ) -> list[dict[str, Any]]:
     """The firings to come: the document of ``schedule next --json``."""
-    definitions = _of(service, principal)
+    definitions = service.scheduler.visible_to(principal)
     asked = [find_definition(definitions, name) for name in schedule or definitions]
     return [each.as_json() for each in islice(coming(asked, service.clock.now()), limit)]
 
@@ -48,7 +44,7 @@ def firings(
 @router.get("/schedules/{name}/nights")
 def nights(service: Serving, principal: Reader, name: Schedule) -> list[dict[str, Any]]:
     """What its nights have brought, the oldest first: the document of ``schedule nights --json``."""
-    definition = find_definition(_of(service, principal), name)
+    definition = find_definition(service.scheduler.visible_to(principal), name)
     with service.database.connect() as connection:
         return [night.as_json() for night in of_schedule(connection, definition.name)]
 
@@ -56,14 +52,5 @@ def nights(service: Serving, principal: Reader, name: Schedule) -> list[dict[str
 @router.post("/schedules/{name}/run", status_code=202)
 def run(service: Serving, principal: Runner, name: Schedule) -> JobDocument:
     """Fire a schedule now, besides the firings of its cron line."""
-    definition = find_definition(_of(service, principal), name)
-    with writing(service.database) as connection:
-        job = fire_now(connection, definition, service.clock.now(), principal.user)
-    service.runner.wake()
-    return JobDocument.of(job)
-
-
-def _of(service: AppContext, principal: Principal) -> dict[str, Definition]:
-    """Those whose sweeps are the principal's to see."""
-    found = service.scheduler.definitions
-    return {name: each for name, each in found.items() if visible(principal, each.schedule)}
+    definition = find_definition(service.scheduler.visible_to(principal), name)
+    return JobDocument.of(service.commands.fire(principal, definition))

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from sweeps.config.service import Queue
 from sweeps.errors import UnknownName, UserError
-from sweeps.service.auth.principal import Principal
+from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.database import tables
 from sweeps.service.database.engine import CLAIMING, lock
 from sweeps.service.queue.job_query import newest
@@ -156,6 +156,18 @@ def find(connection: Connection, number: int) -> Job:
     if row is None:
         raise UnknownName(f"there is no job {number}")
     return _job(row)
+
+
+def find_visible(connection: Connection, principal: Principal, number: int) -> Job:
+    """A job that a principal may see.
+
+    Raises:
+        UnknownName: There is no such job for the principal.
+    """
+    job = find(connection, number)
+    if not visible(principal, job):
+        raise UnknownName(f"there is no job {number}")
+    return job
 
 
 def of_sweep(connection: Connection, sweep: str) -> list[Job]:

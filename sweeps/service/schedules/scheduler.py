@@ -11,6 +11,7 @@ from sqlalchemy import Engine, RowMapping, select
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.errors import SweepsError
+from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.clock import Clock
 from sweeps.service.database import tables
 from sweeps.service.database.storage_errors import is_unavailable
@@ -79,6 +80,10 @@ class Scheduler:
         self._keep_days, self._forget_at = keep_days, -math.inf
         self._time = SteadyTime(clock)
         self._poller = Poller("scheduler", clock, self.poll, AGAIN_AFTER_S)
+
+    def visible_to(self, principal: Principal) -> dict[str, Definition]:
+        """Schedules whose sweeps a principal may see."""
+        return {name: each for name, each in self.definitions.items() if visible(principal, each.schedule)}
 
     def start(self) -> None:
         """Begin."""

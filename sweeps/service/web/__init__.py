@@ -1,0 +1,1 @@
+"""Web pages of the service. Begin with ``router.py`` for the pages and ``action_routes.py`` for the forms."""

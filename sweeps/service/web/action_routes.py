@@ -1,19 +1,25 @@
-"""What a person does to sweeps on the pages. A mistake is told on the page that it was made on."""
+"""Routes of the forms that change sweeps and jobs: they parse the form, call ``service.commands`` and redirect.
+
+A mistake is shown on the page of the form.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Form, Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import Response
 from pydantic import ValidationError
 
 from sweeps.errors import ConfigError, SweepsError, UnknownName, UserError
-from sweeps.service.api import queue, results
+from sweeps.service.api.results import RegisterBody
 from sweeps.service.auth.auth import Runner, expensive
 from sweeps.service.auth.principal import Principal
+from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.requests import Extend, Resume, Retrain
+from sweeps.service.schedules.definition import find_definition
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import Pages, Shared
 from sweeps.service.web.router import queue_page, sweep_page
@@ -27,46 +33,43 @@ Line = Annotated[str, Form(max_length=500)]
 
 @router.post("/sweeps/{name}/stop")
 def stop(request: Request, pages: Shared, principal: Runner, name: str) -> Response:
-    """End a sweep that runs."""
-    try:
-        pages.service.commands.stop(principal, name)
-    except SweepsError as error:
-        return _refused(request, pages, principal, name, error)
-    return _done(pages, name, "stop")
+    """Stop a running sweep."""
+    commands = pages.service.commands
+    return _act_on_sweep(request, pages, principal, name, "?done=stop", lambda: commands.stop(principal, name))
 
 
 @router.post("/sweeps/{name}/resume")
 def resume(request: Request, pages: Shared, principal: Runner, name: str) -> Response:
-    """Go on with one that was interrupted or stopped."""
-    try:
-        pages.service.commands.resume(principal, Resume(sweep=name))
-    except (SweepsError, ValidationError) as error:
-        return _refused(request, pages, principal, name, error)
-    return _done(pages, name, "resume")
+    """Resume an interrupted or stopped sweep."""
+
+    def act() -> Job:
+        return pages.service.commands.resume(principal, Resume(sweep=name))
+
+    return _act_on_sweep(request, pages, principal, name, "?done=resume", act)
 
 
 @router.post("/sweeps/{name}/extend")
 def extend(request: Request, pages: Shared, principal: Runner, name: str, changes: Text) -> Response:
-    """Let it go further."""
-    try:
+    """Extend a sweep."""
+
+    def act() -> Job | str:
         if not changes.split():
-            raise ConfigError("say what is to change, as in search.num_trials=40")
-        pages.service.commands.extend(principal, Extend(sweep=name, changes=changes.split()))
-    except (SweepsError, ValidationError) as error:
-        return _refused(request, pages, principal, name, error)
-    return _done(pages, name, "extend")
+            raise ConfigError("enter the changes, such as search.num_trials=40")
+        return pages.service.commands.extend(principal, Extend(sweep=name, changes=changes.split()))
+
+    return _act_on_sweep(request, pages, principal, name, "?done=extend", act)
 
 
 @router.post("/sweeps/{name}/trials/stop")
 def stop_trial(request: Request, pages: Shared, principal: Runner, name: str, trial: Line = "") -> Response:
-    """End one of its trials."""
-    try:
+    """Stop one trial of a sweep."""
+
+    def act() -> None:
         if not trial.strip():
-            raise ConfigError("say which trial is to stop, by its number")
+            raise ConfigError("enter the number of the trial to stop")
         pages.service.commands.stop(principal, name, trial.strip())
-    except SweepsError as error:
-        return _refused(request, pages, principal, name, error)
-    return _done(pages, name, "stop-trial")
+
+    return _act_on_sweep(request, pages, principal, name, "?done=stop-trial", act)
 
 
 @router.post("/sweeps/{name}/retrain")
@@ -79,14 +82,14 @@ def retrain(
     changes: Text = "",
     model: Line = "",
 ) -> Response:
-    """Train one of its trials with its full budget."""
-    registering = {"register": model.strip()} if model.strip() else {"no_register": True}
-    try:
+    """Train one trial of a sweep with its full budget."""
+
+    def act() -> Job:
+        registering = {"register": model.strip()} if model.strip() else {"no_register": True}
         asked = {"sweep": name, "trial": trial.strip() or None, "overrides": changes.split(), **registering}
-        job = pages.service.commands.retrain(principal, Retrain.model_validate(asked))
-    except (SweepsError, ValidationError) as error:
-        return _refused(request, pages, principal, name, error)
-    return _done(pages, job.sweep, "submitted")
+        return pages.service.commands.retrain(principal, Retrain.model_validate(asked))
+
+    return _act_on_sweep(request, pages, principal, name, "?done=submitted", act)
 
 
 @router.post("/sweeps/{name}/register", dependencies=[Depends(expensive)])
@@ -99,69 +102,88 @@ def register(
     trial: Line = "",
     alias: Line = "champion",
 ) -> Response:
-    """Make a trial's checkpoint a version of a model."""
-    try:
-        body = results.RegisterBody(model=model.strip(), trial=trial.strip() or None, alias=alias.strip())
-        results.register(pages.service, principal, name, body)
-    except (SweepsError, ValidationError) as error:
-        return _refused(request, pages, principal, name, error)
-    return _done(pages, name, "register")
+    """Register a trial's checkpoint as a version of a model."""
+
+    def act() -> None:
+        body = RegisterBody(model=model.strip(), trial=trial.strip() or None, alias=alias.strip())
+        pages.service.commands.register(principal, name, **body.model_dump())
+
+    return _act_on_sweep(request, pages, principal, name, "?done=register", act)
 
 
 @router.post("/sweeps/{name}/report", dependencies=[Depends(expensive)])
 def report(request: Request, pages: Shared, principal: Runner, name: str) -> Response:
-    """Make its report."""
-    try:
-        results.make(pages.service, principal, name)
-    except SweepsError as error:
-        return _refused(request, pages, principal, name, error)
-    return RedirectResponse(f"/sweeps/{quote(name)}/report", 303)
+    """Make a sweep's report."""
+    commands = pages.service.commands
+    return _act_on_sweep(request, pages, principal, name, "/report", lambda: commands.make_report(principal, name))
 
 
 @router.post("/jobs/{number}/cancel")
 def cancel(request: Request, pages: Shared, principal: Runner, number: int) -> Response:
     """Take a job out of the queue."""
-    try:
-        queue.cancel(pages.service, principal, number)
-    except UserError as error:
-        if isinstance(error, UnknownName):
-            raise
-        return queue_page(request, pages, principal, told=str(error), status=422)
-    pages.changed()
-    return RedirectResponse("/queue?done=cancel", 303)
+    commands = pages.service.commands
+    return _act_on_queue(request, pages, principal, "cancel", lambda: commands.cancel(principal, number))
 
 
 @router.post("/jobs/{number}/priority")
 def priority(
     request: Request, pages: Shared, principal: Runner, number: int, priority: Annotated[str, Form(max_length=20)]
 ) -> Response:
-    """Let it start earlier or later."""
+    """Change a job's priority."""
+
+    def act() -> Job:
+        return pages.service.commands.set_priority(principal, number, read_priority(priority))
+
+    return _act_on_queue(request, pages, principal, "priority", act)
+
+
+@router.post("/schedules/{name}/run")
+def run_schedule(pages: Shared, principal: Runner, name: str) -> Response:
+    """Fire a schedule now, in addition to the firings of its cron line."""
+    definition = find_definition(pages.service.scheduler.visible_to(principal), name)
+    job = pages.service.commands.fire(principal, definition)
+    return pages.redirect(f"/sweeps/{quote(job.sweep)}?done=submitted")
+
+
+def _act_on_sweep(
+    request: Request, pages: Pages, principal: Principal, name: str, where: str, act: Callable[[], object]
+) -> Response:
+    """Change a sweep and show its page, or that of the new sweep.
+
+    Args:
+        request: The request.
+        pages: The service's pages.
+        principal: The user.
+        name: Name of the sweep.
+        where: End of the address to show, after the sweep's own.
+        act: The change.
+    """
     try:
-        queue.reorder(pages.service, principal, number, queue.Order(priority=read_priority(priority)))
+        done = act()
+    except (SweepsError, ValidationError) as error:
+        if isinstance(error, UnknownName) and pages.row(principal, name) is None:
+            return pages.unknown(request, principal, name)
+        text = _mistakes(error) if isinstance(error, ValidationError) else str(error)
+        return sweep_page(request, pages, principal, name, message=text, status=422)
+    return pages.redirect(f"/sweeps/{quote(done.sweep if isinstance(done, Job) else name)}{where}")
+
+
+def _act_on_queue(
+    request: Request, pages: Pages, principal: Principal, what: str, act: Callable[[], object]
+) -> Response:
+    """Change the queue and show its page."""
+    try:
+        act()
+    except UnknownName:
+        raise
     except UserError as error:
-        if isinstance(error, UnknownName):
-            raise
-        return queue_page(request, pages, principal, told=str(error), status=422)
-    pages.changed()
-    return RedirectResponse("/queue?done=priority", 303)
-
-
-def _done(pages: Pages, name: str, what: str) -> Response:
-    pages.changed()
-    return RedirectResponse(f"/sweeps/{quote(name)}?done={what}", 303)
-
-
-def _refused(request: Request, pages: Pages, principal: Principal, name: str, error: Exception) -> Response:
-    if isinstance(error, UnknownName) and pages.row(principal, name) is None:
-        return pages.unknown(request, principal, name)
-    text = _mistakes(error) if isinstance(error, ValidationError) else str(error)
-    return sweep_page(request, pages, principal, name, told=text, status=422)
+        return queue_page(request, pages, principal, message=str(error), status=422)
+    return pages.redirect(f"/queue?done={what}")
 
 
 def _mistakes(error: ValidationError) -> str:
-    return "; ".join(f"{_key(each['loc'])}={each['input']}: {each['msg']}" for each in error.errors())
-
-
-def _key(place: tuple[int | str, ...]) -> str:
-    """What a person has filled in, without places in lists."""
-    return ".".join(part for part in place if isinstance(part, str))
+    """Mistakes by the name of the field, without positions in lists."""
+    fields = [".".join(part for part in each["loc"] if isinstance(part, str)) for each in error.errors()]
+    return "; ".join(
+        f"{field}={each['input']}: {each['msg']}" for field, each in zip(fields, error.errors(), strict=True)
+    )

@@ -1,4 +1,4 @@
-"""What a person may do to a sweep: buttons, and what each asks before it acts."""
+"""Actions on a sweep's page: each is a button that opens a form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sweeps.tracking.record import SweepRecord, TrialRecord
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """What a person types for an action, or chooses."""
+    """Field of an action's form."""
 
     name: str
     label: str
@@ -23,7 +23,7 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """A button, and what it asks before it acts."""
+    """Button and its form."""
 
     verb: str
     button: str
@@ -35,30 +35,31 @@ class Action:
 
 
 def actions_of(row: Row, status: str, record: SweepRecord | None) -> list[Action]:
-    """
+    """Actions that a sweep's state allows.
+
     Args:
-        row: The sweep's line of the list.
-        status: Of the sweep.
-        record: As the store has it; None before it has begun.
+        row: The sweep's row in the list.
+        status: Status of the sweep.
+        record: Record of the sweep; None if it has not started.
     """
-    found = list(_endings(row, status, record))
+    found = list(_stop_actions(row, status, record))
     if row.waits:
-        found += _in_the_queue(row)
+        found += _queue_actions(row)
     elif record is not None:
-        found += _continuations(row, status, record)
+        found += _resume_actions(row, status, record)
         if record.best is not None:
-            found += _uses(row, record, record.best)
+            found += _model_actions(row, record, record.best)
     return found
 
 
-def _endings(row: Row, status: str, record: SweepRecord | None) -> Iterator[Action]:
+def _stop_actions(row: Row, status: str, record: SweepRecord | None) -> Iterator[Action]:
     if status in ("running", "starting"):
-        text = "Its trials save their state first, so that it can go on later."
+        text = "Its trials save their state first, so that it can be resumed."
         title, href = f"Stop {row.sweep}?", f"{row.href}/stop"
         yield Action(verb="stop", button="Stop", title=title, text=text, href=href, danger=True)
     running = [trial.trial for trial in record.trials if trial.state == "running"] if record is not None else []
     if status == "running" and running:
-        text = "It saves its state first. The others go on, and another trial takes its place."
+        text = "It saves its state first. The other trials continue, and another trial takes its place."
         title, href = f"Stop a trial of {row.sweep}", f"{row.href}/trials/stop"
         trial = Field(name="trial", label="Trial", choices=running, required=True)
         yield Action(
@@ -66,44 +67,44 @@ def _endings(row: Row, status: str, record: SweepRecord | None) -> Iterator[Acti
         )
 
 
-def _in_the_queue(row: Row) -> Iterator[Action]:
+def _queue_actions(row: Row) -> Iterator[Action]:
     if row.latest is None:
         return
     title = f"Take {row.latest.verb} of {row.sweep} out of the queue?"
-    text = "It has not started, so nothing is lost but its place."
+    text = "It has not started: only its place in the queue is lost."
     href = f"/jobs/{row.latest.id}/cancel"
     yield Action(verb="cancel", button="Cancel", title=title, text=text, href=href, danger=True)
-    number = Field(name="priority", label="Priority", value=str(row.latest.priority), hint="The higher starts first.")
+    number = Field(
+        name="priority", label="Priority", value=str(row.latest.priority), hint="A higher priority starts first."
+    )
     title, href = f"Priority of {row.sweep}", f"/jobs/{row.latest.id}/priority"
     yield Action(verb="priority", button="Priority", title=title, text="", href=href, fields=[number])
 
 
-def _continuations(row: Row, status: str, record: SweepRecord) -> Iterator[Action]:
+def _resume_actions(row: Row, status: str, record: SweepRecord) -> Iterator[Action]:
     if status in ("stopped", "interrupted", "failed"):
-        text = "Trials that had not ended go on from their newest checkpoints."
-        title = f"Go on with {row.sweep}?"
+        text = "Trials that had not ended continue from their newest checkpoints."
+        title = f"Resume {row.sweep}?"
         yield Action(verb="resume", button="Resume", title=title, text=text, href=f"{row.href}/resume")
     field = Field(
         name="changes",
         label="Changes",
         value=f"search.num_trials={2 * (record.planned or len(record.trials) or 1)}",
-        hint="As key=value, several apart by spaces: search.num_trials, search.stop.*, train.max_steps …",
+        hint="As key=value, separated by spaces: search.num_trials, search.stop.*, train.max_steps …",
         required=True,
     )
-    text = "What it has learned is kept, and it goes on from there."
-    title = f"Let {row.sweep} go further"
+    text = "It keeps its trials and continues from there."
+    title = f"Extend {row.sweep}"
     yield Action(verb="extend", button="Extend", title=title, text=text, href=f"{row.href}/extend", fields=[field])
 
 
-def _uses(row: Row, record: SweepRecord, best: TrialRecord) -> Iterator[Action]:
-    trial = Field(name="trial", label="Trial", value=best.trial, hint="Its number; here the best.", required=True)
-    model = Field(
-        name="model", label="Model", value=record.conf, hint="Name in MLflow's registry; empty: it is trained only."
-    )
+def _model_actions(row: Row, record: SweepRecord, best: TrialRecord) -> Iterator[Action]:
+    trial = Field(name="trial", label="Trial", value=best.trial, hint="Its number; default: the best.", required=True)
+    model = Field(name="model", label="Model", value=record.conf, hint="Name in MLflow's registry; empty: train only.")
     changes = Field(
-        name="changes", label="Changes", hint="As key=value, several apart by spaces: train.max_steps, data.path …"
+        name="changes", label="Changes", hint="As key=value, separated by spaces: train.max_steps, data.path …"
     )
-    text = "It is trained with its full budget as a sweep of its own, and registered when it has ended."
+    text = "Trains it with its full budget as a sweep of its own, and registers the result."
     yield Action(
         verb="retrain",
         button="Retrain",

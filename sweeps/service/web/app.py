@@ -1,4 +1,4 @@
-"""Puts the pages into the service's application."""
+"""Adds the pages to the service's application."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 
 def add_pages(app: FastAPI, service: AppContext) -> None:
-    """
+    """Add the pages and their static files.
+
     Args:
-        app: Which answers.
-        service: What it answers for.
+        app: The application.
+        service: The service.
     """
     app.state.pages = Pages(service)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

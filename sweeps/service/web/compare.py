@@ -1,4 +1,4 @@
-"""Sweeps side by side: how good, how soon, at what price, and what differed."""
+"""Page that compares sweeps: best values, time, worker-hours, and differences of their configs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from sweeps.tracking.values import short
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 MOST = 20
-"""Sweeps side by side; as many as the API compares."""
+"""Largest number of compared sweeps; as in the API."""
 OFFERED = 200
-"""Names that are offered while one types."""
+"""Largest number of suggested names."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One of the sweeps."""
+    """Row of one sweep."""
 
     sweep: str
     status: str
@@ -47,7 +47,7 @@ def compare(
     principal: Reader,
     sweep: Annotated[list[Annotated[str, Query(max_length=200)]], Query(max_length=MOST)] = [],  # noqa: B006 - a default
 ) -> Response:
-    """The form, and the comparison of those that are named in it."""
+    """Form for the names, and the comparison of the named sweeps."""
     names = list(dict.fromkeys(name.strip() for name in sweep if name.strip()))
     comparison, trouble = None, ""
     if len(names) > 1:
@@ -66,7 +66,7 @@ def compare(
         most=MOST,
         trouble=trouble,
         comparison=comparison,
-        lines=[] if comparison is None else _lines(comparison),
+        lines=[] if comparison is None else [_line(comparison, each) for each in comparison.sweeps],
         target=None if comparison is None or comparison.target is None else short(comparison.target),
         differences=[] if comparison is None else list(comparison.differences.items())[:MOST_DIFFERENCES],
     )
@@ -76,21 +76,14 @@ def _offered(pages: Pages, principal: Principal, names: Sequence[str]) -> list[s
     return [row.sweep for row in pages.rows(principal) if row.recorded and row.sweep not in names][:OFFERED]
 
 
-def _lines(comparison: Comparison) -> list[Line]:
-    values = [each.curve[-1].best for each in comparison.sweeps if each.curve]
-    best = (min if comparison.mode == "min" else max)(values) if values else None
-    return [_line(comparison, each, best) for each in comparison.sweeps]
-
-
-def _line(comparison: Comparison, each: Compared, best: float | None) -> Line:
-    value = each.curve[-1].best if each.curve else None
+def _line(comparison: Comparison, each: Compared) -> Line:
     reached = None if comparison.target is None else each.reached(comparison.target)
     return Line(
         sweep=each.record.sweep,
         status=each.record.status,
         trials=len(each.record.trials),
-        value="" if value is None else short(value),
-        is_best=value is not None and value == best,
+        value="" if each.value is None else short(each.value),
+        is_best=each.value is not None and each.value == comparison.best,
         took=duration(each.record.time.wall_s),
         hours="" if each.hours is None else f"{each.hours:.3g}",
         reached="" if reached is None else f"{reached.trials:,} trials, {duration(reached.seconds)}",

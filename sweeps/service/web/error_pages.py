@@ -1,4 +1,4 @@
-"""Mistakes on the way to a page are pages themselves, or lead to where one signs in."""
+"""Error pages, and the redirect to the sign-in page."""
 
 from __future__ import annotations
 
@@ -20,50 +20,50 @@ SIGN_IN = "/sign-in"
 
 
 class PageRoute(APIRoute):
-    """Answers a person, where the API would answer a program."""
+    """Route whose errors are pages, where the API answers with JSON."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """As FastAPI asks for it."""
+        """Handler of the route with error pages."""
         handle = super().get_route_handler()
 
-        async def handle_or_tell(request: Request) -> Response:
+        async def handle_with_error_page(request: Request) -> Response:
             try:
                 return await handle(request)
             except (HTTPException, RequestValidationError, SweepsError) as error:
-                return _told(request, error)
+                return _error_page(request, error)
             except DBAPIError as error:
                 if not is_unavailable(error):
                     raise
                 outage.report(error, f"{request.method} {request.url.path}")
                 text = f"The service's storage does not work now ({first_line(error)}); try again when it does."
-                found = message(request, 503, "The service cannot answer now", text)
+                found = message(request, 503, "The service is unavailable", text)
                 found.headers["Retry-After"] = str(RETRY_AFTER_S)
                 return found
 
-        return handle_or_tell
+        return handle_with_error_page
 
 
-def _told(request: Request, error: Exception) -> Response:
+def _error_page(request: Request, error: Exception) -> Response:
     match error:
         case HTTPException(status_code=401):
             return _to_sign_in(request)
         case HTTPException():
-            title = "Not so much at once" if error.status_code == 429 else "This is not for you"
+            title = "Too many requests" if error.status_code == 429 else "Not allowed"
             found = message(request, error.status_code, title, str(error.detail))
             found.headers.update(error.headers or {})
             return found
         case RequestValidationError():
             mistakes = [f"{each['loc'][-1]}: {each['msg']}" for each in error.errors()[:50]]
-            return message(request, 422, "This cannot be", "\n".join(mistakes))
+            return message(request, 422, "Invalid input", "\n".join(mistakes))
         case TrackingUnreachable():
-            return message(request, 503, "The store does not answer", f"{error}; try again when it does.")
+            return message(request, 503, "The store cannot be reached", f"{error}; try again when it does.")
         case UnknownName():
-            return message(request, 404, "There is no such thing", str(error))
-    return message(request, 422, "This cannot be done", str(error))
+            return message(request, 404, "Not found", str(error))
+    return message(request, 422, "Not possible", str(error))
 
 
 def message(request: Request, status: int, title: str, text: str) -> Response:
-    """A page that says one thing."""
+    """Page with one message."""
     return answer(request, "message.html", status=status, title=title, text=text)
 
 

@@ -1,4 +1,4 @@
-"""What all pages share: what there is to see, for whom, and how it is shown."""
+"""State that all pages share: the list of sweeps, the charts, and links to MLflow and Ray."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
-from fastapi.responses import Response
+from fastapi.responses import RedirectResponse, Response
 
 from sweeps.redact import without_credentials
 from sweeps.service.app_context import AppContext
@@ -19,19 +19,19 @@ from sweeps.service.record_cache import SweepLine
 from sweeps.service.web.learning_curves_svg import ChartCache
 from sweeps.service.web.rendering import answer
 from sweeps.service.web.rows import Row, rows_of
-from sweeps.service.web.sweep_view import Elsewhere
+from sweeps.service.web.sweep_view import ExternalSites
 
 ENDED_JOBS = 500
-"""Jobs that have ended among which the list looks for those without a sweep: such as failed before they began. Older
-ones are in the API, ``GET jobs?before=NUMBER``."""
+"""Number of ended jobs in which the list looks for jobs without a sweep, such as those that failed before it began.
+Older ones are in the API, ``GET jobs?before=NUMBER``."""
 FRESH_S = 1.0
-"""How old the queue may be that is shown."""
+"""Maximum age of the list of jobs, in seconds."""
 EVERYBODY = Principal("", "admin")
-"""Who sees all: the list is made once, and each principal gets their part of it."""
+"""Principal that sees everything: the list is made once and filtered for each user."""
 
 
 class Pages:
-    """One for a service."""
+    """Shared state of the pages of one service."""
 
     def __init__(self, service: AppContext) -> None:
         self.service = service
@@ -39,17 +39,17 @@ class Pages:
         config = service.config
         server = config.tracking_uri if config.tracking_uri.startswith(("http://", "https://")) else None
         mlflow = config.mlflow_url or (server and without_credentials(server))
-        self.elsewhere = Elsewhere(mlflow=mlflow and mlflow.rstrip("/"), ray=config.ray_dashboard_url)
+        self.sites = ExternalSites(mlflow=mlflow and mlflow.rstrip("/"), ray=config.ray_dashboard_url)
         self._lock = threading.Lock()
         self._lines: list[SweepLine] | None = None
         self._rows: list[Row] = []
         self._made = 0.0
 
     def rows(self, principal: Principal) -> list[Row]:
-        """All sweeps that there are for a principal, and what is to become one.
+        """Sweeps and queued jobs that a principal may see.
 
         Raises:
-            TrackingUnreachable: The store is away, and nothing was seen before.
+            TrackingUnreachable: The store cannot be reached, and nothing is cached.
         """
         lines = self.service.records.sweeps(EVERYBODY).content
         with self._lock:
@@ -61,7 +61,7 @@ class Pages:
         return [row for row in rows if visible(principal, row.owner)]
 
     def row(self, principal: Principal, name: str) -> Row | None:
-        """A sweep; None if there is none of that name for the principal."""
+        """Row of a sweep; None if the principal may see none of that name."""
         found = next((row for row in self.rows(principal) if row.sweep == name), None)
         if found is not None:
             return found
@@ -71,19 +71,24 @@ class Pages:
         return rows[0] if rows and visible(principal, rows[0].owner) else None
 
     def changed(self) -> None:
-        """Somebody has changed something: who looks next sees that."""
+        """Discard the cached list after a change."""
         with self._lock:
             self._made = 0.0
 
+    def redirect(self, address: str) -> Response:
+        """Show another page after a change."""
+        self.changed()
+        return RedirectResponse(address, 303)
+
     def answer(self, request: Request, template: str, principal: Principal, **context: Any) -> Response:
-        """A page for somebody."""
+        """Render a page for a principal."""
         more: dict[str, Any] = {"signed_in": COOKIE in request.cookies, "form_token": form_token(request)}
         return answer(request, template, principal=principal, **more, **context)
 
     def unknown(self, request: Request, principal: Principal, name: str) -> Response:
-        """There is no such sweep, or not for this principal: which of both is not told."""
+        """Page for a sweep that does not exist or is not visible; it does not say which."""
         near = difflib.get_close_matches(name, [row.sweep for row in self.rows(principal)], n=3, cutoff=0.5)
-        text = f"There is no sweep {name!r}, or it is not one of yours."
+        text = f"There is no sweep {name!r}, or you may not see it."
         return self.answer(request, "message.html", principal, status=404, title="No such sweep", text=text, near=near)
 
 
@@ -93,4 +98,4 @@ def _pages(request: Request) -> Pages:
 
 
 Shared = Annotated[Pages, Depends(_pages)]
-"""What routes take."""
+"""Type of the routes' argument."""

@@ -1,4 +1,4 @@
-"""Long tables, a page at a time."""
+"""Pagination of long tables."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 ROWS = 50
-"""Of a page."""
+"""Rows of a page."""
 
 
 @dataclass(frozen=True)
 class Page(Generic[T]):
-    """Some rows of a table."""
+    """One page of a table."""
 
     rows: Sequence[T]
     page: int
-    """Its number, from 1."""
+    """Number of the page, from 1."""
     pages: int
     count: int
-    """Rows of the whole table."""
+    """Number of rows of the whole table."""
 
 
 def page_of(rows: Sequence[T], page: int, size: int = ROWS) -> Page[T]:
-    """One page; the nearest there is, where the number is none."""
+    """Page with this number, or the nearest existing one."""
     pages = max(1, -(-len(rows) // size))
     page = min(max(1, page), pages)
     return Page(rows[(page - 1) * size : page * size], page, pages, len(rows))

@@ -1,4 +1,4 @@
-"""Templates into answers: whole pages, or only their live part for who looks at one already."""
+"""Responses from templates: whole pages, or only the live part that an open page fetches."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from sweeps.service.web.trials_table import shown
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
 LIVE = "live"
-"""The block of a template that a page fetches anew while someone looks at it."""
+"""Block of a template that an open page fetches regularly."""
 ONCE = ("part", "done")
-"""Parameters of an address that its links do not pass on."""
+"""Query parameters that links on the page leave out."""
 
 
 def answer(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
-    """A page, or with ``?part=live`` its live part; 304 if that is what the browser has.
+    """Response with a page, or with ``?part=live`` its live part; 304 if the browser has the same.
 
     Args:
-        request: What is answered.
+        request: The request.
         template: Name of a template.
-        status: Of the answer.
-        context: For the template.
+        status: Status of the response.
+        context: Variables of the template.
     """
     page = _environment().get_template(template)
-    context = {"principal": None, "here": "", "signed_in": False, "form_token": "", "told": "", **context}
+    context = {"principal": None, "here": "", "signed_in": False, "form_token": "", "message": "", **context}
     if request.query_params.get("part") == LIVE and LIVE in page.blocks:
         text = "".join(page.blocks[LIVE](page.new_context(context)))
     else:
@@ -50,7 +50,7 @@ def answer(request: Request, template: str, *, status: int = 200, **context: Any
 
 
 def addresses(request: Request) -> Callable[..., str]:
-    """Makes addresses of the page that is answered, with some of its parameters changed, or left out by None."""
+    """Function for links to the same page with some query parameters changed; None removes one."""
 
     def address(**changed: Any) -> str:
         asked = {key: value for key, value in request.query_params.items() if key not in ONCE and value}
@@ -79,7 +79,7 @@ def _environment() -> Environment:
 
 
 def moment(seconds: float) -> Markup:
-    """A time: in UTC until the page's script has put it into the viewer's zone, UTC stays beside the pointer."""
+    """Time in UTC, which the page's script changes to the viewer's time zone; the tooltip stays in UTC."""
     utc = time.gmtime(seconds)
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         time.strftime("%Y-%m-%dT%H:%M:%SZ", utc),
@@ -90,5 +90,5 @@ def moment(seconds: float) -> Markup:
 
 @cache
 def _static(name: str) -> str:
-    """The address of a file, another one whenever it changes: browsers keep it for good."""
+    """Address of a static file with a hash of its contents, so that browsers can cache it."""
     return f"/static/{name}?{hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:10]}"

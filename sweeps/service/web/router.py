@@ -1,4 +1,4 @@
-"""The pages that are looked at. All are served from what was last seen of the store: they stand when it is away."""
+"""Pages that show sweeps and the queue, from the cached records: they work while the store cannot be reached."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ DONE = {
     "register": "It is the newest version of the model in MLflow's registry.",
     "cancel": "It is out of the queue.",
     "priority": "Its place in the queue has changed.",
-    "resume": "It waits in the queue, and goes on when its turn comes.",
+    "resume": "It waits in the queue and will be resumed.",
     "extend": "It goes further.",
     "report": "The report is made.",
 }
-"""What is told after something was done: the address has a word, and never a text."""
+"""Message after each action; the address has only the action's name."""
 
 
 @dataclass(frozen=True)
 class Tab:
-    """A group of sweeps, and how many it has."""
+    """Tab of the list with its number of sweeps."""
 
     state: str
     word: str
@@ -54,7 +54,7 @@ class Tab:
 
 @dataclass(frozen=True)
 class Asked:
-    """What the list is filtered by."""
+    """Filter of the list."""
 
     state: str
     q: str
@@ -64,7 +64,7 @@ class Asked:
 def sweeps(
     request: Request, pages: Shared, principal: Reader, state: Words = "", q: Words = "", page: PageNumber = 1
 ) -> Response:
-    """All sweeps: what runs, what waits, then the newest."""
+    """List of all sweeps: running, queued, then the newest."""
     words = q.lower().split()
     found = [row for row in pages.rows(principal) if row.holds(words)]
     asked = Asked(state if state in TABS else "", q)
@@ -94,8 +94,8 @@ def sweep(
     page: PageNumber = 1,
     done: Words = "",
 ) -> Response:
-    """One sweep, live."""
-    return sweep_page(request, pages, principal, name, sort=sort, down=down, page=page, told=DONE.get(done, ""))
+    """Page of one sweep."""
+    return sweep_page(request, pages, principal, name, sort=sort, down=down, page=page, message=DONE.get(done, ""))
 
 
 def sweep_page(
@@ -107,20 +107,21 @@ def sweep_page(
     sort: str = RANK,
     down: bool = False,
     page: int = 1,
-    told: str = "",
+    message: str = "",
     status: int = 200,
 ) -> Response:
-    """
+    """Page of a sweep.
+
     Args:
-        request: What is answered.
-        pages: What all share.
-        principal: Who asks.
-        name: Of the sweep.
-        sort: What its trials are sorted by.
-        down: The highest first.
-        page: Of its trials.
-        told: What to say first.
-        status: Of the answer; where it is no 200, what is told is a mistake.
+        request: The request.
+        pages: The service's pages.
+        principal: The user.
+        name: Name of the sweep.
+        sort: Column by which its trials are sorted.
+        down: Whether the highest are first.
+        page: Page of the trials.
+        message: Message at the top; an error unless the status is 200.
+        status: Status of the response.
     """
     row = pages.row(principal, name)
     if row is None:
@@ -131,7 +132,7 @@ def sweep_page(
         return pages.unknown(request, principal, name)
     table = trials_table(seen.content, sort, down=down, page=page) if seen is not None else None
     chart = pages.charts.chart_of(seen.content) if seen is not None else None
-    view = sweep_view(row, seen, chart, table, principal, pages.elsewhere)
+    view = sweep_view(row, seen, chart, table, principal, pages.sites)
     return pages.answer(
         request,
         "sweep.html",
@@ -139,14 +140,14 @@ def sweep_page(
         status=status,
         here="Sweeps",
         view=view,
-        told=told,
+        message=message,
         address=addresses(request),
     )
 
 
 @router.get("/sweeps/{name}/report")
 def report(request: Request, pages: Shared, principal: Reader, name: str) -> Response:
-    """The report that was made of it. It is a page with scripts of its own, and gets no access to this service."""
+    """Report of a sweep; it runs in a sandbox, so that its scripts cannot reach the service."""
     row = pages.row(principal, name)
     if row is None or not row.recorded:
         return pages.unknown(request, principal, name)
@@ -157,33 +158,36 @@ def report(request: Request, pages: Shared, principal: Reader, name: str) -> Res
 
 @router.get("/queue")
 def queue(request: Request, pages: Shared, principal: Reader, done: Words = "") -> Response:
-    """What runs and what waits, in its order."""
-    return queue_page(request, pages, principal, told=DONE.get(done, ""))
+    """Page of the queue: running and waiting jobs."""
+    return queue_page(request, pages, principal, message=DONE.get(done, ""))
 
 
-def queue_page(request: Request, pages: Pages, principal: Principal, *, told: str = "", status: int = 200) -> Response:
-    """
+def queue_page(
+    request: Request, pages: Pages, principal: Principal, *, message: str = "", status: int = 200
+) -> Response:
+    """Page of the queue.
+
     Args:
-        request: What is answered.
-        pages: What all share.
-        principal: Who asks.
-        told: What to say first.
-        status: Of the answer; where it is no 200, what is told is a mistake.
+        request: The request.
+        pages: The service's pages.
+        principal: The user.
+        message: Message at the top; an error unless the status is 200.
+        status: Status of the response.
     """
     rows, limits = pages.rows(principal), pages.service.config.queue
-    said = [f"{limits.running} at once on each machine"]
-    said += [f"{limits.per_user} of a user"] if limits.per_user else []
-    said += [f"{limits.per_project} of a project"] if limits.per_project else []
+    limits_text = [f"{limits.running} at once on each machine"]
+    limits_text += [f"{limits.per_user} of a user"] if limits.per_user else []
+    limits_text += [f"{limits.per_project} of a project"] if limits.per_project else []
     return pages.answer(
         request,
         "queue.html",
         principal,
         status=status,
         here="Queue",
-        told=told,
-        limits=", ".join(said),
+        message=message,
+        limits=", ".join(limits_text),
         running=[row for row in rows if row.group == "running"],
-        waiting=sorted((row for row in rows if row.waits), key=lambda row: row.place),
+        waiting=sorted((row for row in rows if row.waits), key=lambda row: row.queue_key),
         may_run=principal.may("run"),
         server=str(request.base_url).rstrip("/"),
     )

@@ -1,4 +1,4 @@
-"""The list of sweeps: what the store has of them and what was submitted, one row each."""
+"""Rows of the list of sweeps, from the store's records and the submitted jobs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
+from sweeps.report.formatting import shorten
 from sweeps.service.queue.jobs import Job
 from sweeps.service.record_cache import SweepLine
 
@@ -18,24 +19,24 @@ TABS = {
     "failed": "Failed",
     "stopped": "Stopped",
 }
-"""Groups of states and how they are called."""
+"""Groups of states and their labels."""
 GROUPS = {"starting": "running", "interrupted": "failed", "cancelled": "stopped"}
-"""States that are listed with others."""
+"""Group of the states that have no tab of their own."""
 ORDER = {"running": 0, "starting": 0, "queued": 1}
-"""What lives comes first."""
+"""Rank of states in the list; other states come last."""
 LONGEST_NOTE = 160
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A sweep, or what is to become one."""
+    """Row of a sweep or of a queued job."""
 
     sweep: str
     status: str
-    """A sweep's state, or queued, starting or cancelled."""
+    """Status of the sweep, or ``queued``, ``starting`` or ``cancelled``."""
     conf: str
     started: float
-    """Unix time; of what has not started, when it was submitted."""
+    """Unix time of its start, or of its submission if it has not started."""
     note: str = ""
     counts: Mapping[str, int] = field(default_factory=dict)
     planned: int | None = None
@@ -43,15 +44,15 @@ class Row:
     metric: str = ""
     wall_s: float | None = None
     owner: Job | None = None
-    """The job whose it is; None of a sweep that was not submitted here."""
+    """Job that created the sweep; None if it was not submitted to this service."""
     latest: Job | None = None
-    """The job that was last submitted for it."""
+    """Latest job of the sweep."""
     recorded: bool = False
-    """Whether the store has it."""
+    """Whether the store has a record of it."""
 
     @property
     def key(self) -> str:
-        """Part of an element's id."""
+        """Name for the ids of HTML elements."""
         return re.sub(r"[^\w-]", "_", self.sweep)
 
     @property
@@ -60,7 +61,7 @@ class Row:
 
     @property
     def group(self) -> str:
-        """The tab that it is listed under."""
+        """Tab of the row."""
         return GROUPS.get(self.status, self.status)
 
     @property
@@ -73,17 +74,17 @@ class Row:
 
     @property
     def waits(self) -> bool:
-        """Whether a job of it is in the queue."""
+        """Whether its latest job is in the queue."""
         return self.latest is not None and self.latest.state == "queued"
 
     @property
-    def place(self) -> tuple[int, int]:
-        """Of what waits: the lower starts first."""
+    def queue_key(self) -> tuple[int, int]:
+        """Sort key of queued jobs: the lower starts first."""
         return (-self.latest.priority, self.latest.id) if self.latest is not None else (0, 0)
 
     @property
     def ended(self) -> int:
-        """Trials that have."""
+        """Number of trials that have ended."""
         return sum(count for state, count in self.counts.items() if state != "running")
 
     @property
@@ -92,24 +93,22 @@ class Row:
         return f"{self.ended:,} of {self.planned:,}" if self.planned else f"{self.ended:,}"
 
     @property
-    def words(self) -> str:
-        """Of its bar, for who cannot see it."""
+    def bar_text(self) -> str:
+        """Text of its bar for screen readers."""
         return ", ".join(f"{count} {state}" for state, count in self.counts.items() if count) or "no trial has ended"
 
     def holds(self, words: Sequence[str]) -> bool:
-        """Whether all of these, in lower case, occur in it."""
+        """Whether the row contains all of the words, which are in lower case."""
         text = " ".join((self.sweep, self.conf, self.user, self.project, self.metric, self.status)).lower()
         return all(word in text for word in words)
 
 
 def rows_of(sweeps: Sequence[SweepLine], jobs: Sequence[Job]) -> list[Row]:
-    """
-    Args:
-        sweeps: As the store lists them.
-        jobs: In any order.
+    """Rows of all sweeps and jobs: running, then queued in the queue's order, then the others, the newest first.
 
-    Returns:
-        What runs, what waits in its order, and the others, the newest first.
+    Args:
+        sweeps: Sweeps of the store.
+        jobs: Jobs in any order.
     """
     latest = {job.sweep: job for job in sorted(jobs, key=lambda job: job.id)}
     rows = [_of_sweep(sweep, latest.pop(sweep.summary.sweep, None)) for sweep in sweeps]
@@ -118,7 +117,7 @@ def rows_of(sweeps: Sequence[SweepLine], jobs: Sequence[Job]) -> list[Row]:
 
 
 def _rank(row: Row) -> tuple[float, ...]:
-    return (ORDER["queued"], *row.place) if row.status == "queued" else (ORDER.get(row.status, 2), -row.started)
+    return (ORDER["queued"], *row.queue_key) if row.status == "queued" else (ORDER.get(row.status, 2), -row.started)
 
 
 def _of_sweep(line: SweepLine, latest: Job | None) -> Row:
@@ -142,14 +141,14 @@ def _of_sweep(line: SweepLine, latest: Job | None) -> Row:
 
 
 def _of_job(job: Job) -> Row:
-    """Submitted, and not in the store yet, or never."""
+    """Row of a job whose sweep is not in the store."""
     error = (job.error or "").strip().partition("\n")[0]
     return Row(
         sweep=job.sweep,
         status="starting" if job.state == "running" else job.state,
         conf=str(job.request.get("conf") or job.verb),
         started=job.started or job.submitted,
-        note=error if len(error) <= LONGEST_NOTE else f"{error[: LONGEST_NOTE - 1]}…",
+        note=shorten(error, LONGEST_NOTE),
         owner=job,
         latest=job,
     )

@@ -1,4 +1,4 @@
-"""The pages of schedules: when they fire, what came of it, and what their nights have brought."""
+"""Pages of the schedules: their firings, the sweeps of the firings, and their nights."""
 
 from __future__ import annotations
 
@@ -9,40 +9,36 @@ from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import Response
 from sqlalchemy import Connection, select
 
-from sweeps.service.auth.auth import Reader, Runner
-from sweeps.service.auth.principal import Principal, visible
+from sweeps.service.auth.auth import Reader
 from sweeps.service.database import tables
-from sweeps.service.database.engine import writing
 from sweeps.service.promotion.night import Night, of_schedule
-from sweeps.service.schedules.definition import Definition
-from sweeps.service.schedules.firing import fire_now
+from sweeps.service.schedules.definition import Definition, find_definition
 from sweeps.service.schedules.overview import coming, states
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.nights_svg import NightsChart, nights_chart
-from sweeps.service.web.pages import Pages, Shared
+from sweeps.service.web.pages import Shared
 from sweeps.service.web.paging import Page, page_of
 from sweeps.service.web.rendering import addresses
 from sweeps.service.web.sweep_view import Fact
-from sweeps.suggestions import did_you_mean
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 MOST_COMING = 5
 ROWS = 30
 MOST_FIRINGS = 1000
-"""That are read: of a schedule that fires every minute, not those of all time."""
+"""Largest number of firings that are read; a schedule may fire every minute."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Firing:
-    """What came of one."""
+    """One firing and its sweep."""
 
     due: float
     state: str
-    """Of its sweep, or why there is none: skipped or missed."""
+    """State of its sweep; ``skipped`` or ``missed`` if there is none."""
     reason: str
     sweep: str
 
@@ -53,11 +49,11 @@ class Firing:
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleLine:
-    """A line of the list."""
+    """A row of the list."""
 
     name: str
     sweep: str
-    """What it starts."""
+    """Config and overrides that it starts."""
     enabled: bool
     cron: str
     zone: str
@@ -67,7 +63,7 @@ class ScheduleLine:
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleView:
-    """All that the page of one shows."""
+    """Everything that a schedule's page shows."""
 
     name: str
     enabled: bool
@@ -81,10 +77,10 @@ class ScheduleView:
 
 @router.get("/schedules")
 def schedules(request: Request, pages: Shared, principal: Reader) -> Response:
-    """All that there are for the principal."""
+    """List of the schedules that the user may see."""
     service = pages.service
     with service.database.connect() as connection:
-        stand = states(_definitions(pages, principal), service.clock.now(), connection)
+        found = states(service.scheduler.visible_to(principal), service.clock.now(), connection)
     lines = [
         ScheduleLine(
             name=each.definition.name,
@@ -99,7 +95,7 @@ def schedules(request: Request, pages: Shared, principal: Reader) -> Response:
             ),
             next=None if each.coming is None else each.coming.due,
         )
-        for each in stand
+        for each in found
     ]
     return pages.answer(
         request,
@@ -120,10 +116,8 @@ def schedule(
     name: str,
     page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
 ) -> Response:
-    """One of them."""
-    definition = _definitions(pages, principal).get(name)
-    if definition is None:
-        return _unknown(request, pages, principal, name)
+    """Page of one schedule."""
+    definition = find_definition(pages.service.scheduler.visible_to(principal), name)
     with pages.service.database.connect() as connection:
         firings, nights = _firings(connection, name), of_schedule(connection, name)
     ahead = [each.due for each in islice(coming([definition], pages.service.clock.now()), MOST_COMING)]
@@ -143,52 +137,26 @@ def schedule(
     )
 
 
-@router.post("/schedules/{name}/run")
-def run(request: Request, pages: Shared, principal: Runner, name: str) -> Response:
-    """Fire it once more, now."""
-    definition = _definitions(pages, principal).get(name)
-    if definition is None:
-        return _unknown(request, pages, principal, name)
-    with writing(pages.service.database) as connection:
-        job = fire_now(connection, definition, pages.service.clock.now(), principal.user)
-    pages.service.runner.wake()
-    pages.changed()
-    return RedirectResponse(f"/sweeps/{quote(job.sweep)}?done=submitted", 303)
-
-
-def _definitions(pages: Pages, principal: Principal) -> dict[str, Definition]:
-    found = pages.service.scheduler.definitions
-    return {name: each for name, each in found.items() if visible(principal, each.schedule)}
-
-
-def _unknown(request: Request, pages: Pages, principal: Principal, name: str) -> Response:
-    text = (
-        f"There is no schedule {name!r}, or it is not one of yours{did_you_mean(name, _definitions(pages, principal))}"
-    )
-    more = {"title": "No such schedule", "back": "/schedules"}
-    return pages.answer(request, "message.html", principal, status=404, here="Schedules", text=text, **more)
-
-
 def _firings(connection: Connection, name: str) -> list[Firing]:
-    """The latest first: those of its cron line, and those by hand."""
+    """Firings of the cron line and those by hand, the latest first."""
     firings, jobs = tables.firings, tables.jobs
-    of_line = (
+    query = (
         select(firings.c.due, firings.c.outcome, firings.c.reason, jobs.c.id, jobs.c.sweep, jobs.c.state, jobs.c.error)
         .outerjoin(jobs, jobs.c.id == firings.c.job)
         .where(firings.c.schedule == name)
         .order_by(firings.c.due.desc())
         .limit(MOST_FIRINGS)
     )
-    rows = connection.execute(of_line).all()
+    rows = connection.execute(query).all()
     ids = {row.id for row in rows}
     found = [
         Firing(due=row.due, state=row.state or row.outcome, reason=row.reason or row.error or "", sweep=row.sweep or "")
         for row in rows
     ]
-    own = select(jobs.c.id, jobs.c.due, jobs.c.sweep, jobs.c.state, jobs.c.error).where(jobs.c.schedule == name)
+    by_hand = select(jobs.c.id, jobs.c.due, jobs.c.sweep, jobs.c.state, jobs.c.error).where(jobs.c.schedule == name)
     found += [
         Firing(due=row.due, state=row.state, reason=row.error or "by hand", sweep=row.sweep)
-        for row in connection.execute(own.order_by(jobs.c.id.desc()).limit(MOST_FIRINGS))
+        for row in connection.execute(by_hand.order_by(jobs.c.id.desc()).limit(MOST_FIRINGS))
         if row.id not in ids
     ]
     return sorted(found, key=lambda firing: -firing.due)

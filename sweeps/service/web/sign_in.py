@@ -1,4 +1,4 @@
-"""Signing in with a token, where the service demands one, and out again."""
+"""Sign-in with a token, where the service demands one, and sign-out."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from sweeps.service.web.rendering import answer
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-NOT_GOOD = "This token is not good: it has expired, was revoked, or was not copied whole."
-TOO_OFTEN = "There were too many wrong tokens from your address: wait a minute, and try again."
+REFUSED = "This token is not good: it is incomplete, has expired, or was revoked."
+TOO_OFTEN = "Too many wrong tokens came from your address: wait a minute, and try again."
 Next = Annotated[str, Query(max_length=2000)]
 
 
 @router.get(SIGN_IN)
 def form(request: Request, next: Next = "/") -> Response:  # noqa: A002 - as addresses call it
-    """Where a token is asked for."""
+    """Sign-in form."""
     if not authenticator_of(request).demands_tokens:
         return RedirectResponse("/", 303)
-    return answer(request, "sign_in.html", next=_own(next), mistake="")
+    return answer(request, "sign_in.html", next=_own_page(next), mistake="")
 
 
 @router.post(SIGN_IN)
@@ -32,26 +32,26 @@ def enter(
     token: Annotated[str, Form(max_length=500)],
     next: Annotated[str, Form(max_length=2000)] = "/",  # noqa: A002 - as addresses call it
 ) -> Response:
-    """Begin a session."""
-    response = RedirectResponse(_own(next), 303)
+    """Start a session."""
+    response = RedirectResponse(_own_page(next), 303)
     try:
         if sign_in(request, response, token):
             return response
-        mistake, status = NOT_GOOD, 401
+        mistake, status = REFUSED, 401
     except HTTPException as error:
         mistake, status = TOO_OFTEN, error.status_code
-    return answer(request, "sign_in.html", status=status, next=_own(next), mistake=mistake)
+    return answer(request, "sign_in.html", status=status, next=_own_page(next), mistake=mistake)
 
 
 @router.post("/sign-out")
 def leave(request: Request, _caller: Reader) -> Response:
-    """End it."""
+    """End the session."""
     response = RedirectResponse(SIGN_IN, 303)
     sign_out(request, response)
     return response
 
 
-def _own(address: str) -> str:
-    """An address on these pages; the first page for any other, since a link may have brought it from anywhere."""
+def _own_page(address: str) -> str:
+    """The address if it is one of these pages, else the first page: other sites' links may have set it."""
     plain = address.startswith("/") and not address.startswith("//") and "\\" not in address
     return address if plain and address.isprintable() else "/"

@@ -1,4 +1,4 @@
-"""The form for a new sweep: checked as on a terminal before it is put into the queue."""
+"""Form for a new sweep, which is checked as on the command line before it joins the queue."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Form, Query, Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import Response
 from pydantic import ValidationError
 
 from sweeps.errors import ConfigError, SweepsError
@@ -29,7 +29,7 @@ Line = Annotated[str, Form(max_length=500)]
 
 @dataclass(frozen=True, kw_only=True)
 class Filled:
-    """What stands in the form."""
+    """Contents of the form."""
 
     conf: str = ""
     overrides: str = ""
@@ -38,9 +38,10 @@ class Filled:
     priority: str = "0"
 
     def asked(self) -> Run:
-        """
+        """Request of the form.
+
         Raises:
-            ValidationError: Something cannot be.
+            ValidationError: A field is invalid.
         """
         lines = [line.strip() for line in self.overrides.splitlines()]
         return Run(conf=self.conf, overrides=[line for line in lines if line], name=self.name.strip() or None)
@@ -50,7 +51,7 @@ class Filled:
 def form(
     request: Request, pages: Shared, principal: Reader, like: Annotated[str, Query(max_length=200)] = ""
 ) -> Response:
-    """The empty form, or filled in as an earlier sweep was asked for."""
+    """Form, empty or filled in with the request of an earlier sweep."""
     row = pages.row(principal, like) if like else None
     filled = _like(pages, principal, row) if row is not None else Filled()
     return _answer(request, pages, principal, filled)
@@ -68,24 +69,24 @@ def submit(
     project: Line = "",
     priority: Line = "0",
 ) -> Response:
-    """Check it, and put it into the queue if that is what was pressed and nothing is wrong."""
+    """Check the form, and submit the sweep if that button was pressed and nothing is wrong."""
     filled = Filled(conf=conf, overrides=overrides, name=name, project=project, priority=priority)
     try:
-        place, asked, wanted = read_priority(priority), filled.asked(), project.strip() or None
+        priority_number, asked, wanted = read_priority(priority), filled.asked(), project.strip() or None
         project_of(principal, wanted)
         if then != "submit":
             return _answer(request, pages, principal, filled, plan=pages.service.commands.plan(principal, asked).text)
-        job = pages.service.commands.run(principal, asked, project=wanted, priority=place)
+        job = pages.service.commands.run(principal, asked, project=wanted, priority=priority_number)
     except (SweepsError, ValidationError) as error:
         return _answer(request, pages, principal, filled, mistakes=_mistakes(filled, error))
-    pages.changed()
-    return RedirectResponse(f"/sweeps/{quote(job.sweep)}?done=submitted", 303)
+    return pages.redirect(f"/sweeps/{quote(job.sweep)}?done=submitted")
 
 
 def read_priority(text: str) -> int:
-    """
+    """Priority from a form's text.
+
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is not a priority.
     """
     try:
         number = int(text.strip() or "0")
@@ -97,7 +98,7 @@ def read_priority(text: str) -> int:
 
 
 def _mistakes(filled: Filled, error: Exception) -> dict[str, str]:
-    """What is wrong, by the field that it stands beside; "" is the whole form."""
+    """Mistakes by the field that they are shown at; "" is the whole form."""
     if isinstance(error, ValidationError):
         found: dict[str, str] = {}
         for each in error.errors():
@@ -123,15 +124,15 @@ def _answer(
     mistakes: Mapping[str, str] | None = None,
     plan: str = "",
 ) -> Response:
-    known = choices_document(pages.service.config_dirs, "conf")["conf"]
+    confs = choices_document(pages.service.config_dirs, "conf")["conf"]
     return pages.answer(
         request,
         "submit.html",
         principal,
         status=422 if mistakes else 200,
         here="New sweep",
-        confs=known,
-        form=filled if filled.conf else Filled(conf="digits" if "digits" in known else next(iter(known), "")),
+        confs=confs,
+        form=filled if filled.conf else Filled(conf="digits" if "digits" in confs else next(iter(confs), "")),
         mistakes=mistakes or {},
         plan=plan,
         default_project=project_of(principal, None),
@@ -141,7 +142,7 @@ def _answer(
 
 
 def _like(pages: Pages, principal: Principal, row: Row) -> Filled:
-    """As the sweep was asked for through the service, or by the command that started it."""
+    """Form with the request of an earlier sweep, or with the command that started it."""
     if row.owner is not None and row.owner.verb == "run":
         request = row.owner.request
         return _filled(str(request["conf"]), request.get("overrides", []), row.owner.project, row.owner.priority)
@@ -154,6 +155,6 @@ def _like(pages: Pages, principal: Principal, row: Row) -> Filled:
 
 
 def _filled(conf: str, overrides: list[str], project: str, priority: int) -> Filled:
-    """Without the folder that the service has put it into."""
-    kept = [each for each in overrides if not each.startswith("output_dir=")]
-    return Filled(conf=conf, overrides="\n".join(kept), project=project, priority=str(priority))
+    """Form without the output folder, which the service sets."""
+    shown = [each for each in overrides if not each.startswith("output_dir=")]
+    return Filled(conf=conf, overrides="\n".join(shown), project=project, priority=str(priority))

@@ -1,4 +1,4 @@
-"""One sweep's page: what it says, shows and offers."""
+"""Contents of a sweep's page."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ MOST_ERRORS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """To elsewhere."""
+    """Link button."""
 
     word: str
     href: str
     away: bool = False
-    """Off these pages."""
+    """Whether it leads to another site, which opens in a new tab."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fact:
-    """A line about the sweep: a text, or a moment."""
+    """Line about the sweep: a text, or a time."""
 
     label: str
     text: str = ""
@@ -47,7 +47,7 @@ class Fact:
 
 @dataclass(frozen=True, kw_only=True)
 class Tile:
-    """A number that a reader looks for first."""
+    """Key number."""
 
     label: str
     value: str
@@ -57,13 +57,15 @@ class Tile:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepView:
-    """All that the template shows."""
+    """Everything that the template shows."""
 
     name: str
     status: str
-    said: str
+    progress: str
     trouble: str
+    """Reason why the record is out of date; empty if it is not."""
     taken: float
+    """Unix time at which the record was read."""
     errors: Sequence[str]
     actions: Sequence[Action]
     links: Sequence[Link]
@@ -71,18 +73,18 @@ class SweepView:
     tiles: Sequence[Tile]
     planned: int | None
     record: SweepRecord | None
-    """None of a sweep that has not begun."""
+    """Record of the sweep; None if it has not started."""
     chart: CurvesChart | None
     table: TrialsTable | None
     names: Mapping[str, str]
     """Short names of the best trial's parameters."""
     run_address: Callable[[str], str] | None
-    """Where a trial is in MLflow."""
+    """Function from a run's id to its address in MLflow."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Elsewhere:
-    """Addresses where people look further; None where there is nothing."""
+class ExternalSites:
+    """Addresses of MLflow and of Ray's dashboard; None if there is none."""
 
     mlflow: str | None
     ray: str | None
@@ -94,31 +96,32 @@ def sweep_view(
     chart: CurvesChart | None,
     table: TrialsTable | None,
     principal: Principal,
-    elsewhere: Elsewhere,
+    sites: ExternalSites,
 ) -> SweepView:
-    """
+    """Contents of the page.
+
     Args:
-        row: The sweep's line of the list.
-        seen: As the store has it; None before it has begun.
+        row: The sweep's row in the list.
+        seen: Cached record of the sweep; None if it has not started.
         chart: Its learning curves.
         table: Its trials.
-        principal: Who looks.
-        elsewhere: Where else to look.
+        principal: The user.
+        sites: Addresses of other sites.
     """
     record = seen.content if seen is not None else None
-    mlflow, runs = elsewhere.mlflow, None
+    mlflow, runs = sites.mlflow, None
     if record is not None and mlflow is not None:
         runs = f"{mlflow}/#/experiments/{record.mlflow.experiment_id}/runs/"
     status = row.status if record is None else record.status
     return SweepView(
         name=row.sweep,
         status=status,
-        said=_said(row, record),
+        progress=_progress(row, record),
         trouble=redact_uri(seen.trouble) if seen is not None else "",
         taken=seen.taken if seen is not None else time.time(),
         errors=_errors(row, record),
         actions=actions_of(row, status, record) if principal.may("run") else [],
-        links=_links(row, record, runs, elsewhere.ray),
+        links=_links(row, record, runs, sites.ray),
         facts=_facts(row, record, mlflow),
         tiles=_tiles(record) if record is not None else [],
         planned=record.planned if record is not None else None,
@@ -130,17 +133,19 @@ def sweep_view(
     )
 
 
-def _said(row: Row, record: SweepRecord | None) -> str:
+def _progress(row: Row, record: SweepRecord | None) -> str:
     if record is None:
-        return {"queued": "It waits for its turn.", "starting": "Its driver starts."}.get(row.status, "It never began.")
+        return {"queued": "It waits in the queue.", "starting": "Its driver is starting."}.get(
+            row.status, "It never started."
+        )
     ended = sum(count for state, count in record.counts.items() if state != "running")
     if record.status != "running":
         return row.note
-    said = f"{ended:,} of {record.planned:,} trials" if record.planned else f"{ended:,} trials"
+    text = f"{ended:,} of {record.planned:,} trials" if record.planned else f"{ended:,} trials"
     if record.planned and 0 < ended < record.planned:
         left = record.time.wall_s / ended * (record.planned - ended)
-        return f"{said}, at most about {duration(left)} left"
-    return said
+        return f"{text}, at most about {duration(left)} left"
+    return text
 
 
 def _errors(row: Row, record: SweepRecord | None) -> list[str]:
@@ -161,7 +166,7 @@ def _links(row: Row, record: SweepRecord | None, runs: str | None, ray: str | No
         links.append(Link(word="MLflow", href=f"{runs}{record.mlflow.run_id}", away=True))
     if record is not None and record.status == "running":
         dashboard = ray or record.tags.get(TAG_DASHBOARD, "")
-        if dashboard.startswith(("http://", "https://")):  # whoever can write to the store can write a tag
+        if dashboard.startswith(("http://", "https://")):  # anyone who can write to the store can set the tag
             links.append(Link(word="Ray dashboard", href=dashboard, away=True))
     return links
 

@@ -1,4 +1,4 @@
-"""The page of one trial: what it is, why its attempts failed, and the end of its logs."""
+"""Page of one trial: its parameters and times, the errors of its attempts, and the end of its logs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sweeps.service.web.pages import Shared
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 LINES = 200
-"""Lines shown from the end of each worker's log."""
+"""Number of lines from the end of each worker's log."""
 
 
 @router.get("/sweeps/{name}/trials/{trial}")
 def trial(request: Request, pages: Shared, principal: Reader, name: str, trial: TrialId) -> Response:
-    """One trial, live."""
+    """Page of one trial."""
     row = pages.row(principal, name)
     if row is None or not row.recorded:
         return pages.unknown(request, principal, name)

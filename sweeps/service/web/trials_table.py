@@ -1,4 +1,4 @@
-"""A sweep's trials as a table that sorts, a page at a time."""
+"""Sortable, paginated table of a sweep's trials."""
 
 from __future__ import annotations
 
@@ -14,44 +14,45 @@ from sweeps.tracking.summary import short_names
 from sweeps.tracking.values import short
 
 RANK = "rank"
-"""What it is sorted by unless something else is asked: the best first."""
+"""Default sort key: the best first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """What it shows of each trial, and how it sorts."""
+    """Column of the table: its texts and its sort key."""
 
     key: str
-    """In the page's address."""
+    """Name in the page's address."""
     name: str
     title: str
     right: bool
     text: Callable[[TrialRecord], str]
     value: Callable[[TrialRecord], Any]
-    """None comes last, whichever way it is sorted."""
+    """Sort key of a trial; None comes last in both directions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialsTable:
-    """One page of it."""
+    """One page of the table."""
 
     columns: Sequence[Column]
     shown: Page[TrialRecord]
     sort: str
-    """Key of a column, or ``RANK``."""
+    """Key of the sort column, or ``RANK``."""
     down: bool
     best: frozenset[str]
     notes: bool
-    """Whether any trial shown failed, or broke a limit."""
+    """Whether a shown trial failed or broke a limit."""
 
 
 def trials_table(record: SweepRecord, sort: str, *, down: bool, page: int) -> TrialsTable:
-    """
+    """One page of a sweep's trials.
+
     Args:
         record: The sweep.
-        sort: Key of a column; what is none is ``RANK``.
-        down: The highest first.
-        page: Its number, from 1.
+        sort: Key of a column; any other text means ``RANK``.
+        down: Whether the highest are first.
+        page: Number of the page, from 1.
     """
     columns = _columns(record)
     by = next((column for column in columns if column.key == sort), None)
@@ -80,7 +81,7 @@ def _columns(record: SweepRecord) -> list[Column]:
         *(_metric(index, metric) for index, metric in enumerate(record.metrics)),
         _column("steps", "steps", lambda trial: trial.steps, lambda trial: f"{trial.steps:,}"),
         _column("took", "took", partial(_seconds, record), partial(took, record)),
-        *([_column("attempts", "attempts", lambda trial: trial.attempts)] if _again(record) else []),
+        *([_column("attempts", "attempts", lambda trial: trial.attempts)] if _has_retries(record) else []),
         *(_parameter(path, names[path], record.trials) for path in paths),
     ]
 
@@ -108,7 +109,7 @@ def _parameter(path: str, name: str, trials: Sequence[TrialRecord]) -> Column:
 
 
 def shown(value: Any) -> str:
-    """A parameter's value: short, lists without brackets."""
+    """Short text of a parameter's value; lists have no brackets."""
     return "" if value is None else ", ".join(map(short, value)) if isinstance(value, list) else short(value)
 
 
@@ -124,5 +125,5 @@ def _seconds(record: SweepRecord, trial: TrialRecord) -> float | None:
     return None if trial.ended is None else record.took(trial)
 
 
-def _again(record: SweepRecord) -> bool:
+def _has_retries(record: SweepRecord) -> bool:
     return any(trial.attempts > 1 for trial in record.trials)

@@ -1,5 +1,5 @@
 "use strict";
-// What a page does beyond reading: times in the viewer's zone, and the live part fetched anew while someone looks.
+// Shows times in the viewer's time zone and fetches the live part of the page regularly.
 
 const EVERY_MS = 2000;
 const SLOWEST_MS = 15000;
@@ -19,8 +19,8 @@ function showTimes(root) {
 
 // --- the live part -----------------------------------------------------------------------------------------------------
 
-// Make `old` like `fresh`, keeping the elements themselves: focus, scrolling and open dialogs stay. Elements with an id
-// are the same ones wherever they have moved to.
+// Change `old` into `fresh` and keep its elements, so that focus, scrolling and open dialogs stay. Elements are matched
+// by id, also if they have moved.
 function morph(old, fresh) {
   for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
