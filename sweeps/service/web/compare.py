@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from sweeps.errors import SweepsError
-from sweeps.report.comparison import MOST_DIFFERENCES, Compared, Comparison, compare_sweeps
-from sweeps.report.formatting import duration
+from sweeps.report.comparison import MOST_DIFFERENCES, compare_sweeps
 from sweeps.service.auth.auth import Reader, expensive
 from sweeps.service.auth.principal import Principal
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import Pages, Shared
-from sweeps.tracking.values import short
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -24,20 +21,6 @@ MOST = 20
 """Largest number of compared sweeps; as in the API."""
 OFFERED = 200
 """Largest number of suggested names."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """Row of one sweep."""
-
-    sweep: str
-    status: str
-    trials: int
-    value: str
-    is_best: bool
-    took: str
-    hours: str
-    reached: str
 
 
 @router.get("/compare", dependencies=[Depends(expensive)])
@@ -66,25 +49,9 @@ def compare(
         most=MOST,
         trouble=trouble,
         comparison=comparison,
-        lines=[] if comparison is None else [_line(comparison, each) for each in comparison.sweeps],
-        target=None if comparison is None or comparison.target is None else short(comparison.target),
         differences=[] if comparison is None else list(comparison.differences.items())[:MOST_DIFFERENCES],
     )
 
 
 def _offered(pages: Pages, principal: Principal, names: Sequence[str]) -> list[str]:
     return [row.sweep for row in pages.rows(principal) if row.recorded and row.sweep not in names][:OFFERED]
-
-
-def _line(comparison: Comparison, each: Compared) -> Line:
-    reached = None if comparison.target is None else each.reached(comparison.target)
-    return Line(
-        sweep=each.record.sweep,
-        status=each.record.status,
-        trials=len(each.record.trials),
-        value="" if each.value is None else short(each.value),
-        is_best=each.value is not None and each.value == comparison.best,
-        took=duration(each.record.time.wall_s),
-        hours="" if each.hours is None else f"{each.hours:.3g}",
-        reached="" if reached is None else f"{reached.trials:,} trials, {duration(reached.seconds)}",
-    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -19,7 +18,7 @@ from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import EVERYBODY, Pages, Shared
 from sweeps.service.web.paging import page_of
 from sweeps.service.web.rendering import addresses
-from sweeps.service.web.rows import TABS, Row
+from sweeps.service.web.rows import TABS
 from sweeps.service.web.sweep_view import sweep_view
 from sweeps.service.web.trials_table import RANK, trials_table
 
@@ -42,24 +41,6 @@ DONE = {
 """Message after each action; the address has only the action's name."""
 
 
-@dataclass(frozen=True)
-class Tab:
-    """Tab of the list with its number of sweeps."""
-
-    state: str
-    word: str
-    count: int
-    chosen: bool
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Filter of the list."""
-
-    state: str
-    q: str
-
-
 @router.get("/")
 def sweeps(
     request: Request, pages: Shared, principal: Reader, state: Words = "", q: Words = "", page: PageNumber = 1
@@ -67,16 +48,18 @@ def sweeps(
     """List of all sweeps: running, queued, then the newest."""
     words = q.lower().split()
     found = [row for row in pages.rows(principal) if row.holds(words)]
-    asked = Asked(state if state in TABS else "", q)
+    state = state if state in TABS else ""
+    counts = Counter(row.group for row in found)
     seen = pages.service.records.sweeps(EVERYBODY)
     return pages.answer(
         request,
         "sweeps.html",
         principal,
         here="Sweeps",
-        tabs=_tabs(found, asked.state),
-        asked=asked,
-        shown=page_of([row for row in found if asked.state in ("", row.group)], page),
+        tabs=[(each, label, counts[each] if each else len(found)) for each, label in TABS.items()],
+        state=state,
+        q=q,
+        shown=page_of([row for row in found if state in ("", row.group)], page),
         trouble=redact_uri(seen.trouble),
         taken=seen.taken,
         address=addresses(request),
@@ -130,16 +113,15 @@ def sweep_page(
         seen = pages.service.records.snapshot(principal, name) if row.recorded else None
     except UnknownName:  # removed since the list was read
         return pages.unknown(request, principal, name)
-    table = trials_table(seen.content, sort, down=down, page=page) if seen is not None else None
-    chart = pages.charts.chart_of(seen.content) if seen is not None else None
-    view = sweep_view(row, seen, chart, table, principal, pages.sites)
     return pages.answer(
         request,
         "sweep.html",
         principal,
         status=status,
         here="Sweeps",
-        view=view,
+        view=sweep_view(row, seen, principal, pages.sites),
+        chart=pages.charts.chart_of(seen.content) if seen is not None else None,
+        table=trials_table(seen.content, sort, down=down, page=page) if seen is not None else None,
         message=message,
         address=addresses(request),
     )
@@ -191,11 +173,3 @@ def queue_page(
         may_run=principal.may("run"),
         server=str(request.base_url).rstrip("/"),
     )
-
-
-def _tabs(rows: Sequence[Row], chosen: str) -> list[Tab]:
-    counted = dict.fromkeys(TABS, 0)
-    for row in rows:
-        counted[row.group] = counted.get(row.group, 0) + 1
-    counted[""] = len(rows)
-    return [Tab(state, word, counted[state], state == chosen) for state, word in TABS.items()]
