@@ -17,7 +17,7 @@ from ray.tune.experiment import Trial as TuneTrial
 
 from sweeps.constants import STEP
 from sweeps.errors import TrialFailed
-from sweeps.search.advisors.failures import NOT_ITS_OWN, OUT_OF_MEMORY
+from sweeps.search.advisors.failures import EXTERNAL_CAUSE, OUT_OF_MEMORY
 from sweeps.worker_error import FROM_OUTSIDE, LONGEST_MESSAGE, WorkerError
 
 ALIKE = 3
@@ -43,7 +43,7 @@ def comes_again(text: str, error: WorkerError | None, *, reported: bool) -> bool
     said = f"{error.type}: {error.message[:LONGEST_MESSAGE]}" if error is not None else text[:LONGEST_MESSAGE]
     if WRONG_LABEL.search(said):
         return True
-    if any(pattern.search(said) for pattern in (OUT_OF_MEMORY, NOT_ITS_OWN, FROM_OUTSIDE)):
+    if any(pattern.search(said) for pattern in (OUT_OF_MEMORY, EXTERNAL_CAUSE, FROM_OUTSIDE)):
         return False
     if error is None:
         return NAMES_A_MISTAKE.match(said) is not None

@@ -158,9 +158,11 @@ def _adapt_study(plan: Plan) -> None:
     before = saved(plan)
     longer = is_longer(before, plan.composition)
     if longer or before.config.space != plan.config.space:
-        from sweeps.search.study import rewrite
+        from sweeps.search.study import rewrite_in_space
 
-        rewrite(plan.folder, plan.name, Space(before.config.space), plan.space, plan.points.lookup, reopen=longer)
+        rewrite_in_space(
+            plan.folder, plan.name, Space(before.config.space), plan.space, plan.points.lookup, reopen=longer
+        )
 
 
 def _connecting(uri: str) -> Future[MlflowClient]:

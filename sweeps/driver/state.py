@@ -19,7 +19,7 @@ from sweeps.errors import StorageFull, UserError, mentions_full_disk
 from sweeps.runtime.checkpoint_layout import checkpoint_folders
 from sweeps.runtime.placement import reserved_per_trial
 from sweeps.runtime.report_log import read_report_log
-from sweeps.search.budget import Usage, cost, spent
+from sweeps.search.budget import Usage, cost, exhausted_budget
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.sessions import Session, with_session
 from sweeps.tracking.spans import Span
@@ -256,7 +256,7 @@ class Monitor:
         """Tune is started again. Not before: trials that a spent budget has stopped are to stay unfinished until then,
         so that they go on, too."""
         with self._lock:
-            if self.budget_spent is not None and spent(self.stop, self._usage) is None:
+            if self.budget_spent is not None and exhausted_budget(self.stop, self._usage) is None:
                 self.budget_spent = None
                 self.broker.resume.remote()
 
@@ -468,7 +468,7 @@ class Monitor:
             if status.state == "running":
                 self._usage.cpu_s += passed * status.holds.get("CPU", 0.0)
                 self._usage.gpu_s += passed * status.holds.get("GPU", 0.0)
-        if self.budget_spent is None and (reason := spent(self.stop, self._usage)) is not None:
+        if self.budget_spent is None and (reason := exhausted_budget(self.stop, self._usage)) is not None:
             self.budget_spent = reason
             self.view.event(self, f"{reason}: trials that run save their state and end")
             self.broker.stop_all.remote()

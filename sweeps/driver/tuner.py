@@ -24,17 +24,17 @@ from sweeps.search.advisors.advisor import Advisor
 from sweeps.search.advisors.failures import FailureAdvisor
 from sweeps.search.advisors.priors import PriorAdvisor
 from sweeps.search.expected_improvement import ExpectedImprovement
-from sweeps.search.reported_values import reports_of
+from sweeps.search.reported_values import reported_values
 from sweeps.search.samplers.build import build_sampler, shuffled
-from sweeps.search.samplers.transfer import EarlierTrials, points_again
+from sweeps.search.samplers.transfer import EarlierTrials, points_to_retry
 from sweeps.search.schedulers.build import build_scheduler
 from sweeps.search.schedulers.concurrency import PauseAwareLimiter
 from sweeps.search.schedulers.decisions import DecisionLog, was_stopped
 from sweeps.search.schedulers.pbt import Exploit
-from sweeps.search.searcher import STOPPED_BY_A_PERSON, OptunaSearcher
-from sweeps.search.stop_rules import exhausted, reached
-from sweeps.search.study import forget_half_sampled, open_journal, trial_as_told
-from sweeps.search.study_version import STUDY_FILE, bring_forward
+from sweeps.search.searcher import STOPPED_BY_USER, OptunaSearcher
+from sweeps.search.stop_rules import stop_reason, too_little_improvement
+from sweeps.search.study import clear_half_sampled, open_study_storage, rebuild_trial
+from sweeps.search.study_version import STUDY_FILE, migrate_study
 from sweeps.space.distributions import Lookup, Space
 
 TUNE_FOLDER = "tune"
@@ -80,11 +80,11 @@ def build_tuner(plan: Plan, monitor: Monitor, limiter: PauseAwareLimiter, contex
 
 def build_searcher(plan: Plan, monitor: Monitor) -> SweepSearcher:
     """The study in the sweep's folder, its sampler, and the points that come first."""
-    storage, wrong = open_journal(plan.folder / STUDY_FILE)
+    storage, wrong = open_study_storage(plan.folder / STUDY_FILE)
     if wrong is not None:
         monitor.view.event(monitor, wrong)
-    if monitor.earlier is not None and forget_half_sampled(plan.folder / STUDY_FILE, storage, plan.name):
-        storage, _ = open_journal(plan.folder / STUDY_FILE)
+    if monitor.earlier is not None and clear_half_sampled(plan.folder / STUDY_FILE, storage, plan.name):
+        storage, _ = open_study_storage(plan.folder / STUDY_FILE)
     search = plan.config.search
     is_grid = search.sampler.kind == "grid"
     earlier = EarlierTrials(plan.warm_start, plan.space, search.modes[0], plan.config.seed) if plan.warm_start else None
@@ -97,7 +97,7 @@ def build_searcher(plan: Plan, monitor: Monitor) -> SweepSearcher:
         storage=storage,
         study_name=plan.name,
         num_trials=search.num_trials,
-        points=[*plan.points.first(), *points_again(plan.warm_start, plan.space)],
+        points=[*plan.points.first(), *points_to_retry(plan.warm_start, plan.space)],
         grid=shuffled(plan.points.grid(), plan.config.seed) if is_grid else None,
         duplicates=search.duplicates,
         limits=search.limits,
@@ -106,7 +106,7 @@ def build_searcher(plan: Plan, monitor: Monitor) -> SweepSearcher:
         enough=_rules(plan, monitor),
         advisors=_advisors(plan, monitor),
     )
-    bring_forward(searcher.study)
+    migrate_study(searcher.study)
     return searcher
 
 
@@ -116,7 +116,11 @@ def _rules(plan: Plan, monitor: Monitor) -> Callable[[optuna.Study], str | None]
     improvement = ExpectedImprovement(plan.space, plan.points.lookup, mode, plan.config.seed)
 
     def enough(study: optuna.Study) -> str | None:
-        return monitor.budget_spent or reached(monitor.stop, mode, study) or exhausted(monitor.stop, improvement, study)
+        return (
+            monitor.budget_spent
+            or stop_reason(monitor.stop, mode, study)
+            or too_little_improvement(monitor.stop, improvement, study)
+        )
 
     return enough
 
@@ -152,9 +156,9 @@ def catch_up(searcher: OptunaSearcher, lookup: Lookup, monitor: Monitor) -> None
             monitor.catch_up(
                 f"{trial.user_attrs[NUMBER]:04}",
                 searcher.space.sample(trial, lookup),
-                "stopped" if reason == STOPPED_BY_A_PERSON else states[trial.state],
+                "stopped" if reason == STOPPED_BY_USER else states[trial.state],
                 reason,
-                max(reports_of(trial), default=0) if trial.state == TrialState.PRUNED else None,
+                max(reported_values(trial), default=0) if trial.state == TrialState.PRUNED else None,
             )
 
 
@@ -180,7 +184,7 @@ def _restore(searcher: OptunaSearcher, lookup: Lookup, monitor: Monitor) -> None
     lost = [trial for trial in monitor.recorded() if int(trial.trial) not in told]
     for trial in lost:
         reports = monitor.measured(trial.trial)
-        restored = trial_as_told(
+        restored = rebuild_trial(
             searcher.space,
             lookup,
             searcher.objectives,
@@ -191,7 +195,7 @@ def _restore(searcher: OptunaSearcher, lookup: Lookup, monitor: Monitor) -> None
             values=trial.values or (None if trial.value is None else (trial.value,)),
             reason=trial.error,
         )
-        searcher.take_in(restored)
+        searcher.restore_trial(restored)
     if lost:
         names = ", ".join(trial.trial for trial in lost)
         monitor.view.event(monitor, f"{STUDY_FILE} had lost {names}: taken in again from what is recorded")
@@ -258,7 +262,7 @@ class SweepSearcher(OptunaSearcher):
 
     def _works(self) -> bool:
         """Whether a trial has made a report."""
-        return any(reports_of(trial) for trial in self.study.get_trials(deepcopy=False))
+        return any(reported_values(trial) for trial in self.study.get_trials(deepcopy=False))
 
     def _end_if_all_fail_alike(self, trial_id: str) -> None:
         reason = self.alike.add(self.tune_trials.get(trial_id), self.why_failed(trial_id))

@@ -20,7 +20,7 @@ from sweeps.provenance.secrets import redacted
 from sweeps.runtime.placement import Fit, fit, local_resources
 from sweeps.space.constraints import Constraints
 from sweeps.space.distributions import Space
-from sweeps.space.initial_points import Points
+from sweeps.space.initial_points import InitialPoints
 from sweeps.tracking.sqlite_file import check_sqlite_file
 from sweeps.tracking.uris import sqlite_path
 from sweeps.validate.arguments import check_arguments
@@ -59,9 +59,9 @@ class Plan:
         return self.composition.config
 
     @cached_property
-    def points(self) -> Points:
+    def points(self) -> InitialPoints:
         """What is tried first, and what is never tried."""
-        return Points(self.composition, self.space, Constraints(self.composition), lookup_in(self.composition))
+        return InitialPoints(self.composition, self.space, Constraints(self.composition), lookup_in(self.composition))
 
     @cached_property
     def warm_start(self) -> list[EarlierSweep]:

@@ -14,7 +14,7 @@ from sweeps.config.space import CategoricalDistribution, ConstantDistribution, D
 from sweeps.plan.plan import Plan
 from sweeps.redact import redact_uri
 from sweeps.report.terminal import plain_console
-from sweeps.space.distributions import boundary_values, wanted_values
+from sweeps.space.distributions import allowed_values, boundary_values
 
 WIDTH = 200
 
@@ -76,7 +76,7 @@ def print_plan(plan: Plan, console: Console, warnings: Sequence[str] = ()) -> No
 
 def describe_condition(wanted: Any) -> str:
     """``sgd or nag``."""
-    return " or ".join(map(str, wanted_values(wanted)))
+    return " or ".join(map(str, allowed_values(wanted)))
 
 
 def describe_distribution(distribution: Distribution) -> str:

@@ -1,4 +1,8 @@
-"""How the next trial is chosen, and which trials go on."""
+"""Hyperparameter search: which point is trained next, and which trials continue.
+
+``OptunaSearcher`` serves any ``tune.Tuner``; the samplers and advisors here are made for it. Begin with ``searcher``;
+``samplers``, ``advisors`` and ``schedulers`` are the parts that it works with, and ``stop_rules`` ends the search.
+"""
 
 from __future__ import annotations
 
@@ -6,45 +10,60 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sweeps.search.advisors.advisor import Advisor as Advisor
     from sweeps.search.advisors.failures import FailureAdvisor as FailureAdvisor
     from sweeps.search.advisors.memory import MemoryEstimate as MemoryEstimate
     from sweeps.search.advisors.priors import PriorAdvisor as PriorAdvisor
+    from sweeps.search.expected_improvement import ExpectedImprovement as ExpectedImprovement
+    from sweeps.search.point_source import PointOptions as PointOptions
     from sweeps.search.samplers.bohb import RungSampler as RungSampler
     from sweeps.search.samplers.build import build_sampler as build_sampler
     from sweeps.search.samplers.earlier_trials import load_earlier as load_earlier
     from sweeps.search.samplers.transfer import EarlierTrials as EarlierTrials
     from sweeps.search.samplers.transfer import WarmStartSampler as WarmStartSampler
-    from sweeps.search.samplers.transfer import points_again as points_again
+    from sweeps.search.samplers.transfer import points_to_retry as points_to_retry
     from sweeps.search.searcher import OptunaSearcher as OptunaSearcher
-
-MODULES = {
-    "EarlierTrials": "samplers.transfer",
-    "FailureAdvisor": "advisors.failures",
-    "MemoryEstimate": "advisors.memory",
-    "OptunaSearcher": "searcher",
-    "PriorAdvisor": "advisors.priors",
-    "RungSampler": "samplers.bohb",
-    "WarmStartSampler": "samplers.transfer",
-    "build_sampler": "samplers.build",
-    "load_earlier": "samplers.earlier_trials",
-    "points_again": "samplers.transfer",
-}
+    from sweeps.space.distributions import Space as Space
 
 __all__ = [
+    "Advisor",
     "EarlierTrials",
+    "ExpectedImprovement",
     "FailureAdvisor",
     "MemoryEstimate",
     "OptunaSearcher",
+    "PointOptions",
     "PriorAdvisor",
     "RungSampler",
+    "Space",
     "WarmStartSampler",
     "build_sampler",
     "load_earlier",
-    "points_again",
+    "points_to_retry",
 ]
+
+MODULES = {
+    "Advisor": "search.advisors.advisor",
+    "EarlierTrials": "search.samplers.transfer",
+    "ExpectedImprovement": "search.expected_improvement",
+    "FailureAdvisor": "search.advisors.failures",
+    "MemoryEstimate": "search.advisors.memory",
+    "OptunaSearcher": "search.searcher",
+    "PointOptions": "search.point_source",
+    "PriorAdvisor": "search.advisors.priors",
+    "RungSampler": "search.samplers.bohb",
+    "Space": "space.distributions",
+    "WarmStartSampler": "search.samplers.transfer",
+    "build_sampler": "search.samplers.build",
+    "load_earlier": "search.samplers.earlier_trials",
+    "points_to_retry": "search.samplers.transfer",
+}
+ALIASES = {"points_again": "points_to_retry"}
+"""Names of earlier releases."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in MODULES:  # late: they import ray and optuna
-        return getattr(importlib.import_module(f"sweeps.search.{MODULES[name]}"), name)
+    name = ALIASES.get(name, name)
+    if name in MODULES:  # imported when it is needed: these modules import ray and optuna
+        return getattr(importlib.import_module(f"sweeps.{MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What a sweep may use, and what it has used."""
+"""Budgets of a sweep: wall time, GPU time and cost."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from sweeps.config.search import Stop
 
 @dataclass
 class Usage:
-    """What a sweep has used so far, in all its sessions."""
+    """Time that a sweep has used so far, in all its sessions."""
 
     wall_s: float = 0.0
     cpu_s: float = 0.0
-    """Seconds of CPUs that trials held: two CPUs for a second are two."""
+    """CPU seconds that trials held: two CPUs for one second are two."""
     gpu_s: float = 0.0
-    """Seconds of GPUs that trials held."""
+    """GPU seconds that trials held."""
 
 
-def spent(stop: Stop, usage: Usage) -> str | None:
-    """The budget that is used up, in words; None if there is something left."""
+def exhausted_budget(stop: Stop, usage: Usage) -> str | None:
+    """Message on the first budget that is used up; None if none is."""
     if stop.wall_hours is not None and usage.wall_s >= stop.wall_hours * 3600:
         return f"search.stop.wall_hours={stop.wall_hours:g} is used up"
     if stop.gpu_hours is not None and usage.gpu_s >= stop.gpu_hours * 3600:
@@ -30,7 +30,7 @@ def spent(stop: Stop, usage: Usage) -> str | None:
 
 
 def cost(stop: Stop, usage: Usage) -> float:
-    """What the trials have cost, in the currency of the prices; nothing without prices."""
+    """Cost of the trials, in the currency of the prices; 0 without prices."""
     if stop.cost is None:
         return 0.0
     return (usage.cpu_s * stop.cost.per_cpu_hour + usage.gpu_s * stop.cost.per_gpu_hour) / 3600

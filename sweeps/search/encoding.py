@@ -1,9 +1,9 @@
-"""The unit cube of a space: points as vectors, in which distances and regressions mean something."""
+"""Encoding of points as vectors in the unit cube, for distances and regressions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -18,15 +18,18 @@ from sweeps.config.space import (
     IntDistribution,
     OrdinalDistribution,
 )
-from sweeps.space.distributions import Space, encode
+from sweeps.space.distributions import Point, Space, encode
 
 Vector = npt.NDArray[np.float64]
 
 
-class UnitSpace:
-    """Points of a space as vectors. A number, or an ordered choice, is one column from 0 to 1 in its own scale (its
-    logarithm, if it is sampled so); a choice has a column for each option, so that two different ones are 1 apart; a
-    parameter that may be absent has a further column that says whether it is there."""
+class UnitCube:
+    """Encodes points of a space as vectors.
+
+    A number or an ordered choice is one column from 0 to 1 on its own scale (logarithmic if it is sampled so). A choice
+    has a column for each option, so that two different options are 1 apart. A parameter with a condition has a further
+    column that says whether it is there.
+    """
 
     def __init__(self, space: Space):
         self._space = {
@@ -36,24 +39,27 @@ class UnitSpace:
         }
 
     @cached_property
-    def owners(self) -> list[str]:
+    def columns(self) -> list[str]:
         """The parameter of each column."""
         return [path for path, distribution in self._space.items() for _ in _columns(distribution, None)]
 
-    def vector(self, point: Mapping[str, Any]) -> Vector:
-        """Shape ``[columns]``; of parameters that the point leaves out the middle of their range."""
+    def vector(self, point: Point) -> Vector:
+        """A point as a vector of shape ``[columns]``; a missing parameter is at the middle of its range."""
         columns: list[float] = []
         for path, distribution in self._space.items():
             columns.extend(_columns(distribution, point.get(path)) if path in point else _absent(distribution))
         return np.array(columns)
 
-    def matrix(self, points: list[Mapping[str, Any]] | list[dict[str, Any]]) -> Vector:
-        """Shape ``[points, columns]``."""
-        return np.array([self.vector(point) for point in points]).reshape(len(points), len(self.owners))
+    def matrix(self, points: Sequence[Point]) -> Vector:
+        """Points as an array of shape ``[points, columns]``."""
+        return np.array([self.vector(point) for point in points]).reshape(len(points), len(self.columns))
 
     def point(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The point behind the parameters of an Optuna trial, which holds choices as text and ordered ones as their
-        position; without constants, and without what this space does not have."""
+        """The point of an Optuna trial, without constants and without parameters that the space does not have.
+
+        Args:
+            parameters: The trial's: choices as text or number, ordered choices as their index.
+        """
         return {
             path: _decode(distribution, parameters[path])
             for path, distribution in self._space.items()
@@ -62,17 +68,17 @@ class UnitSpace:
 
 
 def position(distribution: FloatDistribution | IntDistribution | OrdinalDistribution, value: Any) -> float:
-    """Where a value lies in its range, from 0 to 1; beyond that for values outside of it."""
-    low, high = ends_of(distribution)
+    """Position of a value in its range, from 0 to 1; beyond that for a value outside of it."""
+    low, high = scaled_bounds(distribution)
     if low == high:
         return 0.5
     return (_scale(distribution, value) - low) / (high - low)
 
 
-def value_at(distribution: FloatDistribution | IntDistribution | OrdinalDistribution, place: float) -> Any:
-    """The value at a position between 0 and 1; the nearest one that can be sampled."""
-    low, high = ends_of(distribution)
-    scaled = low + place * (high - low)
+def value_at(distribution: FloatDistribution | IntDistribution | OrdinalDistribution, position: float) -> Any:
+    """The value nearest to a position between 0 and 1 that can be sampled."""
+    low, high = scaled_bounds(distribution)
+    scaled = low + position * (high - low)
     if isinstance(distribution, OrdinalDistribution):
         return distribution.choices[round(scaled)]
     value = math.exp(scaled) if distribution.log else scaled
@@ -84,8 +90,8 @@ def value_at(distribution: FloatDistribution | IntDistribution | OrdinalDistribu
     return round(value) if isinstance(distribution, IntDistribution) else float(value)
 
 
-def ends_of(distribution: FloatDistribution | IntDistribution | OrdinalDistribution) -> tuple[float, float]:
-    """Both ends of a range, in its own scale."""
+def scaled_bounds(distribution: FloatDistribution | IntDistribution | OrdinalDistribution) -> tuple[float, float]:
+    """Both bounds of a range, on its own scale."""
     if isinstance(distribution, OrdinalDistribution):
         return 0.0, len(distribution.choices) - 1.0
     return _scale(distribution, distribution.low), _scale(distribution, distribution.high)
@@ -98,7 +104,7 @@ def _scale(distribution: FloatDistribution | IntDistribution | OrdinalDistributi
 
 
 def _columns(distribution: Distribution, value: Any) -> list[float]:
-    """The columns of one parameter; a value of None stands for none in particular."""
+    """The columns of one parameter; for a value of None those of the middle of its range."""
     if isinstance(distribution, CategoricalDistribution):
         chosen = _index(distribution.choices, value) if value in distribution.choices else -1
         columns = [math.sqrt(0.5) * (index == chosen) for index in range(len(distribution.choices))]
@@ -114,7 +120,7 @@ def _absent(distribution: Distribution) -> list[float]:
 
 
 def _index(choices: list[Any], value: Any) -> int:
-    """The place of a choice; ``True`` is not 1."""
+    """Index of a choice; ``True`` is not 1."""
     return next(index for index, choice in enumerate(choices) if choice == value and type(choice) is type(value))
 
 

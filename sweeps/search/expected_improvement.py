@@ -1,7 +1,14 @@
-"""What a further trial could gain: the largest expected improvement over the best, anywhere in the space.
+"""Largest expected improvement over the best trial, anywhere in the space: a stop rule.
 
-Expected improvement (Jones et al., 1998, https://doi.org/10.1023/A:1008306431147) under a Gaussian process through the
-trials that finished, as a stopping rule: Nguyen et al., 2017 (https://arxiv.org/abs/1708.06674) stop by it, too.
+Expected improvement (Jones et al., 1998, https://doi.org/10.1023/A:1008306431147) under a Gaussian process fitted to
+the finished trials; Nguyen et al., 2017 (https://arxiv.org/abs/1708.06674) stop by it as well.
+
+The evaluators of ``optuna.terminator`` (Optuna 5.0) do not replace it. They estimate other quantities, an upper bound
+of the regret (``RegretBoundEvaluator``) and the expected minimum regret of the model (``EMMREvaluator``), which
+``search.stop.expected_improvement`` could not be compared with: on the tests' function of four parameters, after 80
+trials and 0.0014 above the optimum, they return 0.45 and 0.20 where the expected improvement is 0.0003; on pure noise
+0.50 and 2.7 where it is 0.05. They also leave out every parameter with a condition, and reject a space in which all
+parameters have one.
 """
 
 from __future__ import annotations
@@ -16,47 +23,55 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.config.search import Mode
 from sweeps.constants import NUMBER
-from sweeps.search.encoding import UnitSpace
+from sweeps.search.encoding import UnitCube
 from sweeps.space.distributions import Lookup, Space
 
 MIN_FINISHED = 10
-"""Finished trials before anything is said, and in any case one more than there are dimensions."""
+"""Fewest finished trials to fit the process to; it also needs one more than there are dimensions."""
 NEWEST = 500
-"""Trials that the process is fitted to: its time grows with their third power."""
+"""Most trials to fit the process to: the time grows with their third power."""
 RANDOM_POINTS, POINTS_AROUND, AROUND = 500, 100, 5
-"""Where the maximum is sought: at random, and around each of the best trials."""
+"""Candidates for the maximum: random points, and points around each of the best trials; number of these trials."""
 KEPT = 0.7
-"""Share of a good trial's values that a point around it keeps."""
+"""Probability with which a point around a good trial keeps each of its values."""
 
 
 class ExpectedImprovement:
-    """Of the best point that could be tried next; recomputed when another trial has finished."""
+    """Largest expected improvement over the space, recomputed when another trial has finished.
+
+    Example:
+        >>> from sweeps.config.space import FloatDistribution
+        >>> space = Space({"x": FloatDistribution(type="float", low=0, high=1)})
+        >>> improvement = ExpectedImprovement(space, lambda path: None, "min")
+        >>> improvement.largest(optuna.create_study()) is None
+        True
+    """
 
     def __init__(self, space: Space, lookup: Lookup, mode: Mode, seed: int = 0):
         """
         Args:
-            space: Searched.
-            lookup: Gives the value of what conditions name but the space does not search.
+            space: Space of the search.
+            lookup: Returns the config's own value at a path, for conditions on paths that are not searched.
             mode: Whether a smaller or a larger value is better.
-            seed: Of the points at which it is looked for.
+            seed: Seed of the points among which the maximum is searched.
         """
         self._space, self._lookup, self._seed = space, lookup, seed
         self._sign = 1.0 if mode == "min" else -1.0
-        self._unit = UnitSpace(space)
+        self._unit = UnitCube(space)
         self._computed: tuple[int, float | None] = (0, None)
 
     def largest(self, study: optuna.Study) -> float | None:
-        """In units of the metric; None while too few trials have finished to tell."""
+        """The largest expected improvement, in units of the metric; None while too few trials have finished."""
         trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         finished = [trial for trial in trials if NUMBER in trial.user_attrs]
-        if len(finished) < max(MIN_FINISHED, len(self._unit.owners) + 1):
+        if len(finished) < max(MIN_FINISHED, len(self._unit.columns) + 1):
             return None
         if self._computed[0] != len(finished):
             self._computed = len(finished), self._largest(finished)
         return self._computed[1]
 
     def _largest(self, finished: list[FrozenTrial]) -> float:
-        # Late: a second to import, for a rule that few sweeps have.
+        # Imported here: it takes a second, for a rule that few sweeps have.
         from scipy.stats import norm
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.gaussian_process import GaussianProcessRegressor
@@ -66,17 +81,17 @@ class ExpectedImprovement:
         points = [self._unit.point(trial.params) for trial in finished]
         losses = np.array([self._sign * trial.values[0] for trial in finished])
         process = GaussianProcessRegressor(
-            Matern(length_scale=np.ones(len(self._unit.owners)), length_scale_bounds=(0.05, 50.0), nu=2.5)
+            Matern(length_scale=np.ones(len(self._unit.columns)), length_scale_bounds=(0.05, 50.0), nu=2.5)
             + WhiteKernel(1e-3, (1e-6, 1.0)),
             normalize_y=True,
             random_state=self._seed,
         )
-        with warnings.catch_warnings():  # a length at its bound is an answer, too: the parameter does not matter
+        with warnings.catch_warnings():  # a length scale at its bound is fine: the parameter does not matter
             warnings.simplefilter("ignore", ConvergenceWarning)
             process.fit(self._unit.matrix(points), losses)
         best = [points[index] for index in np.argsort(losses)[:AROUND]]
         mean, deviation = process.predict(self._unit.matrix(self._candidates(best)), return_std=True)
-        # The noise of single values is no gain: the kernel's white part is taken out.
+        # The noise of a single value is no improvement: subtract the white kernel's part of the deviation.
         noise = math.sqrt(process.kernel_.k2.noise_level) * float(np.std(losses))
         deviation = np.sqrt(np.maximum(deviation**2 - noise**2, 1e-18))
         gain = float(np.min(losses)) - mean

@@ -1,4 +1,4 @@
-"""What a trial has reported so far, kept in its Optuna trial, so that a driver that dies forgets nothing."""
+"""Values that a trial has reported, kept in its Optuna trial so that they outlive the driver."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
     import optuna
 
 
-class Progress:
-    """The objectives at every step that reported them, and by how much limits were broken."""
+class ReportedValues:
+    """A running trial's objectives at every step that reported them, and by how much it broke limits."""
 
     def __init__(self, trial: optuna.Trial, objectives: Objectives, earlier: optuna.trial.FrozenTrial | None = None):
         """
         Args:
-            trial: A running one.
-            objectives: What is read of its reports.
-            earlier: The same trial as an earlier driver left it.
+            trial: The running trial.
+            objectives: Metrics to read from its reports.
+            earlier: The same trial, as an earlier driver left it.
         """
         self.trial = trial
         self._objectives = objectives
         self._violations: dict[str, float] = dict.fromkeys(objectives.bounds(), 0.0)
         self.reports: dict[int, Values] = {}
-        """By step."""
+        """Objectives by step."""
         if earlier is not None:
-            self.reports.update(reports_of(earlier))
+            self.reports.update(reported_values(earlier))
             self._violations |= earlier.user_attrs.get(VIOLATIONS, {})
 
     def add(self, result: Mapping[str, Any]) -> None:
-        """A report; it counts if it has all objectives, all finite. A step that a retry reports again is kept as it
-        was first reported."""
+        """Add a report. It counts if it has all objectives, all finite; a step that is reported again after a retry
+        keeps its first values."""
         values = self._objectives.values(result)
         step = int(result.get(STEP, result["training_iteration"]))
         if values is not None and step not in self.reports:
@@ -52,7 +52,7 @@ class Progress:
 
     @property
     def values(self) -> Values | None:
-        """Of each objective, where the first was best; None before the first report."""
+        """The objectives in the report in which the first was best; None before the first report."""
         best: Values | None = None
         for values in self.reports.values():
             if self._objectives.improves(values, best):
@@ -60,13 +60,13 @@ class Progress:
         return best
 
     def set_constraints(self) -> None:
-        """Tell Optuna how far the limits were broken; zero where a limit was kept."""
+        """Tell Optuna by how much each limit was broken; zero if it was kept."""
         for name, violation in self._violations.items():
             self.trial.set_constraint(name, violation)
 
 
-def reports_of(trial: optuna.trial.FrozenTrial) -> dict[int, Values]:
-    """What a trial of the study has reported, by step."""
+def reported_values(trial: optuna.trial.FrozenTrial) -> dict[int, Values]:
+    """The objectives that a trial of the study has reported, by step."""
     several = {
         int(name.removeprefix(REPORT_PREFIX)): tuple(values)
         for name, values in trial.user_attrs.items()

@@ -1,4 +1,4 @@
-"""When a search has done enough: a target, a plateau, a bound on what further trials could gain."""
+"""Stop rules of a search: a target, a plateau, a bound on the improvement that is still expected."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sweeps.search.expected_improvement import ExpectedImprovement
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
-def reached(stop: Stop, mode: Mode, study: optuna.Study) -> str | None:
-    """Why no further trial is needed, in words; None if one is. For one objective.
+def stop_reason(stop: Stop, mode: Mode, study: optuna.Study) -> str | None:
+    """Message on the target or the plateau that was reached; None if neither was. For one objective.
 
     Args:
         stop: The rules.
         mode: Whether a smaller or a larger value is better.
-        study: As the searcher tells it: a running trial has its intermediate values.
+        study: The searcher's study; running trials have their intermediate values.
     """
     if stop.target is None and stop.plateau is None:
         return None
@@ -35,8 +35,8 @@ def reached(stop: Stop, mode: Mode, study: optuna.Study) -> str | None:
     return None
 
 
-def exhausted(stop: Stop, improvement: ExpectedImprovement, study: optuna.Study) -> str | None:
-    """Why further trials would gain too little, in words; None if they might gain enough."""
+def too_little_improvement(stop: Stop, improvement: ExpectedImprovement, study: optuna.Study) -> str | None:
+    """Message that further trials are expected to improve too little; None if they may improve enough."""
     if stop.expected_improvement is None:
         return None
     largest = improvement.largest(study)
@@ -46,8 +46,7 @@ def exhausted(stop: Stop, improvement: ExpectedImprovement, study: optuna.Study)
 
 
 def _since_improvement(trials: Sequence[FrozenTrial], sign: int, min_change: float) -> int:
-    """How many trials have ended since one improved on the best by more than ``min_change``; before the first value
-    there is nothing to improve on."""
+    """Number of trials that ended since one improved on the best by more than ``min_change``; 0 before any value."""
     best: float | None = None
     since = 0
     ended = [trial for trial in trials if trial.state in ENDED and trial.datetime_complete is not None]
@@ -61,8 +60,7 @@ def _since_improvement(trials: Sequence[FrozenTrial], sign: int, min_change: flo
 
 
 def _loss(trial: FrozenTrial, sign: int) -> float | None:
-    """The best value that a trial reported, with smaller as better; a failed trial's and one beyond a limit count as
-    none."""
+    """Best value that a trial reported, as a loss; None if it failed, broke a limit, or reported nothing."""
     if trial.state == TrialState.FAIL or any(excess > 0 for excess in trial.constraints.values()):
         return None
     values = [trial.value] if trial.state == TrialState.COMPLETE else trial.intermediate_values.values()

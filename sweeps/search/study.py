@@ -1,4 +1,4 @@
-"""The file of a study: opened by its one writer, mended where a dead one left it torn, and filled up again."""
+"""The file of a study: opening it, repairing it after a crash, and rewriting it for another space."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sweeps.config.objectives import Objectives, Values
 from sweeps.config.space import OrdinalDistribution
 from sweeps.constants import NUMBER, REASON
 from sweeps.files import replacing
-from sweeps.search.reported_values import Progress
+from sweeps.search.reported_values import ReportedValues
 from sweeps.search.schedulers.decisions import decisions_if_longer
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.space.distributions import Lookup, Space
@@ -27,30 +27,33 @@ from sweeps.space.distributions import Lookup, Space
 DAMAGED = ".damaged"
 
 
-def open_journal(path: Path) -> tuple[JournalStorage, str | None]:
-    """The storage in a file, and what was wrong with it. Its caller is the only writer.
+def open_study_storage(path: Path) -> tuple[JournalStorage, str | None]:
+    """Open the storage in a file. Its caller must be the only writer.
 
-    Optuna writes each change as one line, puts it on the disk, and only then acts on it: half a line at the end is a
-    change that nobody has relied on. After a line in the middle that cannot be read nothing is certain, since later
-    ones count on it; what is cut off is kept beside the file.
+    Optuna writes each change as one line, to the disk, before it acts on it. So an incomplete line at the end is a
+    change that nothing depends on. Lines after one that cannot be read may depend on it, and are cut off as well; a
+    copy of the file is kept beside it.
+
+    Returns:
+        The storage, and what was wrong with the file (None: nothing).
     """
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # not a line for every suggestion
-    path.with_name(path.name + ".lock").unlink(missing_ok=True)  # of a dead writer: Optuna would wait 30 s for it
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # otherwise Optuna logs every suggestion
+    path.with_name(path.name + ".lock").unlink(missing_ok=True)  # left by a dead writer; Optuna would wait 30 s for it
     wrong = None
     if path.exists():
-        size, whole = path.stat().st_size, _whole(path)
-        if whole < size:
+        size, intact = path.stat().st_size, _intact_bytes(path)
+        if intact < size:
             shutil.copy2(path, path.with_name(path.name + DAMAGED))
             with path.open("r+b") as file:
-                file.truncate(whole)
+                file.truncate(intact)
                 os.fsync(file.fileno())
-            wrong = f"{path.name} could be read up to byte {whole:,} of {size:,}, and goes on from there"
+            wrong = f"{path.name} could be read up to byte {intact:,} of {size:,}, and goes on from there"
     return JournalStorage(JournalFileBackend(str(path))), wrong
 
 
-def _whole(path: Path) -> int:
-    """Bytes of the leading lines that are what Optuna writes."""
-    whole = 0
+def _intact_bytes(path: Path) -> int:
+    """Number of bytes before the first line that is not one of Optuna's."""
+    intact = 0
     with path.open("rb") as lines:
         for line in lines:
             try:
@@ -59,11 +62,11 @@ def _whole(path: Path) -> int:
                 readable = False
             if not readable:
                 break
-            whole += len(line)
-    return whole
+            intact += len(line)
+    return intact
 
 
-def trial_as_told(
+def rebuild_trial(
     space: Space,
     lookup: Lookup,
     objectives: Objectives,
@@ -75,61 +78,67 @@ def trial_as_told(
     values: Values | None = None,
     reason: str | None = None,
 ) -> FrozenTrial:
-    """A trial as the searcher would have told a study of it, for a study that has lost it.
+    """Rebuild a trial that a study has lost, as the searcher would have recorded it.
 
     Args:
-        space: What is searched.
-        lookup: The config's own values.
-        objectives: What is read of its results.
-        number: Of the trial within its sweep.
+        space: Space of the search.
+        lookup: Returns the config's own value at a path.
+        objectives: Metrics to read from its results.
+        number: Number of the trial within its sweep.
         point: Its parameters.
-        results: What it reported, in order.
-        state: How it ended, or ``RUNNING``.
-        values: Of a finished trial, where its results are lost, too.
+        results: Its reports, in order.
+        state: Its state: ``RUNNING`` if it has not ended.
+        values: Its final values, if its results are lost as well.
         reason: Why it failed.
     """
-    told = optuna.create_study(directions=["minimize" if mode == "min" else "maximize" for mode in objectives.modes])
-    told.enqueue_trial(space.encode(point))
-    trial = told.ask()
+    study = optuna.create_study(directions=["minimize" if mode == "min" else "maximize" for mode in objectives.modes])
+    study.enqueue_trial(space.encode(point))
+    trial = study.ask()
     space.sample(trial, lookup)
     trial.set_user_attr(NUMBER, number)
-    progress = Progress(trial, objectives)
+    reported = ReportedValues(trial, objectives)
     for result in results:
-        progress.add(result)
+        reported.add(result)
     if reason is not None:
         trial.set_user_attr(REASON, reason)
     elif state != TrialState.RUNNING:
-        progress.set_constraints()
+        reported.set_constraints()
     if state != TrialState.RUNNING:
-        told.tell(trial, (progress.values or values) if state == TrialState.COMPLETE else None, state)
-    return told.get_trials()[0]
+        study.tell(trial, (reported.values or values) if state == TrialState.COMPLETE else None, state)
+    return study.get_trials()[0]
 
 
-def rewrite(folder: Path, name: str, before: Space, after: Space, lookup: Lookup, *, reopen: bool) -> None:
-    """Put a study of another space in the place of one: the same trials, under the same numbers; whole, or not at all.
-    Samplers only take trials to be of one space that were sampled with the same ranges.
+def rewrite_in_space(folder: Path, name: str, before: Space, after: Space, lookup: Lookup, *, reopen: bool) -> None:
+    """Rewrite a study for a wider space, as a whole or not at all; its trials keep their numbers.
+
+    Samplers only learn from trials that were sampled from the same ranges.
 
     Args:
-        folder: The sweep's.
-        name: Of the study.
-        before: The space that its trials were sampled from.
-        after: A wider one.
-        lookup: The config's own values.
-        reopen: Finished trials are to go on.
+        folder: The sweep's folder.
+        name: The study's name.
+        before: Space that the trials were sampled from.
+        after: The wider space.
+        lookup: Returns the config's own value at a path.
+        reopen: Mark complete trials as running, since trials have become longer.
     """
-    _write_anew(folder / STUDY_FILE, name, lambda trial: _in_space(trial, before, after, lookup, reopen=reopen))
+    _rewrite(folder / STUDY_FILE, name, lambda trial: _in_space(trial, before, after, lookup, reopen=reopen))
 
 
-def forget_half_sampled(path: Path, storage: JournalStorage, name: str) -> bool:
-    """A trial whose driver died while it asked for values is left without any; whether there was one, for which the
-    file was written anew. Asked again, a sampler that is seeded by trial gives it the same as if nothing had happened;
-    with a part of them known, it would give it others."""
+def clear_half_sampled(path: Path, storage: JournalStorage, name: str) -> bool:
+    """Remove the values of a trial whose driver died while they were sampled.
+
+    Asked again, a sampler that is seeded by trial suggests the same values as if the driver had not died; if some of
+    the values were known already, it would suggest others.
+
+    Returns:
+        Whether there was such a trial, and the file was rewritten; then open it again.
+    """
     if name not in optuna.get_all_study_names(storage):
         return False
     trials = optuna.load_study(study_name=name, storage=storage).get_trials(states=(TrialState.RUNNING,))
     if not any(_is_half_sampled(trial) for trial in trials):
         return False
-    _write_anew(path, name, lambda trial: _without_values(trial) if _is_half_sampled(trial) else trial)
+    _rewrite(path, name, lambda trial: _without_values(trial) if _is_half_sampled(trial) else trial)
     return True
 
 
@@ -142,9 +151,9 @@ def _without_values(trial: FrozenTrial) -> FrozenTrial:
     return trial
 
 
-def _write_anew(path: Path, name: str, convert: Callable[[FrozenTrial], FrozenTrial]) -> None:
-    """Replaces a study by one with other trials in the same places; whole, or not at all."""
-    storage, _ = open_journal(path)
+def _rewrite(path: Path, name: str, convert: Callable[[FrozenTrial], FrozenTrial]) -> None:
+    """Replace each trial of a study, as a whole or not at all."""
+    storage, _ = open_study_storage(path)
     study = optuna.load_study(study_name=name, storage=storage)
     with replacing(path) as unfinished:
         to = JournalStorage(JournalFileBackend(str(unfinished)))
@@ -157,14 +166,14 @@ def _write_anew(path: Path, name: str, convert: Callable[[FrozenTrial], FrozenTr
 
 
 def _in_space(trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *, reopen: bool) -> FrozenTrial:
-    """The trial as if it had been sampled from a wider space."""
+    """A trial as if it had been sampled from the wider space."""
     if trial.state == TrialState.WAITING:
         values = enqueued_values(trial) or {}
         set_enqueued_values(trial, {path: _recoded(path, value, before, after) for path, value in values.items()})
         return trial
     try:
         point = before.sample(trial, lookup)
-    except ValueError:  # its driver died while it was sampled, and it was turned down
+    except ValueError:  # its driver died while it was sampled, and it was rejected
         return _without_values(trial)
     sampled = optuna.create_study()
     sampled.enqueue_trial(after.encode(point))
@@ -178,7 +187,7 @@ def _in_space(trial: FrozenTrial, before: Space, after: Space, lookup: Lookup, *
 
 
 def _recoded(path: str, value: Any, before: Space, after: Space) -> Any:
-    """An ordered choice is held as its place among the choices."""
+    """The encoded value of a parameter in the wider space; an ordered choice is encoded as its index."""
     old, new = before.distributions.get(path), after.distributions.get(path)
     if isinstance(old, OrdinalDistribution) and isinstance(new, OrdinalDistribution):
         return new.choices.index(old.choices[value])

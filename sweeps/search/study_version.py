@@ -1,4 +1,4 @@
-"""The version of a study: of what we keep in Optuna's storage beside what Optuna keeps there itself."""
+"""Format version of a study: of the attributes that Sweeps adds to Optuna's own data."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 STUDY_FILE = "optuna.log"
 """File in the sweep's folder: Optuna's journal."""
 VERSION, WRITTEN_BY = "sweeps:version", "sweeps:written_by"
-"""Attributes of a study; one without them is of version 1, from before versions were kept."""
+"""Attributes of a study. A study without them has version 1: it was written before versions were recorded."""
 
 
-def _say_version(_study: optuna.Study) -> None:
-    """Version 1 to 2: the study has its version, which ``bring_forward`` sets after every step."""
+def _add_version(_study: optuna.Study) -> None:
+    """Migrate version 1 to 2: the study records its version, which ``migrate_study`` does after every step."""
 
 
-STEPS: Sequence[Callable[[optuna.Study], None]] = (_say_version,)
-"""The first brings a study of version 1 to version 2, and so on."""
+STEPS: Sequence[Callable[[optuna.Study], None]] = (_add_version,)
+"""Migrations: the first one from version 1 to version 2, and so on."""
 STUDY_VERSION = len(STEPS) + 1
 
 
 def check_study(folder: Path) -> None:
-    """Read the version of the study in a sweep's folder, without Optuna and without changing the file.
+    """Check the version of the study in a sweep's folder, without Optuna and without changing the file.
 
     Raises:
         NewerVersion: A later release wrote it.
@@ -43,8 +43,8 @@ def check_study(folder: Path) -> None:
     check_not_newer(str(path), int(attributes.get(VERSION, 1)), STUDY_VERSION, attributes.get(WRITTEN_BY))
 
 
-def bring_forward(study: optuna.Study) -> None:
-    """Bring an open study to this release's version; its caller has it alone.
+def migrate_study(study: optuna.Study) -> None:
+    """Migrate an open study to this release's version. Its caller must be the only writer.
 
     Raises:
         NewerVersion: A later release wrote it.
@@ -60,7 +60,7 @@ def bring_forward(study: optuna.Study) -> None:
 def _user_attributes(line: bytes) -> dict[str, Any]:
     try:
         change = json.loads(line)
-    except ValueError:  # half a line at the end
+    except ValueError:  # an incomplete line at the end
         return {}
     found = change.get("user_attr") if isinstance(change, dict) else None
     return found if isinstance(found, dict) else {}

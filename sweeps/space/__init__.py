@@ -1,3 +1,4 @@
-"""The search space: distributions over dotted config paths, constraints between them, and the points that a search
-begins with.
+"""The search space: distributions over dotted config paths, constraints between them, and a sweep's initial points.
+
+Begin with ``distributions``.
 """

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Constraints:
-    """``search.constraints`` of a sweep.
+    """The constraints of a sweep: ``search.constraints``.
 
-    A name is a dotted path of the trial's whole config, searched or not; the name of a config group is the option
-    that was chosen. A parameter whose ``when`` does not hold has the config's own value. Where the trial's config has
-    no such path, because another model was chosen, say, the constraint does not apply.
+    A name in a constraint is a dotted path of the trial's config, searched or not; the name of a config group stands
+    for the chosen option. A parameter whose ``when`` does not hold has the config's own value. A constraint does not
+    apply to a trial whose config lacks one of its paths, for example because another model was chosen.
     """
 
     def __init__(self, composition: Composition):
@@ -31,9 +31,10 @@ class Constraints:
 
     @cached_property
     def expressions(self) -> list[Expression]:
-        """
+        """The parsed constraints.
+
         Raises:
-            ConfigError: A text is no expression, or names a path that no trial's config has.
+            ConfigError: A text is not an expression, or names a path that no trial's config has.
         """
         texts = self._composition.config.search.constraints
         if not texts:
@@ -52,10 +53,11 @@ class Constraints:
         return parsed
 
     def check(self, point: Mapping[str, Any], unknown: frozenset[str] = frozenset()) -> None:
-        """
+        """Check a point.
+
         Args:
             point: Sampled values by path.
-            unknown: Searched paths that are yet to be sampled; what depends on them is not judged.
+            unknown: Searched paths that are not sampled yet; constraints that depend on them are not checked.
 
         Raises:
             ConstraintViolated: A constraint does not hold, or cannot be computed, at this point.
@@ -86,7 +88,7 @@ class Constraints:
                 raise ConstraintViolated(f"{key_of(index, expression.text)} does not hold{expression.inputs(known)}")
 
     def allows(self, point: Mapping[str, Any]) -> bool:
-        """Whether all of them hold."""
+        """Whether all constraints hold at a point."""
         if not self.expressions:
             return True
         try:
@@ -96,7 +98,7 @@ class Constraints:
         return True
 
     def _values(self, point: Mapping[str, Any]) -> Callable[[str], Any]:
-        """Looks up what the config of a trial at this point will hold, without composing it where that can be."""
+        """A lookup in the config of a trial at this point, which composes the config only where it must."""
         from sweeps.compose.expressions import Absent
 
         composition = self._composition
@@ -124,7 +126,7 @@ class Constraints:
         return value
 
     def _variant(self, point: Mapping[str, Any]) -> Any:
-        """The config, as it is before other values than groups' options are set."""
+        """The composed config with the point's options of config groups, and no other values of the point."""
         key = self._composition.variant(point)
         if key not in self._variants:
             self._variants[key] = SWEEP_CONFIG.dump_python(self._composition.trial(dict(key)), by_alias=True)
@@ -143,5 +145,5 @@ class Constraints:
 
 
 def key_of(index: int, text: str) -> str:
-    """What messages call a constraint."""
+    """Name of a constraint in messages."""
     return f"search.constraints.{index}={text!r}"

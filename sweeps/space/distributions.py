@@ -1,6 +1,6 @@
-"""The search space: dotted config paths and their distributions, and what they mean to Optuna.
+"""The search space: distributions over dotted config paths, and how they are sampled with Optuna.
 
-The one place that knows bounds (both ends are included, everywhere) and conditions.
+Bounds are inclusive everywhere.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ from sweeps.suggestions import did_you_mean
 
 MAX_GRID_POINTS = 100_000
 
+Point = Mapping[str, Any]
+"""A point of a space: values by dotted path, without parameters whose conditions do not hold."""
+
 Lookup = Callable[[str], Any]
-"""Gives the config's own value at a path, for conditions on what is not searched."""
+"""Returns the config's own value at a path, for conditions on paths that are not searched."""
 
 
-class Suggests(Protocol):
-    """What of an ``optuna.Trial`` a space needs; both ends are included."""
+class Suggester(Protocol):
+    """The methods of ``optuna.Trial`` that sample a space; bounds are inclusive."""
 
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
@@ -42,7 +45,7 @@ class Suggests(Protocol):
 
 
 class RandomDraws:
-    """Independent random suggestions, without Optuna."""
+    """Random suggestions, without Optuna."""
 
     def __init__(self, seed: int):
         self._random = random.Random(seed)
@@ -66,10 +69,20 @@ class RandomDraws:
 
 
 class Space:
-    """Paths and distributions, in an order in which every condition is decided before what depends on it."""
+    """Distributions by path, in an order in which each parameter comes after those that its condition names.
+
+    Example:
+        >>> space = Space({"lr": FloatDistribution(type="float", low=1e-4, high=1e-1, log=True)})
+        >>> point = space.sample(RandomDraws(seed=0), lambda path: None)
+        >>> list(point), 1e-4 <= point["lr"] <= 1e-1
+        (['lr'], True)
+    """
 
     def __init__(self, distributions: Mapping[str, Distribution]):
         """
+        Args:
+            distributions: Distributions by path, in any order.
+
         Raises:
             ConfigError: Conditions depend on each other in a circle.
         """
@@ -85,24 +98,24 @@ class Space:
         return self.distributions[path]
 
     def active(self, path: str, point: Mapping[str, Any], lookup: Lookup) -> bool:
-        """Whether the parameter exists at a point, of which everything it depends on is known."""
+        """Whether the parameter exists at a point; the point must have all parameters that its condition names."""
         for other, wanted in self.distributions[path].when.items():
             if other in self.distributions and other not in point:
-                return False  # what it depends on does not exist itself
+                return False  # the other parameter does not exist
             value = point[other] if other in point else lookup(other)
-            if not meets(value, wanted):
+            if not satisfies(value, wanted):
                 return False
         return True
 
-    def sample(self, trial: Suggests, lookup: Lookup) -> dict[str, Any]:
-        """A point, asked for one parameter after another (define-by-run).
+    def sample(self, trial: Suggester, lookup: Lookup) -> dict[str, Any]:
+        """Sample a point, one parameter after another (define-by-run).
 
         Args:
             trial: Makes the suggestions.
-            lookup: The config's own values.
+            lookup: Returns the config's own value at a path.
 
         Returns:
-            Path -> value, only for the parameters that exist at this point.
+            The point.
         """
         point: dict[str, Any] = {}
         for path, distribution in self.distributions.items():
@@ -113,13 +126,16 @@ class Space:
     def grid(self, lookup: Lookup) -> list[dict[str, Any]]:
         """Every point of a discrete space, once.
 
+        Args:
+            lookup: Returns the config's own value at a path.
+
         Raises:
             ConfigError: A real-valued parameter has no step, or the points are too many to list.
         """
         points: list[dict[str, Any]] = [{}]
         for path, distribution in self.distributions.items():
             if not any(self.active(path, point, lookup) for point in points):
-                continue  # it need not even be discrete
+                continue  # it never exists, so it need not be discrete
             values = grid_values(path, distribution)
             if len(points) * len(values) > MAX_GRID_POINTS:
                 raise ConfigError(
@@ -136,12 +152,12 @@ class Space:
         return points
 
     def default_point(self, lookup: Lookup) -> dict[str, Any] | None:
-        """The config's own values as a point, or None where they lie outside the space (``outside`` says which)."""
+        """The config's own values as a point; None if some are outside of the space (``outside`` says which)."""
         point, outside = self._default(lookup)
         return None if outside else point
 
     def outside(self, lookup: Lookup) -> dict[str, Any]:
-        """The config's own values that lie outside the space, by path."""
+        """The config's own values that are outside of the space, by path."""
         return self._default(lookup)[1]
 
     def _default(self, lookup: Lookup) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -158,7 +174,7 @@ class Space:
         return point, outside
 
     def encode(self, point: Mapping[str, Any]) -> dict[str, Any]:
-        """A point as ``sample`` asks a trial for it: what an enqueued trial must hold."""
+        """Encode a point for ``optuna.Study.enqueue_trial``."""
         encoded: dict[str, Any] = {}
         for path, value in point.items():
             match self.distributions.get(path):
@@ -173,8 +189,7 @@ class Space:
         return encoded
 
     def corners(self, lookup: Lookup) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-        """(path, value, point) for each end of every range and every choice, with what its conditions need set:
-        if these make valid configs, bounds and types are right."""
+        """Both bounds of every range and every choice, each with a point that has it: (path, value, point)."""
         for path, distribution in self.distributions.items():
             context = self.context(path, lookup)
             if context is not None:
@@ -182,15 +197,15 @@ class Space:
                     yield path, value, {**context, path: value}
 
     def context(self, path: str, lookup: Lookup) -> dict[str, Any] | None:
-        """Values of other searched parameters under which this one exists; None if it never does."""
-        wanted: dict[str, list[Any]] = {}  # all conditions on the way up must hold at once
+        """Values of other searched parameters with which this one exists; None if it never does."""
+        wanted: dict[str, list[Any]] = {}  # all conditions, also those of the parameters that they name, must hold
         above = [path]
         for each in above:
             for other, values in self.distributions[each].when.items():
                 if other in self.distributions and other not in above:
                     above.append(other)
-                both = wanted.get(other, wanted_values(values))
-                wanted[other] = [value for value in both if meets(value, values)]
+                both = wanted.get(other, allowed_values(values))
+                wanted[other] = [value for value in both if satisfies(value, values)]
         context: dict[str, Any] = {}
         for other, values in wanted.items():
             if other in self.distributions:
@@ -198,19 +213,19 @@ class Space:
                 if not possible:
                     return None
                 context[other] = possible[0]
-            elif not meets(lookup(other), values):
+            elif not satisfies(lookup(other), values):
                 return None
         return context
 
 
-def wanted_values(wanted: Any) -> list[Any]:
-    """What a condition allows: one value may be written without brackets."""
+def allowed_values(wanted: Any) -> list[Any]:
+    """Values that a condition allows, as a list; a single value may be written without brackets."""
     return wanted if isinstance(wanted, list) else [wanted]
 
 
-def meets(value: Any, wanted: Any) -> bool:
-    """Whether a value is what a condition allows."""
-    return any(_same(value, each) for each in wanted_values(wanted))
+def satisfies(value: Any, wanted: Any) -> bool:
+    """Whether a value is one that a condition allows."""
+    return any(_same(value, each) for each in allowed_values(wanted))
 
 
 def _order(distributions: Mapping[str, Distribution]) -> list[str]:
@@ -230,8 +245,8 @@ def _order(distributions: Mapping[str, Distribution]) -> list[str]:
     return ordered
 
 
-def _suggest(trial: Suggests, path: str, distribution: Distribution) -> Any:
-    """Ask Optuna, whose bounds are inclusive too."""
+def _suggest(trial: Suggester, path: str, distribution: Distribution) -> Any:
+    """Sample one parameter; Optuna's bounds are inclusive too."""
     match distribution:
         case FloatDistribution(low=low, high=high, log=log, step=step):
             value = trial.suggest_float(path, low, _last_step(low, high, step), log=log, step=step)
@@ -241,14 +256,14 @@ def _suggest(trial: Suggests, path: str, distribution: Distribution) -> Any:
         case CategoricalDistribution(choices=choices):
             encoded = trial.suggest_categorical(path, [encode(choice) for choice in choices])
             return next(choice for choice in choices if _same(encode(choice), encoded))
-        case OrdinalDistribution(choices=choices):  # to the sampler its positions, so that neighbours are near
+        case OrdinalDistribution(choices=choices):  # the sampler sees indices, so that neighbours are near
             return choices[trial.suggest_int(path, 0, len(choices) - 1)]
         case ConstantDistribution(value=value):
             return value
 
 
 def _at_step(low: float, step: float, index: int) -> float:
-    """In decimals, as Optuna counts: 0.1 + 2 * 0.1 is 0.3."""
+    """The value at a step, in decimal arithmetic as in Optuna: 0.1 + 2 * 0.1 is 0.3."""
     return float(Decimal(str(low)) + index * Decimal(str(step)))
 
 
@@ -257,7 +272,7 @@ def _num_steps(low: float, high: float, step: float) -> int:
 
 
 def _last_step(low: float, high: float, step: float | None) -> float:
-    """Optuna warns where ``high`` is no multiple of ``step`` away from ``low``, and then does this."""
+    """The last value at a step up to ``high``. Optuna uses it too, but warns if it is not ``high``."""
     return high if step is None else _at_step(low, step, _num_steps(low, high, step))
 
 
@@ -267,7 +282,7 @@ def encode(choice: Any) -> bool | int | float | str | None:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equal, and not merely as ``True == 1``."""
+    """Whether two values are equal and both or neither are a bool."""
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
 
 
@@ -289,7 +304,7 @@ def contains(distribution: Distribution, value: Any) -> bool:
 
 
 def as_sampled(distribution: Distribution, value: Any) -> Any:
-    """A value inside the distribution, in the type that sampling gives it: 3.0 of whole numbers is 3."""
+    """A value of the distribution in the type that sampling gives: 3.0 of an integer distribution is 3."""
     match distribution:
         case IntDistribution():
             return int(value)
@@ -299,7 +314,7 @@ def as_sampled(distribution: Distribution, value: Any) -> Any:
 
 
 def boundary_values(distribution: Distribution) -> list[Any]:
-    """Every choice, or both ends as they can be reached: a step may stop short of ``high``."""
+    """Every choice, or the first and the last value that can be sampled: the last step may be below ``high``."""
     ends: list[Any]
     match distribution:
         case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
@@ -335,10 +350,17 @@ def grid_values(path: str, distribution: Distribution) -> Sequence[Any]:
 
 
 def check_point(space: Space, point: Mapping[str, Any], name: str, lookup: Lookup) -> None:
-    """
+    """Check a point that a person gave.
+
+    Args:
+        space: The space.
+        point: The point; values may be missing.
+        name: Config key of the point, for messages.
+        lookup: Returns the config's own value at a path.
+
     Raises:
-        ConfigError: A point that a person gave has a path that is not searched, a value outside its range, or one for
-            a parameter that does not exist at this point.
+        ConfigError: A path is not searched, a value is outside of its range, or a parameter does not exist at the
+            point.
     """
     for path, value in point.items():
         if path not in space.distributions:
@@ -347,17 +369,17 @@ def check_point(space: Space, point: Mapping[str, Any], name: str, lookup: Looku
             raise ConfigError(f"{name}.{path}={value!r}: must be {describe(space[path])}, as the space says")
         for other, wanted in space[path].when.items():
             if other in space.distributions and other not in point:
-                continue  # it will be sampled
+                continue  # the other value will be sampled
             has = point[other] if other in point else lookup(other)
-            if not meets(has, wanted):
+            if not satisfies(has, wanted):
                 raise ConfigError(
-                    f"{name}.{path}={value!r}: exists only while {other} is {_listed(wanted_values(wanted))}, and "
+                    f"{name}.{path}={value!r}: exists only while {other} is {_listed(allowed_values(wanted))}, and "
                     f"it is {has!r}; drop one of them"
                 )
 
 
 def describe(distribution: Distribution) -> str:
-    """What it allows, in words: ``between 1 and 9, a multiple of 2 above 1``."""
+    """Text on the allowed values, such as ``a whole number between 1 and 9 in steps of 2``."""
     match distribution:
         case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
             return _listed(choices)

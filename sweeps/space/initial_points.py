@@ -1,4 +1,4 @@
-"""The points that a sweep begins with: the config's own values, those that a person gave, and a grid's."""
+"""Initial points of a sweep: the config's own values, the points that a person gave, and those of a grid."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from sweeps.compose import Composition
 from sweeps.errors import ConfigError, ConstraintViolated
 from sweeps.space.constraints import Constraints, key_of
-from sweeps.space.distributions import Lookup, RandomDraws, Space, check_point, meets
+from sweeps.space.distributions import Lookup, RandomDraws, Space, check_point, satisfies
 
 NUM_DRAWS = 1000
-"""Random points of which constraints must allow one."""
+"""Random points of which the constraints must allow at least one."""
 NUM_DRAWS_OF_SHARE = 300
-"""Random points by which the allowed part of the space is estimated."""
+"""Random points to estimate the share of the space that the constraints allow."""
 
 
 @dataclass(frozen=True)
-class Points:
-    """What a sweep tries before it lets the sampler choose."""
+class InitialPoints:
+    """The points that a sweep tries before its sampler chooses."""
 
     composition: Composition
     space: Space
@@ -27,7 +27,7 @@ class Points:
     lookup: Lookup
 
     def default(self) -> tuple[dict[str, Any] | None, str]:
-        """The config's own values as a point; or None, and why it is not tried."""
+        """The config's own values as a point; or None, and the reason why it is not tried."""
         outside = self.space.outside(self.lookup)
         if outside:
             return None, f"{', '.join(f'{path}={value!r}' for path, value in outside.items())} is outside of the space"
@@ -40,7 +40,7 @@ class Points:
         return point, ""
 
     def first(self) -> list[dict[str, Any]]:
-        """The default, unless it is not wanted or not possible, and those that a person gave."""
+        """The default point, if it is wanted and allowed, and the points that a person gave."""
         search = self.composition.config.search
         default = self.default()[0] if search.default_first else None
         return [*([] if default is None or default in search.points else [default]), *search.points]
@@ -50,7 +50,7 @@ class Points:
         return [point for point in self.space.grid(self.lookup) if self.constraints.allows(point)]
 
     def share_allowed(self) -> float:
-        """Which part of random points the constraints allow, roughly."""
+        """Estimated share of random points that the constraints allow."""
         if not self.constraints.expressions:
             return 1.0
         draws = list(self._draws(NUM_DRAWS_OF_SHARE))
@@ -62,7 +62,7 @@ class Points:
             yield self.space.sample(draws, self.lookup)
 
     def mistakes(self) -> Iterator[str]:
-        """In ``search.points`` and ``search.constraints``: one line each, with key, value and fix."""
+        """Mistakes in ``search.points`` and ``search.constraints``: one line each, with key, value and fix."""
         search = self.composition.config.search
         try:
             if self.constraints.expressions and not any(map(self.constraints.allows, self._draws(NUM_DRAWS))):
@@ -74,19 +74,19 @@ class Points:
             name = f"search.points.{index}"
             try:
                 check_point(self.space, point, name, self.lookup)
-                self.constraints.check(point, unknown=self._left_out(point))
+                self.constraints.check(point, unknown=self._missing(point))
             except ConstraintViolated as error:
                 yield f"{name}: {error}; change the point or the constraint"
             except ConfigError as error:
                 yield str(error)
-            if point in search.points[:index] and not self._left_out(point) and not search.duplicates:
+            if point in search.points[:index] and not self._missing(point) and not search.duplicates:
                 yield (
                     f"{name}: is the same as search.points.{search.points.index(point)}; drop one, or set "
                     "search.duplicates=true"
                 )
 
     def notes(self) -> Iterator[str]:
-        """What is allowed, and may not be what was meant: for the dry run."""
+        """Notes for the dry run on settings that are allowed but may be unintended."""
         search = self.composition.config.search
         if search.default_first and (why := self.default()[1]):
             yield f"the config's own values are not tried first: {why}"
@@ -100,18 +100,18 @@ class Points:
         if search.sampler.kind == "grid" and (count := len(self.grid())) > search.num_trials:
             yield f"search.num_trials={search.num_trials}: not all of the grid's {count:,} points are tried"
 
-    def _left_out(self, point: Mapping[str, Any]) -> frozenset[str]:
-        """Searched paths that a person's point leaves to the sampler."""
+    def _missing(self, point: Mapping[str, Any]) -> frozenset[str]:
+        """Searched paths that are missing in a person's point, and will be sampled."""
         absent: set[str] = set()
-        for path in self.space:  # in an order in which every condition is decided before
+        for path in self.space:  # each parameter comes after those that its condition names
             for other, wanted in self.space[path].when.items():
                 known = other in point or other not in self.space.distributions
                 value = point[other] if other in point else self.lookup(other)
-                if other in absent or (known and not meets(value, wanted)):
+                if other in absent or (known and not satisfies(value, wanted)):
                     absent.add(path)
         return frozenset(self.space) - frozenset(point) - absent
 
     def _nothing_allowed(self) -> str:
         keys = [key_of(index, each.text) for index, each in enumerate(self.constraints.expressions)]
-        who = f"none of {NUM_DRAWS:,} random points satisfies" if len(self.space) else "the config does not satisfy"
-        return f"{' and '.join(keys)}: {who} {'it' if len(keys) == 1 else 'them'}; loosen it, or widen the space"
+        subject = f"none of {NUM_DRAWS:,} random points satisfies" if len(self.space) else "the config does not satisfy"
+        return f"{' and '.join(keys)}: {subject} {'it' if len(keys) == 1 else 'them'}; loosen it, or widen the space"

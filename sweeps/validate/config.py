@@ -12,7 +12,7 @@ from sweeps.config import OF_OUR_TASKS, SWEEP_CONFIG, SweepConfig
 from sweeps.errors import ConfigError
 from sweeps.space.constraints import Constraints
 from sweeps.space.distributions import Lookup, Space
-from sweeps.space.initial_points import Points
+from sweeps.space.initial_points import InitialPoints
 from sweeps.suggestions import did_you_mean
 from sweeps.validate.approval import check_approval
 from sweeps.validate.model import check_model_on_data
@@ -46,7 +46,7 @@ def check_sweep(composition: Composition) -> Space:
         for line in tracking_mistakes(composition):
             mistakes.add(line)
         if not mistakes.lines:  # a constraint is computed with valid trials
-            for line in Points(composition, space, Constraints(composition), lookup).mistakes():
+            for line in InitialPoints(composition, space, Constraints(composition), lookup).mistakes():
                 mistakes.add(line)
     mistakes.raise_any()
     assert space is not None

@@ -21,7 +21,7 @@ from sweeps.config.search import (
 from sweeps.config.space import ConstantDistribution, FloatDistribution, IntDistribution
 from sweeps.errors import ConfigError
 from sweeps.runtime.placement import local_resources
-from sweeps.search.schedulers.mutable_params import CHANGEABLE, can_change, mutated_paths
+from sweeps.search.schedulers.mutable_params import MUTABLE, is_mutable, mutated_paths
 from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
 from sweeps.space.distributions import Lookup, Space, contains, describe, grid_values
 from sweeps.suggestions import did_you_mean
@@ -146,7 +146,7 @@ def _population(search: Search, scheduler: PBTScheduler | PB2Scheduler, space: S
     if not mutated_paths(scheduler, space):
         yield (
             f"search.scheduler.kind={kind}: the space has nothing that can change in the middle of a training; search "
-            f"one of {', '.join(CHANGEABLE)}, or name your own arguments in search.scheduler.mutate"
+            f"one of {', '.join(MUTABLE)}, or name your own arguments in search.scheduler.mutate"
         )
 
 
@@ -156,7 +156,7 @@ def _why_fixed(kind: str, path: str, space: Space) -> str | None:
         return f"the space has no such path{did_you_mean(path, space)}"
     distribution, of_numbers = space[path], isinstance(space[path], FloatDistribution | IntDistribution)
     problems = {
-        f"cannot change in the middle of a training; what can is {', '.join(CHANGEABLE)}": not can_change(path),
+        f"cannot change in the middle of a training; what can is {', '.join(MUTABLE)}": not is_mutable(path),
         "exists only under a condition, which a change elsewhere may end; drop it here, or its `when`": bool(
             distribution.when
         ),

@@ -14,9 +14,9 @@ from pydantic import TypeAdapter
 from sweeps.config.search import Cost, Plateau, Stop
 from sweeps.config.space import Distribution
 from sweeps.constants import NUMBER
-from sweeps.search.budget import Usage, cost, spent
+from sweeps.search.budget import Usage, cost, exhausted_budget
 from sweeps.search.expected_improvement import MIN_FINISHED, ExpectedImprovement
-from sweeps.search.stop_rules import reached
+from sweeps.search.stop_rules import stop_reason
 from sweeps.space.distributions import Space
 
 FINISHED, PRUNED, FAILED = (
@@ -55,7 +55,7 @@ def study_of(*trials: tuple[optuna.trial.TrialState | None, list[float]], mode: 
     ],
 )
 def test_a_budget_is_spent_when_all_of_it_is_used(stop: Stop, usage: Usage, is_spent: bool) -> None:
-    reason = spent(stop, usage)
+    reason = exhausted_budget(stop, usage)
     assert (reason is not None) == is_spent
     assert not is_spent or "is used up" in str(reason)
 
@@ -72,46 +72,46 @@ def test_costs_are_hours_times_prices() -> None:
 @pytest.mark.parametrize("state", [FINISHED, PRUNED, None])
 def test_a_target_is_reached_by_any_report(mode: Any, values: list[float], is_reached: bool, state: Any) -> None:
     study = study_of((FINISHED, [0.9 if mode == "min" else 0.0]), (state, values), mode=mode)
-    assert (reached(Stop(target=0.3), mode, study) is not None) == is_reached
+    assert (stop_reason(Stop(target=0.3), mode, study) is not None) == is_reached
 
 
 def test_a_failed_trial_and_one_beyond_a_limit_reach_no_target() -> None:
     study = study_of((FAILED, [0.1]))
-    assert reached(Stop(target=0.3), "min", study) is None
+    assert stop_reason(Stop(target=0.3), "min", study) is None
     trial = study.ask()
     trial.set_user_attr(NUMBER, 1)
     study._storage.set_trial_system_attr(trial._trial_id, "constraints", [0.5])
     study.tell(trial, 0.1)
-    assert reached(Stop(target=0.3), "min", study) is None
+    assert stop_reason(Stop(target=0.3), "min", study) is None
 
 
 def test_a_plateau_is_counted_from_the_last_improvement() -> None:
     plateau = Stop(plateau=Plateau(trials=3))
     flat = [(FINISHED, [1.0]), (PRUNED, [1.5]), (FAILED, [])]
-    assert reached(plateau, "min", study_of(*flat)) is None
-    assert reached(plateau, "min", study_of(*flat, (None, [0.5]))) is None  # what runs has not ended
-    assert reached(plateau, "min", study_of(*flat, (FINISHED, [1.0]))) is not None
-    assert reached(plateau, "min", study_of(*flat, (PRUNED, [0.9]))) is None
-    assert reached(plateau, "min", study_of(*flat, (FINISHED, [0.9]), *flat[1:])) is None
-    assert reached(plateau, "min", study_of(*flat, (FINISHED, [0.9]), *flat)) is not None
-    assert reached(plateau, "max", study_of(*flat, (FINISHED, [1.6]), mode="max")) is None
+    assert stop_reason(plateau, "min", study_of(*flat)) is None
+    assert stop_reason(plateau, "min", study_of(*flat, (None, [0.5]))) is None  # what runs has not ended
+    assert stop_reason(plateau, "min", study_of(*flat, (FINISHED, [1.0]))) is not None
+    assert stop_reason(plateau, "min", study_of(*flat, (PRUNED, [0.9]))) is None
+    assert stop_reason(plateau, "min", study_of(*flat, (FINISHED, [0.9]), *flat[1:])) is None
+    assert stop_reason(plateau, "min", study_of(*flat, (FINISHED, [0.9]), *flat)) is not None
+    assert stop_reason(plateau, "max", study_of(*flat, (FINISHED, [1.6]), mode="max")) is None
 
 
 def test_a_change_below_the_least_one_that_counts_is_no_improvement() -> None:
     creeping = [(FINISHED, [1.0 - 0.01 * index]) for index in range(4)]
-    assert reached(Stop(plateau=Plateau(trials=3)), "min", study_of(*creeping)) is None
-    assert reached(Stop(plateau=Plateau(trials=3, min_change=0.1)), "min", study_of(*creeping)) is not None
+    assert stop_reason(Stop(plateau=Plateau(trials=3)), "min", study_of(*creeping)) is None
+    assert stop_reason(Stop(plateau=Plateau(trials=3, min_change=0.1)), "min", study_of(*creeping)) is not None
 
 
 def test_before_the_first_value_nothing_can_stand_still() -> None:
-    assert reached(Stop(plateau=Plateau(trials=1)), "min", study_of((FAILED, []), (FAILED, []))) is None
+    assert stop_reason(Stop(plateau=Plateau(trials=1)), "min", study_of((FAILED, []), (FAILED, []))) is None
 
 
 def test_points_that_were_turned_down_do_not_count() -> None:
     study = study_of((FINISHED, [1.0]), (FINISHED, [1.0]))
     for _ in range(5):
         study.tell(study.ask(), state=FAILED)
-    assert reached(Stop(plateau=Plateau(trials=2)), "min", study) is None
+    assert stop_reason(Stop(plateau=Plateau(trials=2)), "min", study) is None
 
 
 SPACE = Space(

@@ -14,9 +14,10 @@ from optuna.trial import FrozenTrial, TrialState
 from sweeps.config.objectives import Objectives
 from sweeps.config.space import CategoricalDistribution, FloatDistribution, OrdinalDistribution
 from sweeps.constants import NUMBER
+from sweeps.search.point_source import POINT
 from sweeps.search.samplers.reseeded import ReseededSampler
-from sweeps.search.searcher import POINT, OptunaSearcher
-from sweeps.search.study import STUDY_FILE, forget_half_sampled, open_journal, rewrite, trial_as_told
+from sweeps.search.searcher import OptunaSearcher
+from sweeps.search.study import STUDY_FILE, clear_half_sampled, open_study_storage, rebuild_trial, rewrite_in_space
 from sweeps.space.distributions import Space
 
 SPACE = Space(
@@ -42,7 +43,7 @@ def lookup(path: str) -> Any:
 
 
 def searcher(folder: Path, space: Space = SPACE, **options: Any) -> OptunaSearcher:
-    storage, _ = open_journal(folder / STUDY_FILE)
+    storage, _ = open_study_storage(folder / STUDY_FILE)
     sampler = TPESampler(seed=0, n_startup_trials=2)
     return OptunaSearcher(space, metric="loss", mode="min", storage=storage, study_name="s", sampler=sampler, **options)
 
@@ -68,7 +69,7 @@ def search(folder: Path) -> OptunaSearcher:
 
 
 def trials(folder: Path) -> list[FrozenTrial]:
-    storage, _ = open_journal(folder / STUDY_FILE)
+    storage, _ = open_study_storage(folder / STUDY_FILE)
     return optuna.load_study(study_name="s", storage=storage).get_trials()
 
 
@@ -86,13 +87,13 @@ def test_half_a_line_at_the_end_of_a_study_is_cut_off_and_the_next_change_is_who
     with file.open("ab") as journal:
         journal.write(b'{"op_code":4,"worker_id":"x","study')  # it was killed here
     (tmp_path / f"{STUDY_FILE}.lock").symlink_to(file)  # and held Optuna's lock
-    storage, wrong = open_journal(file)
+    storage, wrong = open_study_storage(file)
     assert wrong is not None
     assert f"up to byte {size:,} of" in wrong
     study = optuna.load_study(study_name="s", storage=storage)
     study.add_trial(optuna.trial.create_trial(state=TrialState.FAIL))
     assert [told(trial) for trial in trials(tmp_path)][:-1] == before
-    assert open_journal(file)[1] is None
+    assert open_study_storage(file)[1] is None
 
 
 def test_trials_that_a_study_has_lost_are_what_they_were_when_they_are_taken_in_again(tmp_path: Path) -> None:
@@ -109,8 +110,8 @@ def test_trials_that_a_study_has_lost_are_what_they_were_when_they_are_taken_in_
         number = trial.user_attrs[NUMBER]
         if number not in known:
             results = [result(loss, step) for step, loss in trial.intermediate_values.items()]
-            opened.take_in(
-                trial_as_told(
+            opened.restore_trial(
+                rebuild_trial(
                     SPACE,
                     lookup,
                     Objectives(("loss",), ("min",), {}),
@@ -134,9 +135,9 @@ def test_trials_that_a_study_has_lost_are_what_they_were_when_they_are_taken_in_
 @pytest.mark.parametrize("sampled", range(5))
 def test_a_driver_that_dies_while_it_asks_for_values_changes_no_suggestion(sampled: int, tmp_path: Path) -> None:
     def reopened() -> OptunaSearcher:
-        storage, _ = open_journal(tmp_path / STUDY_FILE)
-        if forget_half_sampled(tmp_path / STUDY_FILE, storage, "s"):
-            storage, _ = open_journal(tmp_path / STUDY_FILE)
+        storage, _ = open_study_storage(tmp_path / STUDY_FILE)
+        if clear_half_sampled(tmp_path / STUDY_FILE, storage, "s"):
+            storage, _ = open_study_storage(tmp_path / STUDY_FILE)
         seeded = ReseededSampler(lambda seed: RandomSampler(seed=seed), 0)
         return OptunaSearcher(SPACE, metric="loss", mode="min", storage=storage, study_name="s", sampler=seeded)
 
@@ -156,7 +157,7 @@ def test_a_driver_that_dies_while_it_asks_for_values_changes_no_suggestion(sampl
 def test_what_a_study_knows_it_knows_of_a_wider_space_too(tmp_path: Path) -> None:
     search(tmp_path)
     before = trials(tmp_path)
-    rewrite(tmp_path, "s", SPACE, WIDER, lookup, reopen=False)
+    rewrite_in_space(tmp_path, "s", SPACE, WIDER, lookup, reopen=False)
     after = trials(tmp_path)
     assert [trial.number for trial in after] == [trial.number for trial in before]
     for old, new in zip(before, after, strict=True):
@@ -180,7 +181,7 @@ def test_what_a_study_knows_it_knows_of_a_wider_space_too(tmp_path: Path) -> Non
 
 def test_finished_trials_that_become_longer_are_the_first_to_go_on(tmp_path: Path) -> None:
     search(tmp_path)
-    rewrite(tmp_path, "s", SPACE, SPACE, lookup, reopen=True)
+    rewrite_in_space(tmp_path, "s", SPACE, SPACE, lookup, reopen=True)
     states = [trial.state.name for trial in trials(tmp_path) if NUMBER in trial.user_attrs]
     assert states == ["RUNNING", "PRUNED", "FAIL", "RUNNING", "RUNNING", "RUNNING", "RUNNING"]
     opened = searcher(tmp_path)
@@ -202,6 +203,6 @@ def test_a_study_is_written_anew_whole_or_not_at_all(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(optuna.Study, "add_trial", full)
     with pytest.raises(OSError, match="No space"):
-        rewrite(tmp_path, "s", SPACE, WIDER, lookup, reopen=False)
+        rewrite_in_space(tmp_path, "s", SPACE, WIDER, lookup, reopen=False)
     assert (tmp_path / STUDY_FILE).read_bytes() == before
     assert json.loads(before.splitlines()[0])

@@ -17,7 +17,7 @@ from sweeps.config.objectives import Objectives
 from sweeps.config.search import Sampler
 from sweeps.config.space import Distribution
 from sweeps.errors import UserError
-from sweeps.search import EarlierTrials, OptunaSearcher, build_sampler, load_earlier, points_again
+from sweeps.search import EarlierTrials, OptunaSearcher, build_sampler, load_earlier, points_to_retry
 from sweeps.search.samplers.earlier_trials import EarlierSweep
 from sweeps.space.distributions import Space
 from sweeps.tracking.recorder import Recorder
@@ -107,9 +107,9 @@ def test_the_best_distinct_points_are_tried_again_from_each_sweep_in_turn() -> N
         points = [{"train.lr": lr, "train.optimizer": "adamw"} for lr in (*rates, *worse)]
         return EarlierSweep("x", points, [0.0] * len(points))
 
-    again = points_again([at(1e-2, 1.01e-2, 1e-3), at(1.02e-2, 5e-2)], SPACE)
+    again = points_to_retry([at(1e-2, 1.01e-2, 1e-3), at(1.02e-2, 5e-2)], SPACE)
     assert [point["train.lr"] for point in again] == [1e-2, 5e-2, 1e-3]
-    assert [point["train.lr"] for point in points_again([at(1e-2)], SPACE)] == [1e-2]
+    assert [point["train.lr"] for point in points_to_retry([at(1e-2)], SPACE)] == [1e-2]
 
 
 def searched(
@@ -124,7 +124,7 @@ def searched(
         metric="loss",
         mode="min",
         sampler=build_sampler(config, seed, space, known),
-        points=[] if earlier is None else points_again([earlier], space),
+        points=[] if earlier is None else points_to_retry([earlier], space),
     )
     points, regrets = [], []
     for trial in range(trials):

@@ -18,7 +18,7 @@ from sweeps.compose.sweep import compose_sweep
 from sweeps.errors import ConfigError, ConstraintViolated
 from sweeps.space.constraints import Constraints
 from sweeps.space.distributions import RandomDraws
-from sweeps.space.initial_points import Points
+from sweeps.space.initial_points import InitialPoints
 from sweeps.validate.config import check_sweep, lookup_in
 
 VALUES = {"a": 3, "b.c": 0.5, "name": "sgd", "none": None, "flag": True, "modules": ["q", "v"]}
@@ -159,10 +159,10 @@ def composed(*tokens: str, conf: str = "digits", folders: tuple[Path, ...] = ())
     return composition
 
 
-def constrained(*texts: str, tokens: tuple[str, ...] = (), conf: str = "digits") -> Points:
+def constrained(*texts: str, tokens: tuple[str, ...] = (), conf: str = "digits") -> InitialPoints:
     composition = composed(f"search.constraints={json.dumps(texts)}", *tokens, conf=conf)
     space = check_sweep(composition)
-    return Points(composition, space, Constraints(composition), lookup_in(composition))
+    return InitialPoints(composition, space, Constraints(composition), lookup_in(composition))
 
 
 def test_the_grid_leaves_out_exactly_the_forbidden_points() -> None:

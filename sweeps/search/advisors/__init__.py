@@ -1,4 +1,4 @@
-"""Advisors: what the search learns beside the metric, from failed trials, memory use and priors.
+"""Advisors: knowledge beside the metric that guides the search: failed trials, memory use and priors.
 
 Begin with ``advisor``.
 """

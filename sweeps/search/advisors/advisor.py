@@ -1,4 +1,4 @@
-"""What may help a sampler from outside: a say in the next point before it is sampled, and after."""
+"""Interface of the advisors."""
 
 from __future__ import annotations
 
@@ -10,16 +10,26 @@ if TYPE_CHECKING:
 
 
 class Advisor(Protocol):
-    """Something that is known beside the study's own values: a prior, what failed, earlier sweeps."""
+    """Sets values of the next point before it is sampled, and may refuse the point afterwards."""
 
     def fix(self, study: optuna.Study, number: int) -> Mapping[str, Any]:
-        """Values by path to set in the next point, of which the sampler chooses the rest; empty: none.
+        """Values to set in the next point; the sampler chooses the others.
 
         Args:
-            study: All trials so far.
-            number: Of the trial that the point is for: how many were started before.
+            study: The study, with all trials so far.
+            number: Number of the trial that the point is for.
+
+        Returns:
+            Values by path; empty to set none.
         """
 
     def refuse(self, study: optuna.Study, point: Mapping[str, Any]) -> str | None:
-        """Why a point is not worth training; None if it is. It is then told as failed, and another one asked; when
-        one after the other is refused, the last one is trained after all."""
+        """Reason why a point is not worth training; None if it is.
+
+        The study is told that a refused point failed, and the sampler is asked for another. If several points are
+        refused one after another, the last one is trained anyway.
+
+        Args:
+            study: The study, with all trials so far.
+            point: The point.
+        """

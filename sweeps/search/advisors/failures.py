@@ -1,4 +1,4 @@
-"""What failed trials teach: where points run out of memory, diverge or crash again and again."""
+"""Advisor that avoids points at which trials run out of memory, diverge or crash repeatedly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.config.space import ConstantDistribution, Distribution, IntDistribution
 from sweeps.constants import NUMBER, REASON
-from sweeps.search.encoding import UnitSpace, Vector
+from sweeps.search.encoding import UnitCube, Vector
 from sweeps.space.distributions import Space
 from sweeps.worker_error import without_place
 
@@ -25,48 +25,59 @@ CERTAIN = 0.6
 """Probability of a failure above which a point is refused."""
 TREES = 40
 KNOWN_PART = 20
-"""The forest knows all trials but for the last twentieth, so that it need not be grown anew for each of thousands; a
-search that was interrupted grows the same one again."""
+"""The forest is fitted to all trials but the last twentieth, so that it is not fitted again for each of thousands of
+trials. A resumed search fits the same forest."""
 OUT_OF_MEMORY = re.compile(
     r"out of memory|out-of-memory|OutOfMemory|\bOOM\b|running low on memory|MemoryError|bad_alloc|ALLOC_FAILED"
     r"|(can.?t|cannot|could not|failed to|unable to) allocate",
     re.IGNORECASE,
 )
 DIVERGED = re.compile(r"\b(nan|inf|infinity)\b|diverge|(not|non|in)[- ]?finite", re.IGNORECASE)
-NOT_ITS_OWN = re.compile(
+EXTERNAL_CAUSE = re.compile(
     r"stopped by a person|preempt|node (\w+ )?(died|failed|was (lost|removed|terminated))|interrupted", re.IGNORECASE
 )
 FEWER_WITH_MORE = ("worker", "parallel", "accumulation", "seed", "step", "epoch", "every")
-"""Words in the names of whole numbers that do not make a worker take more memory when they grow."""
+"""Parts of the names of integer parameters that do not increase a worker's memory when they grow."""
 
 
 def classify(reason: str) -> Failure | None:
-    """What kind of failure an error's text tells of; None if the point is not to blame (a person, a lost node)."""
+    """Kind of a failure, by the text of its error; None if the point is not its cause (a person, a lost node)."""
     reason = without_place(reason)
     if OUT_OF_MEMORY.search(reason):
         return "out of memory"
-    if NOT_ITS_OWN.search(reason):
+    if EXTERNAL_CAUSE.search(reason):
         return None
     return "diverged" if DIVERGED.search(reason) else "crashed"
 
 
 class FailureAdvisor:
-    """Keeps away from where trials failed repeatedly; one failure alone condemns nothing.
+    """Refuses points near to which trials failed repeatedly; one failure alone refuses nothing.
 
-    **Out of memory** is taken to be monotone: when two trials ran out of memory at sizes that a point reaches or
-    exceeds in all, the point is refused, unless a trial of at least such sizes went well. Sizes are whole numbers
-    (batch size, sequence length, rank, width, layers) and ordered whole choices, but for those whose names say
-    otherwise (workers, steps, accumulation); what is a plain choice must be the same.
+    **Out of memory** is assumed to be monotone: a point is refused if two trials ran out of memory whose sizes were all
+    no larger, unless a trial of at least the point's sizes succeeded. Sizes are integers (batch size, sequence length,
+    rank, width, layers) and ordered integer choices, except those whose names say otherwise (workers, steps,
+    accumulation); unordered choices must be equal.
 
-    **Every kind of failure** is also learned from failed and good trials by a random forest, which finds which
-    parameters matter: trials that diverge at high learning rates condemn high learning rates, whatever else was
-    tried with them. A point that fails with a probability above 0.6 is refused. (Measured: a vote of the trials by
-    their distance in the unit cube, also weighted by what sets failed and good trials apart, avoided half as many.)
-    It takes two of both: where all trials fail there is nothing to tell good from bad, and nothing is refused.
+    **Any kind of failure** is also predicted by a random forest, which finds the parameters that matter: trials that
+    diverge at high learning rates count against high learning rates, whatever their other values were. A point is
+    refused if it fails with a probability above 0.6. (Measured: a vote of the trials by distance in the unit cube, with
+    or without weights of the parameters, avoided half as many failures.) The forest needs two failed and two successful
+    trials: if all trials fail, nothing is refused.
+
+    Example:
+        >>> from sweeps.config.space import IntDistribution
+        >>> import optuna
+        >>> space = Space({"batch_size": IntDistribution(type="int", low=1, high=64)})
+        >>> FailureAdvisor(space).refuse(optuna.create_study(), {"batch_size": 64}) is None
+        True
     """
 
     def __init__(self, space: Space):
-        self._unit = UnitSpace(space)
+        """
+        Args:
+            space: Space of the points.
+        """
+        self._unit = UnitCube(space)
         self._sizes = [path for path, distribution in space.distributions.items() if _is_size(path, distribution)]
         self._choices = [
             path
@@ -81,11 +92,11 @@ class FailureAdvisor:
         self._forest: _Forest | None = None
 
     def fix(self, study: optuna.Study, number: int) -> Mapping[str, Any]:
-        """Failures say where not to go, not where to go."""
+        """Set nothing: failures only tell which points to avoid."""
         return {}
 
     def refuse(self, study: optuna.Study, point: Mapping[str, Any]) -> str | None:
-        """Which failures speak against a point; None if too few do."""
+        """Reason to refuse a point, by the failures so far; None if there is none."""
         self._learn(study.get_trials(deepcopy=False))
         return self._too_large(point) or self._likely_to_fail(point)
 
@@ -102,7 +113,7 @@ class FailureAdvisor:
                 self._learn_size(outcome, point)
 
     def _learn_size(self, outcome: str, point: dict[str, Any]) -> None:
-        if outcome == GOOD:  # what it was no smaller than was not too much after all
+        if outcome == GOOD:  # smaller points fit as well, although some ran out of memory
             self._too_much = [other for other in self._too_much if not self._at_least(point, other)]
         elif outcome == "out of memory" and not any(
             other.outcome == GOOD and self._at_least(other.point, point) for other in self._ended.values()
@@ -117,7 +128,7 @@ class FailureAdvisor:
         return f"{len(exceeded)} trials that were no larger ran out of memory, the last at {sizes}"
 
     def _at_least(self, point: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-        """Whether a point is as large as another one, which may take parameters that exist in both of them."""
+        """Whether a point is at least as large as another one in all sizes, and equal in all choices."""
         if not self._sizes or any(point.get(path) != other.get(path) for path in self._choices):
             return False
         return all((path in point) == (path in other) for path in self._sizes) and all(
@@ -137,13 +148,13 @@ class FailureAdvisor:
 
 class _Ended(NamedTuple):
     outcome: str
-    """``good``, or the kind of failure."""
+    """``good``, or the kind of the failure."""
     point: dict[str, Any]
     vector: Vector
 
 
 def _outcome(trial: FrozenTrial) -> str | None:
-    """None for what tells nothing of its point: it was not trained, or failed through no fault of its own."""
+    """Outcome of an ended trial; None if it was not trained, or if its point did not cause its failure."""
     if trial.state is not TrialState.FAIL:
         return GOOD
     return classify(trial.user_attrs.get(REASON, "")) if NUMBER in trial.user_attrs else None
@@ -153,18 +164,18 @@ class _Forest:
     """The probability that a point fails, by a random forest (Breiman, 2001) of scikit-learn."""
 
     def __init__(self, trials: Sequence[_Ended]):
-        from sklearn.ensemble import RandomForestClassifier  # half a second, for sweeps in which something fails
+        from sklearn.ensemble import RandomForestClassifier  # takes half a second; only for sweeps with failures
 
         outcomes = [trial.outcome for trial in trials]
         self.num_trials, self.num_failed = len(trials), len(trials) - outcomes.count(GOOD)
         self._trees: RandomForestClassifier | None = None
         if min(self.num_failed, outcomes.count(GOOD)) >= 2:
-            # A leaf holds two trials at least, and each tree sees a sample of them: no trial decides alone.
+            # With at least two trials in a leaf, and a sample of the trials in each tree, no trial decides alone.
             self._trees = RandomForestClassifier(TREES, min_samples_leaf=2, max_features=None, random_state=0)
             self._trees.fit(np.array([trial.vector for trial in trials]), outcomes)
 
     def predict(self, point: Vector) -> tuple[float, str]:
-        """The probability of a failure of any kind, and the most probable kind; too few trials tell of none."""
+        """Probability of a failure, and its most probable kind; 0 while there are too few trials."""
         if self._trees is None:
             return 0.0, GOOD
         probable = dict(zip(self._trees.classes_, self._trees.predict_proba(point[None])[0], strict=True))

@@ -1,4 +1,4 @@
-"""How much memory a point will take, from what other trials took."""
+"""Estimate of a trial's memory, from the memory that other trials took."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sweeps.config.search import Limit
-from sweeps.search.encoding import UnitSpace, Vector
+from sweeps.search.encoding import UnitCube, Vector
 from sweeps.space.distributions import Space
 
 if TYPE_CHECKING:
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from sklearn.gaussian_process import GaussianProcessRegressor
 
 KINDS = {"system/gpu_memory_mib": "GPU memory", "system/memory_mib": "memory"}
-"""Metrics of one worker's memory, and how they are called; the first that trials report is the one that is shown."""
+"""Metrics of one worker's memory, and their names; the first one that trials report is shown."""
 FEWEST = 3
-"""Trials before anything is said."""
+"""Fewest trials for an estimate."""
 NEWEST = 100
-"""Trials that it is fitted to: its time grows with their third power."""
+"""Most trials to fit the process to: the time grows with their third power."""
 AGAIN_AFTER = 2.0
-"""Growth in trials after which the process's lengths are sought anew."""
+"""Growth of the number of trials after which the process's length scales are fitted again."""
 LEAST_ERROR = 0.05
-"""Part of the estimate below which no error bar is believed: trials that took the same may have been alike."""
+"""Smallest error relative to the estimate: trials that took the same memory may have been alike."""
 MIB_OF_GIB = 1024
 
 
@@ -41,17 +41,26 @@ class Estimate(NamedTuple):
 class _Fitted(NamedTuple):
     process: GaussianProcessRegressor
     number: int
-    """Trials that it was fitted to."""
+    """Number of trials that it was fitted to."""
     searched_at: int
-    """Trials from which its lengths were found."""
+    """Number of trials that its length scales were fitted to."""
 
 
 class MemoryEstimate:
-    """Predicts the peak memory of a trial's worker from what earlier trials reported.
+    """Predicts the peak memory of a trial's worker from the memory that earlier trials reported. Also an advisor.
 
-    A Gaussian process (scikit-learn's) through the logarithms of the peaks, in the unit cube; its error bar grows where
-    few trials were, and where the peaks do not follow the parameters. On GPUs the peak is what PyTorch allocated; on
-    CPUs it is the resident memory of the process, of which a warm worker keeps some from one trial to the next.
+    The model is a Gaussian process (scikit-learn's) of the logarithms of the peaks, in the unit cube. Its error grows
+    far from the trials, and if the peaks do not depend on the parameters. On GPUs the peak is the memory that PyTorch
+    allocated; on CPUs it is the resident memory of the process, and a warm worker keeps some of it from one trial to
+    the next.
+
+    Example:
+        >>> from sweeps.config.space import IntDistribution
+        >>> memory = MemoryEstimate(Space({"width": IntDistribution(type="int", low=1, high=1024)}))
+        >>> for trial, width in enumerate([128, 256, 512, 1024]):
+        ...     memory.observe(trial, {"width": width}, {"system/gpu_memory_mib": 2048 + 8 * width})
+        >>> 5500 < memory.estimate({"width": 512}, "system/gpu_memory_mib").mib < 7000
+        True
     """
 
     def __init__(
@@ -59,22 +68,23 @@ class MemoryEstimate:
     ):
         """
         Args:
-            space: Of the points.
-            limits: Bounds of reported metrics: points that will be above one of memory are refused.
-            room: What a worker has of each kind of memory, in MiB, where that is known; by metric.
+            space: Space of the points.
+            limits: Bounds of reported metrics; a point that will exceed one on memory is refused.
+            room: Memory of a worker in MiB, by metric, as far as it is known.
         """
-        self._unit = UnitSpace(space)
+        self._unit = UnitCube(space)
         self._limits, self._room = limits or {}, room or {}
         self._vectors: dict[Hashable, Vector] = {}
         self._fitted: dict[str, _Fitted] = {}
         self._peaks: dict[str, dict[Hashable, float]] = {metric: {} for metric in KINDS}
 
     def observe(self, trial: Hashable, point: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
-        """
+        """Add the memory that a worker of a trial reported.
+
         Args:
             trial: Identifies the trial.
             point: Its parameters, by path.
-            metrics: That one of its workers reported.
+            metrics: The reported metrics.
         """
         for metric, peaks in self._peaks.items():
             value = metrics.get(metric, math.nan)
@@ -84,9 +94,9 @@ class MemoryEstimate:
                     self._vectors[trial] = self._unit.vector(point)
 
     def estimate(self, point: Mapping[str, Any], metric: str) -> Estimate | None:
-        """None while too little is known."""
-        peaks = dict(self._peaks[metric])  # it may be told more meanwhile, on another thread
-        if len(peaks) < FEWEST or not self._unit.owners:
+        """Estimate of a metric of ``KINDS`` at a point; None while there are too few trials."""
+        peaks = dict(self._peaks[metric])  # a copy: another thread may observe more meanwhile
+        if len(peaks) < FEWEST or not self._unit.columns:
             return None
         fitted = self._fitted.get(metric)
         if fitted is None or fitted.number != len(peaks):
@@ -96,8 +106,10 @@ class MemoryEstimate:
         return Estimate(mib, mib * max(math.expm1(deviation[0]), LEAST_ERROR))
 
     def _fit(self, peaks: Mapping[Hashable, float], before: _Fitted | None) -> _Fitted:
-        """To a few more trials with the lengths of before: finding those takes a hundred times as long, in which a
-        trial waits for its start."""
+        """Fit the process; for a few more trials with the length scales of before.
+
+        Fitting these takes a hundred times as long, while a trial waits for its start.
+        """
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import RBF, WhiteKernel
@@ -110,14 +122,17 @@ class MemoryEstimate:
             lengths = RBF(np.ones(vectors.shape[1]), length_scale_bounds=(0.1, 100.0))
             searched_at, kernel, optimizer = len(peaks), lengths + WhiteKernel(0.01, (1e-4, 1.0)), "fmin_l_bfgs_b"
         process = GaussianProcessRegressor(kernel, optimizer=optimizer, normalize_y=True, random_state=0)
-        with warnings.catch_warnings():  # a length at its bound is an answer, too: the parameter does not matter
+        with warnings.catch_warnings():  # a length scale at its bound is fine: the parameter does not matter
             warnings.simplefilter("ignore", ConvergenceWarning)
             process.fit(vectors, np.log([peaks[trial] for trial in newest]))
         return _Fitted(process, len(peaks), searched_at)
 
     def describe(self, point: Mapping[str, Any]) -> str:
-        """Such as ``about 1.3 GiB of memory a worker (+-0.2)``, with a warning where it has less; empty while nothing
-        is known."""
+        """Text such as ``about 1.3 GiB of memory a worker (+-0.2)``, with a warning if a worker has less.
+
+        Returns:
+            The text; empty while there is no estimate.
+        """
         for metric, name in KINDS.items():
             estimate = self.estimate(point, metric)
             if estimate is None:
@@ -127,14 +142,14 @@ class MemoryEstimate:
             return text if room is None or estimate.mib <= room else f"{text}, MORE THAN THE {_gib(room)} THAT IT HAS"
         return ""
 
-    # --- an advisor, too ----------------------------------------------------------------------------------------
+    # --- the advisor --------------------------------------------------------------------------------------------
 
     def fix(self, study: optuna.Study, number: int) -> Mapping[str, Any]:
-        """Memory is no reason to try anything."""
+        """Set nothing: memory only tells which points to avoid."""
         return {}
 
     def refuse(self, study: optuna.Study, point: Mapping[str, Any]) -> str | None:
-        """A point that will be beyond a limit on memory, even if it takes less than estimated."""
+        """Reason to refuse a point that will exceed a limit on memory, even if it takes less than estimated."""
         for metric in KINDS:
             limit = self._limits.get(metric)
             if limit is None or limit.max is None:

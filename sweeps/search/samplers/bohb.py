@@ -1,4 +1,4 @@
-"""BOHB's model: learn from the values at the highest rung that enough trials have reached."""
+"""Sampler of BOHB: it learns from the values at the highest rung that enough trials have reached."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from sweeps.search.samplers.study_view import StudyViewSampler, completed
 
 
 class RungSampler(StudyViewSampler):
-    """Shows a sampler (TPE, for BOHB: Falkner et al., 2018, https://arxiv.org/abs/1807.01774) only values that were
-    measured after the same training: at the highest rung that enough trials have reached.
+    """Lets a sampler learn only from values at the same rung: the highest that enough trials have reached.
 
-    A rung is a step at which several trials wait, were stopped or finished; so the scheduler need not be asked. A
-    trial's value at a rung is what it last reported there. Trials that were stopped before are not shown, and those
-    that still run towards it are shown as running.
+    With TPE and the Hyperband scheduler this is BOHB (Falkner et al., 2018, https://arxiv.org/abs/1807.01774).
 
-    With several objectives there are no values of rungs, and the study is shown as it is.
+    A rung is a step at which several trials were paused, were stopped or finished; the scheduler is not asked. A
+    trial's value at a rung is the last that it reported up to there. The sampler does not see trials that were stopped
+    before the rung, and sees those that have not reached it yet as running. With several objectives there are no values
+    at rungs, and the sampler sees the study as it is.
 
     Example:
         >>> sampler = RungSampler(optuna.samplers.TPESampler(constant_liar=True), enough=8)
-        >>> OptunaSearcher(space, metric="loss", mode="min", sampler=sampler)
+        >>> study = optuna.create_study(sampler=sampler)
+        >>> trial = study.ask()
+        >>> 0 <= trial.suggest_float("x", 0, 1) <= 1
+        True
     """
 
     def __init__(self, sampler: BaseSampler, enough: int):
         """
         Args:
             sampler: Makes the suggestions.
-            enough: Trials that must have reached a rung, before it is learned from; BOHB's own is one more than the
-                number of parameters.
+            enough: Fewest trials at a rung to learn from; in BOHB one more than the number of parameters.
         """
         super().__init__(sampler)
         self._enough = enough
@@ -45,11 +47,14 @@ class RungSampler(StudyViewSampler):
         rung = self._highest_rung(trials)
         if rung != self._rung:
             self._rung, self._at_rung = rung, {}
-        return trials if rung is None else [shown for trial in trials if (shown := self._show_at(rung, trial))]
+        return trials if rung is None else [shown for trial in trials if (shown := self._as_of(rung, trial))]
 
     def _highest_rung(self, trials: Sequence[FrozenTrial]) -> int | None:
-        """The highest step at which several trials are and that enough have reached; where trials report at steps of
-        their own, the last that enough have reached; None if not enough have reported at all."""
+        """The highest step at which several trials ended or wait and that enough have reached.
+
+        If no two trials report at the same steps, the last step that enough have reached; None if too few have
+        reported at all.
+        """
         last_steps = [step for trial in trials if (step := self._last_step(trial)) is not None]
         if len(last_steps) < self._enough:
             return None
@@ -58,7 +63,7 @@ class RungSampler(StudyViewSampler):
         return max(several, default=reached_by_enough)
 
     def _last_step(self, trial: FrozenTrial) -> int | None:
-        """None for a trial that has no values, or whose values are those of a failure."""
+        """Last step that a trial reported; None if it reported nothing or failed."""
         if trial.number in self._last_steps:
             return self._last_steps[trial.number]
         if trial.state not in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING):
@@ -68,7 +73,8 @@ class RungSampler(StudyViewSampler):
             self._last_steps[trial.number] = last_step
         return last_step
 
-    def _show_at(self, rung: int, trial: FrozenTrial) -> FrozenTrial | None:
+    def _as_of(self, rung: int, trial: FrozenTrial) -> FrozenTrial | None:
+        """A trial with its value at the rung; None if it ended before."""
         if trial.number in self._at_rung:
             return self._at_rung[trial.number]
         last_step = self._last_step(trial)

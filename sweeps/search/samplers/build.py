@@ -1,4 +1,4 @@
-"""Optuna samplers by config."""
+"""Samplers, built from their config."""
 
 from __future__ import annotations
 
@@ -28,24 +28,38 @@ from sweeps.config.search import (
 )
 from sweeps.errors import ConfigError
 from sweeps.search.samplers.bohb import RungSampler
-from sweeps.search.samplers.qmc import CoveringSampler
+from sweeps.search.samplers.qmc import SpaceFillingSampler
 from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.samplers.transfer import EarlierTrials, WarmStartedCmaEs, WarmStartSampler
 from sweeps.space.distributions import Space
 
 
 def build_sampler(sampler: Sampler, seed: int, space: Space, earlier: EarlierTrials | None = None) -> BaseSampler:
-    """A seeded sampler: with one trial at a time it makes the same suggestions again, also where a search was
-    interrupted in between (a custom sampler: only if it needs no memory of its own).
+    """Build a sampler from its config.
+
+    With one trial at a time the sampler makes the same suggestions for the same seed, even if the search is interrupted
+    in between (a custom sampler: only if it keeps nothing in memory).
 
     Args:
-        sampler: Its config.
-        seed: Of the search.
-        space: To sample.
-        earlier: Trials of earlier sweeps, from which TPE, GP, CMA-ES and BOHB can learn.
+        sampler: The config.
+        seed: Seed of the search.
+        space: Space to sample.
+        earlier: Trials of earlier sweeps, from which TPE, GP, CMA-ES and BOHB learn; default: none.
+
+    Returns:
+        The sampler, for ``OptunaSearcher`` or a study of Optuna.
 
     Raises:
         ConfigError: A custom sampler cannot be made.
+
+    Example:
+        >>> from sweeps.config.search import TPESampler
+        >>> from sweeps.config.space import FloatDistribution
+        >>> from sweeps.space.distributions import Space
+        >>> space = Space({"lr": FloatDistribution(type="float", low=1e-5, high=1e-2, log=True)})
+        >>> study = optuna.create_study(sampler=build_sampler(TPESampler(kind="tpe"), 0, space))
+        >>> 1e-5 <= study.ask().suggest_float("lr", 1e-5, 1e-2, log=True) <= 1e-2
+        True
     """
 
     if isinstance(sampler, BOHBSampler):
@@ -53,14 +67,14 @@ def build_sampler(sampler: Sampler, seed: int, space: Space, earlier: EarlierTri
         return RungSampler(build_sampler(model, seed, space, earlier), sampler.startup_trials)
     if isinstance(sampler, CustomSampler):
         made = _custom(sampler, seed)
-        return ReseededSampler(lambda seed_of_trial: made, seed)
+        return ReseededSampler(lambda trial_seed: made, seed)
 
-    def make(seed_of_trial: int, sources: list[FrozenTrial] | None = None) -> BaseSampler:
-        with warnings.catch_warnings():  # some are experimental in Optuna 5, which is no news to whoever chose one
+    def make(trial_seed: int, sources: list[FrozenTrial] | None = None) -> BaseSampler:
+        with warnings.catch_warnings():  # that some are experimental in Optuna 5
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             if isinstance(sampler, QMCSampler):
-                return CoveringSampler(sampler.sequence, space, scramble=seed, seed=seed_of_trial)
-            return _make(sampler, seed_of_trial, sources)
+                return SpaceFillingSampler(sampler.sequence, space, scramble=seed, seed=trial_seed)
+            return _make(sampler, trial_seed, sources)
 
     if earlier is not None and isinstance(sampler, CmaEsSampler):
         return WarmStartedCmaEs(make, seed, earlier)
@@ -72,18 +86,18 @@ def build_sampler(sampler: Sampler, seed: int, space: Space, earlier: EarlierTri
 def _make(sampler: Sampler, seed: int, sources: list[FrozenTrial] | None) -> BaseSampler:
     match sampler:
         case TPESampler(startup_trials=startup):
-            # group: conditional parameters are modelled together where they occur together. constant_liar: trials
-            # that still run count as bad, so that parallel suggestions differ.
+            # group: conditional parameters that occur together are modelled together. constant_liar: running trials
+            # count as bad, so that parallel suggestions differ.
             return optuna.samplers.TPESampler(
                 seed=seed, multivariate=True, group=True, constant_liar=True, n_startup_trials=startup
             )
         case GPSampler(startup_trials=startup):
-            rest = _for_the_rest(seed, startup)
+            rest = _independent_sampler(seed, startup)
             return optuna.samplers.GPSampler(
                 seed=seed, n_startup_trials=startup, independent_sampler=rest, warn_independent_sampling=False
             )
         case CmaEsSampler(startup_trials=startup):
-            rest = _for_the_rest(seed, startup)
+            rest = _independent_sampler(seed, startup)
             return optuna.samplers.CmaEsSampler(
                 seed=seed,
                 n_startup_trials=startup,
@@ -96,14 +110,14 @@ def _make(sampler: Sampler, seed: int, sources: list[FrozenTrial] | None) -> Bas
             return genetic(seed=seed, population_size=population)
         case BruteForceSampler():
             return optuna.samplers.BruteForceSampler(seed=seed)
-        case RandomSampler() | GridSampler():  # a grid is a list of points, which need no sampling
+        case RandomSampler() | GridSampler():  # the searcher gets the grid's points as a list
             return optuna.samplers.RandomSampler(seed=seed)
         case BOHBSampler() | QMCSampler() | CustomSampler():
             raise AssertionError(f"{sampler.kind} is built by build_sampler")
 
 
-def _for_the_rest(seed: int, startup: int) -> BaseSampler:
-    """What a sampler for plain ranges leaves out (conditional parameters, choices) is learned one by one."""
+def _independent_sampler(seed: int, startup: int) -> BaseSampler:
+    """Sampler of the parameters that the main sampler does not model (conditional ones, choices), each by itself."""
     return optuna.samplers.TPESampler(
         seed=seed, multivariate=False, n_startup_trials=max(startup, TPESampler(kind="tpe").startup_trials)
     )
@@ -122,7 +136,7 @@ def _custom(sampler: CustomSampler, seed: int) -> BaseSampler:
         made = target(**{**seeded, **sampler.arguments})
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"{key}: cannot be called with search.sampler.arguments={sampler.arguments}: {error}; mend the arguments"
+            f"{key}: cannot be called with search.sampler.arguments={sampler.arguments}: {error}; correct the arguments"
         ) from None
     if not isinstance(made, BaseSampler):
         raise ConfigError(f"{key}: makes a {type(made).__name__}; it must make an optuna.samplers.BaseSampler")
@@ -130,7 +144,7 @@ def _custom(sampler: CustomSampler, seed: int) -> BaseSampler:
 
 
 def shuffled(points: Sequence[Mapping[str, Any]], seed: int) -> list[dict[str, Any]]:
-    """The points in a seeded random order, so that a grid that is cut short still covers its whole range."""
+    """The points in a seeded random order, so that the first part of a grid covers its whole range as well."""
     shuffled = [dict(point) for point in points]
     random.Random(seed).shuffle(shuffled)
     return shuffled

@@ -1,10 +1,10 @@
-"""Trials of earlier sweeps, as points of today's space."""
+"""Trials of earlier sweeps, as points of the space of this sweep."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,48 +12,56 @@ import yaml
 
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.errors import UnknownName, UserError
-from sweeps.space.distributions import Lookup, Space, as_sampled, contains
+from sweeps.space.distributions import Lookup, Point, Space, as_sampled, contains
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
-Point = dict[str, Any]
-
 
 @dataclass(frozen=True)
 class EarlierSweep:
-    """What an earlier sweep can tell of today's space."""
+    """Trials of an earlier sweep, in the space of this sweep."""
 
     name: str
     points: list[Point]
-    """In today's space; the best first."""
+    """Points of this sweep's space; the best first."""
     values: list[float]
-    """Of the metric, at each point."""
+    """Value of the metric at each point."""
     runs: list[str] = field(default_factory=list)
-    """MLflow's run of each point."""
+    """MLflow run of each point."""
 
 
 def load_earlier(
     uri: str, names: Sequence[str], space: Space, lookup: Lookup, metric: str, mode: str
 ) -> list[EarlierSweep]:
-    """Finished and pruned trials of earlier sweeps, by their record in MLflow.
+    """Load the finished and pruned trials of earlier sweeps from their record in MLflow.
 
-    A trial is left out where today's space does not reach: it has a value outside of today's ranges, or was another
-    choice of something that is not searched today. A number that was searched then and is not searched today is
-    ignored. What is searched today and was not then has the value that the earlier sweep's config had; where that
-    cannot be told, or is outside of today's range, the trial is left out.
+    A trial is left out if one of its values is outside of this sweep's ranges, or if a choice that this sweep does not
+    search differs from this sweep's own value. Numbers that this sweep does not search are ignored. A parameter that
+    only this sweep searches has the value of the earlier sweep's config; the trial is left out if that is unknown or
+    outside of the range.
 
     Args:
         uri: Tracking URI.
-        names: Of the sweeps: ``search.warm_start``.
-        space: Today's.
-        lookup: Gives today's own values.
-        metric: That is optimised today.
-        mode: How.
+        names: Names of the sweeps, as in ``search.warm_start``.
+        space: This sweep's space.
+        lookup: Returns this sweep's own value at a path.
+        metric: Metric that this sweep optimises.
+        mode: ``min`` or ``max``.
+
+    Returns:
+        The trials of each sweep, in the order of the names.
 
     Raises:
-        UserError: There is no such sweep, it optimised something else, or none of its trials lies in today's space.
+        UserError: There is no such sweep, it optimised another metric, or none of its trials lies in the space.
         TrackingUnreachable: The server does not answer.
+
+    Example:
+        >>> from sweeps.config.space import FloatDistribution
+        >>> from sweeps.space.distributions import Space
+        >>> space = Space({"train.lr": FloatDistribution(type="float", low=1e-5, high=1e-2, log=True)})
+        >>> load_earlier("sqlite:///mlflow.db", [], space, lambda path: None, "eval/loss", "min")
+        []
     """
     earlier = []
     for index, name in enumerate(names):
@@ -62,7 +70,7 @@ def load_earlier(
             record = load_sweep(uri, name)
         except UnknownName as error:
             raise UserError(f"{key}: {error}") from None
-        earlier.append(_overlap(record, key, space, lookup, settings_of(uri, record), (metric, mode)))
+        earlier.append(_overlap(record, key, space, lookup, config_lookup(uri, record), (metric, mode)))
     return earlier
 
 
@@ -100,19 +108,22 @@ def _value(trial: TrialRecord, objective: int) -> float | None:
 
 
 def as_point(space: Space, lookup: Lookup, config: Lookup, params: Mapping[str, Any]) -> Point | str:
-    """A trial's parameters as a point of today's space; or the path because of which it is none.
+    """Convert a trial's parameters to a point of this sweep's space.
 
     Args:
-        space: Today's.
-        lookup: Gives today's own values.
-        config: Gives those of the trial's sweep: ``settings_of``.
-        params: The trial's.
+        space: This sweep's space.
+        lookup: Returns this sweep's own value at a path.
+        config: Returns the trial's sweep's own value at a path: ``config_lookup``.
+        params: The trial's parameters.
+
+    Returns:
+        The point; or the path because of which the trial is not in the space.
     """
     for path, value in params.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if path not in space.distributions and not number and value != lookup(path):
             return path
-    point: Point = {}
+    point: dict[str, Any] = {}
     for path, distribution in space.distributions.items():
         if not space.active(path, point, lookup):
             continue
@@ -123,14 +134,11 @@ def as_point(space: Space, lookup: Lookup, config: Lookup, params: Mapping[str, 
     return point
 
 
-def settings_of(uri: str, record: SweepRecord) -> Lookup:
-    """The values of an earlier sweep's own config; of a sweep without a record of it, none."""
+def config_lookup(uri: str, record: SweepRecord) -> Lookup:
+    """A lookup in an earlier sweep's config; it returns None for every path if the config was not recorded."""
     text = read_text(uri, record.mlflow.run_id, CONFIG_ARTIFACT)
     values = None if text is None else yaml.safe_load(text)
-    return _lookup_in(values)
 
-
-def _lookup_in(values: Any) -> Callable[[str], Any]:
     def lookup(path: str) -> Any:
         found = values
         for part in path.split("."):

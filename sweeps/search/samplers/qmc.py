@@ -1,4 +1,4 @@
-"""A quasi-Monte Carlo sampler for spaces with conditions."""
+"""Quasi-Monte Carlo sampler for spaces with conditions."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from sweeps.config.space import ConstantDistribution
 from sweeps.space.distributions import Space
 
 
-class CoveringSampler(optuna.samplers.QMCSampler):
-    """Covers the whole space from the first trial on. Optuna's own covers what its first trial happened to have, and
-    draws conditional parameters that it had not at random."""
+class SpaceFillingSampler(optuna.samplers.QMCSampler):
+    """A quasi-Monte Carlo sampler whose sequence covers all parameters of the space.
+
+    Optuna's covers the parameters of the first trial, and draws conditional parameters that it did not have at random.
+    """
 
     def __init__(self, sequence: str, space: Space, *, scramble: int, seed: int):
         """
         Args:
             sequence: ``sobol`` or ``halton``.
-            space: All its parameters have a place in the sequence; what does not exist at a point is not asked for.
-            scramble: Seed of the sequence: the same for all trials.
-            seed: Of what is not in the sequence.
+            space: Each of its parameters is a dimension of the sequence, also if it does not exist at every point.
+            scramble: Seed of the sequence; the same for all trials.
+            seed: Seed of parameters that are not in the sequence.
         """
         super().__init__(
             qmc_type=sequence,
@@ -40,18 +42,18 @@ class CoveringSampler(optuna.samplers.QMCSampler):
 
 
 def unconditional(space: Space) -> dict[str, BaseDistribution]:
-    """Optuna's distributions of all parameters that have more than one value, as if they always existed."""
-    asked = _Asked()
+    """Optuna's distributions of all parameters that have more than one value, without conditions."""
+    recorder = _DistributionRecorder()
     free = {
         path: distribution if isinstance(distribution, ConstantDistribution) else replace(distribution, when={})
         for path, distribution in space.distributions.items()
     }
-    Space(free).sample(asked, lambda path: None)
-    return {path: distribution for path, distribution in asked.distributions.items() if not distribution.single()}
+    Space(free).sample(recorder, lambda path: None)
+    return {path: distribution for path, distribution in recorder.distributions.items() if not distribution.single()}
 
 
-class _Asked:
-    """Notes what a space asks a trial for."""
+class _DistributionRecorder:
+    """Records the distributions that a space samples from."""
 
     def __init__(self) -> None:
         self.distributions: dict[str, BaseDistribution] = {}

@@ -1,4 +1,4 @@
-"""A sampler that suggests the same for the same seed and study, however often its driver was started anew."""
+"""Sampler that makes the same suggestions for the same seed and study after a restart of the driver."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from optuna.trial import FrozenTrial, TrialState
 
 
 class ReseededSampler(BaseSampler):
-    """Makes a sampler anew for each trial, seeded by the search's seed and the trial's number.
+    """Makes a new sampler for each trial, seeded by the search's seed and the trial's number.
 
-    The state of a random generator, and what samplers keep from one trial to the next, would be lost with the driver.
-    Optuna's own samplers keep in memory only what they can compute from the study.
+    The state of a random generator, and anything else that a sampler keeps between trials, would be lost with the
+    driver. Optuna's samplers keep in memory only what they can compute from the study.
     """
 
     def __init__(self, make: Callable[[int], BaseSampler], seed: int):
         """
         Args:
-            make: Makes a sampler by its seed, from 0 to 2^32 - 1.
-            seed: Of the search; zero or positive.
+            make: Makes a sampler from its seed, from 0 to 2^32 - 1.
+            seed: Seed of the search; zero or positive.
         """
         self._make = make
         self._seed = seed
@@ -52,13 +52,14 @@ class ReseededSampler(BaseSampler):
     ) -> None:
         try:
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="Constraints have been set")  # search.limits says which learn
+                # The docs of search.limits say which samplers learn from constraints.
+                warnings.filterwarnings("ignore", message="Constraints have been set")
                 self.sampler.after_trial(study, trial, state, values)
         except RuntimeError as error:
-            # A sampler that has tried all points ends Optuna's own loop, which ours is not. The searcher sees by itself
-            # that none is left.
+            # A sampler that has tried all points stops Optuna's own loop, which does not run here. The searcher finds
+            # out by itself that no point is left.
             if "Study.stop" not in str(error):
                 raise
 
     def reseed_rng(self) -> None:
-        """Nothing to do: each trial has a seed of its own."""
+        """Do nothing: each trial has a seed of its own."""

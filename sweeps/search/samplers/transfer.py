@@ -1,4 +1,4 @@
-"""Warm start: a sampler learns from earlier sweeps, as far as they prove to tell of today's trials."""
+"""Warm start: a sampler learns from earlier sweeps, weighted by how well they predict this one."""
 
 from __future__ import annotations
 
@@ -13,36 +13,54 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from sweeps.search.encoding import UnitSpace, Vector
-from sweeps.search.samplers.earlier_trials import EarlierSweep, Point
+from sweeps.search.encoding import UnitCube, Vector
+from sweeps.search.samplers.earlier_trials import EarlierSweep
 from sweeps.search.samplers.qmc import unconditional
 from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.samplers.study_view import StudyViewSampler
-from sweeps.space.distributions import Space
+from sweeps.space.distributions import Point, Space
 
 if TYPE_CHECKING:
     from sklearn.ensemble import RandomForestRegressor
 
 RETRIED, BEST_PART = 3, 0.25
-"""The best earlier points that are tried again, before anything is suggested: so many, of the best quarter."""
+"""Number of earlier points that are tried again first, and the share of the best among which they are."""
 ALIKE = 0.1
-"""Points nearer to each other than this, in the unit cube, are tried again only once."""
+"""Distance in the unit cube below which only one of two points is tried again."""
 MIN_PAIRS = 5
-"""Own trials before earlier ones are trusted at all."""
+"""Fewest own trials to compute a trust from."""
 HALVED_AFTER = 20
-"""Own trials after which half of the trust is left, a third after twice as many, and so on."""
+"""Own trials after which half of the trust is left; a third is left after twice as many, and so on."""
 MOST_SHOWN = 200
-"""Earlier trials of one sweep that are ever shown."""
+"""Most trials of one earlier sweep that a sampler learns from."""
 FEWEST_SOURCES = 10
-"""Earlier trials from which CMA-ES can start: it takes their best tenth."""
+"""Fewest earlier trials from which CMA-ES can start: it takes their best tenth."""
 FORGOTTEN_AFTER = 500
-"""Own trials after which earlier ones tell nothing new."""
+"""Own trials after which earlier sweeps are ignored."""
 
 
-def points_again(earlier: Sequence[EarlierSweep], space: Space) -> list[Point]:
-    """The best few distinct points of earlier sweeps, in turns, to be tried first: they are measured as things are
-    today, and what they give tells how far the rest can be trusted."""
-    unit, chosen, vectors = UnitSpace(space), list[Point](), list[Vector]()
+def points_to_retry(earlier: Sequence[EarlierSweep], space: Space) -> list[Point]:
+    """The best few distinct points of earlier sweeps, from each in turn, to be tried first.
+
+    Their values in this sweep show how well the earlier sweeps predict it.
+
+    Args:
+        earlier: The earlier sweeps.
+        space: This sweep's space.
+
+    Returns:
+        At most three points; for ``points`` of ``OptunaSearcher``.
+
+    Example:
+        >>> from sweeps.config.space import FloatDistribution
+        >>> from sweeps.search.samplers.earlier_trials import EarlierSweep
+        >>> from sweeps.space.distributions import Space
+        >>> space = Space({"x": FloatDistribution(type="float", low=0, high=1)})
+        >>> points = [{"x": 0.5}, {"x": 0.52}, {"x": 0.8}, {"x": 0.1}]
+        >>> points_to_retry([EarlierSweep("earlier", points * 2, [0.1, 0.2, 0.3, 0.4] * 2)], space)
+        [{'x': 0.5}]
+    """
+    unit, chosen, vectors = UnitCube(space), list[Point](), list[Vector]()
     waiting = [sweep.points[: math.ceil(BEST_PART * len(sweep.points))] for sweep in earlier]
     while len(chosen) < RETRIED and any(waiting):
         for points in waiting:
@@ -57,44 +75,60 @@ def points_again(earlier: Sequence[EarlierSweep], space: Space) -> list[Point]:
 
 
 class EarlierTrials:
-    """Trials of earlier sweeps, weighted by how well they predict today's.
+    """Trials of earlier sweeps, weighted by how well they predict this one.
 
-    Each earlier sweep has a model of its own (a random forest through the ranks of its trials' values), which predicts
-    the rank of today's points. Its *trust* is the rank correlation between what it predicts and what today's trials
-    gave, less one standard error (by Fisher's transformation): with few trials, or where the two do not agree, it is
-    zero. With a probability of the trust, which fades with the number of today's trials (they know better in the end),
-    the sampler is shown the earlier sweep's trials for the next suggestion, and else not: so that part of today's
-    trials are free of its influence, and it is found out where it misleads. (Measured: always showing a part of the
-    trials that follows from the trust held some searches where the misleading sweep had been good.) Values are brought
-    to today's scale by a monotone regression (isotonic) of today's values on the predicted ranks.
+    Each earlier sweep has a model (a random forest fitted to the ranks of its trials' values) that predicts the rank of
+    this sweep's points. Its *trust* is the rank correlation between the predictions and this sweep's trials, less one
+    standard error (by Fisher's transformation): it is zero with few trials, or where the two do not agree.
 
-    What others do: RGPE (Feurer et al., 2018, https://arxiv.org/abs/1802.02219) weights Gaussian processes of earlier
-    tasks by how well they rank the observations of the new one; here the same idea serves any sampler that learns from
-    a list of trials.
+    The sampler learns from the earlier sweep's trials with a probability of the trust, which fades with the number of
+    this sweep's own trials. So a part of the suggestions is free of the earlier sweep, and shows where it misleads.
+    (Measured: with a share of the trials by the trust in every suggestion, some searches stayed where a misleading
+    sweep had been good.) Values are converted to this sweep's scale by isotonic regression on the predicted ranks.
+
+    RGPE (Feurer et al., 2018, https://arxiv.org/abs/1802.02219) weights Gaussian processes of earlier tasks by how well
+    they rank the observations of the new one. The same idea serves here any sampler that learns from a list of trials.
+
+    Example:
+        >>> from sweeps.config.space import FloatDistribution
+        >>> from sweeps.search.samplers.earlier_trials import EarlierSweep
+        >>> from sweeps.space.distributions import Space
+        >>> space = Space({"x": FloatDistribution(type="float", low=0, high=1)})
+        >>> earlier = EarlierTrials([EarlierSweep("earlier", [{"x": 0.5}], [0.1])], space, "min", seed=0)
+        >>> earlier.trusts([])
+        [0.0]
     """
 
     def __init__(self, sweeps: Sequence[EarlierSweep], space: Space, mode: str, seed: int):
         """
         Args:
-            sweeps: Their points lie in the space.
-            space: Today's.
-            mode: Whether a smaller or a larger value is better.
-            seed: Of the choice among earlier trials.
+            sweeps: The earlier sweeps; their points lie in the space.
+            space: This sweep's space.
+            mode: Whether a smaller (``min``) or a larger value (``max``) is better.
+            seed: Seed of the choice among earlier trials.
         """
         self._sign = 1.0 if mode == "min" else -1.0
-        unit, distributions = UnitSpace(space), unconditional(space)
+        unit, distributions = UnitCube(space), unconditional(space)
         self._models = [_Model(sweep, unit, space, distributions, self._sign, seed) for sweep in sweeps]
         self._unit, self._seed = unit, seed
         self._points: dict[int, Vector] = {}
         self._weighed: tuple[int, list[FrozenTrial]] = (-1, [])
 
     def trusts(self, own: Sequence[FrozenTrial]) -> list[float]:
-        """From 0 to 1, for each earlier sweep."""
+        """Trust in each earlier sweep, from 0 to 1.
+
+        Args:
+            own: This sweep's trials so far.
+        """
         numbers, losses = self._measured(own)
         return [model.trust(self._vectors(numbers, own), losses) for model in self._models]
 
-    def to_show(self, own: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-        """Earlier trials worth learning from, as finished trials with negative numbers; the best last."""
+    def trials(self, own: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+        """Earlier trials to learn from, as complete trials with negative numbers; the best last.
+
+        Args:
+            own: This sweep's trials so far.
+        """
         numbers, losses = self._measured(own)
         if not MIN_PAIRS <= len(numbers) <= FORGOTTEN_AFTER:
             return []
@@ -102,15 +136,15 @@ class EarlierTrials:
         shown: list[FrozenTrial] = []
         for index, model in enumerate(self._models):
             trust = model.trust(vectors, losses)
-            dice = np.random.default_rng((self._seed, len(own), index)).random()
-            if dice < trust * HALVED_AFTER / (HALVED_AFTER + len(numbers)):
+            draw = np.random.default_rng((self._seed, len(own), index)).random()
+            if draw < trust * HALVED_AFTER / (HALVED_AFTER + len(numbers)):
                 shown.extend(model.trials(vectors, losses))
         for index, trial in enumerate(shown):
             trial.number = index - len(shown)
         return shown
 
     def _measured(self, own: Sequence[FrozenTrial]) -> tuple[list[int], Vector]:
-        """Positions of the trials that have a value, and their values, to be minimised."""
+        """Positions of the trials that have a value, and their values as losses."""
         losses = {index: loss for index, trial in enumerate(own) if (loss := self._loss(trial)) is not None}
         return list(losses), np.array(list(losses.values()))
 
@@ -129,12 +163,12 @@ class EarlierTrials:
 
 
 class _Model:
-    """One earlier sweep."""
+    """Model of one earlier sweep."""
 
     def __init__(
         self,
         sweep: EarlierSweep,
-        unit: UnitSpace,
+        unit: UnitCube,
         space: Space,
         distributions: dict[str, BaseDistribution],
         sign: float,
@@ -144,7 +178,7 @@ class _Model:
         self._points = sweep.points
         self._vectors = unit.matrix(sweep.points)
         self._ranks = _ranks(sign * np.array(sweep.values))
-        # Which trials are shown, when not all are: at random, and always the same ones.
+        # If a sweep has more trials than are shown, always the same random ones are.
         self._order = np.random.default_rng(seed).permutation(len(sweep.points))[:MOST_SHOWN]
         self._predicted: dict[bytes, float] = {}
 
@@ -175,7 +209,7 @@ class _Model:
         return max(0.0, math.tanh(certain))
 
     def trials(self, vectors: Vector, losses: Vector) -> list[FrozenTrial]:
-        """The first of the chosen ones, with values on today's scale; the best last."""
+        """The sweep's trials with values on this sweep's scale; the best last."""
         from sklearn.isotonic import IsotonicRegression
 
         scale = IsotonicRegression(out_of_bounds="clip").fit(self._predict(vectors), losses)
@@ -190,43 +224,55 @@ class _Model:
 
 
 def _ranks(values: Vector) -> Vector:
-    """From 0 to 1; equal values share their middle rank."""
+    """Ranks from 0 to 1; equal values share their middle rank."""
     ordered = np.sort(values)
     middle = (np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right") - 1) / 2
     return np.asarray(middle / max(len(values) - 1, 1))
 
 
 class WarmStartSampler(StudyViewSampler):
-    """Shows a sampler (TPE, GP) earlier trials beside the study's own, as far as they are trusted.
+    """Lets a sampler (TPE, GP) learn from trusted trials of earlier sweeps beside the study's own.
 
     Example:
-        >>> earlier = load_earlier("sqlite:///mlflow.db", ["last-week"], space, lookup, "loss", "min")
-        >>> sampler = WarmStartSampler(optuna.samplers.TPESampler(), EarlierTrials(earlier, space, "min", seed=0))
-        >>> OptunaSearcher(space, metric="loss", mode="min", sampler=sampler, points=points_again(earlier, space))
+        >>> from sweeps.config.space import FloatDistribution
+        >>> from sweeps.search.samplers.earlier_trials import EarlierSweep
+        >>> from sweeps.space.distributions import Space
+        >>> space = Space({"x": FloatDistribution(type="float", low=0, high=1)})
+        >>> earlier = EarlierTrials([EarlierSweep("earlier", [{"x": 0.5}], [0.1])], space, "min", seed=0)
+        >>> sampler = WarmStartSampler(optuna.samplers.TPESampler(), earlier)
+        >>> sampler.trials(optuna.create_study(sampler=sampler))
+        []
     """
 
     def __init__(self, sampler: BaseSampler, earlier: EarlierTrials):
+        """
+        Args:
+            sampler: Makes the suggestions.
+            earlier: Trials of earlier sweeps.
+        """
         super().__init__(sampler)
         self._earlier = earlier
 
     def trials(self, study: optuna.Study) -> Sequence[FrozenTrial]:
         own = study.get_trials(deepcopy=False)
-        return [*self._earlier.to_show(own), *own]
+        return [*self._earlier.trials(own), *own]
 
 
 class WarmStartedCmaEs(ReseededSampler):
-    """CMA-ES that starts its first generation where the trusted earlier trials are good (warm starting CMA-ES: Nomura
-    et al., 2021, https://arxiv.org/abs/2012.06932, by Optuna)."""
+    """CMA-ES whose first generation starts where trusted earlier trials are good.
+
+    The method is Optuna's warm starting CMA-ES (Nomura et al., 2021, https://arxiv.org/abs/2012.06932).
+    """
 
     def __init__(self, make: Callable[[int, list[FrozenTrial] | None], BaseSampler], seed: int, earlier: EarlierTrials):
         """
         Args:
-            make: Makes a sampler by its seed and its ``source_trials``.
-            seed: Of the search.
-            earlier: Are weighed before each trial.
+            make: Makes a sampler from its seed and its ``source_trials``.
+            seed: Seed of the search.
+            earlier: Trials of earlier sweeps, weighted anew before each trial.
         """
         self._sources: list[FrozenTrial] | None = None
-        super().__init__(lambda of_trial: make(of_trial, self._sources), seed)
+        super().__init__(lambda trial_seed: make(trial_seed, self._sources), seed)
         self._earlier = earlier
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
@@ -237,8 +283,8 @@ class WarmStartedCmaEs(ReseededSampler):
             for name, distribution in searched.items()
             if not distribution.single() and not isinstance(distribution, CategoricalDistribution)
         }
-        shown = self._earlier.to_show(own)
-        # Optuna takes only trials that have exactly what CMA-ES samples.
+        shown = self._earlier.trials(own)
+        # Optuna accepts only trials that have exactly the parameters that CMA-ES samples.
         sources = [_only(each, names) for each in shown if names and names <= each.params.keys()]
         self._sources = sources if len(sources) >= FEWEST_SOURCES else None
         super().before_trial(study, trial)

@@ -1,1 +1,1 @@
-"""Schedulers: which trials go on, pause or change their parameters, and how many run at once. Begin with ``build``."""
+"""Schedulers: they stop, pause and resume trials, or change their values. Begin with ``build``."""

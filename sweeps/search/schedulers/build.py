@@ -1,4 +1,4 @@
-"""Tune schedulers by config."""
+"""Schedulers, built from their config."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def build_scheduler(
     decisions: DecisionLog,
     num_trials: Callable[[], int],
 ) -> TrialScheduler:
-    """A scheduler that is given metric and mode by Tune; of several objectives the first.
+    """Build the scheduler of a sweep. Tune sets its metric and mode; with several objectives these are the first.
 
     Args:
         composition: The sweep's config, checked.
-        space: What it searches.
-        lookup: The config's own values.
+        space: The sweep's space.
+        lookup: Returns the config's own value at a path.
         validate: Raises ``ConfigError`` for a point that cannot be run.
         trials: Folder of all trials' checkpoints.
         exploited: Called with every trial that continues from another trial's state.

@@ -1,4 +1,4 @@
-"""Which parameters can change in the middle of a training: what population based schedulers may mutate."""
+"""Parameters that population based schedulers may change in the middle of a training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sweeps.config.search import PB2Scheduler, PBTScheduler
 from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.space.distributions import Space
 
-CHANGEABLE = (
+MUTABLE = (
     "train.lr",
     "train.weight_decay",
     "train.momentum",
@@ -14,25 +14,27 @@ CHANGEABLE = (
     "model.dropout",
     "model.lora.dropout",
 )
-"""Neither the shape of a weight, nor the order of the data, nor the length of the training depends on them."""
+"""Paths on which neither the shape of a weight, nor the order of the data, nor the length of the training depends."""
 
 
-def can_change(path: str) -> bool:
-    """Whether a training that goes on from a checkpoint may have another value; of a user's own arguments, which only
-    that user can know, it is believed."""
-    return path in CHANGEABLE or ".arguments." in path
+def is_mutable(path: str) -> bool:
+    """Whether a training that continues from a checkpoint may have another value; assumed of a user's own arguments."""
+    return path in MUTABLE or ".arguments." in path
 
 
 def mutated_paths(scheduler: PBTScheduler | PB2Scheduler, space: Space) -> list[str]:
-    """What a population based scheduler changes: what ``mutate`` names, or all that the space has and that can change
-    (for PB2 only ranges). A parameter with a condition, or on which one depends, would come or go, and stays."""
+    """Paths that a population based scheduler changes: those in ``mutate``, or all mutable ones of the space.
+
+    PB2 changes only ranges. By default parameters with a condition, or that a condition names, are not changed: others
+    would begin or cease to exist.
+    """
     if scheduler.mutate is not None:
         return list(scheduler.mutate)
     decisive = {other for path in space for other in space[path].when}
     return [
         path
         for path in space
-        if path in CHANGEABLE
+        if path in MUTABLE
         and not space[path].when
         and path not in decisive
         and (scheduler.kind == "pbt" or isinstance(space[path], FloatDistribution | IntDistribution))

@@ -1,4 +1,4 @@
-"""How population based training changes values in the middle of a training."""
+"""Mutation of a point in population based training."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ MOST_ATTEMPTS = 20
 
 
 class Mutation:
-    """Points near a given one: numbers are moved by a fifth, ordered choices to a neighbour, and sometimes values are
-    sampled anew (Jaderberg et al., 2017). Everything stays within the space, conditions included."""
+    """Makes points near a given one, within the space and its conditions (Jaderberg et al., 2017).
+
+    Numbers are multiplied by 0.8 or 1.2, ordered choices move to a neighbour, and some values are sampled anew.
+    """
 
     def __init__(
         self,
@@ -35,13 +37,13 @@ class Mutation:
     ):
         """
         Args:
-            space: All that is searched.
-            changing: The paths whose values change.
-            lookup: The config's own values.
+            space: Space of the search.
+            changing: Paths whose values change.
+            lookup: Returns the config's own value at a path.
             validate: Raises ``ConfigError`` for a point that cannot be run.
-            resample_probability: How often a value is sampled anew.
-            seed: Of all random choices, with the occasion: a search that goes on after the death of its driver, or in
-                which trials report in another order, changes what it would have changed.
+            resample_probability: Probability that a value is sampled anew.
+            seed: Seed of all random choices, together with the occasion: they are the same after a restart of the
+                driver, and if trials report in another order.
         """
         self._space, self._changing = space, changing
         self._lookup, self._validate = lookup, validate
@@ -49,11 +51,16 @@ class Mutation:
         self._seed = seed
 
     def __reduce__(self) -> tuple[type[object], tuple[()]]:
-        # Tune writes its scheduler into a file for a restore that we do not use; this knows all of the config.
+        # Tune pickles its scheduler for a restore that Sweeps does not use; this would pickle the whole config.
         return object, ()
 
     def near(self, point: Mapping[str, Any], occasion: str) -> dict[str, Any]:
-        """A valid point near ``point``, the same on the same occasion; that itself, if chance finds none."""
+        """A valid point near ``point``; ``point`` itself if no attempt finds one.
+
+        Args:
+            point: The point.
+            occasion: Seeds the random choices, together with the seed.
+        """
         chance = random.Random(f"{self._seed}/{occasion}/near")
         for _ in range(MOST_ATTEMPTS):
             changed = self._changed(point, {}, chance)
@@ -62,7 +69,7 @@ class Mutation:
         return dict(point)
 
     def with_values(self, point: Mapping[str, Any], values: Mapping[str, Any], occasion: str) -> dict[str, Any] | None:
-        """A point with some values given and the other changing ones moved; None if it cannot be run."""
+        """A point with these values, and the other changing values mutated; None if it cannot be run."""
         return self._changed(point, values, random.Random(f"{self._seed}/{occasion}"))
 
     def _changed(
@@ -85,7 +92,7 @@ class Mutation:
 
 
 def _moved(distribution: Distribution, value: Any, chance: random.Random) -> Any:
-    """The encoded value, moved; None if it has no neighbours."""
+    """An encoded value, mutated; None if it has no neighbour and must be sampled anew."""
     if isinstance(distribution, OrdinalDistribution):
         return value + chance.choice((-1, 1))
     if isinstance(distribution, CategoricalDistribution) or value == 0:
@@ -97,7 +104,7 @@ def _moved(distribution: Distribution, value: Any, chance: random.Random) -> Any
 
 
 class _Given:
-    """Suggests the values that are given, within the ranges that it is asked for, and draws the others."""
+    """Suggests given values, clipped to their range, and draws the others at random."""
 
     def __init__(self, values: Mapping[str, Any], seed: int):
         self._values, self._draws = values, RandomDraws(seed)

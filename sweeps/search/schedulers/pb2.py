@@ -15,7 +15,7 @@ from ray.tune.experiment import Trial
 
 from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.constants import PARAMETERS, TRIAL
-from sweeps.search.encoding import ends_of, position, value_at
+from sweeps.search.encoding import position, scaled_bounds, value_at
 from sweeps.search.schedulers.decisions import ORDER
 from sweeps.search.schedulers.pbt import PopulationBasedTraining
 
@@ -61,7 +61,7 @@ class PopulationBasedBandits(PopulationBasedTraining):
             self._rows.append(self._compared_row)
 
     def event(self, trial: Trial, *, paused: bool) -> dict[str, Any]:
-        ends = [list(ends_of(each)) for each in self._ranges.values()]
+        ends = [list(scaled_bounds(each)) for each in self._ranges.values()]
         seen = {"row": self._compared_row, "explored": self._explored_rows, "choice": self._choice, "ends": ends}
         return {**super().event(trial, paused=paused), **seen}
 
@@ -82,7 +82,7 @@ class PopulationBasedBandits(PopulationBasedTraining):
         """A row of the time when the ranges had these ends, for today's ranges, which may be wider."""
         number, time, *positions, score = row
         for index, (distribution, (low, high)) in enumerate(zip(self._ranges.values(), ends, strict=True)):
-            now_low, now_high = ends_of(distribution)
+            now_low, now_high = scaled_bounds(distribution)
             if (low, high) != (now_low, now_high):
                 positions[index] = (low + positions[index] * (high - low) - now_low) / (now_high - now_low)
         return [number, time, *positions, score]

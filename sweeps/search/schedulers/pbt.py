@@ -29,7 +29,7 @@ class Exploit:
     parameters: Mapping[str, Any]
     """Its values from now on, by path."""
     changed: Mapping[str, Any]
-    """Those among them that differ from its values before."""
+    """Values that differ from those before."""
     decision: Mapping[str, Any] = field(default_factory=dict)
     """The scheduler's decision. It is recorded together with the rest, as a whole or not at all."""
 

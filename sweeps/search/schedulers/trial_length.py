@@ -1,4 +1,4 @@
-"""How long a trial is, in the units that schedulers count in, as far as its config tells."""
+"""Length of a trial in the units that schedulers count in, computed from its config."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from sweeps.config.search import HyperbandScheduler, Resource
 from sweeps.errors import ConfigError
 from sweeps.space.distributions import Lookup, Space
 
-DECIDE_LENGTH = {"train", "train.max_steps", "train.epochs", "train.eval_every", "train.global_batch_size"}
+LENGTH_PATHS = {"train", "train.max_steps", "train.epochs", "train.eval_every", "train.global_batch_size"}
+"""Paths on which the length of a trial depends."""
 
 
 def trial_length(config: SweepConfig, resource: Resource) -> float | None:
-    """What a whole trial takes, or None where that depends on the data or the machine."""
+    """Resource that a complete trial takes; None if that depends on the data or the machine."""
     train = config.train
     if train is None:
         return None  # a user's own function
@@ -23,14 +24,14 @@ def trial_length(config: SweepConfig, resource: Resource) -> float | None:
     if steps is not None:
         known["steps"] = steps
         known["evaluations"] = math.ceil(steps / train.eval_every)
-        if train.max_communication_share is None:  # else that is for the workers to find out
+        if train.max_communication_share is None:  # otherwise the workers choose the batch size
             known["samples"] = steps * train.global_batch_size
     return known.get(resource)
 
 
 def hyperband_range(composition: Composition, space: Space, lookup: Lookup) -> tuple[float | None, float | None]:
-    """What every trial gets of Hyperband's resource (about what it has used at its first evaluation), and what a whole
-    one takes; None where that is not set and cannot be told."""
+    """Hyperband's range: the resource that every trial gets (about that at its first evaluation), and that of a
+    complete trial; None where it is neither set nor known."""
     scheduler = composition.config.search.scheduler
     assert isinstance(scheduler, HyperbandScheduler)
     longest = scheduler.longest or longest_trial(composition, space, scheduler.resource, lookup)
@@ -41,14 +42,14 @@ def hyperband_range(composition: Composition, space: Space, lookup: Lookup) -> t
 
 
 def longest_trial(composition: Composition, space: Space, resource: Resource, lookup: Lookup) -> float | None:
-    """``trial_length`` of the longest trial that the space can make; None where one cannot be told."""
+    """Length of the longest trial of the space (``trial_length``); None if that of any trial is unknown."""
     configs = [composition.config]
     for path, _, point in space.corners(lookup):
-        if path in DECIDE_LENGTH:
+        if path in LENGTH_PATHS:
             try:
                 configs.append(composition.trial(point))
             except ConfigError:
-                continue  # told by the check of the space
+                continue  # the check of the space reports it
     lengths = [trial_length(config, resource) for config in configs]
     known = [length for length in lengths if length is not None]
     return max(known) if len(known) == len(lengths) else None

@@ -8,7 +8,8 @@ from sweeps import constants
 from sweeps.config.nights import Champion
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan
-from sweeps.search.samplers.earlier_trials import Point, as_point, settings_of
+from sweeps.search.samplers.earlier_trials import as_point, config_lookup
+from sweeps.space.distributions import Point
 from sweeps.tracking.client import connect, first_cause
 from sweeps.tracking.reader import load_sweep
 
@@ -66,7 +67,7 @@ def point_tonight(plan: Plan, uri: str, champion: Version) -> Point:
     trial = next((each for each in record.trials if each.trial == champion.trial), None)
     if trial is None:
         raise UserError(f"the {who} comes from trial {champion.trial} of {champion.sweep}, which MLflow has no longer")
-    settings = settings_of(uri, record)
+    settings = config_lookup(uri, record)
     point = as_point(plan.space, plan.points.lookup, settings, trial.params)
     if isinstance(point, str):
         value = trial.params.get(point, settings(point))

@@ -13,11 +13,12 @@ from sweeps.compose.overrides import written_override
 from sweeps.config.nights import Nights
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan, make_plan
-from sweeps.search.samplers.earlier_trials import Point, load_earlier
+from sweeps.search.samplers.earlier_trials import load_earlier
 from sweeps.service.promotion.champion import Version, champion_of, point_tonight
 from sweeps.service.promotion.night import Night, begin, of_schedule
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.requests import Run
+from sweeps.space.distributions import Point
 
 logger = logging.getLogger(__name__)
 

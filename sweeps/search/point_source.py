@@ -1,0 +1,170 @@
+"""Source of the next point to train: enqueued points, the grid, or what the sampler and the advisors suggest."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from sweeps.compat.optuna import enqueued_values, running_trial
+from sweeps.constants import REASON
+from sweeps.errors import ConfigError
+from sweeps.search.advisors.advisor import Advisor
+from sweeps.search.deduplication import KnownPoints
+from sweeps.space.distributions import Lookup, Point, Space
+
+MAX_REJECTED = 10
+"""Points of the sampler that are rejected one after another, before a point is drawn at random."""
+MAX_RESAMPLED = 100
+"""Number of times that the values missing in an enqueued point are sampled anew, until the point is valid."""
+RESAMPLED = "sweeps:given_again"
+"""Attribute of an Optuna trial: how often the values missing in its enqueued point were sampled before."""
+POINT = "sweeps:point"
+"""Attribute of an Optuna trial: position, from 1, of its enqueued point among the points to try first."""
+POINTS = "sweeps:points"
+"""Attribute of a study of an earlier version: number of points to try first that were enqueued."""
+
+
+def no_value(path: str) -> None:
+    """A lookup without values."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointOptions:
+    """Options of a ``PointSource``; the further keyword arguments of ``OptunaSearcher``."""
+
+    points: Sequence[Point] = ()
+    """Points to suggest first; values that one leaves out are sampled."""
+    grid: Sequence[Point] | None = None
+    """The only points to suggest after ``points``, in this order; the sampler is not asked."""
+    duplicates: bool = False
+    """Suggest points again that were suggested before."""
+    lookup: Lookup = no_value
+    """Returns the config's own value at a path, for conditions on paths that are not searched."""
+    validate: Callable[[Point], object] | None = None
+    """Raises ``ConfigError`` for a point that cannot be run; it counts as failed, and the next one is tried."""
+    advisors: Sequence[Advisor] = ()
+    """May set values of the next point, and refuse points; if two set the same path, the first one's value counts."""
+
+
+class PointSource:
+    """Finds the next point of a study that is worth training."""
+
+    def __init__(self, study: optuna.Study, space: Space, options: PointOptions):
+        """
+        Args:
+            study: Asked for trials, and told of points that are rejected.
+            space: Space of the points.
+            options: Which points to find.
+        """
+        self._study, self._space, self._options = study, space, options
+        self._known = KnownPoints(space, options.lookup, options.grid)
+        self._half_sampled: list[FrozenTrial] = []
+        self._last_mistake: str | None = None
+        self._enqueue(options.points)
+
+    def _enqueue(self, points: Sequence[Point]) -> None:
+        """Enqueue the points to try first, unless an earlier driver has."""
+        trials = self._study.get_trials(deepcopy=False)
+        done = max((trial.user_attrs[POINT] for trial in trials if POINT in trial.user_attrs), default=0)
+        done = max(done, self._study.user_attrs.get(POINTS, 0))
+        for index, point in enumerate(points[done:], start=done + 1):
+            self._study.enqueue_trial(self._space.encode(point), user_attrs={POINT: index})  # one write: all or nothing
+
+    def add_started(self, number: int, point: Point) -> None:
+        """Note that a trial of this number was started at a point."""
+        if not self._options.duplicates or self._options.grid is not None:
+            self._known.add(point, f"trial {number:04} had it")
+
+    def add_half_sampled(self, trial: FrozenTrial) -> None:
+        """Note a trial whose driver died while the trial's values were sampled."""
+        self._half_sampled.append(trial)
+
+    def next(self, number: int) -> tuple[optuna.Trial, dict[str, Any]] | str:
+        """A running trial and its point, or the reason why there is none.
+
+        Args:
+            number: Number that the trial will have within its sweep.
+        """
+        while self._half_sampled:  # sampled again, it gets the same values as if its driver had not died
+            half_sampled = self._half_sampled.pop(0)
+            trial = running_trial(self._study, half_sampled)
+            point = self._space.sample(trial, self._options.lookup)
+            if self._is_accepted(trial, point, advised=enqueued_values(half_sampled) is None):
+                return trial, point
+        rejected = 0
+        while rejected < MAX_REJECTED:
+            is_enqueued = bool(self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
+            if not is_enqueued and (self._options.grid is not None or self._known.exhausted):
+                break
+            if not is_enqueued:
+                self._enqueue_advice(number)
+            trial, point = self._ask()
+            if self._is_accepted(trial, point, advised=not is_enqueued):
+                return trial, point
+            if is_enqueued:
+                self._resample_missing(trial, point)
+            rejected += not is_enqueued
+        return self._draw()
+
+    def _ask(self) -> tuple[optuna.Trial, dict[str, Any]]:
+        trial = self._study.ask()
+        return trial, self._space.sample(trial, self._options.lookup)
+
+    def _is_accepted(self, trial: optuna.Trial, point: Point, *, advised: bool) -> bool:
+        """Whether a point is to be trained; if not, the study is told that its trial failed."""
+        reason = self._known.why(point) or self._invalid(point) or (self._refused(point) if advised else None)
+        if reason is None:
+            return True
+        trial.set_user_attr(REASON, reason)
+        self._study.tell(trial, state=TrialState.FAIL)
+        return False
+
+    def _enqueue_advice(self, number: int) -> None:
+        values: dict[str, Any] = {}
+        for advisor in self._options.advisors:
+            values = {**advisor.fix(self._study, number), **values}
+        if values:
+            self._study.enqueue_trial(self._space.encode(values))
+
+    def _resample_missing(self, trial: optuna.Trial, point: Point) -> None:
+        """Enqueue a rejected point again if values were missing in it: the sampled ones may be why it was rejected."""
+        values = enqueued_values(self._study.get_trials(deepcopy=False)[trial.number]) or {}
+        resampled = trial.user_attrs.get(RESAMPLED, 0)
+        if set(values) < set(self._space.encode(point)) and resampled < MAX_RESAMPLED:
+            self._study.enqueue_trial(dict(values), user_attrs={RESAMPLED: resampled + 1})
+
+    def _draw(self) -> tuple[optuna.Trial, dict[str, Any]] | str:
+        """The next point of the grid; or a random point, after the sampler suggested none that is worth training."""
+        is_grid = self._options.grid is not None
+        seed = None if is_grid else len(self._study.get_trials(deepcopy=False))
+        chosen: Point | None = None
+        for point in itertools.islice(self._known.unknown(seed, self._invalid), MAX_REJECTED):
+            chosen = point
+            if is_grid or self._refused(point) is None:
+                break
+        if chosen is None:
+            mistake = f"; the last that was tried: {self._last_mistake}" if self._last_mistake else ""
+            return f"no point of the space is left that can be trained{mistake}"
+        self._study.enqueue_trial(self._space.encode(chosen))
+        return self._ask()
+
+    def _invalid(self, point: Point) -> str | None:
+        """Mistake because of which a point cannot be run; None if it can."""
+        try:
+            if self._options.validate is not None:
+                self._options.validate(point)
+        except ConfigError as error:
+            self._last_mistake = str(error)
+            self._known.add(point, self._last_mistake)
+            return self._last_mistake
+        return None
+
+    def _refused(self, point: Point) -> str | None:
+        """Reason for which an advisor refuses a point; None if none does."""
+        reasons = (advisor.refuse(self._study, point) for advisor in self._options.advisors)
+        return next((reason for reason in reasons if reason is not None), None)
