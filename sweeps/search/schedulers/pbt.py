@@ -41,13 +41,13 @@ class Member:
     score: float | None = None
     """Its metric; larger is better. None before the first comparison."""
     reached: float = 0
-    """The resource."""
+    """Resource that it had reached."""
     step: int = 0
     """Optimizer steps done."""
     is_saved: bool = False
     """Whether others can continue from its checkpoint."""
     requested: Any = None
-    """The checkpoint, until it was waited for."""
+    """The requested checkpoint; None once it was waited for."""
 
 
 class PopulationBasedTraining(PausingScheduler):
