@@ -1,4 +1,4 @@
-"""Trains off-cluster: ``python -m sweeps_train CONFIG.json``, or ``torchrun --nproc-per-node 2 -m sweeps_train ...``.
+"""Training without Ray: ``python -m sweeps_train CONFIG.json``, or ``torchrun --nproc-per-node 2 -m sweeps_train ...``.
 
 CONFIG.json is a ``TrainingConfig``, such as the ``training.json`` in every checkpoint. Each event is printed as a line
 of JSON.
@@ -23,7 +23,7 @@ from sweeps_train.reporter import PrintReporter
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m sweeps_train", description="Train one config.")
     parser.add_argument("config", type=Path, metavar="CONFIG.json")
-    parser.add_argument("--checkpoints", metavar="DIR", help="save checkpoints there, and go on from the newest one")
+    parser.add_argument("--checkpoints", metavar="DIR", help="save checkpoints there, and continue from the newest one")
     arguments = parser.parse_args()
     try:
         config = TRAINING_CONFIG.validate_json(arguments.config.read_bytes())
@@ -42,7 +42,7 @@ def main() -> None:
         train(config, reporter=PrintReporter(), checkpoint_folder=arguments.checkpoints)
     finally:
         if distributed:
-            gc.collect()  # a wrapped model in a reference cycle would keep the group's threads until the process ends
+            gc.collect()  # a wrapped model in a reference cycle keeps the threads of the process group alive
             dist.destroy_process_group()
 
 

@@ -1,7 +1,7 @@
-"""How large the global batch is made, so that workers spend no more than a part of a step on exchanging gradients.
+"""Scaling the global batch, so that workers spend at most a given part of a step on exchanging gradients.
 
-They are exchanged once a step, whatever its size: so a step on twice as many samples spends half as much of its time on
-it. The smallest batch that is large enough is taken, since a larger one is other mathematics.
+Gradients are exchanged once a step, whatever its size: a step on twice as many samples spends about half as much of its
+time on it. The smallest sufficient batch is taken, since a larger one changes the mathematics of the training.
 """
 
 from __future__ import annotations
@@ -14,36 +14,54 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from sweeps_train.config import Train
+from sweeps_train.config import Train, TrainingConfig
 from sweeps_train.config.strategy import DDP
-from sweeps_train.data.sampler import Batch
-from sweeps_train.probe_step import without_trace
+from sweeps_train.data.sampler import Batch, SampleOrder, in_batches
+from sweeps_train.probe_step import restored_state
 from sweeps_train.strategies import Strategy
 from sweeps_train.strategies.strategy import on_device
 
 REPETITIONS = 5
-"""Of what is timed, after one that is not; the median counts."""
-_SENT_AS = {"fp16": torch.float16, "bf16": torch.bfloat16}
+"""Timed repetitions, after one that is not timed; the median counts."""
+_WIRE_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def choose_batch_factor(
-    train: Train, config: DDP, strategy: Strategy, micro_batches: Sequence[Batch], most: int
-) -> tuple[int, str]:
-    """How many times ``train.global_batch_size`` a step takes, and why: alike on all workers. All must call it.
+def scale_global_batch(
+    config: TrainingConfig, strategy: Strategy, order: SampleOrder, micro_batch_size: int, previous: int | None
+) -> tuple[int, str | None]:
+    """Choose how many times ``train.global_batch_size`` a step takes. Every worker must call it.
 
     Args:
-        train: Has ``max_communication_share``.
-        config: What gradients are sent as.
-        strategy: Which has the model.
-        micro_batches: This worker's part of one ``train.global_batch_size``, in the CPU's memory.
-        most: The largest factor that is allowed.
+        config: The training; without ``train.max_global_batch_size`` the factor is 1.
+        strategy: Holds the model and its data.
+        order: Order of the training samples.
+        micro_batch_size: Samples per forward pass of a worker.
+        previous: Factor of the training that is resumed, which is kept as far as the data allows.
+
+    Returns:
+        The factor, and the reason for it if it was measured now.
     """
+    train, samples = config.train, strategy.task.train_samples
+    if train.max_global_batch_size is None:
+        return 1, None
+    most = min(train.max_global_batch_size, len(samples)) // train.global_batch_size
+    if previous is not None:
+        return min(previous, most), None
+    assert isinstance(config.strategy, DDP)
+    share = strategy.data_parallel.shard(order.take(0, train.global_batch_size))
+    micro_batches = [samples.batch(each) for each in in_batches(share, micro_batch_size)]
+    return _measured_factor(train, config.strategy, strategy, micro_batches, most)
+
+
+def _measured_factor(
+    train: Train, config: DDP, strategy: Strategy, micro_batches: Sequence[Batch], most: int
+) -> tuple[int, str]:
     assert train.max_communication_share is not None
     workers = strategy.workers
     exchange = _exchange_seconds(config, strategy) if workers.size > 1 else 0.0
     compute = _compute_seconds(strategy, micro_batches[0]) * len(micro_batches)
-    # All must come to the same, and they go at the pace of the slowest.
-    exchange, compute = (workers.from_first(max(workers.gather(each), default=0.0)) for each in (exchange, compute))
+    # The slowest worker's times, on all workers, which must come to the same result.
+    exchange, compute = (workers.broadcast(max(workers.gather(each), default=0.0)) for each in (exchange, compute))
     factor = batch_factor(train.max_communication_share, exchange, compute, most)
     size, larger = train.global_batch_size, train.global_batch_size * factor
     reached = exchange / (exchange + compute * factor)
@@ -55,23 +73,26 @@ def choose_batch_factor(
 
 
 def batch_factor(share: float, exchange_s: float, compute_s: float, most: int) -> int:
-    """The smallest factor, up to ``most``, at which exchanging is at most ``share`` of exchanging and computing.
+    """The smallest factor, up to ``most``, at which the exchange takes at most ``share`` of exchange and computation.
 
-    That computing hides some of the exchange is left out: what is promised holds without it.
+    An overlap of both is ignored, so that the result holds without it.
+
+    >>> batch_factor(0.1, exchange_s=1.0, compute_s=3.0, most=10)
+    3
     """
     return min(most, max(1, math.ceil(exchange_s * (1 - share) / (share * compute_s))))
 
 
 def _exchange_seconds(config: DDP, strategy: Strategy) -> float:
-    """Of an all-reduce of as many bytes as all gradients have."""
+    """Seconds of an all-reduce of as many bytes as all gradients have."""
     numbers = sum(each.numel() for each in strategy.parameters.values())
-    kind = _SENT_AS.get(config.compression, next(iter(strategy.parameters.values())).dtype)
-    gradients = torch.zeros(numbers, dtype=kind, device=strategy.workers.device)
+    dtype = _WIRE_DTYPES.get(config.compression, next(iter(strategy.parameters.values())).dtype)
+    gradients = torch.zeros(numbers, dtype=dtype, device=strategy.workers.device)
     return _timed(strategy, lambda: dist.all_reduce(gradients))
 
 
 def _compute_seconds(strategy: Strategy, micro_batch: Batch) -> float:
-    """Of one micro batch, forward and backward."""
+    """Seconds of the forward and backward pass of one micro batch."""
     batch = on_device(micro_batch, strategy.workers.device)
 
     def step() -> None:
@@ -79,18 +100,18 @@ def _compute_seconds(strategy: Strategy, micro_batch: Batch) -> float:
             loss = strategy.task.loss(strategy.task.logits(strategy.model, batch), batch)
         torch.autograd.backward(loss)
 
-    with without_trace(strategy):
+    with restored_state(strategy):
         return _timed(strategy, step)
 
 
 def _timed(strategy: Strategy, action: Callable[[], object]) -> float:
-    """Median seconds."""
-    took = []
+    """Median seconds of an action."""
+    seconds = []
     for _ in range(REPETITIONS + 1):
-        strategy.workers.sum([0.0])  # all begin together
+        strategy.workers.sum([0.0])  # all workers begin together
         began = time.perf_counter()
         action()
         if strategy.workers.device.type == "cuda":
             torch.cuda.synchronize(strategy.workers.device)
-        took.append(time.perf_counter() - began)
-    return statistics.median(took[1:])
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds[1:])

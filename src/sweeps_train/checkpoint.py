@@ -1,6 +1,6 @@
-"""Checkpoints: folders ``step-00000020`` that hold everything from which a training goes on exactly.
+"""Checkpoints: folders ``step-00000020`` with everything that an exact continuation of a training needs.
 
-A checkpoint is written under another name and renamed when it is complete; one that has its name is whole.
+A checkpoint is written under a temporary name and renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sweeps_train.atomic_write import UNFINISHED, unfinished
 from sweeps_train.config import TRAINING_CONFIG, CausalLM, TrainingConfig
-from sweeps_train.integrity import damage, flush_folder, seal, set_aside
+from sweeps_train.integrity import find_damage, flush_folder, quarantine, seal
 from sweeps_train.optimizer import load_optimizer_state, optimizer_state
 from sweeps_train.progress import Progress
 from sweeps_train.random_state import random_state, set_random_state
@@ -30,12 +31,9 @@ if TYPE_CHECKING:
 TRAINING_FILE = "training.json"
 """The ``TrainingConfig``."""
 METRICS_FILE = "metrics.json"
-"""What was reported at this step; null where nothing was, between two evaluations."""
+"""Metrics that were reported at this step; null if none were, between two evaluations."""
 STATE_FILE = "training_state.pt"
-"""Optimizer, gradient scaler, progress, and every worker's random states."""
-
-UNFINISHED = ".unfinished"
-"""Ends the name of a folder that is being written, or removed."""
+"""Optimizer, gradient scaler, progress, and the random states of all workers."""
 
 
 def save_checkpoint(
@@ -46,81 +44,98 @@ def save_checkpoint(
     progress: Progress,
     metrics: dict[str, float] | None,
 ) -> Path:
-    """Saves a step; every worker must call it, and rank 0 writes. The same files whatever the strategy and the number
-    of workers: a training may go on with others.
+    """Save a checkpoint. Every worker must call it; rank 0 writes.
+
+    The files do not depend on the strategy or the number of workers, so that a training may continue with others.
 
     Args:
-        root: Folder of the run's checkpoints.
+        root: Folder of the training's checkpoints.
         config: The training.
-        strategy: Its task's model (and tokenizer) is saved, the gradient scaler, and random states: all who have
-            samples of their own have different ones.
+        strategy: Its model, tokenizer and gradient scaler are saved, and the random state of each of its random
+            streams.
         optimizer: Its moments are saved.
-        progress: How far the training is.
-        metrics: What is reported at this step, if it is.
+        progress: Position of the training.
+        metrics: Metrics that are reported at this step, if any.
 
     Returns:
         The checkpoint's folder, complete on rank 0.
     """
     workers = strategy.workers
-    random_states = dict(workers.gather((strategy.stream, random_state(workers.device))))
-    weights, moments = strategy.weights(), optimizer_state(optimizer, strategy)
+    random_states = dict(workers.gather((strategy.capabilities.random_stream, random_state(workers.device))))
+    weights, moments = strategy.full_weights(), optimizer_state(optimizer, strategy)
     path = root / f"step-{progress.step:08d}"
     if workers.rank == 0:
-        unfinished = path.with_name(path.name + UNFINISHED)
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        strategy.task.save(unfinished, weights)
-        write_json(unfinished / TRAINING_FILE, TRAINING_CONFIG.dump_python(config, mode="json", by_alias=True))
-        write_json(unfinished / METRICS_FILE, metrics)
+        folder = unfinished(path)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        strategy.task.save(folder, weights)
+        write_json(folder / TRAINING_FILE, TRAINING_CONFIG.dump_python(config, mode="json", by_alias=True))
+        write_json(folder / METRICS_FILE, metrics)
         state = {
             **asdict(progress),
             "optimizer": moments,
             "scaler": strategy.precision.scaler.state_dict(),
-            "random": [random_states[rank] for rank in sorted(random_states)],
+            "random": [random_states[stream] for stream in sorted(random_states)],
         }
-        torch.save(state, unfinished / STATE_FILE)
-        _share(unfinished)
-        finish(unfinished, path)
+        torch.save(state, folder / STATE_FILE)
+        _make_readable(folder)
+        finish(folder, path)
     return path
 
 
-def finish(unfinished: Path, path: Path) -> None:
-    """Gives a checkpoint that is wholly written its name."""
-    seal(unfinished)
-    unfinished.rename(path)
+def finish(folder: Path, path: Path) -> None:
+    """Seal a checkpoint whose files are all written, and give it its name."""
+    seal(folder)
+    folder.rename(path)
     flush_folder(path.parent)
 
 
 def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, strategy: Strategy) -> Progress:
-    """Restores all but the model, which ``build_task`` reads; every worker must call it.
+    """Restore everything but the model, which ``build_task`` reads. Every worker must call it.
 
-    A worker that the checkpoint does not know, since there were fewer of them, keeps its present random states.
+    A worker for which the checkpoint has no random state, since it had fewer workers, keeps its present one.
+
+    Args:
+        path: Folder of the checkpoint.
+        optimizer: Receives its moments.
+        strategy: Its gradient scaler and random states are restored.
+
+    Returns:
+        Position of the training.
 
     Raises:
         FileNotFoundError: This worker does not see the checkpoint.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such checkpoint on this machine; all workers must share its folder")
-    # Mapped: a worker reads the parts that are its own.
+    # Mapped, so that a worker reads only its own shards.
     state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True, mmap=True)
     load_optimizer_state(optimizer, state["optimizer"], strategy)
     if state["scaler"]:  # empty where no scaling was needed
         strategy.precision.scaler.load_state_dict(state["scaler"])
-    if strategy.stream < len(state["random"]):
-        set_random_state(state["random"][strategy.stream], strategy.workers.device)
-    # An older checkpoint has fewer of them.
+    stream = strategy.capabilities.random_stream
+    if stream < len(state["random"]):
+        set_random_state(state["random"][stream], strategy.workers.device)
+    # Checkpoints of earlier versions have fewer fields.
     return Progress(**{field.name: state[field.name] for field in fields(Progress) if field.name in state})
 
 
 def load_model(folder: str | Path, *, merge: bool = False) -> nn.Module:
-    """The trained model of a checkpoint, on the CPU and ready for inference.
+    """Load the trained model of a checkpoint, on the CPU and in evaluation mode.
 
     Args:
-        folder: A checkpoint: ``outputs/SWEEP/trials/TRIAL/step-00000020``, or one that tracking has given back.
-        merge: Fold LoRA adapters into the base model, which then is a plain transformers model.
+        folder: A checkpoint: ``outputs/SWEEP/trials/TRIAL/step-00000020``, or one downloaded from MLflow.
+        merge: Merge LoRA adapters into the base model, which gives a plain transformers model.
+
+    Returns:
+        The model: of transformers or peft for language models, else one that maps images of shape (batch, channels,
+        height, width) to logits of shape (batch, classes).
 
     Raises:
         ValueError: The folder is no checkpoint, or its base model cannot be loaded.
+
+    Example:
+        >>> model = load_model("outputs/digits-20261120-021500/trials/0003/step-00000200")  # doctest: +SKIP
     """
     folder = Path(folder)
     config = read_training_config(folder)
@@ -140,7 +155,11 @@ def load_model(folder: str | Path, *, merge: bool = False) -> nn.Module:
 
 
 def read_training_config(folder: Path) -> TrainingConfig:
-    """
+    """Read the config of the training that has written a checkpoint.
+
+    Args:
+        folder: Folder of the checkpoint.
+
     Raises:
         ValueError: The folder is no checkpoint.
     """
@@ -151,26 +170,65 @@ def read_training_config(folder: Path) -> TrainingConfig:
 
 
 def read_metrics(path: Path) -> dict[str, float] | None:
-    """What was reported at a checkpoint's step."""
+    """Metrics that were reported at a checkpoint's step; None if none were."""
     metrics: dict[str, float] | None = json.loads((path / METRICS_FILE).read_text(encoding="utf-8"))
     return metrics
 
 
 def newest_intact(root: Path) -> tuple[Path | None, list[str]]:
-    """The newest checkpoint that is what was written, from which a training may go on, and what was wrong with newer
-    ones, which are set aside."""
-    wrong: list[str] = []
+    """Find the newest undamaged checkpoint; damaged ones are renamed.
+
+    Args:
+        root: Folder of a training's checkpoints.
+
+    Returns:
+        The checkpoint, or None; and a description of the damage of each newer one.
+    """
+    damages: list[str] = []
     for path in reversed(complete_checkpoints(root)):
-        found = damage(path)
-        if found is None:
-            return path, wrong
-        wrong.append(f"its checkpoint {path.name} is damaged, and set aside: {found}")
-        set_aside(path)
-    return None, wrong
+        damage = find_damage(path)
+        if damage is None:
+            return path, damages
+        damages.append(f"its checkpoint {path.name} is damaged, and set aside: {damage}")
+        quarantine(path)
+    return None, damages
+
+
+def prepare_resume(root: Path, note: Callable[[str], None]) -> Path | None:
+    """Clean up a folder of checkpoints, and return the newest one, from which a training continues; rank 0 calls it.
+
+    Args:
+        root: Folder of the training's checkpoints. What a process that died had left unfinished there is removed.
+        note: Tells the user about damaged checkpoints.
+    """
+    for path in root.glob(f"step-*{UNFINISHED}"):
+        shutil.rmtree(path)
+    newest, damages = newest_intact(root)
+    for damage in damages:
+        note(damage)
+    return newest
 
 
 def best_checkpoint(root: str | Path, metric: str, mode: str) -> Path | None:
-    """The checkpoint with the best value, the earlier of two equal ones; None if none has a value."""
+    """Find the checkpoint with the best value of a metric, the earlier of two equal ones.
+
+    Args:
+        root: Folder of a training's checkpoints.
+        metric: Name of the metric.
+        mode: Whether ``min`` or ``max`` is best.
+
+    Returns:
+        The checkpoint's folder; None if no checkpoint has a value.
+
+    Example:
+        >>> import tempfile
+        >>> root = Path(tempfile.mkdtemp())
+        >>> for step, loss in ((10, 0.5), (20, 0.3), (30, 0.4)):
+        ...     (root / f"step-{step:08d}").mkdir()
+        ...     write_json(root / f"step-{step:08d}" / METRICS_FILE, {"eval/loss": loss})
+        >>> best_checkpoint(root, "eval/loss", "min").name
+        'step-00000020'
+    """
     best, best_value = None, math.inf
     for path in complete_checkpoints(Path(root)):
         metrics = read_metrics(path)
@@ -182,45 +240,38 @@ def best_checkpoint(root: str | Path, metric: str, mode: str) -> Path | None:
 
 
 def remove_superseded(root: Path, keep: Sequence[str], metric: str, mode: str, *, finished: bool) -> None:
-    """Removes checkpoints that need not be kept.
+    """Remove checkpoints that are not to be kept.
 
     Args:
-        root: Folder of the run's checkpoints.
-        keep: ``best``, ``last``, both or none. The last one stays in any case until the training is finished,
-            which would go on from it, and beyond if nothing else could be kept.
-        metric: What ``best`` is measured by.
+        root: Folder of the training's checkpoints.
+        keep: ``best``, ``last``, both or none. Until the training is finished the last one stays in any case, since a
+            training continues from it; and afterwards if there is no other to keep.
+        metric: Metric by which the best one is chosen.
         mode: Whether ``min`` or ``max`` is best.
-        finished: The training has reached its end.
+        finished: Whether the training has reached its end.
     """
     checkpoints = complete_checkpoints(root)
     best = best_checkpoint(root, metric, mode) if "best" in keep else None
     kept = {best} if finished and "last" not in keep and best is not None else {best, checkpoints[-1]}
     for path in checkpoints:
         if path not in kept:
-            # Half removed, it would look like a checkpoint.
-            condemned = path.with_name(path.name + UNFINISHED)
-            path.rename(condemned)
-            shutil.rmtree(condemned)
-
-
-def remove_unfinished(root: Path) -> None:
-    """Removes what a process that died while saving or removing has left."""
-    for path in root.glob(f"step-*{UNFINISHED}"):
-        shutil.rmtree(path)
+            # Renamed first: under its own name, a half removed folder would look like a checkpoint.
+            shutil.rmtree(path.rename(unfinished(path)))
 
 
 def complete_checkpoints(root: Path) -> list[Path]:
-    """The complete checkpoints in the folder of a run's checkpoints, oldest first."""
+    """The complete checkpoints in a folder, oldest first."""
     found = [path for path in root.glob("step-*") if re.fullmatch(r"step-\d+", path.name)]
     return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
 
 def write_json(file: Path, content: Any) -> None:
+    """Write a value as indented JSON."""
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _share(folder: Path) -> None:
-    """safetensors writes files that their owner alone can read; a team shares its checkpoints."""
+def _make_readable(folder: Path) -> None:
+    """Give all files the usual permissions: safetensors writes files that only their owner can read."""
     usual = (folder / TRAINING_FILE).stat().st_mode
     for file in folder.glob("*.safetensors"):
         file.chmod(usual)

@@ -1,4 +1,4 @@
-"""How much of a step workers spend on talking to each other, measured now and then."""
+"""The share of a step that workers spend on communication, measured in some of the steps."""
 
 from __future__ import annotations
 
@@ -12,50 +12,48 @@ from typing import Literal
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from sweeps_train.compat.torch import profiled_spans
 from sweeps_train.distributed import Workers
 
 COLLECTIVES = "gloo:", "nccl"
-"""What the names of those begin with: gloo's on CPUs, NCCL's kernels on GPUs."""
-
-
+"""Name prefixes of collective operations: gloo's on CPUs, NCCL's kernels on GPUs."""
 FIRST = 200
-"""The step that is watched first where nobody says which ones are."""
+"""First step that is measured, and smallest distance of two, if the config says ``auto``."""
 MOST = 0.01
-"""Part of the time that watching may then take."""
+"""Part of the time that measuring may then take."""
 
 
 class CommunicationMeter:
-    """Watches a step now and then with torch's profiler, which sees all that gloo and NCCL do, whoever asked for it.
+    """Profiles some of the steps with torch's profiler, which sees all operations of gloo and NCCL, whoever started
+    them.
 
-    A worker that waits for a slower one is inside of a collective, too: that is part of the share.
+    A worker that waits for a slower one is inside of a collective; that time is part of the share.
     """
 
     def __init__(self, workers: Workers, every: int | Literal["auto"] | None):
-        """
-        Args:
-            workers: All of them; one alone is not watched.
-            every: Steps from one that is watched to the next; None watches none.
+        """Args:
+        workers: All workers; a single one is not measured.
+        every: Steps from one measurement to the next; None measures nothing.
         """
         self._every = every if workers.size > 1 else None
         self._device = workers.device
         self._steps = 0
         self._due: float = FIRST
-        self._unwatched, self._unwatched_s = 0, 0.0
+        self._other_steps, self._other_s = 0, 0.0
         self._shares: list[float] = []
         self._costs: list[float] = []
-        """Of steps that were watched, in steps that were not."""
+        """Time of each measured step, in steps that were not measured."""
 
     @contextmanager
     def watching(self, step: int) -> Iterator[None]:
-        """Around the step after ``step``, which is watched if it is due: on all workers alike."""
+        """Context of the step after ``step``, which is measured if it is due; all workers agree on that."""
         self._steps += 1
         began = time.perf_counter()
         if not self._is_due(step):
             yield
-            self._unwatched, self._unwatched_s = self._unwatched + 1, self._unwatched_s + time.perf_counter() - began
+            self._other_steps, self._other_s = self._other_steps + 1, self._other_s + time.perf_counter() - began
             return
-        # Its library says on stdout when it starts and stops.
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # no messages of the profiler on stdout
         on_gpu = self._device.type == "cuda"
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
         with profile(activities=activities) as profiled:
@@ -64,12 +62,9 @@ class CommunicationMeter:
             if on_gpu:
                 torch.cuda.synchronize(self._device)
             took = time.perf_counter_ns() - started
-        # torch's own list of these makes an object of each, which takes longer than the step.
-        events = profiled.profiler.kineto_results.events()
-        spans = ((event.start_ns(), event.end_ns()) for event in events if event.name().startswith(COLLECTIVES))
-        self._shares.append(min(1.0, covered(spans) / took))
+        self._shares.append(min(1.0, covered(profiled_spans(profiled, COLLECTIVES)) / took))
         cost = time.perf_counter() - began
-        self._costs.append(cost * self._unwatched / self._unwatched_s if self._unwatched else 0.0)
+        self._costs.append(cost * self._other_steps / self._other_s if self._other_steps else 0.0)
         self._due = math.inf
 
     def _is_due(self, step: int) -> bool:
@@ -78,23 +73,27 @@ class CommunicationMeter:
         return self._steps >= self._due if self._every == "auto" else (step + 1) % self._every == 0
 
     def take(self) -> list[float]:
-        """This worker's mean share since it was taken last, and what watching cost, if any step was watched: two
-        numbers, or none."""
+        """This worker's mean share and mean cost of measured steps since the last call: two numbers, or none if no step
+        was measured."""
         shares, costs = self._shares, self._costs
         self._shares, self._costs = [], []
         return [sum(each) / len(each) for each in (shares, costs)] if shares else []
 
-    def space(self, cost: float) -> None:
-        """Says when the next step is watched, if that is ours to choose.
+    def schedule_next(self, cost: float) -> None:
+        """Choose the next step that is measured, if the config says ``auto``.
 
         Args:
-            cost: The mean over all workers of what they took: alike on all of them.
+            cost: Mean cost of a measured step over all workers, in steps; the same on all of them.
         """
         self._due = self._steps + max(FIRST, math.ceil(cost / MOST))
 
 
 def covered(spans: Iterable[tuple[int, int]]) -> int:
-    """The length of what spans (beginning, end) cover together: several may go on at once."""
+    """Length of the union of spans, given as pairs of start and end.
+
+    >>> covered([(0, 4), (3, 5), (8, 9)])
+    6
+    """
     length, reached = 0, -1
     for begin, end in sorted(spans):
         length += max(0, end - max(begin, reached))

@@ -1,4 +1,4 @@
-"""The processes that train one model together: who they are, and what they tell each other."""
+"""The group of processes that train one model, and collective operations among them."""
 
 from __future__ import annotations
 
@@ -15,36 +15,40 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Workers:
-    """This worker among all: those of torch's default process group, or one process alone."""
+    """This worker's rank in a group of workers: torch's default process group, a part of it, or one process alone."""
 
     rank: int
     size: int
     device: torch.device
     group: dist.ProcessGroup | None = None
-    """None: torch's default group."""
+    """Process group; None is torch's default group."""
 
     @classmethod
     def current(cls) -> Workers:
-        """The running process group, whoever made it (Ray Train, torchrun, a test), and this worker's device."""
+        """The running process group, whoever has made it (Ray Train, torchrun, a test), and this worker's device."""
         device = _device()
         distributed = dist.is_available() and dist.is_initialized()
         rank, size = (dist.get_rank(), dist.get_world_size()) if distributed else (0, 1)
         if device.type == "cuda":
             torch.cuda.set_device(device)  # NCCL sends objects through the current device
         elif "OMP_NUM_THREADS" not in os.environ:
-            # torch takes every core for each process, and several on one machine would get in each other's way.
+            # By default each process uses all cores, and several on one machine would slow each other down.
             on_this_machine = int(os.environ.get("LOCAL_WORLD_SIZE", size))
             torch.set_num_threads(max(1, _cores() // on_this_machine))
         return cls(rank, size, device)
 
     def sum(self, values: Sequence[float]) -> list[float]:
-        """The sum over all workers, value by value; every worker must call it with as many values."""
+        """Sum values over all workers, one by one; every worker must call it with as many values.
+
+        >>> Workers(rank=0, size=1, device=torch.device("cpu")).sum([1, 2.5])
+        [1.0, 2.5]
+        """
         total = torch.tensor(values, dtype=torch.float64, device=self.device)
         if self.size > 1:
             dist.all_reduce(total)
         return [float(value) for value in total.tolist()]
 
-    def from_first(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """Rank 0's value, on every worker."""
         box = [value]
         if self.size > 1:
@@ -52,24 +56,28 @@ class Workers:
         return box[0]
 
     def gather(self, value: T) -> list[T]:
-        """Every worker's value in the order of ranks, on rank 0; elsewhere an empty list."""
+        """The values of all workers in the order of ranks, on rank 0; an empty list elsewhere."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size if self.rank == 0 else []
         dist.gather_object(value, values or None, dst=0)
         return values
 
-    def share(self, indices: Sequence[int]) -> Sequence[int]:
-        """This worker's part of the samples: disjoint over the workers, all of them together, nothing twice."""
+    def shard(self, indices: Sequence[int]) -> Sequence[int]:
+        """This worker's samples: every worker has different ones, and each sample is one worker's.
+
+        >>> Workers(rank=1, size=2, device=torch.device("cpu")).shard(range(7))
+        range(1, 7, 2)
+        """
         return indices[self.rank :: self.size]
 
 
 def _device() -> torch.device:
-    # Ray Train says by this variable (of Hugging Face Accelerate) which device a worker was given. A worker without
-    # a GPU may still see those of its machine.
-    given = os.environ.get("ACCELERATE_TORCH_DEVICE")
-    if given:
-        return torch.device(given)
+    # Ray Train sets this variable of Hugging Face Accelerate to the device of the worker. A worker without a GPU may
+    # still see those of its machine.
+    assigned = os.environ.get("ACCELERATE_TORCH_DEVICE")
+    if assigned:
+        return torch.device(assigned)
     if torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")

@@ -1,4 +1,4 @@
-"""Model FLOP utilisation: the arithmetic that a training needs, over what its devices could do in the time."""
+"""Model FLOP utilisation: the arithmetic that a training needs, relative to the peak of its devices."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ PEAK_TFLOPS = {
     "T4": 65.0,
     "RTX 4090": 165.0,
 }
-"""10^12 operations a second of matrices in 16 bits without sparsity, by NVIDIA's data sheets; by a part of the device's
-name, the first that fits."""
+"""Dense 16-bit matrix performance in 10^12 operations per second, from NVIDIA's data sheets, by a part of the device's
+name; the first match counts."""
 
 
 def peak_tflops(device: torch.device) -> float | None:
-    """None for a device that nobody has said it of, as CPUs."""
+    """Peak performance of a device in 10^12 operations per second; None if it is unknown, as for CPUs."""
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
@@ -38,19 +38,17 @@ def peak_tflops(device: torch.device) -> float | None:
 
 
 class FlopMeter:
-    """Counts one step, of which all others have as much for each sample or token: the second, since in the first one
-    pipelines find out what they send.
+    """Counts the FLOPs of one step; others have as many for each sample or token.
 
-    Recomputed activations are work, and no part of what the training needs: they are taken off by the rule that a
-    forward pass and the gradients of its inputs take the same, and the gradients of the weights as much for those that
-    are trained.
+    The second step is counted, since a pipeline exchanges tensor shapes in the first. Recomputed activations are
+    subtracted: a forward pass and the gradients of its inputs count as much as each other, and the gradients of the
+    weights as the trained fraction of that.
     """
 
     def __init__(self, workers: Workers, peak: float | None):
-        """
-        Args:
-            workers: All of them.
-            peak: 10^12 operations a second of one worker's device; None if nobody knows: nothing is counted then.
+        """Args:
+        workers: All workers.
+        peak: Peak of one worker's device in 10^12 operations per second; None counts nothing.
         """
         self._workers = workers
         self._peak = peak
@@ -59,7 +57,7 @@ class FlopMeter:
 
     @contextmanager
     def counting(self, strategy: Strategy, size: int) -> Iterator[None]:
-        """Around a step of ``size`` samples or tokens over all workers; every worker must call it."""
+        """Context of a step of ``size`` samples or tokens over all workers; every worker must enter it."""
         self._steps += 1
         if self._peak is None or self._steps != 2:
             yield
@@ -70,14 +68,17 @@ class FlopMeter:
         fraction = trained / sum(each.numel() for each in parameters)
         with FlopCounterMode(display=False) as counter:
             yield
-        # transformers marks layers so, whoever has asked for it.
-        marked = any(getattr(each, "gradient_checkpointing", False) for each in model.modules())
-        needed = (2 + fraction) / (3 + fraction) if strategy.recomputes or marked else 1.0
-        (flops,) = self._workers.sum([counter.get_total_flops() * needed / strategy.counted_by])
+        capabilities = strategy.capabilities
+        recomputes = capabilities.activation_checkpointing or any(
+            getattr(each, "gradient_checkpointing", False)  # set by transformers
+            for each in model.modules()
+        )
+        needed = (2 + fraction) / (3 + fraction) if recomputes else 1.0
+        (flops,) = self._workers.sum([counter.get_total_flops() * needed / capabilities.flop_counters])
         self._per_unit = flops / size
 
     def metrics(self, per_second: float) -> dict[str, float]:
-        """``train/flop_utilization``, from 0 to 1, at a speed in samples or tokens of all workers."""
+        """``train/flop_utilization``, from 0 to 1, at a speed in samples or tokens per second of all workers."""
         if self._peak is None or self._per_unit is None:
             return {}
         return {"train/flop_utilization": self._per_unit * per_second / (self._peak * 1e12 * self._workers.size)}

@@ -1,6 +1,5 @@
-"""Whether a checkpoint is what was written: a power cut or a disk may leave files that are shorter, or other, though
-their folder has its name.
-"""
+"""Integrity of checkpoints: a power cut or a faulty disk may leave files that are shorter than or different from what
+was written."""
 
 from __future__ import annotations
 
@@ -12,32 +11,41 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SEAL_FILE = "files.json"
-"""In a checkpoint: size and CRC-32 of every other file in it, by path."""
+"""File in a checkpoint with size and CRC-32 of every other file, by path."""
 DAMAGED = ".damaged"
-"""Ends the name of a checkpoint that is not what was written."""
-BLOCK = 1 << 20
+"""Suffix of a damaged checkpoint's folder."""
+BLOCK = 2**20
 
 
 def seal(folder: Path) -> None:
-    """Puts all files of a folder on the disk itself, and writes down what they are."""
+    """Flush all files of a folder to the disk, and write their sizes and checksums into it."""
     files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
-    with ThreadPoolExecutor(max(1, len(files))) as threads:  # together: a file system's journal takes them in one go
-        sums = list(threads.map(_sum_on_disk, files))
+    with ThreadPoolExecutor(max(1, len(files))) as threads:  # at once: a file system's journal commits them together
+        sums = list(threads.map(_flush, files))
     content = {str(file.relative_to(folder)): each for file, each in zip(files, sums, strict=True)}
-    sealed = folder / SEAL_FILE
-    sealed.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    _sum_on_disk(sealed)
+    seal_file = folder / SEAL_FILE
+    seal_file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    _flush(seal_file)
     flush_folder(folder)
 
 
-def damage(folder: Path) -> str | None:
-    """What is wrong with a sealed folder; None if nothing is, or it was never sealed."""
+def find_damage(folder: Path) -> str | None:
+    """Describe the damage of a sealed folder; None if it is intact, or was never sealed.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "weights").write_bytes(b"1234")
+    >>> seal(folder)
+    >>> _ = (folder / "weights").write_bytes(b"12")
+    >>> find_damage(folder)
+    'weights has 2 bytes of 4'
+    """
     try:
         content: dict[str, list[int]] = json.loads((folder / SEAL_FILE).read_text(encoding="utf-8"))
         for name, (size, checksum) in content.items():
             if (folder / name).stat().st_size != size:
                 return f"{name} has {(folder / name).stat().st_size} bytes of {size}"
-            if _sum(folder / name)[1] != checksum:
+            if _size_and_checksum(folder / name)[1] != checksum:
                 return f"{name} is not what was written"
     except FileNotFoundError as error:
         missing = Path(error.filename).name
@@ -47,16 +55,15 @@ def damage(folder: Path) -> str | None:
     return None
 
 
-def set_aside(folder: Path) -> Path:
-    """Gives a damaged checkpoint a name under which nobody goes on from it; a person may look at it."""
-    aside = folder.with_name(folder.name + DAMAGED)
-    shutil.rmtree(aside, ignore_errors=True)
-    folder.rename(aside)
-    return aside
+def quarantine(folder: Path) -> Path:
+    """Rename a damaged checkpoint, so that no training continues from it but a person can look at it."""
+    target = folder.with_name(folder.name + DAMAGED)
+    shutil.rmtree(target, ignore_errors=True)
+    return folder.rename(target)
 
 
 def flush_folder(folder: Path) -> None:
-    """The names in a folder to the disk itself."""
+    """Flush the names in a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -64,14 +71,15 @@ def flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _sum_on_disk(file: Path) -> list[int]:
-    both = _sum(file)
+def _flush(file: Path) -> list[int]:
+    """Flush a file to the disk, and return its size and checksum."""
+    found = _size_and_checksum(file)
     with file.open("rb") as opened:
         os.fsync(opened.fileno())
-    return both
+    return found
 
 
-def _sum(file: Path) -> list[int]:
+def _size_and_checksum(file: Path) -> list[int]:
     """Size in bytes, and CRC-32."""
     size = checksum = 0
     with file.open("rb") as opened:

@@ -1,17 +1,99 @@
-"""What a training says when a device has run out of memory where workers wait for each other."""
+"""Running out of memory: the micro batch is halved and the step repeated."""
 
 from __future__ import annotations
 
+import logging
+import math
+from collections.abc import Callable, Sequence
 
-class MicroBatchHalved(RuntimeError):
-    """The training cannot go on in this process group; begun again from its last checkpoint with micro batches of at
-    most ``half`` samples, it is the same."""
+import torch
 
-    def __init__(self, size: int, half: int):
-        super().__init__(size, half)
-        self.half = half
-        self._size = size
+from sweeps_train.config import TrainingConfig
+from sweeps_train.data.sampler import Batch
+from sweeps_train.errors import MicroBatchHalved
+from sweeps_train.micro_batch import num_rows, remember, split_batches
+from sweeps_train.strategies import Strategy
+from sweeps_train.strategies.strategy import on_device
 
-    def __str__(self) -> str:
-        halved = f"{self.half} samples from the last checkpoint on, instead of {self._size}"
-        return f"out of memory: micro batches have {halved}"
+_log = logging.getLogger(__name__)
+
+
+class RetryingBackward:
+    """Computes gradients in micro batches, and halves them when this worker's device runs out of memory.
+
+    Other workers need not know: gradients are those of the global batch, however it is divided.
+    """
+
+    def __init__(self, config: TrainingConfig, strategy: Strategy, micro_batch_size: int, note: Callable[[str], None]):
+        """
+        Args:
+            config: The training.
+            strategy: Computes the gradients.
+            micro_batch_size: Samples per forward pass to begin with.
+            note: Tells the user about a smaller size.
+        """
+        self.micro_batch_size = micro_batch_size
+        self._config, self._strategy, self._note = config, strategy, note
+        self._halvings = 0
+        self._steps = 0
+        self._largest_step = 0
+        """Tokens or samples in the largest global batch so far."""
+
+    def __call__(self, batches: Sequence[Batch], size: int, scale: float) -> torch.Tensor:
+        """Add the gradients of one step.
+
+        Args:
+            batches: This worker's micro batches, on the CPU.
+            size: Tokens or samples in the global batch.
+            scale: Factor of the loss.
+
+        Returns:
+            This worker's part of the summed loss, as ``Strategy.backward`` returns it.
+
+        Raises:
+            MicroBatchHalved: Workers wait for each other, so that this one cannot repeat the step alone.
+            torch.OutOfMemoryError: Not even one sample fits.
+        """
+        strategy, device = self._strategy, self._strategy.workers.device
+        # A step may need more memory than any before if it is larger, or the first one with the optimizer's moments.
+        defer_grad_sync = size > self._largest_step or self._steps < 2
+        self._largest_step, self._steps = max(self._largest_step, size), self._steps + 1
+        micro_batches = split_batches(batches, self.micro_batch_size)
+        while True:
+            on_its_device = (on_device(each, device) for each in micro_batches)
+            try:
+                return strategy.backward(on_its_device, len(micro_batches), scale, defer_grad_sync=defer_grad_sync)
+            except torch.OutOfMemoryError as error:
+                self._halve(max(map(num_rows, micro_batches)), error)
+            # Outside of the except clause: the error's frames hold tensors that are to be freed.
+            strategy.discard_gradients()
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+            micro_batches = split_batches(micro_batches, self.micro_batch_size)
+
+    def _halve(self, size: int, error: torch.OutOfMemoryError) -> None:
+        strategy, half = self._strategy, math.ceil(size / 2)
+        if strategy.workers.device.type == "cuda" or self._config.train.micro_batch_size == "auto":
+            remember(self._config, strategy, half)  # for the next attempt, if this one cannot continue
+        if size == 1:
+            raise torch.OutOfMemoryError(
+                f"train.micro_batch_size=1 does not fit ({error}); use a shorter data.sequence_length, "
+                "model.gradient_checkpointing=true or strategy=fsdp"
+            ) from error
+        if not strategy.capabilities.can_retry_oom or strategy.grad_sync_started:
+            raise MicroBatchHalved(size, half) from error
+        self.micro_batch_size = half
+        self._halvings += 1
+        text = f"out of memory: micro batches have {half} samples from now on, instead of {size}"
+        _log.warning("worker %d: %s", strategy.workers.rank, text)
+        self._note(text)
+
+    def take_halvings(self) -> int:
+        """How often this worker has halved its micro batches since the last call."""
+        halvings, self._halvings = self._halvings, 0
+        return halvings
+
+    def equalize(self) -> None:
+        """Give all workers the smallest micro batch of any, since all wait for the slowest; every worker calls it."""
+        workers = self._strategy.workers
+        self.micro_batch_size = workers.broadcast(min(workers.gather(self.micro_batch_size), default=0))

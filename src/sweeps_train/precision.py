@@ -1,4 +1,4 @@
-"""Mixed precision: the type of the forward pass, and the loss scaling that fp16 needs."""
+"""Mixed precision: the dtype of the forward pass, and the loss scaling that fp16 needs."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ class Precision:
     """Autocast and gradient scaler (Micikevicius et al., 2017, https://arxiv.org/abs/1710.03740)."""
 
     def __init__(self, name: Literal["auto", "fp32", "bf16", "fp16"], device: torch.device):
-        """
-        Args:
-            name: ``auto`` is bf16 on GPUs that have it in hardware, fp16 on older ones, fp32 on CPUs.
-            device: Where the model is.
+        """Args:
+        name: ``auto`` is bf16 on GPUs that have it in hardware, fp16 on older ones, fp32 on CPUs.
+        device: Device of the model.
         """
         if name == "auto":
-            name = _natural(device)
+            name = _best(device)
         self._device_type = device.type
         self.type = _TYPES.get(name)
-        """Of the forward pass; None is that of the weights."""
+        """Dtype of the forward pass; None for that of the weights."""
         self.scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
-        """Does nothing unless the type is fp16, whose gradients underflow unscaled."""
+        """Gradient scaler; inactive unless the dtype is fp16, whose gradients underflow unscaled."""
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Context of a forward pass."""
+        """Context manager of a forward pass."""
         return nullcontext() if self.type is None else torch.autocast(self._device_type, dtype=self.type)
 
 
-def _natural(device: torch.device) -> Literal["fp32", "bf16", "fp16"]:
+def _best(device: torch.device) -> Literal["fp32", "bf16", "fp16"]:
     if device.type != "cuda":
         return "fp32"
     return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"

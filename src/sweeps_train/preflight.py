@@ -1,4 +1,4 @@
-"""One look at data and model before a search: values that cannot be learned from, and one forward pass on the CPU."""
+"""Checks of data and model before a search: values that cannot be learned from, and one forward pass on the CPU."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from sweeps_train.random_state import seed_all
 from sweeps_train.targets import call_target
 from sweeps_train.tasks.image_classification import ImageClassification, build_both_samples
 from sweeps_train.tasks.task import Task
-from sweeps_train.worker_cache import keep
+from sweeps_train.worker_cache import cached
 
 MOST_PARAMETERS = 100_000_000
-"""Parameters of a user's model beyond which it is not built for a look: 400 MB in float32."""
+"""Largest user model, in parameters, that is built for the check: 400 MB in float32."""
 SAMPLES = 256
-"""Samples of each split that are read, spread evenly over it."""
+"""Number of samples of each split that are read, spread evenly over it."""
 ALL_VALUES = 2**26
-"""Numbers in a data set of tensors up to which all of them are looked at."""
+"""Size of a data set of tensors, in numbers, up to which all samples are read."""
 BATCH = 8
-"""Samples that go through the model."""
+"""Samples in the forward pass."""
 IGNORED_LABEL = -100
 """Label that ``cross_entropy`` ignores."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about data or model that a person should know before the search."""
+    """A problem of data or model that the user should know before the search."""
 
     kind: Literal["mistake", "warning"]
     """``mistake``: every training would fail."""
@@ -42,10 +42,16 @@ class Finding:
 
 
 def examine(config: TrainingConfig) -> Iterator[Finding]:
-    """Looks at the data of a training, and lets one batch go through its model.
+    """Examine the data of a training, and run one batch through its model.
+
+    Args:
+        config: The training.
+
+    Returns:
+        Problems as they are found; none if everything is in order.
 
     Raises:
-        Exception: Whatever the user's code raises.
+        Exception: Any error of the user's code.
     """
     if config.task.kind == "causal_lm":
         yield from _examine_text(config)
@@ -53,27 +59,27 @@ def examine(config: TrainingConfig) -> Iterator[Finding]:
     assert isinstance(config.data, DigitsData | CustomData)
     data = config.data
     with _stage("data"):
-        splits = keep("images", data, lambda: build_both_samples(data))
-        looks = [
-            _Look(name, samples, _indices(samples))
+        splits = cached("images", data, lambda: build_both_samples(data))
+        excerpts = [
+            _Excerpt(name, samples, _indices(samples))
             for name, samples in zip(("training", "held-out"), splits, strict=True)
         ]
-    wrong = [finding for look in looks for finding in look.labels()]
-    if wrong:
-        yield from wrong
+    mistakes = [finding for excerpt in excerpts for finding in excerpt.check_labels()]
+    if mistakes:
+        yield from mistakes
         return
     if isinstance(config.model, CustomModel) and (count := _parameters(config.model)) > MOST_PARAMETERS:
         yield Finding("warning", f"model._target_={config.model.target}: has {count:,} parameters, and was not tried")
         return
     with _stage("model"):
         task = ImageClassification(config, None)
-        found = [finding for look in looks for finding in look.forward(task)]
+        found = [finding for excerpt in excerpts for finding in excerpt.check_forward(task)]
     yield from found
 
 
 @contextmanager
 def _stage(section: str) -> Iterator[None]:
-    """Notes in an exception which section of the config it belongs to."""
+    """Add to an exception which section of the config it belongs to."""
     try:
         yield
     except BaseException as error:
@@ -81,31 +87,33 @@ def _stage(section: str) -> Iterator[None]:
         raise
 
 
-class _Look:
+class _Excerpt:
     """Some samples of a split."""
 
     def __init__(self, split: str, samples: ImageSamples, indices: Sequence[int]):
         self._split, self._samples, self._indices = split, samples, indices
-        self._batch: dict[str, Any] = {**samples.batch(indices)}  # a user's may hold more than tensors
+        self._batch: dict[str, Any] = {
+            **samples.batch(indices)
+        }  # a user's data set may return other types than tensors
         inputs = self._batch["inputs"]
         self._bad: torch.Tensor | None = None
-        """Which inputs are NaN or infinite, if one is."""
+        """Mask of the inputs that are NaN or infinite; None if all are finite."""
         if isinstance(inputs, torch.Tensor) and inputs.is_floating_point() and not inputs.isfinite().all():
             self._bad = ~inputs.isfinite()
 
-    def labels(self) -> Iterator[Finding]:
+    def check_labels(self) -> Iterator[Finding]:
         labels = self._batch["labels"]
         if not isinstance(labels, torch.Tensor) or labels.dim() != 1:
             return
         if labels.is_floating_point():
             bad = int((~labels.isfinite()).sum())
-            what = f"are NaN or infinite in {bad} of {len(labels)} samples" if bad else f"are {labels.dtype} numbers"
-            yield Finding("mistake", f"data: {self._split} labels {what}; give class indices as integers, from 0 on")
+            fault = f"are NaN or infinite in {bad} of {len(labels)} samples" if bad else f"are {labels.dtype} numbers"
+            yield Finding("mistake", f"data: {self._split} labels {fault}; give class indices as integers, from 0 on")
         elif (lowest := int(labels.min())) < 0 and lowest != IGNORED_LABEL:
             yield Finding("mistake", f"data: {self._split} label {lowest} is negative; classes are numbered from 0 on")
 
-    def forward(self, task: Task) -> Iterator[Finding]:
-        """One batch goes through the model, with the bad inputs first."""
+    def check_forward(self, task: Task) -> Iterator[Finding]:
+        """Run one batch through the model, beginning with the bad inputs."""
         rows = range(len(self._indices)) if self._bad is None else self._bad.flatten(1).any(1).nonzero()[:, 0].tolist()
         chosen = [*rows, *range(len(self._indices))][:BATCH] if len(self._indices) >= BATCH else list(rows)
         batch = self._samples.batch([self._indices[row] for row in chosen])
@@ -142,7 +150,7 @@ class _Look:
 
 
 def _indices(samples: ImageSamples) -> Sequence[int]:
-    """All samples of a small data set of tensors; some of another one."""
+    """All samples of a small data set of tensors, else some."""
     count = len(samples)
     pairs = samples.pairs
     if type(pairs) is TensorDataset and sum(tensor.numel() for tensor in pairs.tensors) <= ALL_VALUES:
@@ -151,11 +159,11 @@ def _indices(samples: ImageSamples) -> Sequence[int]:
 
 
 def _parameters(model: CustomModel) -> int:
-    """Parameters of a model, built without memory; 0 where it cannot be built so."""
+    """Number of parameters of a model that is built without memory; 0 if it cannot be built so."""
     try:
         with torch.device("meta"):
             built = call_target("model", model.target, model.arguments)
-    except Exception:  # noqa: BLE001 - it may compute with values, which are not there; building it really will tell
+    except Exception:  # noqa: BLE001 - the code may need values; building the model with memory will show its errors
         return 0
     return sum(each.numel() for each in built.parameters()) if isinstance(built, nn.Module) else 0
 
@@ -165,7 +173,7 @@ def _examine_text(config: TrainingConfig) -> Iterator[Finding]:
 
     seed_all(config.seed)
     task = build_task(config)
-    batch = task.padded(task.train_samples.batch(range(min(2, len(task.train_samples)))))
+    batch = task.pad(task.train_samples.batch(range(min(2, len(task.train_samples)))))
     if not task.loss(_logits(task, batch, training=True), batch).isfinite():
         yield Finding("warning", "the loss of the first training batch is not finite")
 

@@ -1,4 +1,4 @@
-"""A step that is gone through before the training begins, to learn what it takes."""
+"""Probe steps: forward and backward passes before the training begins, to measure their memory or time."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sweeps_train.strategies import Strategy
 
 
 @contextmanager
-def without_trace(strategy: Strategy) -> Iterator[None]:
-    """Afterwards random states, buffers and gradients are what they were; the optimizer must not be called within."""
+def restored_state(strategy: Strategy) -> Iterator[None]:
+    """Restore random states and buffers and drop gradients at the end; the optimizer must not be called within."""
     device, model = strategy.workers.device, strategy.task.model
     before = random_state(device)
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers() if not buffer.is_meta}
     try:
         yield
     finally:
-        strategy.forget()
+        strategy.discard_gradients()
         with torch.no_grad():
             for name, buffer in model.named_buffers():
                 if name in buffers:

@@ -1,4 +1,4 @@
-"""How far a training is and goes, in every unit by which a search may compare or stop trainings."""
+"""Position of a training, in every unit by which a search may compare or stop trainings."""
 
 from __future__ import annotations
 
@@ -10,32 +10,36 @@ from sweeps_train.config import Train
 
 @dataclass(frozen=True)
 class Progress:
-    """Sums over all attempts at one training: a resumed one goes on from its checkpoint's."""
+    """Totals over all attempts at one training: a resumed one continues from its checkpoint's."""
 
     step: int = 0
-    """Optimizer steps done."""
+    """Optimizer steps."""
     epochs: float = 0.0
     """Passes over the training data."""
     samples: int = 0
     """Samples consumed by all workers: the position in the order of the data."""
     tokens: int | None = None
-    """Tokens, without padding, that have gone through the model; None for a task without tokens."""
+    """Tokens processed, without padding; None for a task without tokens."""
     seconds: float = 0.0
     """Time spent on optimizer steps, without evaluations, checkpoints and starts."""
     batch_factor: int = 1
-    """How many times ``train.global_batch_size`` a step takes; chosen when the training begins, and kept."""
+    """How many times ``train.global_batch_size`` a step takes; chosen when the training begins, then constant."""
 
     def resources(self) -> dict[str, float]:
-        """``steps, epochs, samples, tokens, seconds``, as far as the task has them."""
+        """Amounts by which a scheduler may stop a training.
+
+        >>> Progress(step=10, epochs=0.5, samples=320).resources()
+        {'steps': 10, 'epochs': 0.5, 'samples': 320, 'seconds': 0.0}
+        """
         named = {"steps" if name == "step" else name: value for name, value in asdict(self).items()}
         del named["batch_factor"]
         return {name: value for name, value in named.items() if value is not None}
 
 
-def check_enough(config: Train, num_samples: int) -> None:
+def check_enough_samples(config: Train, num_samples: int) -> None:
     """
     Raises:
-        ValueError: A step takes more samples than there are.
+        ValueError: The global batch is larger than the training data.
     """
     if config.global_batch_size > num_samples:
         raise ValueError(
@@ -45,7 +49,11 @@ def check_enough(config: Train, num_samples: int) -> None:
 
 
 def count_steps(config: Train, num_samples: int, global_batch_size: int) -> int:
-    """Optimizer steps of the whole training."""
+    """Number of optimizer steps of the whole training.
+
+    >>> count_steps(Train(epochs=1.5), num_samples=1000, global_batch_size=100)
+    15
+    """
     if config.max_steps is not None:
         return config.max_steps
     assert config.epochs is not None

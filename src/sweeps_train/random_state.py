@@ -1,4 +1,4 @@
-"""The random states of torch, Python and numpy: seeded, saved and restored together."""
+"""Random states of torch, Python and numpy: seeded, saved and restored together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ import torch
 
 
 def seed_all(*seeds: int) -> None:
-    """Seeds torch (on all devices), Python and numpy from several numbers, which are mixed."""
+    """Seed torch (on all devices), Python and numpy with a mixture of several numbers.
+
+    >>> seed_all(0, 1)
+    >>> first = random.random()
+    >>> seed_all(0, 1)
+    >>> random.random() == first
+    True
+    """
     seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - users' data sets and models may draw from the global state
@@ -18,7 +25,7 @@ def seed_all(*seeds: int) -> None:
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
-    """The present states, of types that ``torch.load(weights_only=True)`` reads."""
+    """The current random states, of types that ``torch.load(weights_only=True)`` reads."""
     numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002
     keys = torch.from_numpy(numpy_state["state"]["key"].astype(np.int64))
     return {
@@ -30,7 +37,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any], device: torch.device) -> None:
-    """Restores what ``random_state`` gave; a CUDA state only where there is one, and a device for it."""
+    """Restore the result of ``random_state``; a CUDA state only if it has one and the device is a GPU."""
     torch.set_rng_state(state["torch"])
     if device.type == "cuda" and state["cuda"] is not None:
         torch.cuda.set_rng_state(state["cuda"], device)

@@ -1,4 +1,4 @@
-"""Where a training run tells what it measured, and learns that it should stop."""
+"""Reporters: where a training sends its metrics and checkpoints, and asks whether to stop."""
 
 from __future__ import annotations
 
@@ -11,45 +11,71 @@ from sweeps_train.progress import Progress
 
 
 class Stop(IntEnum):
-    """What a training is asked to do at a record or an evaluation; the later in this list prevails."""
+    """A reporter's answer to whether to stop. If several are given, the largest counts.
+
+    >>> max(Stop.NO, Stop.SAVE).name
+    'SAVE'
+    """
 
     NO = 0
-    """Go on."""
+    """Continue."""
     SAVE = 1
-    """Save a checkpoint, from which it may go on one day, and return."""
+    """Save a checkpoint, from which the training can be resumed, and return."""
     DISCARD = 2
-    """Return at once: nobody wants what it has done since its last report."""
+    """Return at once: the work since the last report is not wanted."""
 
 
 class Reporter(Protocol):
-    """What the loop calls, on rank 0 alone. A call should return quickly, since all workers wait for it: unless that is
-    what is wanted, at a report on which someone must decide before the training goes on."""
+    """The interface that a training reports to, on rank 0 only.
+
+    All workers wait for a call, so it should return quickly; ``report`` may wait for a decision about the training.
+    """
 
     def log(self, progress: Progress, metrics: dict[str, float]) -> None:
-        """A record of training: ``train/*``, every ``train.log_every`` steps."""
+        """Receive training metrics (``train/*``), every ``train.log_every`` steps."""
 
     def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
-        """An evaluation: ``eval/*``, and the ``train/*`` of a record.
+        """Receive the metrics of an evaluation: ``eval/*`` and ``train/*``.
 
-        A training that is resumed repeats the report of the checkpoint that it starts from, since the process may
-        have died between saving and reporting: whoever keeps reports should key them by step.
+        A resumed training repeats the report of the checkpoint from which it continues, since the process may have died
+        between saving and reporting; so reports should be stored by step.
 
         Args:
-            progress: How far the training is.
+            progress: Position of the training.
             metrics: Values by name.
             checkpoint: Folder of a complete checkpoint of this step, if one was saved.
-            done: The training has reached its end; true exactly once.
+            done: Whether the training has reached its end; true exactly once.
         """
 
     def note(self, text: str) -> None:
-        """Something that a person should know, in a line."""
+        """Receive a line for the user."""
 
     def should_stop(self) -> Stop:
-        """Whether to stop, and how; asked at every record, at every evaluation, and after its report."""
+        """Whether to stop; asked when metrics are logged, at evaluations, and after reports."""
 
 
-class PrintReporter:
-    """Prints each event as a line of JSON on stdout; never asks to stop."""
+class SilentReporter:
+    """Ignores everything, and never asks to stop."""
+
+    def log(self, progress: Progress, metrics: dict[str, float]) -> None:
+        pass
+
+    def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
+
+    def should_stop(self) -> Stop:
+        return Stop.NO
+
+
+class PrintReporter(SilentReporter):
+    """Prints each event as a line of JSON on stdout.
+
+    >>> PrintReporter().log(Progress(step=5), {"train/loss": 0.25})
+    {"step": 5, "train/loss": 0.25}
+    """
 
     def log(self, progress: Progress, metrics: dict[str, float]) -> None:
         self._print({"step": progress.step, **metrics})
@@ -59,9 +85,6 @@ class PrintReporter:
 
     def note(self, text: str) -> None:
         self._print({"note": text})
-
-    def should_stop(self) -> Stop:
-        return Stop.NO
 
     def _print(self, event: dict[str, object]) -> None:
         sys.stdout.write(json.dumps(event) + "\n")

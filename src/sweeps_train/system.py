@@ -1,4 +1,4 @@
-"""What a worker process takes of its machine."""
+"""Use of the machine by a worker process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _process() -> psutil.Process:
 
 def system_metrics(device: torch.device) -> dict[str, float]:
     """CPU use since the last call (percent of one core), resident memory and peak GPU memory (MiB) of this process, and
-    how busy its GPU is (percent; NaN without NVIDIA's library, the extra ``gpu``). The same names on all workers."""
+    the load of its GPU (percent; NaN without the extra ``gpu``). The same names on all workers."""
     process = _process()
     metrics = {
         "system/cpu_percent": process.cpu_percent(),
@@ -33,8 +33,8 @@ def system_metrics(device: torch.device) -> dict[str, float]:
 
 
 def _gpu_percent(device: torch.device) -> float:
-    """NaN where nobody can say: without the library or its driver, or for a part of a GPU (MIG)."""
+    """Load of a GPU; NaN without NVIDIA's library or driver, or for a part of a GPU (MIG)."""
     try:
         return float(torch.cuda.utilization(device))
-    except Exception:  # noqa: BLE001 - NVIDIA's library has errors of its own, and none is worth a training
+    except Exception:  # noqa: BLE001 - whatever NVIDIA's library raises, training must continue
         return math.nan

@@ -1,4 +1,4 @@
-"""Users' own code, by import path."""
+"""User code, imported by its path."""
 
 from __future__ import annotations
 
@@ -8,15 +8,22 @@ from typing import Any
 
 
 def call_target(key: str, target: str, arguments: dict[str, Any]) -> Any:
-    """Calls ``package.module.name`` with the arguments.
+    """Call ``package.module.name`` with keyword arguments.
 
     Args:
-        key: Of the config's section that has the target: ``model``, ``data``.
+        key: Section of the config that has the target: ``model``, ``data``.
         target: Import path.
         arguments: Keyword arguments.
 
+    Returns:
+        The result of the call.
+
     Raises:
-        ValueError: The path leads nowhere, or the arguments do not fit; the message names the key.
+        ValueError: The path cannot be imported, or the arguments do not fit; the message names the key.
+
+    Example:
+        >>> call_target("model", "fractions.Fraction", {"numerator": 1, "denominator": 4})
+        Fraction(1, 4)
     """
     function = import_target(key, target)
     try:
@@ -27,10 +34,18 @@ def call_target(key: str, target: str, arguments: dict[str, Any]) -> Any:
 
 
 def import_target(key: str, target: str) -> Any:
-    """What ``package.module.name`` leads to.
+    """Import the object ``package.module.name``.
+
+    Args:
+        key: Section of the config that has the target.
+        target: Import path.
 
     Raises:
-        ValueError: It leads nowhere; the message names the key.
+        ValueError: The path cannot be imported; the message names the key.
+
+    Example:
+        >>> import_target("task", "math.sqrt")(9.0)
+        3.0
     """
     module, _, name = target.rpartition(".")
     try:

@@ -1,4 +1,4 @@
-"""Training since the last record: its loss, its speed, and what it takes of the machines."""
+"""Metrics of training steps: loss, speed, and use of the machines."""
 
 from __future__ import annotations
 
@@ -14,57 +14,82 @@ from sweeps_train.system import system_metrics
 from sweeps_train.tasks import Task
 
 HALVINGS = "train/out_of_memory"
-"""Metric of those records before which a worker's micro batches have been halved: how many times."""
+"""Metric: how many times workers have halved their micro batches; absent where none has."""
 MOST_WORKERS_APART = 16
-"""Of more, nobody would read each one's metrics."""
+"""Largest number of workers whose use of their machines is reported one by one."""
 
 
-class Window:
-    """Without the time of evaluations and checkpoints."""
+class TrainMetrics:
+    """Collects measurements of steps until they are taken; evaluations and checkpoints are left out of the time."""
 
     def __init__(self, workers: Workers):
         self._workers = workers
-        self._began = time.perf_counter()
-        self.loss = torch.zeros((), dtype=torch.float64, device=workers.device)
-        """This worker's part of the summed loss; left on the device, which is not waited for."""
-        self.units = 0
-        """Of all workers."""
-        self.size = 0
-        """Of all workers."""
-        self.halvings = 0
-        """This worker's, of its micro batches."""
+        self._reset()
 
-    def close(
-        self, task: Task, vote: float, communication: CommunicationMeter, flops: FlopMeter, *, apart: bool
-    ) -> tuple[dict[str, float], float, float]:
-        """Every worker must call it.
+    def _reset(self) -> None:
+        self._started: float | None = None
+        self._loss = torch.zeros((), dtype=torch.float64, device=self._workers.device)
+        """This worker's part of the summed loss, left on the device so that nothing waits for it."""
+        self._units = self._size = 0
+
+    def start(self) -> None:
+        """Start the clock, if it is not running."""
+        if self._started is None:
+            self._started = time.perf_counter()
+
+    def add_step(self, loss: torch.Tensor | None, units: int, size: int) -> None:
+        """Add the measurements of one step.
 
         Args:
-            task: Names the speed.
-            vote: This worker's.
-            communication: What it has measured, if anything, is taken.
-            flops: Knows how much there was to compute.
-            apart: Each worker's use of its machine, too.
+            loss: This worker's part of the summed loss, a scalar; None if another worker reports it.
+            units: Terms of the loss, of all workers.
+            size: Tokens or samples that all workers have processed.
+        """
+        if loss is not None:
+            self._loss += loss
+        self._units += units
+        self._size += size
+
+    def take(
+        self,
+        task: Task,
+        vote: float,
+        halvings: int,
+        communication: CommunicationMeter,
+        flops: FlopMeter,
+        per_worker: bool,
+    ) -> tuple[dict[str, float], float, float]:
+        """Reduce the measurements over all workers, and begin anew. Every worker must call it.
+
+        Args:
+            task: Names the unit of speed.
+            vote: A number of this worker that is summed along.
+            halvings: How often this worker has halved its micro batches.
+            communication: Its measurements are taken, if there are any.
+            flops: Computes the utilisation from the speed.
+            per_worker: Include each worker's use of its machine, unless there are many.
 
         Returns:
-            Metrics of all workers together; the seconds; the sum of the votes.
+            Metrics of all workers together; seconds since ``start``; the sum of the votes.
         """
+        assert self._started is not None
         system, shares = system_metrics(self._workers.device), communication.take()
         number, rank = self._workers.size, self._workers.rank
-        places = number if apart and 1 < number <= MOST_WORKERS_APART else 0
-        of_each = [value if place == rank else 0.0 for place in range(places) for value in system.values()]
-        own = [self.loss.item(), vote, self.halvings, *shares, *system.values(), *of_each]
-        loss, votes, halvings, *others = self._workers.sum(own)
-        seconds = time.perf_counter() - self._began
-        per_second = self.size / seconds
-        metrics = {"train/loss": loss / self.units, f"train/{task.unit}_per_second": per_second}
+        ranks = range(number if per_worker and 1 < number <= MOST_WORKERS_APART else 0)
+        of_each = [value if each == rank else 0.0 for each in ranks for value in system.values()]
+        own = [self._loss.item(), vote, halvings, *shares, *system.values(), *of_each]
+        loss, votes, all_halvings, *others = self._workers.sum(own)
+        seconds = time.perf_counter() - self._started
+        per_second = self._size / seconds
+        metrics = {"train/loss": loss / self._units, f"train/{task.unit}_per_second": per_second}
         metrics |= flops.metrics(per_second)
-        if halvings:
-            metrics[HALVINGS] = halvings
+        if all_halvings:
+            metrics[HALVINGS] = all_halvings
         if shares:
             metrics["train/communication_share"] = others.pop(0) / number
-            communication.space(others.pop(0) / number)
-        apart_names = [name.replace("/", f"/worker_{place}/") for place in range(places) for name in system]
-        of_machines = zip([*system, *apart_names], others, strict=True)
-        metrics |= {name: value for name, value in of_machines if not math.isnan(value)}  # some worker cannot say it
+            communication.schedule_next(others.pop(0) / number)
+        names = [*system, *(name.replace("/", f"/worker_{each}/") for each in ranks for name in system)]
+        measured = zip(names, others, strict=True)
+        metrics |= {name: value for name, value in measured if not math.isnan(value)}  # NaN: some worker has no value
+        self._reset()
         return metrics, seconds, votes

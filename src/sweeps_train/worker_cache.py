@@ -1,4 +1,4 @@
-"""What the trials of a long-lived worker share: read once, and kept while the next trial asks for the same."""
+"""Objects that the trials of a long-lived worker share: loaded once, and kept while trials ask for the same."""
 
 from __future__ import annotations
 
@@ -8,27 +8,33 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_kept: dict[str, tuple[Any, Any]] = {}
+_cache: dict[str, tuple[Any, Any]] = {}
+"""Key and value of the object of each kind."""
 
 
-def keep(kind: str, key: Any, make: Callable[[], T]) -> T:
-    """What is kept under ``key``, or else what ``make`` returns.
+def cached(kind: str, key: Any, make: Callable[[], T]) -> T:
+    """Return the cached object with this key, or else what ``make`` returns.
 
-    One value of a kind is kept: another key's takes its place, so that memory does not grow with the trials.
+    One object of each kind is cached, and replaced when another key is asked for, so that memory does not grow with the
+    number of trials.
 
     Args:
-        kind: Such as ``base model``.
-        key: Everything that the value depends on; compared by equality.
-        make: Reads or computes the value, which nobody may change afterwards in a way that a later trial could see.
+        kind: Kind of object, such as ``base model``.
+        key: Everything that the object depends on; compared by equality.
+        make: Loads or computes the object. Nothing may change it later in a way that another trial could see.
+
+    Example:
+        >>> cached("primes", 5, lambda: [2, 3, 5]) is cached("primes", 5, lambda: [2, 3, 5])
+        True
     """
-    kept = _kept.get(kind)
-    if kept is not None and kept[0] == key:
-        value: T = kept[1]
+    entry = _cache.get(kind)
+    if entry is not None and entry[0] == key:
+        value: T = entry[1]
         return value
-    if kept is not None:  # before the next is made: both may not fit into memory together
-        del kept, _kept[kind]
-        gc.unfreeze()  # what a warm worker keeps is frozen, and a model may have reference cycles
+    if entry is not None:  # freed before the next one is made: both may not fit into memory together
+        del entry, _cache[kind]
+        gc.unfreeze()  # objects that outlive a trial are frozen, and a model may have reference cycles
         gc.collect()
     made = make()
-    _kept[kind] = (key, made)
+    _cache[kind] = (key, made)
     return made

@@ -16,7 +16,7 @@ from sweeps.runtime.reporter import BrokerReporter
 from sweeps.runtime.worker_log import WorkerLog
 from sweeps.worker_error import caught
 from sweeps_train.config import FunctionConfig
-from sweeps_train.out_of_memory import MicroBatchHalved
+from sweeps_train.errors import MicroBatchHalved
 
 
 class WorkerFailed(Exception):
@@ -74,7 +74,7 @@ def _train(assignment: Assignment, *, is_main: bool) -> None:
     training = assignment.training
     folder, metric, mode = assignment.checkpoint_folder, assignment.metric, assignment.mode
     if isinstance(training, FunctionConfig):
-        from sweeps_train.function import run_function
+        from sweeps_train.frameworks.ray_train import run_function
 
         run_function(training, reporter=reporter, checkpoint_folder=folder, metric=metric, mode=mode)
     else:

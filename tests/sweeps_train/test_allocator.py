@@ -12,7 +12,7 @@ import pytest
 STEPS = """
 import json, resource, sys, threading
 import psutil, torch
-from sweeps_train.allocator import freed_memory_kept
+from sweeps_train.allocator import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -23,7 +23,7 @@ def faults():
 
 def main():
     outside = faults()
-    with freed_memory_kept():
+    with keep_freed_memory():
         faults()
         inside, held = faults(), psutil.Process().memory_info().rss
     print(json.dumps([outside, inside, (held - psutil.Process().memory_info().rss) / 2**20]))

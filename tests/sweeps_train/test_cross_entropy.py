@@ -7,14 +7,14 @@ import torch
 
 from sweeps_train.data.packing import IGNORED
 from sweeps_train.tasks import cross_entropy
-from sweeps_train.tasks.cross_entropy import summed_cross_entropy, whole_cross_entropy
+from sweeps_train.tasks.cross_entropy import chunked_cross_entropy, full_cross_entropy
 
 TOKENS, VOCABULARY, SCALE = 7, 50, 0.3
 
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cross_entropy, "PIECE", 3 * VOCABULARY)
+    monkeypatch.setattr(cross_entropy, "CHUNK", 3 * VOCABULARY)
 
 
 @pytest.mark.parametrize(("kind", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 1e-2)])
@@ -24,7 +24,7 @@ def test_loss_and_gradient_in_pieces_are_those_of_the_whole(kind: torch.dtype, t
     targets = torch.randint(VOCABULARY, (TOKENS,))
     targets[[0, 4]] = IGNORED
     found = []
-    for loss_of in (whole_cross_entropy, summed_cross_entropy):
+    for loss_of in (full_cross_entropy, chunked_cross_entropy):
         own = logits.to(kind).requires_grad_()
         loss = loss_of(own, targets)
         (SCALE * loss).backward()
@@ -41,4 +41,4 @@ def test_loss_and_gradient_in_pieces_are_those_of_the_whole(kind: torch.dtype, t
 def test_a_held_out_loss_in_pieces_is_that_of_the_whole() -> None:
     logits, targets = torch.randn(TOKENS, VOCABULARY), torch.arange(TOKENS)
     with torch.no_grad():
-        torch.testing.assert_close(summed_cross_entropy(logits, targets), whole_cross_entropy(logits, targets))
+        torch.testing.assert_close(chunked_cross_entropy(logits, targets), full_cross_entropy(logits, targets))

@@ -104,7 +104,7 @@ def test_compressed_gradients_want_a_loss_that_uses_all_that_is_trained(tmp_path
 def test_a_training_is_the_same_in_a_process_that_has_the_data_already() -> None:
     from sweeps_train import worker_cache
 
-    worker_cache._kept.clear()
+    worker_cache._cache.clear()
     cold = losses("LeavesOut")
     assert losses("LeavesOut") == cold
 
@@ -115,7 +115,7 @@ def test_what_is_held_out_at_random_does_not_depend_on_the_trials_seed() -> None
 
     held_out = []
     for seed in (1, 2):
-        worker_cache._kept.clear()
+        worker_cache._cache.clear()
         torch.manual_seed(seed)
         task = build_task(configured({**IMAGES, "data": {"kind": "custom", "_target_": "test_ddp.samples"}}))
         held_out.append(task.eval_samples.batch(range(16))["inputs"])

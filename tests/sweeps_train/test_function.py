@@ -12,7 +12,7 @@ from mlflow import artifacts
 from running import Done, points, run
 
 from sweeps_train.config import FunctionTask
-from sweeps_train.function import _bind, _numbers
+from sweeps_train.frameworks.ray_train import _bind, _numbers
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -199,7 +199,7 @@ def test_a_function_is_called_with_the_mapping_or_with_nothing(monkeypatch: pyte
     called: list[Any] = []
 
     def bind(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
-        monkeypatch.setattr("sweeps_train.function.import_target", lambda *_: function)
+        monkeypatch.setattr("sweeps_train.frameworks.ray_train.import_target", lambda *_: function)
         _bind(FunctionTask(kind="function", _target_="users.train", arguments=arguments))()  # type: ignore[call-arg]
 
     bind(called.append, {"lr": 1})

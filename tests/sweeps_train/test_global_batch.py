@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from training_runs import IMAGES, TEXT, Recorder, configured, on_workers, run, write_prompts
 
 from sweeps_train.config import TRAINING_CONFIG, Train, check_batch_split
-from sweeps_train.micro_batch import cut, largest_divisor
+from sweeps_train.micro_batch import largest_divisor, split_batches
 from sweeps_train.tasks.causal_lm import CausalLMTraining
 from sweeps_train.tasks.image_classification import ImageClassification
 
@@ -120,7 +120,7 @@ def test_out_of_memory_on_one_worker_halves_micro_batches_and_changes_nothing_el
 def test_micro_batches_are_cut_without_losing_a_sample() -> None:
     whole = {"inputs": torch.arange(10).reshape(5, 2), "labels": torch.arange(5)}
     for size in range(1, 6):
-        pieces = cut(cut([whole], 3), size)
+        pieces = split_batches(split_batches([whole], 3), size)
         assert max(len(piece["labels"]) for piece in pieces) <= size
         for name, tensor in whole.items():
             assert torch.equal(torch.cat([piece[name] for piece in pieces]), tensor)

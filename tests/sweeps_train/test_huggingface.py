@@ -9,7 +9,7 @@ import pytest
 from running import Done, points, run
 
 from sweeps_train.config import FunctionTask
-from sweeps_train.function import _bind
+from sweeps_train.frameworks.ray_train import _bind
 
 pytestmark = pytest.mark.timeout(400)
 

@@ -14,7 +14,7 @@ from sweeps.compose.sweep import compose_sweep
 from sweeps.errors import ConfigError
 from sweeps.validate.targets import check_targets
 from sweeps_train.config import FunctionTask
-from sweeps_train.function import _bind
+from sweeps_train.frameworks.ray_train import _bind
 
 USERS = """
 import os
@@ -141,7 +141,7 @@ def of_a_single_device(config: dict[str, Any]) -> tuple[Any, Any]:
 
 def test_a_trainer_that_would_not_meet_the_other_workers_is_refused() -> None:
     task = FunctionTask(kind="function", framework="lightning", _target_=f"{__name__}.of_a_single_device")
-    with pytest.raises(ValueError, match="has the strategy SingleDeviceStrategy, which knows nothing of the trial's"):
+    with pytest.raises(ValueError, match="has the strategy SingleDeviceStrategy, which does not use the trial's"):
         _bind(task)()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from running import SHORT, points, run
 
-from sweeps_train.out_of_memory import MicroBatchHalved
+from sweeps_train.errors import MicroBatchHalved
 
 SMALL_DEVICE = """
 import os

@@ -97,7 +97,7 @@ def test_watching_takes_a_hundredth_of_the_time_at_most() -> None:
                 time.sleep(1e-5)
             if watched := meter.take():
                 assert watched[1] > 0
-                meter.space(cost)
+                meter.schedule_next(cost)
                 return step + 1
         raise AssertionError
 

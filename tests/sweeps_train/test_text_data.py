@@ -221,7 +221,7 @@ def test_a_data_set_of_the_hub_is_read_through_datasets(monkeypatch: pytest.Monk
         ({"eval_path": "none*"}, r"data.eval_path=none\*: there are no such files"),
         ({"path": "empty.jsonl", "eval_path": "a.jsonl"}, "data.path=empty.jsonl: no documents to train on"),
         ({"path": "broken.jsonl"}, "data.path: .*/broken.jsonl is not JSON, document 2"),
-        ({"path": "notes.md"}, r"data.path=notes.md: its name must end in what says how it is read: .jsonl, .json"),
+        ({"path": "notes.md"}, r"data.path=notes.md: the name must end in the type of the file: .jsonl, .json"),
         ({"path": "cells.csv"}, r"data.path: .*/cells.csv cannot be read: line 3 has more cells than the first one"),
         ({"path": "owner/name"}, r"data.path: the data set owner/name \(split train\) cannot be loaded from the hub"),
         ({"sequence_length": 101}, "data.sequence_length=101 is longer than the 100 positions of the model; use at"),

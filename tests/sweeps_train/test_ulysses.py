@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from sweeps_train.strategies.ulysses import cut_sequences
+from sweeps_train.strategies.ulysses import shard_sequences
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_attention_that_asks_for_its_name_hears_its_own(mesh: DeviceMesh) -> Non
     tokens = torch.arange(8).unsqueeze(0)
     alone = model(input_ids=tokens).logits
     model.set_attn_implementation("asks")
-    cut_sequences(model, mesh)
+    shard_sequences(model, mesh)
     for _ in range(2):  # what the model itself asks for must be there again
         assert torch.allclose(model(input_ids=tokens).logits, alone, atol=1e-5)
     assert heard == ["asks"] * 4

@@ -1,4 +1,4 @@
-"""The schema of data: what a training reads."""
+"""Schema of data: the source of a training's samples."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from sweeps_train.config.reach import Flag, Import, Reach, Text
 
 @dataclass(config=STRICT, kw_only=True)
 class Loader:
-    """How batches are made ready."""
+    """How batches are prepared."""
 
     num_workers: Annotated[int, Field(ge=0)] = 0
-    """Processes of each worker that read batches ahead; 0 reads them when they are wanted, which is the quickest for
-    data that is in memory or mapped."""
+    """Processes of each worker that read batches ahead; 0 reads them when they are needed, which is the fastest for
+    data in memory or mapped files."""
     prefetch: PositiveInt = 2
-    """Batches that each of them has ready."""
+    """Batches that each of them keeps ready."""
     pin_memory: Flag | Literal["auto"] = "auto"
-    """Put batches where a GPU can fetch them while it computes; auto: where there is one."""
+    """Put batches into page-locked memory, from which a GPU can copy while it computes; auto: if there is a GPU."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -37,15 +37,15 @@ class TextData:
     train_split: Text = "train"
     """Split of a hub data set, in its slicing syntax (``train[:90%]``)."""
     eval_path: Annotated[str | None, Reach.SOURCE] = None
-    """Held-out data in a file of their own; without it, ``eval_split`` or ``eval_fraction`` is used."""
+    """Held-out data in its own file; without it, ``eval_split`` or ``eval_fraction`` is used."""
     eval_split: Text | None = None
     """Held-out split of a hub data set."""
     eval_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """Part of the documents held out when neither ``eval_path`` nor ``eval_split`` is given."""
+    """Part of the documents that is held out when neither ``eval_path`` nor ``eval_split`` is given."""
     text_field: Text | None = "text"
     """Column with plain text."""
     prompt_field: Text | None = None
-    """Column with the prompt, on which no loss is taken; needs ``completion_field``."""
+    """Column with the prompt, which the loss does not count; needs ``completion_field``."""
     completion_field: Text | None = None
     """Column with the completion."""
     messages_field: Text | None = None
@@ -55,19 +55,19 @@ class TextData:
     packing: Flag = True
     """Fill sequences with several documents, end-of-text between them; only for plain text."""
     isolate_documents: Flag = False
-    """In a packed sequence, a token sees only its own document, whose positions begin at 0, and no document's first
-    token is predicted from another's end. Not with ``model.attention=flash_attention_2``."""
+    """In a packed sequence, a token attends only to its own document, whose positions begin at 0, and no document's
+    first token is predicted from another's end. Not with ``model.attention=flash_attention_2``."""
     lines_are_documents: Flag = False
-    """Each line of a text file is a document, else the file is one."""
+    """Each line of a text file is a document; otherwise the file is one."""
     loader: Loader = Field(default_factory=Loader)
-    """How batches are made ready."""
+    """How batches are prepared."""
     streaming: Flag = False
-    """For text beyond memory: tokenized in pieces, by all machines of the cluster at once, into files that training
-    maps. Held-out documents are chosen by what they say, so that equal ones stay together."""
+    """For text larger than memory: tokenized in pieces, by all machines of the cluster, into files that are mapped.
+    Held-out documents are chosen by their contents, so that equal ones stay together."""
     max_train_documents: PositiveInt | None = None
-    """Use only the first so many training documents."""
+    """Largest number of training documents; the first ones are used."""
     max_eval_documents: PositiveInt | None = None
-    """Use only the first so many held-out documents."""
+    """Largest number of held-out documents; the first ones are used."""
 
     def __post_init__(self) -> None:
         if (self.prompt_field is None) != (self.completion_field is None):
@@ -84,13 +84,13 @@ class TextData:
 
 @dataclass(config=STRICT, kw_only=True)
 class DigitsData:
-    """scikit-learn's digits: 1,797 scans of 8x8 pixels in 10 classes (they ship in its wheel)."""
+    """scikit-learn's digits: 1,797 scans of 8x8 pixels in 10 classes, which ship with the library."""
 
     kind: Literal["digits"]
     eval_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Part held out, the same in every class."""
+    """Part that is held out, the same in every class."""
     loader: Loader = Field(default_factory=Loader)
-    """How batches are made ready."""
+    """How batches are prepared."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -104,7 +104,7 @@ class CustomData:
     arguments: Annotated[dict[str, Any], Reach.ARGUMENTS] = Field(default_factory=dict)
     """Keyword arguments for it; each can be searched as ``data.arguments.NAME``."""
     loader: Loader = Field(default_factory=Loader)
-    """How batches are made ready."""
+    """How batches are prepared."""
 
 
 Data = Annotated[TextData | DigitsData | CustomData, Field(discriminator="kind")]

@@ -1,4 +1,4 @@
-"""Types of values that many keys share."""
+"""Types of values that many keys have."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Arrays that cost time to make, such as tokenized text: made once a node, and mapped by all of its processes.
+"""A disk cache of arrays that take time to compute, such as tokenized text: made once a node, mapped by all its
+processes.
 
-They are files of safetensors in the folder ``SWEEPS_CACHE``, by default ``~/.cache/sweeps``. Everything there can be
-removed at any time, also while it is in use. What was used longest ago goes when a new file would make it too large.
+Entries are safetensors files in the folder ``SWEEPS_CACHE``, by default ``~/.cache/sweeps``. All of them may be deleted
+at any time, also while in use. The least recently used ones are deleted when a new one would exceed the size limit.
 """
 
 from __future__ import annotations
@@ -23,31 +24,38 @@ from filelock import FileLock
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from sweeps_train.atomic_write import atomic_write
+
 _log = logging.getLogger(__name__)
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 LARGEST_FOLDER_GIB = 50.0
-"""Size of a folder of arrays beyond which the files that were used longest ago are removed;
-``SWEEPS_CACHE_GIB`` sets another."""
-
-UNFINISHED = ".unfinished"
-"""Ends the name of a file that is being written."""
+"""Size of a folder beyond which the least recently used files are deleted; ``SWEEPS_CACHE_GIB`` sets another."""
 
 
 def cached_arrays(kind: str, key: Any, make: Callable[[], Arrays]) -> Arrays:
-    """The arrays under ``key``, read-only and mapped from a file, so that all processes of a node share their memory.
+    """Return the arrays with this key, read-only and mapped from a file, so that all processes of a node share their
+    memory.
 
-    The first process that asks makes them, while others that ask for the same wait. A file that is damaged is made
-    anew. Where no file can be written, each process makes its own, with a warning.
+    The first process that asks makes them, while others wait. A damaged file is made again. If no file can be written,
+    each process makes its own arrays, with a warning.
 
     Args:
-        kind: Folder in the cache: ``text``.
-        key: Everything that the arrays depend on; of types that JSON knows.
-        make: Makes them; its errors are passed on.
+        kind: Folder in the cache, such as ``text``.
+        key: Everything that the arrays depend on, as JSON values.
+        make: Makes the arrays; its errors are passed on.
+
+    Returns:
+        Arrays by name.
+
+    Example:
+        >>> import tempfile
+        >>> os.environ["SWEEPS_CACHE"] = tempfile.mkdtemp()
+        >>> cached_arrays("squares", {"count": 4}, lambda: {"values": np.arange(4) ** 2})["values"]
+        array([0, 1, 4, 9])
     """
-    described = json.dumps(key, sort_keys=True)
-    name = hashlib.sha256(described.encode()).hexdigest()[:32]
+    described, name = entry_name(key)
     try:
         file = cache_folder() / kind / f"{name}.safetensors"
         if (found := _read(file)) is not None:
@@ -73,24 +81,29 @@ def cached_arrays(kind: str, key: Any, make: Callable[[], Arrays]) -> Arrays:
     return found if found is not None else made
 
 
+def entry_name(key: Any) -> tuple[str, str]:
+    """A key as JSON, and the name of its entry: a hash of it."""
+    described = json.dumps(key, sort_keys=True)
+    return described, hashlib.sha256(described.encode()).hexdigest()[:32]
+
+
 def cache_folder() -> Path:
-    """``SWEEPS_CACHE``, or the user's folder for caches.
+    """``SWEEPS_CACHE``, or else the user's cache folder.
 
     Raises:
-        RuntimeError: The user has no home.
+        RuntimeError: The user has no home folder.
     """
-    given = os.environ.get("SWEEPS_CACHE")
-    if given:
-        return Path(given).expanduser()
+    if configured := os.environ.get("SWEEPS_CACHE"):
+        return Path(configured).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sweeps"
 
 
 def _read(file: Path) -> Arrays | None:
-    """The arrays of a file that is there and whole."""
+    """The arrays of a file; None if it does not exist or is damaged."""
     if not file.exists():
         return None
     try:
-        with safe_open(file, framework="pt") as opened:  # it maps tensors of torch, and copies numpy's
+        with safe_open(file, framework="pt") as opened:  # torch tensors are mapped, numpy arrays would be copied
             arrays = {name: opened.get_tensor(name).numpy() for name in opened.keys()}  # noqa: SIM118 - no dict
             sums = opened.metadata()
     except (OSError, SafetensorError) as error:
@@ -101,27 +114,37 @@ def _read(file: Path) -> Arrays | None:
         if str(_checksum(array)) != sums.get(name):
             _log.warning("%s is damaged (its %s) and made anew", file, name)
             return None
-    with contextlib.suppress(OSError):  # a cache that others have made, and this user can only read
-        os.utime(file)  # by this time the oldest are found
+    mark_used(file)
     return arrays
 
 
 def _write(file: Path, arrays: Arrays, described: str) -> None:
-    unfinished = file.with_name(file.name + UNFINISHED)
     sums = {name: str(_checksum(array)) for name, array in arrays.items()}
-    save_file(arrays, unfinished, metadata={**sums, "key": described})
-    remove_oldest(file.parent, keep=unfinished)
-    unfinished.replace(file)
+    with atomic_write(file) as temporary:
+        save_file(arrays, temporary, metadata={**sums, "key": described})
+        remove_oldest(file.parent, keep=temporary)
 
 
 def _checksum(array: npt.NDArray[Any]) -> int:
-    """CRC-32, of several GB a second."""
+    """CRC-32, which takes several GB a second."""
     return zlib.crc32(np.ascontiguousarray(array).data)
 
 
+def mark_used(entry: Path) -> None:
+    """Set the time by which the least recently used entries are found."""
+    with contextlib.suppress(OSError):  # another user's cache may be read-only
+        os.utime(entry)
+
+
 def remove_oldest(folder: Path, keep: Path) -> None:
-    """Makes room for a file or folder by removing others that were used longest ago. Those in use stay mapped: the
-    system frees them when the last process is done with them."""
+    """Delete the least recently used entries of a folder until it is within the size limit.
+
+    Processes that have mapped a deleted file can still use it; the system frees it after the last one.
+
+    Args:
+        folder: Folder of files or folders.
+        keep: New entry, which is not deleted.
+    """
     space = float(os.environ.get("SWEEPS_CACHE_GIB", LARGEST_FOLDER_GIB)) * 2**30 - _size(keep)
     entries = [each for each in folder.iterdir() if each != keep and each.suffix != ".lock"]
     for entry in sorted(entries, key=lambda each: each.stat().st_mtime, reverse=True):

@@ -1,21 +1,17 @@
-"""Token arrays larger than memory: made once in pieces, by a whole Ray cluster at once, and mapped from files.
+"""Token arrays larger than memory: made once in pieces, in parallel on a Ray cluster, and mapped from files.
 
-Ray Data (2.60) reads and maps in parallel, but has no way to go on at a sample, and deals the data anew when the number
-of workers changes. So it does what is done once, the tokenizing; the order of samples is ours (``SampleOrder``), over
-files in which every sample has a place.
+Ray Data (2.60) reads and maps in parallel, but cannot resume at a sample, and distributes the data differently when the
+number of workers changes. So it only does the tokenizing; the order of samples is ours (``SampleOrder``), over files in
+which every sample has a fixed position.
 
-A corpus is a folder in the cache (``SWEEPS_CACHE``) with a ``.npy`` file for each array. It is made under another name:
-what was tokenized when the process died is not tokenized again.
+A corpus is a folder in the cache (``SWEEPS_CACHE``) with a ``.npy`` file for each array. If a process dies while making
+it, the pieces that were finished are not tokenized again.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import io
-import json
 import logging
-import os
 import pickle
 import sys
 import zipfile
@@ -26,16 +22,17 @@ from typing import Any, TypeVar
 import numpy as np
 from filelock import FileLock
 
-from sweeps_train.data.array_cache import UNFINISHED, Arrays, cache_folder, remove_oldest
+from sweeps_train.atomic_write import atomic_write
+from sweeps_train.data.array_cache import Arrays, cache_folder, entry_name, mark_used, remove_oldest
 
 _log = logging.getLogger(__name__)
 
 Part = TypeVar("Part")
 
 KEY_FILE = "key.json"
-"""What a corpus depends on; it is written last."""
+"""File with everything that a corpus depends on; written last."""
 _ENOUGH_FOR_RAY = 4
-"""Pieces from which on it is worth the second that Ray Data takes to start."""
+"""Smallest number of pieces for which Ray Data is started, which takes a second."""
 _LOG_EVERY = 50
 
 
@@ -45,22 +42,24 @@ def mapped_corpus(
     make: Callable[[Part], Arrays],
     enough: Callable[[dict[str, int]], bool] = lambda lengths: False,
 ) -> Arrays:
-    """The arrays of all pieces, joined in their order, read-only and mapped.
+    """Return the arrays of all pieces, joined in order, read-only and mapped from files.
 
-    The first process of a machine that asks makes them, while others that ask for the same wait.
+    The first process of a machine that asks makes them, while others wait.
 
     Args:
-        key: Everything that the arrays depend on; of types that JSON knows.
-        pieces: What they are made of.
-        make: The arrays of a piece, the same names for each; runs in other processes, too. What ends in ``.ends``
-            counts from the beginning of the piece's ``.tokens``.
-        enough: Whether the first pieces will do, by the lengths of the arrays so far.
+        key: Everything that the arrays depend on, as JSON values.
+        pieces: Parts of the data, in order.
+        make: Makes the arrays of a piece, with the same names for each; also runs in other processes. Arrays whose name
+            ends in ``ends`` hold positions in the piece's array ``tokens``.
+        enough: Whether the pieces so far suffice, given the lengths of their arrays.
+
+    Returns:
+        Arrays by name.
 
     Raises:
         ValueError: A piece cannot be made, or the cache cannot be written.
     """
-    described = json.dumps(key, sort_keys=True)
-    name = hashlib.sha256(described.encode()).hexdigest()[:32]
+    described, name = entry_name(key)
     folder = cache_folder() / "corpus" / name
     if (found := _read(folder)) is not None:
         return found
@@ -69,12 +68,11 @@ def mapped_corpus(
         with FileLock(folder.with_suffix(".lock")):
             if (found := _read(folder)) is not None:  # another process has made it meanwhile
                 return found
-            unfinished = folder.with_name(folder.name + UNFINISHED)
-            unfinished.mkdir(exist_ok=True)
-            _join(unfinished, _make_pieces(unfinished, pieces, make, enough))
-            (unfinished / KEY_FILE).write_text(described + "\n", encoding="utf-8")
-            remove_oldest(folder.parent, keep=unfinished)
-            unfinished.rename(folder)
+            with atomic_write(folder) as temporary:
+                temporary.mkdir(exist_ok=True)
+                _join(temporary, _make_pieces(temporary, pieces, make, enough))
+                (temporary / KEY_FILE).write_text(described + "\n", encoding="utf-8")
+                remove_oldest(folder.parent, keep=temporary)
     except OSError as error:
         raise ValueError(
             f"data.streaming=true: {folder.parent} cannot be written ({error}); "
@@ -86,11 +84,10 @@ def mapped_corpus(
 
 
 def _read(folder: Path) -> Arrays | None:
-    """Sizes are not checked but by numpy: reading all of it would take as long as an epoch."""
+    """The arrays of a corpus, without checksums: reading all of it would take as long as an epoch."""
     if not (folder / KEY_FILE).exists():
         return None
-    with contextlib.suppress(OSError):  # a cache that others have made, and this user can only read
-        os.utime(folder)  # by this time the oldest are found
+    mark_used(folder)
     return {file.stem: np.load(file, mmap_mode="r") for file in sorted(folder.glob("*.npy"))}
 
 
@@ -103,7 +100,7 @@ def _make_pieces(
     make: Callable[[Part], Arrays],
     enough: Callable[[dict[str, int]], bool],
 ) -> list[Path]:
-    """A file for each of the first pieces that are enough."""
+    """Write a file for each of the first pieces that are enough."""
     files = [folder / f"piece-{index:06d}.npz" for index in range(len(pieces))]
     lengths: dict[str, int] = {}
     read = 0
@@ -120,9 +117,8 @@ def _make_pieces(
         return files[:read]
     todo = [(index, pieces[index]) for index in range(len(pieces)) if not files[index].exists()]
     for count, (index, content) in enumerate(_contents(todo, make), 1):
-        written = files[index].with_suffix(".tmp")
-        written.write_bytes(content)
-        written.rename(files[index])
+        with atomic_write(files[index]) as temporary:
+            temporary.write_bytes(content)
         if count % _LOG_EVERY == 0:
             _log.info("%d of %d pieces are tokenized", count, len(todo))
         if done():
@@ -131,7 +127,7 @@ def _make_pieces(
 
 
 def _contents(todo: Sequence[tuple[int, Part]], make: Callable[[Part], Arrays]) -> Iterator[tuple[int, bytes]]:
-    """The files of pieces by their index, in any order."""
+    """Index and file content of each piece, in any order."""
     if len(todo) < _ENOUGH_FOR_RAY or not _ray_runs():
         for index, piece in todo:
             yield index, _packed_arrays(make(piece))
@@ -140,13 +136,13 @@ def _contents(todo: Sequence[tuple[int, Part]], make: Callable[[Part], Arrays]) 
     import ray.data
 
     def work(row: dict[str, Any]) -> dict[str, Any]:
-        piece = pickle.loads(row["piece"])  # noqa: S301 - of a few lines below
+        piece = pickle.loads(row["piece"])  # noqa: S301 - written below
         try:
             return {"index": row["index"], "content": _packed_arrays(make(piece)), "error": ""}
-        except ValueError as error:  # Ray would wrap it into a page
+        except ValueError as error:  # passed on as text: Ray would add a long traceback
             return {"index": row["index"], "content": b"", "error": str(error)}
 
-    # The CPUs belong to workers that wait for these arrays: to ask for some would be to wait for oneself.
+    # num_cpus=0: the CPUs are reserved by the workers that wait for these arrays.
     at_once = max(1, min(len(todo), int(ray.cluster_resources().get("CPU", 1))))  # type: ignore[no-untyped-call]
     rows = [{"index": index, "piece": pickle.dumps(piece)} for index, piece in todo]
     made = ray.data.from_items(rows, override_num_blocks=len(rows)).map(work, num_cpus=0, concurrency=at_once)
@@ -168,7 +164,7 @@ def _packed_arrays(arrays: Arrays) -> bytes:
 
 
 def _lengths(file: Path) -> dict[str, int]:
-    """Of the arrays in it, from their headers."""
+    """Lengths of the arrays in a file, from their headers."""
     lengths = {}
     with zipfile.ZipFile(file) as archive:
         for name in archive.namelist():
@@ -180,7 +176,7 @@ def _lengths(file: Path) -> dict[str, int]:
 
 
 def _join(folder: Path, files: list[Path]) -> None:
-    """One file for each array, out of the pieces, which are removed."""
+    """Join the pieces into one file for each array, and delete them."""
     lengths: dict[str, int] = {}
     for file in files:
         for name, length in _lengths(file).items():

@@ -1,10 +1,11 @@
-"""Documents for language models: read from files or the hub, and split into training and held-out ones."""
+"""Documents for language models: read from files or the hub, and split into training and held-out documents."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from sweeps_train.compat import datasets as compat_datasets
 from sweeps_train.config import TextData
 from sweeps_train.data.files import Document, File, file_at, find_files, pieces_of, read_piece
 from sweeps_train.data.sampler import held_out_indices
@@ -14,10 +15,13 @@ BUILTIN_DOCSTRINGS = "builtin:stdlib_docstrings"
 
 
 def read_documents(config: TextData) -> tuple[list[Document], list[Document]]:
-    """Training and held-out documents, in the data's own order.
+    """Read training and held-out documents, in the data's own order.
+
+    Args:
+        config: Source of the documents, and how they are split.
 
     Raises:
-        ValueError: Nothing is there, nothing is left for one of the two, or a type of file is unknown.
+        ValueError: Nothing was found, nothing is left for one of the two, or a type of file is unknown.
     """
     train, held_out = _read_splits(config)
     train, held_out = train[: config.max_train_documents], held_out[: config.max_eval_documents]
@@ -26,9 +30,8 @@ def read_documents(config: TextData) -> tuple[list[Document], list[Document]]:
 
 
 def check_splits(config: TextData, num_train: int, num_held_out: int) -> None:
-    """
-    Raises:
-        ValueError: One of the two has no documents.
+    """Raises:
+    ValueError: There are no training documents, or no held-out ones.
     """
     if not num_train:
         raise ValueError(f"data.path={config.path}: no documents to train on; give data with at least two documents")
@@ -40,34 +43,33 @@ def check_splits(config: TextData, num_train: int, num_held_out: int) -> None:
 
 
 def fingerprint(config: TextData) -> list[Any]:
-    """Of types that JSON knows; changes whenever ``read_documents`` might return something else.
+    """JSON values that change whenever ``read_documents`` might return something else.
+
+    Args:
+        config: Source of the documents, and how they are split.
 
     Raises:
-        ValueError: Nothing is there.
+        ValueError: Nothing was found.
     """
     train = _fingerprint("data.path", config.path, config.subset, config.train_split)
     if config.eval_path is not None:
         split = config.eval_split or config.train_split
         return [train, _fingerprint("data.eval_path", config.eval_path, config.subset, split)]
     if config.eval_split is not None:
-        return [train, _identity(load_hub("data.eval_split", config.path, config.subset, config.eval_split))]
+        held_out = load_hub("data.eval_split", config.path, config.subset, config.eval_split)
+        return [train, compat_datasets.fingerprint(held_out)]
     return [train]
 
 
 def _fingerprint(key: str, path: str, subset: str | None, split: str) -> Any:
-    """Name, size and time of every file; what ``datasets`` has for a data set of the hub."""
+    """Name, size and modification time of every file; for a data set of the hub its fingerprint in ``datasets``."""
     if path == BUILTIN_DOCSTRINGS:
         files: list[File] | None = [file_at(file) for file in source_files()]
     else:
         files = find_files(key, path)
     if files is None:
-        return _identity(load_hub(key, path, subset, split))
+        return compat_datasets.fingerprint(load_hub(key, path, subset, split))
     return [(file.location, file.size, file.modified_ns) for file in files]
-
-
-def _identity(data_set: Any) -> str:
-    identity: str = data_set._fingerprint  # noqa: SLF001 - datasets' own cache goes by it, and it has no other name
-    return identity
 
 
 def _read_splits(config: TextData) -> tuple[list[Document], list[Document]]:
@@ -83,8 +85,8 @@ def _read_splits(config: TextData) -> tuple[list[Document], list[Document]]:
         return train, list(load_hub("data.eval_split", config.path, config.subset, config.eval_split))
     if held_out is not None:
         return train, held_out
-    train_indices, held_out_at = held_out_indices(len(train), config.eval_fraction)
-    return [train[index] for index in train_indices], [train[index] for index in held_out_at]
+    train_indices, eval_indices = held_out_indices(len(train), config.eval_fraction)
+    return [train[index] for index in train_indices], [train[index] for index in eval_indices]
 
 
 def _read(key: str, path: str, config: TextData, split: str) -> list[Document]:
@@ -100,32 +102,42 @@ def _read(key: str, path: str, config: TextData, split: str) -> list[Document]:
 
 
 def load_hub(key: str, path: str, subset: str | None, split: str) -> Any:
-    """A data set of the hub, downloaded once to this machine and mapped from its disk.
+    """Load a data set of the hub, which is downloaded once and mapped from this machine's disk.
+
+    Args:
+        key: Config key that has the name, for messages.
+        path: Name on the hub.
+        subset: Configuration name.
+        split: Split, in slicing syntax.
 
     Raises:
-        ValueError: It cannot be had.
+        ValueError: It cannot be loaded.
     """
     from datasets import load_dataset
 
     try:
         return load_dataset(path, subset, split=split)
-    except Exception as error:  # whatever datasets or the network says, the person must learn which key led there
+    except Exception as error:  # datasets and the network raise many types; the message must name the key
         raise ValueError(
             f"{key}: the data set {path} (split {split}) cannot be loaded from the hub: {error}"
         ) from error
 
 
 def column(documents: Iterable[Document], key: str, name: str, first: int = 1) -> Iterator[Any]:
-    """A column of all documents.
+    """Yield a column of all documents.
 
     Args:
-        documents: Of which the column is taken.
-        key: In the config, which names the column.
-        name: The column.
+        documents: The documents.
+        key: Config key that names the column, for messages.
+        name: Name of the column.
         first: Number of the first document, for messages.
 
     Raises:
-        ValueError: A document does not have it, or has nothing in it.
+        ValueError: A document does not have the column, or null in it.
+
+    Example:
+        >>> list(column([{"text": "one"}, {"text": "two"}], "data.text_field", "text"))
+        ['one', 'two']
     """
     for number, document in enumerate(documents, first):
         if name not in document:

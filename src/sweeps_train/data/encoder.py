@@ -1,4 +1,4 @@
-"""Documents as tokens, with a mark on those that the loss counts."""
+"""Tokenizing: documents as token ids, with a mask of those that the loss counts."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _DOCUMENTS_AT_ONCE = 1000
-"""That the tokenizer is given: enough for its threads, and few as Python's lists take much memory."""
+"""Documents per call of the tokenizer: enough for its threads, and few enough for the memory of Python lists."""
 
 Tokens = tuple[list[int], list[bool]]
-"""A document: its tokens, and which of them are to be predicted."""
+"""A document's token ids, and for each whether it is to be predicted."""
 
 
 class Encoder:
-    """Turns documents into tokens, as the config says which columns are what."""
+    """Tokenizes documents by the columns that the config names."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, config: TextData):
-        """
+        """Args:
+            tokenizer: The model's tokenizer.
+            config: Names of the columns, and length of sequences.
+
         Raises:
-            ValueError: The tokenizer has no token for the end of a text, or none for a letter.
+            ValueError: The tokenizer has no end-of-text token, or makes no tokens of a letter.
         """
         if not isinstance(tokenizer.eos_token_id, int):
             raise ValueError(  # noqa: TRY004 - a mistake in the config
@@ -40,21 +43,24 @@ class Encoder:
         self._config = config
         self.end = tokenizer.eos_token_id
         self.vocabulary = len(tokenizer)
-        # Some tokenizers begin every text with a token and some end it with one: asked for plain tokens, both can be
-        # put where they belong, which is not between prompt and completion.
+        # Some tokenizers add a token at the beginning or end of every text. These are added here instead, since they do
+        # not belong between prompt and completion.
         ids = tokenizer("a").input_ids
         if not ids:
             raise ValueError(
-                "the tokenizer makes no tokens of a letter: its files may be another kind's than model.path says; give "
-                "model.tokenizer one that reads text"
+                "the tokenizer makes no tokens of a letter: its files may belong to another kind of model than "
+                "model.path; give model.tokenizer one that reads text"
             )
         self._begin = [ids[0]] if ids[0] == tokenizer.bos_token_id else []
 
     def encode(self, documents: Iterable[Document]) -> Iterator[Tokens]:
-        """Each document: cut at ``sequence_length`` tokens, or whole where documents are packed.
+        """Tokenize documents: truncated to ``sequence_length`` tokens, or in full if documents are packed.
+
+        Args:
+            documents: Documents with the columns that the config names.
 
         Raises:
-            ValueError: A document does not have what the config says.
+            ValueError: A document does not have these columns.
         """
         config = self._config
         length = None if config.packing else config.sequence_length
@@ -75,11 +81,11 @@ class Encoder:
 
     def _plain(self, texts: Iterable[list[int]]) -> Iterator[Tokens]:
         for ids in texts:
-            whole = [*self._begin, *ids, self.end]
-            yield whole, [True] * len(whole)
+            tokens = [*self._begin, *ids, self.end]
+            yield tokens, [True] * len(tokens)
 
     def _completions(self, prompts: Iterable[list[int]], completions: Iterable[list[int]]) -> Iterator[Tokens]:
-        # Apart, so that the prompt's tokens are those that it will have when the model is used.
+        # Tokenized separately, so that the prompt has the tokens that it will have at inference.
         for prompt, completion in zip(prompts, completions, strict=True):
             before, after = [*self._begin, *prompt], [*completion, self.end]
             yield before + after, [False] * len(before) + [True] * len(after)
@@ -91,7 +97,7 @@ class Encoder:
                 "data.messages_field needs a chat template, and the tokenizer has none; "
                 "give model.tokenizer one of a chat model"
             )
-        # Where text became tokens is known to the tokenizers in Rust alone.
+        # Only tokenizers in Rust know which text a token came from.
         marks = re.search(r"\{%-?\s*generation\s*-?%\}", str(template)) is not None and self._tokenizer.is_fast
         if not marks and first == 1:
             _log.warning(
@@ -100,11 +106,11 @@ class Encoder:
             )
         for number, messages in enumerate(chats, first):
             try:
-                # Its type leaves out the dict.
+                # Its type annotation lacks the dict.
                 encoded: Any = self._tokenizer.apply_chat_template(
                     messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=marks
                 )
-            except Exception as error:  # a template may raise whatever its author thought of
+            except Exception as error:  # a template may raise any error
                 raise ValueError(
                     f"data.messages_field: document {number} does not fit the chat template: {error}"
                 ) from error
@@ -118,6 +124,6 @@ class Encoder:
                 raise ValueError(  # noqa: TRY004 - a mistake in the data
                     f"{key}: document {number} holds a {type(text).__name__} there; it must be text"
                 )
-        # verbose=False: documents longer than the model's positions are cut later.
+        # verbose=False: documents longer than the model's positions are truncated later.
         encoded: list[list[int]] = self._tokenizer(texts, add_special_tokens=False, verbose=False).input_ids
         return encoded

@@ -1,4 +1,4 @@
-"""Files of documents, on this machine and in object stores, and the pieces that they are read in."""
+"""Files of documents on this machine and in object stores, and the pieces in which they are read."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 Document = Mapping[str, Any]
-"""Columns by name."""
+"""Values by column name."""
 
 FILE_TYPES = (".jsonl", ".json", ".parquet", ".csv", ".txt")
 
 PIECE_BYTES = 16 * 2**20
-"""Of a file that is read at once: some seconds of tokenizing."""
+"""Size of a piece of a file: some seconds of tokenizing."""
 
 _ROWS_AT_ONCE = 1000
 _TO_LINE_END = 2**16
@@ -29,31 +29,42 @@ class File:
     """A file of documents."""
 
     location: str
-    """Absolute path, or URI."""
+    """Absolute path or URI."""
     size: int
     modified_ns: int | None
-    """Nanoseconds since 1970; None where the store does not say."""
+    """Nanoseconds since 1970; None if the store does not know it."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a file that one process reads at once."""
+    """A part of a file that one process reads at a time."""
 
     location: str
     start: int = 0
     stop: int | None = None
-    """From where to where: bytes of JSONL and of text by lines (a line belongs to where it begins), row groups of
-    Parquet. None: the file is read whole."""
+    """End of the range that begins at ``start``: in bytes for JSONL and text by lines (a line belongs to the piece in
+    which it begins), in row groups for Parquet. None reads the whole file."""
 
     def __str__(self) -> str:
         return self.location if self.stop is None else f"{self.location} [{self.start}:{self.stop}]"
 
 
 def find_files(key: str, path: str) -> list[File] | None:
-    """The files that a path, URI, folder or glob means, sorted; None if it can only be a name on the hub.
+    """Find the files of a path, URI, folder or glob.
+
+    Args:
+        key: Config key that has the path, for messages.
+        path: The path.
+
+    Returns:
+        Files sorted by name; None if the path can only be a name on the hub.
 
     Raises:
         ValueError: There are none.
+
+    Example:
+        >>> find_files("data.path", "wikitext") is None
+        True
     """
     if "://" in path:
         return _remote_files(key, path)
@@ -64,17 +75,17 @@ def find_files(key: str, path: str) -> list[File] | None:
 
 
 def file_at(path: Path) -> File:
-    """A file of this machine."""
+    """Describe a file of this machine."""
     stat = path.stat()
     return File(str(path.resolve()), stat.st_size, stat.st_mtime_ns)
 
 
 def local_files(key: str, path: str) -> list[Path] | None:
-    """Those of this machine, likewise."""
+    """Find the files of this machine, as ``find_files`` does."""
     local = Path(path).expanduser()
     if local.is_file():
         if _suffix(local.name) not in FILE_TYPES:
-            raise ValueError(f"{key}={path}: its name must end in what says how it is read: {', '.join(FILE_TYPES)}")
+            raise ValueError(f"{key}={path}: the name must end in the type of the file: {', '.join(FILE_TYPES)}")
         return [local]
     if local.is_dir():
         found = sorted(file for file in local.rglob("*") if _suffix(file.name) in FILE_TYPES and file.is_file())
@@ -93,7 +104,7 @@ def local_files(key: str, path: str) -> list[Path] | None:
 def _remote_files(key: str, uri: str) -> list[File]:
     from pyarrow.fs import FileSelector, FileType
 
-    address, _, options = uri.partition("?")  # of the store, such as its endpoint: no sign of a glob here
+    address, _, options = uri.partition("?")  # the query has options of the store; the ? is no pattern of a glob
     scheme = address.partition("://")[0]
     base = address
     while "*" in base or "[" in base:
@@ -134,11 +145,11 @@ def _open_store(location: str) -> tuple[Any, str]:
         return LocalFileSystem(), location
     try:
         system, path = FileSystem.from_uri(location)
-    except pyarrow.ArrowInvalid:  # a store that Arrow does not know
+    except pyarrow.ArrowInvalid:  # a store that Arrow does not support
         import fsspec
 
-        of_fsspec, path = fsspec.core.url_to_fs(location)
-        return PyFileSystem(FSSpecHandler(of_fsspec)), path
+        store, path = fsspec.core.url_to_fs(location)
+        return PyFileSystem(FSSpecHandler(store)), path
     return system, path
 
 
@@ -155,11 +166,15 @@ def _suffix(location: str) -> str:
 
 
 def pieces_of(file: File, *, lines: bool = False) -> list[Piece]:
-    """The file in pieces of about ``PIECE_BYTES``, where its type can be read from the middle.
+    """Divide a file into pieces of about ``PIECE_BYTES``, if its type can be read from the middle.
 
     Args:
-        file: What ``find_files`` has found.
-        lines: Each line of a text file is a document.
+        file: A file from ``find_files``.
+        lines: Whether each line of a text file is a document.
+
+    Example:
+        >>> len(pieces_of(File("/data/text.jsonl", size=3 * PIECE_BYTES, modified_ns=None)))
+        3
     """
     suffix = _suffix(file.location)
     if suffix == ".parquet":
@@ -186,14 +201,14 @@ def _row_groups(file: File) -> list[Piece]:
 
 
 def read_piece(piece: Piece, *, lines: bool = False) -> Iterator[Document]:
-    """Its documents, in their order.
+    """Yield the documents of a piece, in order.
 
     Args:
-        piece: What ``pieces_of`` has cut, or a whole file.
-        lines: Each line of a text file is a document.
+        piece: A piece from ``pieces_of``.
+        lines: Whether each line of a text file is a document.
 
     Raises:
-        ValueError: The file is not what its name says.
+        ValueError: The file's content does not match its type.
     """
     suffix = _suffix(piece.location)
     try:
@@ -218,8 +233,9 @@ def read_piece(piece: Piece, *, lines: bool = False) -> Iterator[Document]:
 
 def _table(opened: Any) -> Iterator[Document]:
     """The rows of a CSV file, whose first line names the columns."""
-    csv.field_size_limit(2**31 - 1)  # by default 128 KiB, which a document may well have
-    rows = csv.DictReader(io.TextIOWrapper(opened, encoding="utf-8-sig", newline=""))  # spreadsheets begin with a mark
+    csv.field_size_limit(2**31 - 1)  # the default of 128 KiB is too small for documents
+    # utf-8-sig: spreadsheets write a byte order mark.
+    rows = csv.DictReader(io.TextIOWrapper(opened, encoding="utf-8-sig", newline=""))
     for row in rows:
         if None in row:
             raise csv.Error(
@@ -238,7 +254,7 @@ def _rows(opened: Any, piece: Piece) -> Iterator[Document]:
 
 
 def _lines(opened: Any, piece: Piece) -> Iterator[str]:
-    """The lines that begin within the piece."""
+    """The lines that begin within a piece."""
     size = opened.size()
     start, stop = piece.start, size if piece.stop is None else min(piece.stop, size)
     content = opened.read_at(stop - start, start)
@@ -256,7 +272,7 @@ def _lines(opened: Any, piece: Piece) -> Iterator[str]:
 
 
 def _json(piece: Piece, text: str) -> Iterator[Document]:
-    """A list of objects, or one object a line."""
+    """A list of objects, or one object per line."""
     if not text.lstrip().startswith("["):
         yield from _objects(piece, iter(text.split("\n")))
         return

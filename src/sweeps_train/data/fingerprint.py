@@ -1,8 +1,8 @@
-"""What the data of a training is, by its contents: the same on every machine that has the same data, and another when
-a byte of it has changed.
+"""Fingerprints of data by its contents: equal on all machines that have the same data, different when a byte has
+changed.
 
-A file beyond 64 MiB is sampled (its size, and 64 blocks of 1 MiB spread evenly over it), so that a terabyte is known
-in a second; a change between the blocks that keeps the size goes unnoticed.
+Of files beyond 64 MiB, only the size and 64 blocks of 1 MiB, spread evenly, are hashed, so that a terabyte takes a
+second; a change between the blocks that keeps the size goes unnoticed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,19 @@ from sweeps_train.data.standard_library import source_files
 BLOCK = 2**20
 MOST_BLOCKS = 64
 MOST_FILES = 100_000
-"""Of a folder that a user's own function is given."""
+"""Largest number of files that are hashed in a folder named by arguments of a user's function."""
 
 
 def data_fingerprints(config: TrainingConfig | FunctionConfig) -> dict[str, str | None]:
-    """A digest by the name of each source of data; None where its contents cannot be seen from here.
+    """Hash the data of a training.
 
-    A user's own function is known by its source file and its arguments, and by the files that these name.
+    A user's own function is identified by its source file, its arguments, and the files that these name.
+
+    Args:
+        config: The training.
+
+    Returns:
+        A digest by the name of each source of data; None if its contents cannot be read from here.
     """
     if isinstance(config, FunctionConfig):
         return _function(config.task.target, config.task.arguments)
@@ -52,12 +58,12 @@ def _text(config: TextData, path: str) -> str | None:
     try:
         files = local_files("data.path", path)
     except ValueError:
-        return None  # it may be on the workers' machines alone
+        return None  # the data may be on the workers' machines only
     return _files(files) if files is not None else _hub_commit(path, config.subset)
 
 
 def _hub_commit(name: str, subset: str | None) -> str | None:
-    """The commit of a hub data set that this machine has downloaded last."""
+    """Commit of a hub data set that this machine has last downloaded."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     reference = Path(HF_HUB_CACHE) / f"datasets--{name.replace('/', '--')}" / "refs" / "main"
@@ -82,10 +88,10 @@ def _function(target: str, arguments: dict[str, Any]) -> dict[str, str | None]:
     except (ImportError, ValueError):
         spec = None
     source = [Path(spec.origin)] if spec is not None and spec.origin is not None else []
-    written = hashlib.sha256(json.dumps(arguments, sort_keys=True, default=str).encode()).hexdigest()
-    sources = {target: f"{_files(source)} {written[:16]}" if source else None}
-    named = {text for text in _texts(arguments) if len(text) < 4096 and (Path(text).is_file() or Path(text).is_dir())}
-    return sources | {name: _files(_below(Path(name))) for name in sorted(named)}
+    hashed = hashlib.sha256(json.dumps(arguments, sort_keys=True, default=str).encode()).hexdigest()
+    sources = {target: f"{_files(source)} {hashed[:16]}" if source else None}
+    paths = {text for text in _texts(arguments) if len(text) < 4096 and (Path(text).is_file() or Path(text).is_dir())}
+    return sources | {path: _files(_files_in(Path(path))) for path in sorted(paths)}
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -96,7 +102,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-def _below(path: Path) -> list[Path]:
+def _files_in(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     found = [file for file in path.rglob("*") if file.is_file()]
@@ -104,7 +110,7 @@ def _below(path: Path) -> list[Path]:
 
 
 def _files(files: Iterable[Path]) -> str | None:
-    """One digest over names and contents; names count from the folder that all are in."""
+    """One digest of names and contents; names are relative to the folder that contains all files."""
     files = list(files)
     if not files:
         return None

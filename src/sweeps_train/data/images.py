@@ -1,4 +1,4 @@
-"""Images with a label each: scikit-learn's digits, or a user's own data set."""
+"""Labelled images: scikit-learn's digits, or a user's own data set."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from sweeps_train.targets import call_target
 
 
 class ImageSamples:
-    """(input, label) pairs; every sample is one unit of the loss."""
+    """Pairs of input and label; each sample is one unit of the loss."""
 
     def __init__(self, pairs: Dataset[Any], class_names: Sequence[str] = ()):
-        """
-        Args:
-            pairs: The data set.
-            class_names: In the order of the labels; default: the data set's ``classes``, as torchvision's have them.
+        """Args:
+        pairs: The data set.
+        class_names: Names in the order of the labels; default: the data set's ``classes``, as in torchvision.
         """
         self.pairs = pairs
         self.class_names = class_names or tuple(map(str, getattr(pairs, "classes", None) or ()))
@@ -38,13 +37,13 @@ class ImageSamples:
         return str(index)
 
     def num_classes(self) -> int:
-        """From the data set's ``classes``, as torchvision's have them, or from all labels."""
+        """Number of classes: of the data set's ``classes``, as in torchvision, or else of all labels."""
         classes = getattr(self.pairs, "classes", None)
         return len(classes) if classes is not None else 1 + max(int(self.pairs[i][1]) for i in range(len(self)))
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        """``inputs`` of the data set's shape after the batch dimension, ``labels`` of shape (batch,)."""
-        if type(self.pairs) is TensorDataset:  # all at once: one by one takes as long as a small model's forward pass
+        """Stack samples: ``inputs`` of shape (batch, ...) and ``labels`` of shape (batch,)."""
+        if type(self.pairs) is TensorDataset:  # one by one takes as long as a small model's forward pass
             index = torch.tensor(indices)
             inputs, labels = (tensor.index_select(0, index) for tensor in self.pairs.tensors)
         else:
@@ -60,7 +59,7 @@ class ImageSamples:
 
 @dataclass(frozen=True)
 class ImageShape:
-    """What a classifier must know of its images."""
+    """Sizes of images and number of classes, which a classifier is built for."""
 
     channels: int
     height: int
@@ -69,25 +68,36 @@ class ImageShape:
 
 
 def image_shape(samples: ImageSamples) -> ImageShape:
-    """The shape of the first image, and the number of classes.
+    """Shape of the first image, and the number of classes.
+
+    Args:
+        samples: The training data.
 
     Raises:
-        ValueError: The inputs are no images.
+        ValueError: The inputs do not have the shape (channels, height, width).
     """
     shape = tuple(samples.batch([0])["inputs"].shape[1:])
     if len(shape) != 3:
         raise ValueError(
-            f"data: an input has shape {shape}, and this model wants (channels, height, width); "
+            f"data: an input has shape {shape}, and this model takes (channels, height, width); "
             "give such images, or a model.kind=custom that takes these"
         )
     return ImageShape(*shape, samples.num_classes())
 
 
 def build_image_samples(config: DigitsData | CustomData) -> tuple[ImageSamples, ImageSamples]:
-    """Training and held-out samples.
+    """Build training and held-out samples.
+
+    Args:
+        config: Digits, or a user's function that returns two data sets.
 
     Raises:
-        ValueError: A user's function gives no two data sets, or empty ones.
+        ValueError: A user's function does not return two data sets, or returns an empty one.
+
+    Example:
+        >>> train, held_out = build_image_samples(DigitsData(kind="digits"))
+        >>> len(train), train.batch([0, 1])["inputs"].shape
+        (1437, torch.Size([2, 1, 8, 8]))
     """
     if isinstance(config, DigitsData):
         return _digits(config.eval_fraction)
@@ -109,7 +119,8 @@ def build_image_samples(config: DigitsData | CustomData) -> tuple[ImageSamples, 
 
 
 def _digits(eval_fraction: float) -> tuple[ImageSamples, ImageSamples]:
-    """1,797 images of shape (1, 8, 8) with values from -1 to 1, split alike in every class and for every seed."""
+    """1,797 images of shape (1, 8, 8) with values from -1 to 1, split in the same way in every class and for every
+    seed."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 

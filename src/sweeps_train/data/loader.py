@@ -1,4 +1,4 @@
-"""Batches in the order of the data, made ready ahead of their use where that is asked for."""
+"""Batches in the order of the data, read ahead in other processes if configured."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sweeps_train.data.sampler import Batch, SampleOrder, Samples, in_batches
 from sweeps_train.random_state import seed_all
 
 Share = tuple[int, Sequence[int]]
-"""A position in the order of the data, and which samples this worker takes of the global batch there."""
+"""Position in the order of the data, and the indices of this worker's samples of the global batch there."""
 
 
-def feed(
+def load_micro_batches(
     samples: Samples,
     order: SampleOrder,
     share: Callable[[Sequence[int]], Sequence[int]],
@@ -25,40 +25,37 @@ def feed(
     device: torch.device,
     seed: int,
 ) -> Iterator[list[Batch]]:
-    """This worker's micro batches of one global batch after another, in the CPU's memory.
+    """Yield this worker's micro batches of one global batch after another, on the CPU.
 
     Args:
-        samples: What is learned from.
-        order: Which sample is where.
-        share: This worker's part of a global batch.
-        positions: Of the first samples of all global batches to come; its step is their size.
-        micro_batch_size: Samples in each.
-        loader: How batches are made ready.
-        device: Where they will go.
-        seed: With the position it seeds those processes that read ahead, whose data sets may draw random numbers: the
-            same after a resumption.
+        samples: Training data.
+        order: Order of the samples.
+        share: Selects this worker's samples of a global batch.
+        positions: Positions of the first samples of all global batches to come; its step is their size.
+        micro_batch_size: Samples in a micro batch.
+        loader: Options for reading ahead.
+        device: Device that the batches will be copied to.
+        seed: Seeds the processes that read ahead, together with the position, since data sets may draw random numbers;
+            a resumed training draws the same.
     """
     shares = ((position, share(order.take(position, positions.step))) for position in positions)
     reader = _Reader(samples, micro_batch_size, seed)
-    if loader.num_workers == 0 and not _pins(loader, device):
+    pin_memory = device.type == "cuda" if loader.pin_memory == "auto" else loader.pin_memory
+    if loader.num_workers == 0 and not pin_memory:
         return (reader.__getitems__(each) for each in shares)
     batches: DataLoader[list[Batch]] = DataLoader(
         reader,
-        batch_sampler=shares,  # type: ignore[arg-type] # any iterable of what the data set understands will do
+        batch_sampler=shares,  # type: ignore[arg-type] # any iterable of arguments of __getitems__ will do
         num_workers=loader.num_workers,
         prefetch_factor=loader.prefetch if loader.num_workers else None,
-        pin_memory=_pins(loader, device),
-        collate_fn=_as_they_are,
-        generator=torch.Generator(),  # else it would draw from the state that dropout draws from
+        pin_memory=pin_memory,
+        collate_fn=_identity,
+        generator=torch.Generator(),  # the default one draws from torch's state, which dropout uses
     )
     return iter(batches)
 
 
-def _pins(loader: Loader, device: torch.device) -> bool:
-    return device.type == "cuda" if loader.pin_memory == "auto" else loader.pin_memory
-
-
-def _as_they_are(batches: list[Batch]) -> list[Batch]:
+def _identity(batches: list[Batch]) -> list[Batch]:
     return batches
 
 

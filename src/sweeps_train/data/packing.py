@@ -1,4 +1,4 @@
-"""Sequences of tokens, out of arrays that lie in memory or are mapped from files."""
+"""Sequences of tokens, cut from arrays that are in memory or mapped from files."""
 
 from __future__ import annotations
 
@@ -19,18 +19,23 @@ IGNORED = -100
 
 
 def to_arrays(documents: Iterable[Tokens], vocabulary: int, *, packed: bool) -> Arrays:
-    """Documents one after another.
+    """Concatenate tokenized documents.
 
     Args:
-        documents: Their tokens.
+        documents: Their tokens, and which of them are to be predicted.
         vocabulary: Number of different tokens.
-        packed: They are one stream, all of which counts. Else each is a sequence, and those without a token to predict
-            (the first one never is) teach nothing, and are left out.
+        packed: Whether the documents become one stream, all of whose tokens count. Otherwise each is a sequence, and
+            those without a token to predict (the first one is never predicted) are left out.
 
     Returns:
-        ``tokens`` of the length of all documents together, and ``ends``, where each document ends. If not packed also
-        ``counted``, as long as the tokens; ``units``, how many tokens of each document count; and ``left_out``, of one
-        number.
+        ``tokens`` of all documents, shape (tokens,); ``ends``, the position where each document ends, shape
+        (documents,). If not packed also ``counted``, shape (tokens,); ``units``, the number of counted tokens of each
+        document; and ``left_out``, the number of documents that were left out, shape (1,).
+
+    Example:
+        >>> arrays = to_arrays([([5, 6, 7], [True] * 3), ([8, 9], [True] * 2)], vocabulary=10, packed=True)
+        >>> arrays["tokens"].tolist(), arrays["ends"].tolist()
+        ([5, 6, 7, 8, 9], [3, 5])
     """
     # Most vocabularies fit into 16 bits.
     tokens, counted = array("H" if vocabulary <= 2**16 else "I"), bytearray()
@@ -59,13 +64,12 @@ def to_arrays(documents: Iterable[Tokens], vocabulary: int, *, packed: bool) -> 
 
 
 class TextSamples:
-    """Each document is a sequence."""
+    """Samples of which each is one document."""
 
     def __init__(self, arrays: Arrays, pad_token: int):
-        """
-        Args:
-            arrays: What ``to_arrays`` returns; only read.
-            pad_token: Fills up the shorter sequences of a batch.
+        """Args:
+        arrays: Result of ``to_arrays``; only read.
+        pad_token: Token that fills up the shorter sequences of a batch.
         """
         self._tokens, self._counted = arrays["tokens"], arrays["counted"]
         self._ends, self._units = arrays["ends"], arrays["units"]
@@ -83,8 +87,8 @@ class TextSamples:
         return int((ends - starts).sum())
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        """``input_ids`` and ``targets`` (the next token, or ``IGNORED``), both (batch, length of the longest);
-        ``attention_mask`` of the same shape if anything is padded."""
+        """Stack sequences: ``input_ids`` and ``targets`` (the next token, or ``IGNORED``), both of shape (batch, length
+        of the longest); and ``attention_mask`` of the same shape if there is padding."""
         starts, ends = self._places(indices)
         batch = _Rows(len(indices), int((ends - starts).max()), self._pad_token)
         for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
@@ -97,23 +101,27 @@ class TextSamples:
 
 
 class PackedSamples:
-    """All documents are one stream, cut into sequences; the last one may be shorter."""
+    """Samples cut from one stream of all documents; the last one may be shorter.
+
+    >>> arrays = to_arrays([([5, 6, 7], [True] * 3), ([8, 9], [True] * 2)], vocabulary=10, packed=True)
+    >>> PackedSamples(arrays, length=4, pad_token=0, isolated=False).batch([0])["input_ids"]
+    tensor([[5, 6, 7, 8]])
+    """
 
     def __init__(self, arrays: Arrays, length: int, pad_token: int, *, isolated: bool):
-        """
-        Args:
-            arrays: What ``to_arrays`` returns; only read.
-            length: Tokens in a sequence.
-            pad_token: Fills up the last sequence.
-            isolated: Documents within a sequence do not see each other.
+        """Args:
+        arrays: Result of ``to_arrays``; only read.
+        length: Tokens in a sequence.
+        pad_token: Token that fills up the last sequence.
+        isolated: Whether documents within a sequence are hidden from each other.
         """
         self._tokens, self._ends = arrays["tokens"], arrays["ends"]
         self._length = length
         self._pad_token = pad_token
         self._isolated = isolated
-        whole, rest = divmod(len(self._tokens), length)
+        full, rest = divmod(len(self._tokens), length)
         # A sequence of one token has nothing to predict.
-        self._num_sequences = (whole if length > 1 else 0) + (rest > 1)
+        self._num_sequences = (full if length > 1 else 0) + (rest > 1)
 
     def __len__(self) -> int:
         return self._num_sequences
@@ -121,7 +129,7 @@ class PackedSamples:
     def units(self, indices: Sequence[int]) -> int:
         starts, stops = self._places(indices)
         total = int((stops - starts - 1).sum())
-        if self._isolated:  # what would be predicted from another document's end
+        if self._isolated:  # without the first tokens of documents, which another document's end would predict
             inner = np.searchsorted(self._ends, stops, side="left") - np.searchsorted(self._ends, starts, side="right")
             total -= int(inner.sum())
         return total
@@ -131,8 +139,9 @@ class PackedSamples:
         return int((stops - starts).sum())
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        """``input_ids`` and ``targets`` (the next token, or ``IGNORED``), both (batch, length of the longest); and of
-        the same shape ``position_ids`` where documents are isolated, or ``attention_mask`` if anything is padded."""
+        """Stack sequences: ``input_ids`` and ``targets`` (the next token, or ``IGNORED``), both of shape (batch, length
+        of the longest); and of the same shape ``position_ids`` if documents are isolated, else ``attention_mask`` if
+        there is padding."""
         starts, stops = self._places(indices)
         batch = _Rows(len(indices), int((stops - starts).max()), self._pad_token)
         for row, (start, stop) in enumerate(zip(starts, stops, strict=True)):
@@ -142,7 +151,7 @@ class PackedSamples:
                 boundaries = self._ends[first:last] - start
                 boundaries = boundaries[boundaries < stop - start]
                 counted[boundaries - 1] = False
-                batch.begin_anew(row, boundaries)
+                batch.restart_positions(row, boundaries)
             batch.fill(row, self._tokens[start:stop], counted)
         return batch.tensors()
 
@@ -152,7 +161,7 @@ class PackedSamples:
 
 
 class _Rows:
-    """A batch that is being filled."""
+    """A batch under construction."""
 
     def __init__(self, num_rows: int, length: int, pad_token: int):
         self._input_ids = np.full((num_rows, length), pad_token, dtype=np.int64)
@@ -161,24 +170,24 @@ class _Rows:
         self._positions: npt.NDArray[np.int64] | None = None
 
     def fill(self, row: int, tokens: npt.NDArray[Any], counted: npt.NDArray[Any]) -> None:
-        """``counted`` is of the tokens from the second one on."""
+        """Fill a row; ``counted`` belongs to the tokens from the second one on."""
         size = len(tokens)
         self._input_ids[row, :size] = tokens
         self._targets[row, : size - 1] = np.where(counted, self._input_ids[row, 1:size], IGNORED)
         self._sizes[row] = size
 
-    def begin_anew(self, row: int, boundaries: npt.NDArray[Any]) -> None:
-        """Positions count from each boundary on; transformers derives from them who sees whom."""
+    def restart_positions(self, row: int, boundaries: npt.NDArray[Any]) -> None:
+        """Count positions from each boundary; transformers derives its attention masks from them."""
         if self._positions is None:
             self._positions = np.tile(np.arange(self._input_ids.shape[1]), (len(self._sizes), 1))
-        began = np.zeros(self._input_ids.shape[1], dtype=np.int64)
-        began[boundaries] = boundaries
-        self._positions[row] -= np.maximum.accumulate(began)
+        starts = np.zeros(self._input_ids.shape[1], dtype=np.int64)
+        starts[boundaries] = boundaries
+        self._positions[row] -= np.maximum.accumulate(starts)
 
     def tensors(self) -> Batch:
         batch = {"input_ids": torch.from_numpy(self._input_ids), "targets": torch.from_numpy(self._targets)}
         length = self._input_ids.shape[1]
-        if self._positions is not None:  # padding comes last, where nothing that counts can see it
+        if self._positions is not None:  # no mask for padding: it comes last, hidden by the causal mask
             return {**batch, "position_ids": torch.from_numpy(self._positions)}
         if (self._sizes == length).all():
             return batch  # attention is faster without a mask

@@ -1,8 +1,8 @@
-"""English and Python from the running interpreter's own standard library: text that is on every machine.
+"""English and Python text from the running interpreter's standard library, which every machine has.
 
-The default sweep adapts a small language model to the library's docstrings; that model was pretrained on the
-library's code with the docstrings cut out. Nothing here is random: one Python release gives the same text on
-every machine, and the next release gives slightly different text.
+The default sweep adapts a small language model to the library's docstrings; the model was pretrained on the library's
+code without them. Nothing is random: one Python release gives the same text on every machine, the next one slightly
+different text.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ MIN_ASCII_FRACTION = 0.95
 """Part of a docstring's characters that must be ASCII: to a byte-level model other scripts are noise."""
 
 EVAL_FRACTION = 0.1
-"""Part of the modules held out, about."""
+"""Approximate part of the modules that is held out."""
 
-# Not the library's code: tests, other people's packages, generated tables, the help topics (prose in a dict).
-# And what distributions package apart or newer Pythons have dropped: without it machines differ less.
+# Tests, third-party packages, generated tables and the help topics (prose in a dict). Also packages that distributions
+# ship separately or newer Pythons have dropped, so that machines differ less.
 _FOLDERS_LEFT_OUT = frozenset(
     {"test", "tests", "idle_test", "__pycache__", "site-packages", "dist-packages", "lib-dynload"}
     | {"encodings", "pydoc_data", "__phello__", "distutils", "ensurepip", "idlelib", "lib2to3", "tkinter", "turtledemo"}
@@ -39,15 +39,15 @@ _PREFIXES_LEFT_OUT = ("_sysconfigdata", "config-")
 
 
 def source_files() -> list[Path]:
-    """The ``.py`` files of the running Python's standard library, sorted; no tests, no site-packages.
+    """The ``.py`` files of the running Python's standard library, sorted, without tests and site-packages.
 
     Raises:
-        FileNotFoundError: This Python came without its library's source.
+        FileNotFoundError: This Python was installed without the source of its library.
     """
     root = _library()
     found = []
     for folder, subfolders, names in os.walk(root):
-        # In place, so that os.walk does not descend into what is left out.
+        # In place, so that os.walk does not descend into the others.
         subfolders[:] = [
             name for name in subfolders if name not in _FOLDERS_LEFT_OUT and not name.startswith(_PREFIXES_LEFT_OUT)
         ]
@@ -63,7 +63,7 @@ def source_files() -> list[Path]:
 
 
 def split_of(path: Path) -> Split:
-    """The split of a source file, by its module's top-level name: a package is in one split as a whole."""
+    """Split of a source file, by its module's top-level name, so that a package is in one split."""
     name = path.relative_to(_library()).parts[0].removesuffix(".py")
     # Not hash(), which differs from process to process.
     return "eval" if hashlib.sha256(name.encode()).digest()[0] < EVAL_FRACTION * 256 else "train"
@@ -72,7 +72,10 @@ def split_of(path: Path) -> Split:
 def docstrings(split: Split) -> list[str]:
     """The docstrings of the standard library's modules, classes and functions, each text once.
 
-    Their order is fixed and mixes the modules, so that the first few are a fair sample of all.
+    The order is fixed and mixes the modules, so that the first ones are a fair sample of all.
+
+    >>> len(docstrings("train")) > len(docstrings("eval")) > 100
+    True
     """
     return list(_docstrings_by_split()[split])
 
@@ -96,7 +99,7 @@ def _library() -> Path:
 
 
 def _parse(path: Path) -> ast.Module | None:
-    """The file's syntax tree; None where it does not parse or is not UTF-8, on which ast's columns count."""
+    """A file's syntax tree; None if it does not parse or is not UTF-8, since columns of ast count UTF-8 bytes."""
     source = path.read_bytes()
     try:
         source.decode("utf-8")
@@ -113,7 +116,7 @@ def _docstrings_by_split() -> dict[Split, tuple[str, ...]]:
             split = split_of(path)
             for text in _docstrings_of(tree):
                 if _is_worth_learning(text):
-                    # The first place counts: text that modules share is never both trained on and held out.
+                    # Text that several modules have belongs to the split of the first one, never to both.
                     split_by_text.setdefault(text, split)
     mixed = sorted(split_by_text, key=lambda text: hashlib.sha256(text.encode()).digest())
     return {
@@ -136,7 +139,7 @@ def _is_worth_learning(text: str) -> bool:
 
 
 def _documentation(tree: ast.Module) -> Iterator[tuple[ast.stmt, bool]]:
-    """Every statement that only documents, and whether a placeholder must stand in for it."""
+    """Every statement that only documents, and whether a placeholder must replace it."""
     for _, body in _bodies(tree):
         found = [statement for statement in body if _is_documentation(statement)]
         # A block of nothing else needs one placeholder to stay a block.
@@ -153,7 +156,7 @@ def _is_documentation(statement: ast.stmt) -> bool:
 
 
 def _bodies(tree: ast.Module) -> Iterator[tuple[ast.AST, list[ast.stmt]]]:
-    """Every block of statements and its owner. Expressions hold no blocks: not entering them is twice as fast."""
+    """Every block of statements and its owner. Expressions contain no blocks; skipping them is twice as fast."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         owner = waiting.pop()
@@ -174,8 +177,8 @@ def _text_of_bare_string(statement: ast.stmt) -> str | None:
 
 
 def _cut(source: bytes, statements: list[tuple[ast.stmt, bool]]) -> bytes:
-    """The source without these statements; ``...`` stays where a block or a line would otherwise break."""
-    # ast counts lines as the tokenizer does, at \n and \r\n; bytes.splitlines does too, and columns are bytes.
+    """Remove statements from source code; ``...`` stays where a block or a line would otherwise become invalid."""
+    # ast counts lines at \n and \r\n, as bytes.splitlines does, and columns in bytes.
     lines: list[bytes | None] = list(source.removeprefix(b"\xef\xbb\xbf").splitlines(keepends=True))
     # From the end, so that two statements on one line do not shift each other's columns.
     for statement, needs_placeholder in sorted(statements, key=lambda pair: (-pair[0].lineno, -pair[0].col_offset)):

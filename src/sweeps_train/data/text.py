@@ -1,4 +1,4 @@
-"""Text as samples: read, tokenized once a machine, and cut into sequences."""
+"""Text as samples: read, tokenized once on each machine, and cut into sequences."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _ROWS_A_PIECE = 10_000
-"""Of a hub data set."""
+"""Rows of a hub data set in a piece."""
 
-_OF_PACKED_VIEWS = ("sequence_length", "isolate_documents")
-"""What changes how packed tokens are cut, and not the tokens."""
+_CUTTING_OPTIONS = ("sequence_length", "isolate_documents")
+"""Options that change how packed tokens are cut into sequences, but not the tokens."""
 
 
 def build_text_samples(
     config: TextData, tokenizer: PreTrainedTokenizerBase, max_positions: int | None
 ) -> tuple[TextSamples | PackedSamples, TextSamples | PackedSamples]:
-    """Training and held-out sequences.
+    """Build training and held-out sequences.
 
     Args:
-        config: What to read and how to cut it.
-        tokenizer: The model's.
-        max_positions: Tokens that the model can take in one sequence; None for no limit.
+        config: Source of the text, and length and kind of sequences.
+        tokenizer: The model's tokenizer.
+        max_positions: Longest sequence of the model, in tokens; None for no limit.
 
     Raises:
-        ValueError: The data, or the sequence length, cannot be used.
+        ValueError: The data or the sequence length cannot be used.
     """
     if max_positions is not None and config.sequence_length > max_positions:
         raise ValueError(
@@ -76,7 +76,7 @@ def _samples(config: TextData, arrays: Arrays, pad_token: int) -> TextSamples | 
     if len(samples) == 0:
         raise ValueError(
             f"data.path={config.path}: nothing to learn from within data.sequence_length={config.sequence_length}; "
-            "raise it, or look whether the text is empty"
+            "raise it, or check whether the text is empty"
         )
     return samples
 
@@ -96,14 +96,14 @@ def _arrays(config: TextData, encoder: Encoder, splits: Iterable[tuple[str, Iter
     return {f"{split}.{name}": values for split, named in arrays for name, values in named.items()}
 
 
-# --- beyond memory -------------------------------------------------------------------------------------------
+# --- larger than memory --------------------------------------------------------------------------------------
 
 Role = Literal["train", "eval", "both"]
 
 
 @dataclasses.dataclass(frozen=True)
 class _HubRows:
-    """A piece of a data set of the hub."""
+    """Consecutive rows of a hub data set."""
 
     key: str
     path: str
@@ -117,30 +117,30 @@ class _HubRows:
 
 
 def _streamed(config: TextData, encoder: Encoder, key: Any) -> Arrays:
-    """As ``_in_memory``, with never more than some pieces in memory."""
+    """The arrays of ``_in_memory``, made in pieces so that only a few are in memory."""
 
     def make(piece: tuple[Role, Piece | _HubRows]) -> Arrays:
-        role, where = piece
+        role, source = piece
         try:
-            train, held_out = _divided(_documents(config, where), role, config.eval_fraction)
+            train, held_out = _split(_documents(config, source), role, config.eval_fraction)
             return _arrays(config, encoder, [("train", train), ("eval", held_out)])
         except ValueError as error:
-            raise ValueError(f"{where}: {error}") from error
+            raise ValueError(f"{source}: {error}") from error
 
     most_train = config.max_train_documents
-    fewest_held_out = 0 if _held_out_apart(config) else config.max_eval_documents or 1
+    fewest_held_out = 0 if _has_own_eval_data(config) else config.max_eval_documents or 1
 
     def enough(lengths: dict[str, int]) -> bool:
-        of_train, of_eval = lengths.get("train.ends", 0), lengths.get("eval.ends", 0)
-        return most_train is not None and of_train >= most_train and of_eval >= fewest_held_out
+        num_train, num_eval = lengths.get("train.ends", 0), lengths.get("eval.ends", 0)
+        return most_train is not None and num_train >= most_train and num_eval >= fewest_held_out
 
     arrays = mapped_corpus(key, _pieces(config), make, enough)
-    # There are none at all of files without a piece.
+    # Empty files have no pieces, and so no arrays.
     check_splits(config, len(arrays.get("train.ends", ())), len(arrays.get("eval.ends", ())))
     return _first(arrays, "train.", config.max_train_documents) | _first(arrays, "eval.", config.max_eval_documents)
 
 
-def _held_out_apart(config: TextData) -> bool:
+def _has_own_eval_data(config: TextData) -> bool:
     return config.eval_path is not None or config.eval_split is not None
 
 
@@ -151,9 +151,9 @@ def _pieces(config: TextData) -> list[tuple[Role, Piece | _HubRows]]:
         held_out = _pieces_of(config, "data.eval_path", config.eval_path, split)
     elif config.eval_split is not None:
         held_out = [*_hub_pieces(config, "data.eval_split", config.path, config.eval_split)]
-    role: Role = "train" if _held_out_apart(config) else "both"
+    role: Role = "train" if _has_own_eval_data(config) else "both"
     train = _pieces_of(config, "data.path", config.path, config.train_split)
-    # Held-out pieces first: of the others, perhaps not all are wanted.
+    # Held-out pieces first: max_train_documents may need only some of the others.
     return [*(("eval", each) for each in held_out), *((role, each) for each in train)]
 
 
@@ -179,8 +179,8 @@ def _documents(config: TextData, piece: Piece | _HubRows) -> Iterator[Document]:
     return iter(data_set.select(range(piece.start, piece.stop)))
 
 
-def _divided(documents: Iterator[Document], role: Role, fraction: float) -> tuple[Iterable[Document], list[Document]]:
-    """Training and held-out documents of a piece."""
+def _split(documents: Iterator[Document], role: Role, fraction: float) -> tuple[Iterable[Document], list[Document]]:
+    """Split the documents of a piece into training and held-out ones."""
     if role == "train":
         return documents, []
     if role == "eval":
@@ -194,37 +194,37 @@ def _divided(documents: Iterator[Document], role: Role, fraction: float) -> tupl
             else:
                 yield document
 
-    return train(), held_out  # which is filled while the others are read
+    return train(), held_out  # the list is filled while the iterator is read
 
 
 def _is_held_out(document: Document, fraction: float) -> bool:
-    """By what it says: whatever file it is in, and the copies of a document together."""
-    said = hashlib.blake2b(repr(sorted(document.items())).encode(), digest_size=8).digest()
-    return int.from_bytes(said) < fraction * 2**64
+    """Decide by a hash of the contents, so that equal documents are in the same split, whatever file they are in."""
+    digest = hashlib.blake2b(repr(sorted(document.items())).encode(), digest_size=8).digest()
+    return int.from_bytes(digest) < fraction * 2**64
 
 
 def _first(arrays: Arrays, split: str, documents: int | None) -> Arrays:
-    """Only the first documents of a split."""
-    of_split = {name: values for name, values in arrays.items() if name.startswith(split)}
-    ends = of_split[f"{split}ends"]
+    """The arrays of a split with only its first documents."""
+    split_arrays = {name: values for name, values in arrays.items() if name.startswith(split)}
+    ends = split_arrays[f"{split}ends"]
     if documents is None or len(ends) <= documents:
-        return of_split
+        return split_arrays
     tokens = int(ends[documents - 1])
     lengths = {f"{split}tokens": tokens, f"{split}counted": tokens, f"{split}left_out": None}
-    return {name: values[: lengths.get(name, documents)] for name, values in of_split.items()}
+    return {name: values[: lengths.get(name, documents)] for name, values in split_arrays.items()}
 
 
-# --- what it depends on --------------------------------------------------------------------------------------
+# --- cache key -----------------------------------------------------------------------------------------------
 
 
 def _dependencies(config: TextData, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Everything from which the arrays follow, our own code included."""
+    """Everything that the arrays depend on, including our own code."""
     code = hashlib.sha256()
     for file in sorted(Path(__file__).parent.glob("*.py")):
         code.update(file.read_bytes())
-    of_views = ("loader", *(_OF_PACKED_VIEWS if config.packing else ()))
+    irrelevant = ("loader", *(_CUTTING_OPTIONS if config.packing else ()))
     return {
-        "data": {name: value for name, value in dataclasses.asdict(config).items() if name not in of_views},
+        "data": {name: value for name, value in dataclasses.asdict(config).items() if name not in irrelevant},
         "sources": fingerprint(config),
         "tokenizer": _tokenizer_fingerprint(tokenizer),
         "code": code.hexdigest(),
@@ -234,7 +234,7 @@ def _dependencies(config: TextData, tokenizer: PreTrainedTokenizerBase) -> dict[
 
 
 def _tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
-    """A hash of the files that make such a tokenizer, and of its class: some are written in Python."""
+    """Hash of a tokenizer's files and of its class, since some tokenizers are written in Python."""
     content = hashlib.sha256(f"{type(tokenizer).__module__}.{type(tokenizer).__qualname__}".encode())
     with TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)

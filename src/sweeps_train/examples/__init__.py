@@ -1,1 +1,1 @@
-"""Training code as a user would write it, which knows nothing of Sweeps; configs in ``conf/`` search over it."""
+"""Training code as users write it, without any dependency on Sweeps; configs in ``conf/`` search over it."""

@@ -1,4 +1,4 @@
-"""A Hugging Face ``Trainer`` as its documentation writes one: it fine-tunes a small Llama on Python's docstrings."""
+"""A Hugging Face ``Trainer`` as in its documentation; it fine-tunes a small Llama on Python's docstrings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from sweeps_train.models.causal_lm import BUILTIN_MODELS
 
 
 def trainer(config: dict[str, Any]) -> Trainer:
-    """
+    """Build a ``Trainer``.
+
     Args:
         config: ``lr``, ``weight_decay``, ``batch_size`` (samples of one worker) and ``max_steps``.
     """

@@ -1,4 +1,4 @@
-"""A Lightning module as its documentation writes one: scikit-learn's digits, and a ``Trainer`` that knows of no Ray."""
+"""A Lightning module and its ``Trainer`` as in Lightning's documentation, on scikit-learn's digits."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class Classifier(LightningModule):
 
 
 def training(config: dict[str, Any]) -> tuple[Trainer, LightningModule, LightningDataModule]:
-    """
+    """Build a ``Trainer``, a module and its data.
+
     Args:
         config: ``lr``, ``hidden`` (width of the hidden layer), ``batch_size`` (samples of one worker) and ``epochs``.
     """

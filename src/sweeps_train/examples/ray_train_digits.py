@@ -1,4 +1,4 @@
-"""A Ray Train function as Ray's documentation writes them: data parallel training on scikit-learn's digits."""
+"""A Ray Train function as in Ray's documentation: data parallel training on scikit-learn's digits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def train(config: dict[str, Any]) -> None:
-    """Trains on every worker of a group.
+    """Train on every worker of a group.
 
     Args:
         config: ``lr``, ``hidden`` (width of the hidden layer), ``batch_size`` (samples of one worker) and ``epochs``.

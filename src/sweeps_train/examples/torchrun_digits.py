@@ -1,9 +1,9 @@
-"""A script as ``torchrun`` starts it: data parallel training on scikit-learn's digits.
+"""A script for ``torchrun``: data parallel training on scikit-learn's digits.
 
     torchrun --nproc-per-node 2 -m sweeps_train.examples.torchrun_digits --lr=1e-2
 
-Of Sweeps it knows three things: what it prints as JSON is a report, a checkpoint to go on from is in
-``SWEEPS_CHECKPOINT``, and there is room for new ones in ``SWEEPS_OUTPUT``.
+It uses three conventions of Sweeps: JSON lines on stdout are reports, ``SWEEPS_CHECKPOINT`` is a checkpoint to continue
+from, and ``SWEEPS_OUTPUT`` is a folder for new ones.
 """
 
 from __future__ import annotations

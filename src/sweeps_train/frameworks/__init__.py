@@ -1,4 +1,4 @@
-"""What users bring that is no Ray Train function: each is made one, as it is."""
+"""User code as a Ray Train function: Ray Train's own in ``ray_train.py``, and what other frameworks have instead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from sweeps_train.config import FunctionTask
 
 
 def adapted(task: FunctionTask, function: Callable[..., Any]) -> Callable[..., None]:
-    """A Ray Train function out of what ``task._target_`` leads to."""
+    """Return a Ray Train function for what ``task._target_`` leads to.
+
+    Args:
+        task: Names the framework.
+        function: The user's function.
+    """
     if task.framework == "huggingface":
         from sweeps_train.frameworks import huggingface
 

@@ -1,4 +1,4 @@
-"""A Hugging Face ``Trainer`` as a Ray Train function: reports each evaluation, and goes on from its own checkpoints."""
+"""A Hugging Face ``Trainer`` as a Ray Train function, which reports evaluations and resumes from its checkpoints."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ from sweeps_train.distributed import Workers
 
 
 def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Callable[[dict[str, Any]], None]:
-    """
+    """Return a Ray Train function that trains a user's ``Trainer``.
+
     Args:
-        target: Where the function was found, for messages.
+        target: Import path of the user's function, for messages.
         make: The user's function, which makes a ``Trainer`` from ``task.arguments``.
+
+    Raises:
+        ValueError: From the returned function: the ``Trainer`` is set up in a way that cannot work in a trial.
     """
 
     def train(config: dict[str, Any]) -> None:
         workers = Workers.current()
         if workers.device.type == "cpu":
-            # Else, on CPUs, every worker would train by itself, and none would say so.
+            # Otherwise every worker would train alone on its CPU, without an error.
             os.environ["ACCELERATE_USE_CPU"] = "true"
         trainer = make(config)
         if not isinstance(trainer, Trainer):
@@ -41,15 +45,15 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
             )
         if trainer.args.load_best_model_at_end:
             raise ValueError(
-                f"task._target_={target}: load_best_model_at_end looks for checkpoints where they have been; "
-                "set it to false, since checkpoint.keep=[best, last] keeps the best one"
+                f"task._target_={target}: load_best_model_at_end needs checkpoints that are no longer in the Trainer's "
+                "folder; set it to false, since checkpoint.keep=[best, last] keeps the best one"
             )
         if trainer.args.save_strategy == SaveStrategy.BEST:
             raise ValueError(
                 f"task._target_={target}: save_strategy=best saves after an evaluation has been reported; set it to "
                 "steps or epoch, as eval_strategy, since checkpoint.keep=[best, last] keeps the best one"
             )
-        # A folder for each worker: trials share the one that is written in the user's code.
+        # A folder for each worker: all trials would share the one in the user's code.
         with tempfile.TemporaryDirectory() as folder:
             trainer.args.output_dir = folder
             trainer.add_callback(Reports())
@@ -64,10 +68,10 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
 
 
 class Reports(TrainerCallback):
-    """Each evaluation is a report, with the checkpoint of the same step if there is one.
+    """Reports each evaluation, with the checkpoint of the same step if there is one.
 
-    Ray's own callback (``ray.train.huggingface.transformers``) reports checkpoints alone, so that a trial whose
-    evaluations come more often is judged late.
+    Ray's own callback (``ray.train.huggingface.transformers``) reports only with checkpoints, so that a scheduler would
+    judge a trial late whose evaluations are more frequent.
     """
 
     def __init__(self) -> None:
@@ -87,13 +91,13 @@ class Reports(TrainerCallback):
             self._report(None)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        # Each worker has written its part of the checkpoint into a folder of its own.
+        # Each worker has written its part of the checkpoint into its own folder.
         folder = Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
         if self._evaluated is not None:
             self._report(folder)
         shutil.rmtree(folder, ignore_errors=True)
 
     def _report(self, folder: Path | None) -> None:
-        has_one = folder is not None and folder.is_dir()
+        has_checkpoint = folder is not None and folder.is_dir()
         metrics, self._evaluated = self._evaluated, None
-        ray.train.report(metrics or {}, checkpoint=ray.train.Checkpoint(str(folder)) if has_one else None)
+        ray.train.report(metrics or {}, checkpoint=ray.train.Checkpoint(str(folder)) if has_checkpoint else None)

@@ -1,4 +1,4 @@
-"""A Lightning module as a Ray Train function: reports each validation, and goes on from its own checkpoints."""
+"""A Lightning module as a Ray Train function, which reports validations and resumes from its checkpoints."""
 
 from __future__ import annotations
 
@@ -23,29 +23,33 @@ from ray.train.lightning import (
 from sweeps_train.distributed import Workers
 
 CHECKPOINT_FILE = "checkpoint.ckpt"
-"""As Ray's own callback names it, for whoever reads a trial's checkpoint later."""
+"""Name that Ray's own callback uses too."""
 Training = tuple[Trainer, LightningModule] | tuple[Trainer, LightningModule, LightningDataModule]
 
 
 def train_function(target: str, make: Callable[[dict[str, Any]], Training]) -> Callable[[dict[str, Any]], None]:
-    """
+    """Return a Ray Train function that trains a user's Lightning module.
+
     Args:
-        target: Where the function was found, for messages.
-        make: The user's function, which makes a ``Trainer``, a module, and perhaps its data from ``task.arguments``.
+        target: Import path of the user's function, for messages.
+        make: The user's function, which makes a ``Trainer``, a module, and possibly its data from ``task.arguments``.
+
+    Raises:
+        ValueError: From the returned function: the user's function returns something else.
     """
 
     def train(config: dict[str, Any]) -> None:
-        # A folder for each worker: trials share the one that Lightning would take, the current one.
+        # A folder for each worker: by default all trials would share the working folder.
         with tempfile.TemporaryDirectory() as folder:
-            _let_trainers_join_the_workers(folder)
-            trainer, module, data = _checked(target, make(config))
+            _set_trainer_defaults(folder)
+            trainer, module, data = _validated(target, make(config))
             trainer.callbacks = _callbacks(trainer, Path(folder))  # type: ignore[attr-defined]
             checkpoint = ray.train.get_checkpoint()
             if checkpoint is None:
                 trainer.fit(module, datamodule=data)
             else:
                 with checkpoint.as_directory() as saved:
-                    # It may hold the module's hyperparameters, of any type; the trial itself has written it.
+                    # Hyperparameters in it may have any type; the trial itself has written the file.
                     trainer.fit(
                         module, datamodule=data, ckpt_path=str(Path(saved) / CHECKPOINT_FILE), weights_only=False
                     )
@@ -53,9 +57,10 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Training]) -> C
     return train
 
 
-def _let_trainers_join_the_workers(folder: str) -> None:
-    """What the user's ``Trainer`` does not say is said by Lightning's own environment variables, so that it need know
-    nothing of Ray; and its ``ddp`` is Ray's, which takes the processes as they are instead of starting some."""
+def _set_trainer_defaults(folder: str) -> None:
+    """Set what the user's ``Trainer`` leaves out through Lightning's environment variables, so that the user's code
+    does not depend on Ray. Its strategy ``ddp`` becomes Ray's, which uses the existing processes instead of starting
+    new ones."""
     os.environ["PL_TRAINER_STRATEGY"] = "ddp"
     os.environ["PL_TRAINER_DEFAULT_ROOT_DIR"] = folder
     os.environ["PL_TRAINER_ENABLE_PROGRESS_BAR"] = "False"
@@ -69,10 +74,11 @@ def _let_trainers_join_the_workers(folder: str) -> None:
         )
 
 
-def _checked(target: str, made: Any) -> tuple[Trainer, LightningModule, LightningDataModule | None]:
-    """
+def _validated(target: str, made: Any) -> tuple[Trainer, LightningModule, LightningDataModule | None]:
+    """Check the result of the user's function, and prepare its ``Trainer``.
+
     Raises:
-        ValueError: It is not what can be trained here; the message names the target.
+        ValueError: It cannot be trained here; the message names the target.
     """
     match made:
         case (Trainer() as trainer, LightningModule() as module):
@@ -84,22 +90,22 @@ def _checked(target: str, made: Any) -> tuple[Trainer, LightningModule, Lightnin
             raise ValueError(
                 f"task._target_={target} returned {', '.join(f'{kind.__module__}.{kind.__name__}' for kind in kinds)}; "
                 "task.framework=lightning wants a tuple of a lightning.pytorch Trainer, a LightningModule and, if its "
-                "data are not in the module, a LightningDataModule"
+                "data is not in the module, a LightningDataModule"
             )
     if not isinstance(trainer.strategy, RayDDPStrategy | RayFSDPStrategy | RayDeepSpeedStrategy):
         raise ValueError(  # noqa: TRY004 - a mistake in the config
-            f"task._target_={target}: its Trainer has the strategy {type(trainer.strategy).__name__}, which knows "
-            "nothing of the trial's workers; make the Trainer within the function, and leave `strategy` out or give "
-            "ddp, or one of ray.train.lightning"
+            f"task._target_={target}: its Trainer has the strategy {type(trainer.strategy).__name__}, which does not "
+            "use the trial's workers; make the Trainer within the function, and leave `strategy` out or give ddp, or "
+            "one of ray.train.lightning"
         )
     prepare_trainer(trainer)
     return trainer, module, data
 
 
 def _callbacks(trainer: Trainer, folder: Path) -> list[Any]:
-    """The user's own, and ours as the last: it reports what the others have logged.
+    """The user's callbacks, and as the last one ours, which reports the metrics that the others have logged.
 
-    A checkpoint callback that has no folder of its own is not needed, since each report brings its checkpoint.
+    Checkpoint callbacks without a folder of their own are left out, since each report brings a checkpoint.
     """
     users: list[Any] = list(trainer.callbacks)  # type: ignore[attr-defined]
     saves = any(isinstance(each, Checkpoint) for each in users)
@@ -110,12 +116,11 @@ def _callbacks(trainer: Trainer, folder: Path) -> list[Any]:
         saved = Path(tempfile.mkdtemp(dir=folder))
         if saves:
             trainer.save_checkpoint(saved / CHECKPOINT_FILE)
-        # With most strategies the first worker writes alone.
-        has_one = any(saved.iterdir())
+        has_checkpoint = any(saved.iterdir())  # with most strategies only the first worker writes
         ray.train.report(
             metrics,
-            checkpoint=ray.train.Checkpoint(str(saved)) if has_one else None,
-            delete_local_checkpoint_after_upload=has_one,
+            checkpoint=ray.train.Checkpoint(str(saved)) if has_checkpoint else None,
+            delete_local_checkpoint_after_upload=has_checkpoint,
         )
 
     def after_validation(trainer: Trainer, _: LightningModule) -> None:

@@ -1,9 +1,9 @@
-"""A script that ``torchrun`` would start, as a Ray Train function: one process beside each worker, with the environment
-that ``torchrun`` gives.
+"""A script for ``torchrun`` as a Ray Train function: one process beside each worker, with the environment of
+``torchrun``.
 
-What the first one prints is read: a line that is a JSON object with the search's metric is a report. If it has a
-``checkpoint``, a folder, that is kept; a script that is started again finds the newest in ``SWEEPS_CHECKPOINT``.
-What it has to write it may put into ``SWEEPS_OUTPUT``, which is removed when all has been read.
+The output of the first process is read: a line that is a JSON object with the search's metric is a report. If it has a
+``checkpoint``, a folder, this is saved; a script that is started again finds the newest one in ``SWEEPS_CHECKPOINT``.
+The folder ``SWEEPS_OUTPUT`` is for files of the script, and removed at the end.
 """
 
 from __future__ import annotations
@@ -28,20 +28,24 @@ from ray.train.collective import broadcast_from_rank_zero
 from sweeps_train.config import FunctionTask
 
 CHECKPOINT = "SWEEPS_CHECKPOINT"
-"""Environment variable: the folder to go on from; not set at the first start."""
+"""Environment variable: folder of the checkpoint to continue from; unset at the first start."""
 OUTPUT = "SWEEPS_OUTPUT"
-"""Environment variable: a folder of this worker's script alone."""
-PATIENCE_S = 5.0
-"""For a script that is asked to end."""
-BEAT_S = 1.0
-"""Between two looks at the scripts of all workers, when the first one prints nothing."""
+"""Environment variable: folder for the files of this worker's script."""
+TERMINATION_S = 5.0
+"""Seconds that a script has to end after SIGTERM."""
+POLL_S = 1.0
+"""Seconds between two checks of the scripts of all workers while the first one prints nothing."""
 
 
 def script_function(task: FunctionTask, metric: str) -> Callable[[], None]:
-    """
+    """Return a Ray Train function that runs a script.
+
     Args:
         task: ``target`` is a file, or a module as after ``python -m``; the arguments become ``--name=value``.
-        metric: What a line must have to be a report.
+        metric: Name by which a line of JSON is recognised as a report.
+
+    Raises:
+        RuntimeError: From the returned function: a script has ended with an error.
     """
 
     def train() -> None:
@@ -59,14 +63,15 @@ def script_function(task: FunctionTask, metric: str) -> Callable[[], None]:
             },
             stdout=subprocess.PIPE if is_first else None,
             text=True,
-            errors="replace",  # whatever a library prints is no reason to end
+            errors="replace",  # output that is not UTF-8 is no error
         )
         try:
             reports = _read(process, metric) if is_first else None
-            # All workers report together, and the first one alone knows of what.
+            # All workers report together; only the first one has the metrics.
             while (report := broadcast_from_rank_zero(_next(reports) if reports is not None else None)) is not None:
                 if not report:
-                    if reports is None and process.poll():  # the others' may wait for it; the first one's is read out
+                    # Other scripts may wait for this one. The first worker's is read to its end instead.
+                    if reports is None and process.poll():
                         break
                     continue
                 folder = report.pop("checkpoint", None)
@@ -74,7 +79,7 @@ def script_function(task: FunctionTask, metric: str) -> Callable[[], None]:
             if process.wait() != 0:
                 raise RuntimeError(
                     f"task._target_={task.target} ended with status {process.returncode} on worker "
-                    f"{context.get_world_rank()}; its own words are in the worker's log"
+                    f"{context.get_world_rank()}; its output is in the worker's log"
                 )
         finally:
             _end(process)
@@ -84,15 +89,20 @@ def script_function(task: FunctionTask, metric: str) -> Callable[[], None]:
 
 
 def command(task: FunctionTask) -> list[str]:
-    """What is started on each worker."""
+    """Command line of the script on each worker.
+
+    >>> task = FunctionTask(kind="function", _target_="train.py", arguments={"lr": 0.1, "name": "x"})
+    >>> command(task)[1:]
+    ['-u', 'train.py', '--lr=0.1', '--name=x']
+    """
     started = [task.target] if task.target.endswith(".py") else ["-m", task.target]
-    # Text as it is; other values as JSON writes them.
+    # Text unchanged, other values as JSON.
     values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in task.arguments.items()}
     return [sys.executable, "-u", *started, *(f"--{name}={value}" for name, value in values.items())]
 
 
 def _environment(context: Any, address: tuple[str, int]) -> dict[str, str]:
-    """As ``torchrun`` gives it; Ray's own is of the workers' group, which a script cannot join."""
+    """Environment of ``torchrun``. Ray's own belongs to the workers' process group, which a script cannot join."""
     host, port = address
     given = {
         "RANK": context.get_world_rank(),
@@ -104,7 +114,7 @@ def _environment(context: Any, address: tuple[str, int]) -> dict[str, str]:
         "MASTER_PORT": port,
     }
     environment = {**os.environ, **{name: str(value) for name, value in given.items()}}
-    # The folder in which the user is, and what is importable there.
+    # The user's working folder, and everything importable here.
     environment["PYTHONPATH"] = os.pathsep.join(path for path in [str(Path.cwd()), *sys.path] if path)
     return environment
 
@@ -118,11 +128,11 @@ def _free_address() -> tuple[str, int]:
 
 
 Reports = Queue[dict[str, Any] | None]
-"""What a script has reported; None at its end."""
+"""Reports of a script; None at its end."""
 
 
 def _read(process: subprocess.Popen[str], metric: str) -> Reports:
-    """Starts to read what a script prints."""
+    """Start a thread that reads a script's output."""
     reports: Reports = Queue()
 
     def read() -> None:
@@ -141,9 +151,9 @@ def _read(process: subprocess.Popen[str], metric: str) -> Reports:
 
 
 def _next(reports: Reports) -> dict[str, Any] | None:
-    """An empty one if there is none within a beat."""
+    """The next report; None at the end, and an empty one if there is none within ``POLL_S``."""
     try:
-        return reports.get(timeout=BEAT_S)
+        return reports.get(timeout=POLL_S)
     except Empty:
         return {}
 
@@ -162,7 +172,7 @@ def _end(process: subprocess.Popen[str]) -> None:
     if process.poll() is None:
         process.terminate()
         try:
-            process.wait(PATIENCE_S)
+            process.wait(TERMINATION_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

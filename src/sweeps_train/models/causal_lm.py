@@ -1,4 +1,4 @@
-"""Causal language models and their tokenizers, by transformers."""
+"""Causal language models and their tokenizers, loaded by transformers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ BUILTIN_MODELS = {"builtin:tiny_llama": Path(__file__).parent / "tiny_llama"}
 
 
 def build_causal_lm(config: CausalLM, weights: Path | None = None) -> nn.Module:
-    """The pretrained model, with adapters if the config has them.
+    """Load a pretrained model, with adapters if the config has them.
 
     Args:
-        config: What to load, and how.
-        weights: Folder of a checkpoint, to go on from its weights.
+        config: Model and adapters.
+        weights: Folder of a checkpoint whose weights are loaded; None takes the pretrained ones.
+
+    Returns:
+        A model that maps ``input_ids`` of shape (samples, tokens) to ``logits`` of shape (samples, tokens, vocabulary).
 
     Raises:
         ValueError: The model cannot be loaded, or cannot have such adapters.
@@ -39,34 +42,39 @@ def _trainable(model: Any) -> nn.Module:
     trained: nn.Module = model
     for parameter in trained.parameters():
         if parameter.requires_grad and parameter.dtype in (torch.float16, torch.bfloat16):
-            # A step is mostly smaller than their rounding: bf16's leaves most weights as they are. Autocast, and the
-            # strategies that shard, compute in 16 bits all the same.
+            # In 16 bits most optimizer steps are smaller than the rounding, so that weights would not change. Autocast
+            # and the sharding strategies still compute in 16 bits.
             parameter.data = parameter.data.float()
     return trained
 
 
 class SharedBase:
-    """A frozen base model that one trial after another puts its adapters on."""
+    """A frozen base model that successive trials put their adapters on."""
 
     def __init__(self, config: CausalLM):
         self._model = _load(config, None)
         self._adapted: Any = None
 
     def adapt(self, lora: Lora, weights: Path | None) -> nn.Module:
-        """The base with new adapters."""
-        self.release()  # of a training that has ended with an error as it began
+        """Add new adapters to the base model.
+
+        Args:
+            lora: Kind of adapters.
+            weights: Folder of a checkpoint whose adapters are loaded; None starts from zero.
+        """
+        self.release()  # those of a training that failed while it was built
         self._adapted = add_lora(self._model, lora, weights)
         return _trainable(self._adapted)
 
     def release(self) -> None:
-        """Take the adapters off again, and with them all that hooks onto their parameters."""
+        """Remove the adapters, and with them all hooks on their parameters."""
         if self._adapted is not None:
             self._model = self._adapted.unload()
             self._adapted = None
 
 
 def _load(config: CausalLM, weights: Path | None) -> Any:
-    """The model without adapters, its own weights or a checkpoint's."""
+    """Load the model without adapters: pretrained, or with the weights of a checkpoint."""
     from transformers import AutoModelForCausalLM
 
     with _no_progress_bar():
@@ -80,10 +88,10 @@ def _load(config: CausalLM, weights: Path | None) -> Any:
             )
         except OSError as error:
             raise ValueError(f"model.path={config.path} cannot be loaded: {error}") from error
-    # What a checkpoint names as its base must lead to it on other machines, too.
+    # Checkpoints name their base model, and must find it on other machines too.
     model.name_or_path = model.config.name_or_path = config.path
     if config.gradient_checkpointing:
-        # transformers has renamed it in the course of its version 5.
+        # Renamed within transformers 5.
         name = "activation_checkpointing_enable"
         enable = getattr(model, name, None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})  # the reentrant kind has no gradients behind frozen embeddings
@@ -91,10 +99,13 @@ def _load(config: CausalLM, weights: Path | None) -> Any:
 
 
 def build_tokenizer(config: CausalLM) -> PreTrainedTokenizerBase:
-    """The model's tokenizer, or the one that the config names.
+    """Load the model's tokenizer, or the one that the config names.
+
+    Args:
+        config: Names the model, and possibly another tokenizer.
 
     Raises:
-        ValueError: It cannot be loaded.
+        ValueError: The tokenizer cannot be loaded.
     """
     from transformers import AutoTokenizer
 
@@ -112,7 +123,7 @@ def build_tokenizer(config: CausalLM) -> PreTrainedTokenizerBase:
 
 
 def max_positions(model: nn.Module) -> int | None:
-    """The longest sequence, in tokens, that the model has positions for; None where it sets no limit."""
+    """Longest sequence, in tokens, that the model has positions for; None if it sets no limit."""
     config = model.config.get_text_config()  # type: ignore[union-attr, operator] # transformers' own
     positions: int | None = getattr(config, "max_position_embeddings", None)
     return positions
@@ -124,22 +135,22 @@ def save_causal_lm(
     folder: Path,
     weights: Mapping[str, torch.Tensor] | None = None,
 ) -> None:
-    """Writes adapters, or the whole model, and the tokenizer, as peft and transformers read them.
+    """Write adapters or the full model, and the tokenizer, in the formats of peft and transformers.
 
     Args:
-        model: With its adapters, if it has any.
-        tokenizer: Its own.
-        folder: Is there already.
-        weights: What the model is trained to, by name, where it has only parts of it itself.
+        model: The model, with its adapters if it has any.
+        tokenizer: Its tokenizer.
+        folder: Existing folder.
+        weights: Trained weights by name, if the model itself has only shards of them.
     """
     given: Any = {} if weights is None else {"state_dict": dict(weights)}
     from peft import PeftModel
     from transformers import PreTrainedModel
 
     if isinstance(model, PeftModel):
-        # The card is a form to fill in, whose template takes longer than all the rest.
+        # The model card would be an empty form, and takes longer to write than everything else.
         model.create_or_update_model_card = _no_card  # type: ignore[method-assign, assignment]
-        # "auto" would ask the hub whether the vocabulary was resized, which it is not.
+        # The default "auto" asks the hub whether the vocabulary was resized; it never is.
         model.save_pretrained(str(folder), save_embedding_layers=False, **given)
     else:
         assert isinstance(model, PreTrainedModel)
@@ -162,14 +173,15 @@ def _location(path: str) -> str:
 
 @contextmanager
 def _no_progress_bar() -> Iterator[None]:
-    """transformers draws one for every model read or written: several a minute, from every worker at once."""
+    """Silence the progress bar of transformers for every model read or written: there are several a minute, from all
+    workers."""
     from transformers.utils import logging as untyped
 
     logging: Any = untyped
-    drawn = logging.is_progress_bar_enabled()
+    enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if drawn:
+        if enabled:
             logging.enable_progress_bar()

@@ -10,14 +10,17 @@ from sweeps_train.data.images import ImageShape
 
 
 class ConvNetClassifier(nn.Module):
-    """Blocks of convolution, normalisation, ReLU and pooling, then a linear classifier over what is left.
+    """Blocks of convolution, normalisation, ReLU and pooling, then a linear classifier.
 
-    Group normalisation (Wu & He, 2018, https://arxiv.org/abs/1803.08494) and not batch normalisation: a sample's
-    result depends on no other sample, so that training is the same however a batch is split over workers.
+    Group normalisation (Wu & He, 2018, https://arxiv.org/abs/1803.08494) instead of batch normalisation makes a
+    sample's result independent of other samples, so that training does not depend on how a batch is split over workers.
     """
 
     def __init__(self, config: ConvNet, shape: ImageShape):
-        """
+        """Args:
+            config: Number of channels and blocks.
+            shape: Shape of the images.
+
         Raises:
             ValueError: The images are too small for so many blocks.
         """
@@ -41,15 +44,15 @@ class ConvNetClassifier(nn.Module):
         self.features = nn.Sequential(*layers)
         self.flatten = nn.Flatten(1)
         self.dropout = nn.Dropout(config.dropout)
-        places = (shape.height >> config.blocks) * (shape.width >> config.blocks)
-        self.classifier = nn.Linear(channels_in * places, shape.classes)
+        pixels = (shape.height >> config.blocks) * (shape.width >> config.blocks)
+        self.classifier = nn.Linear(channels_in * pixels, shape.classes)
 
     def parts(self) -> list[nn.Module]:
-        """What images go through, one after another."""
+        """Modules that images pass through one after another; a pipeline divides the model between them."""
         return [*self.features, self.flatten, self.dropout, self.classifier]
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Images of shape (batch, channels, height, width) to logits of shape (batch, classes)."""
+        """Map images of shape (batch, channels, height, width) to logits of shape (batch, classes)."""
         for part in self.parts():
             images = part(images)
         return images

@@ -1,4 +1,4 @@
-"""Models of images: building them, and their files in a checkpoint."""
+"""Image classifiers: building them, and their files in a checkpoint."""
 
 from __future__ import annotations
 
@@ -21,16 +21,29 @@ from sweeps_train.targets import call_target
 
 WEIGHTS_FILE = "model.safetensors"
 SHAPE_FILE = "image_shape.json"
-"""Channels, height, width and classes, so that a checkpoint is read without its data."""
+"""File with channels, height, width and classes, so that a checkpoint can be loaded without its data."""
 
 ImageModel = ConvNet | VisionTransformer | CustomModel
 
 
 def build_image_model(config: ImageModel, shape: ImageShape | None) -> nn.Module:
-    """A freshly initialised model; a custom one needs no shape.
+    """Build an initialised model.
+
+    Args:
+        config: Kind and sizes of the model.
+        shape: Shape of the images; None for a custom model, which needs none.
+
+    Returns:
+        A module that maps inputs of shape (batch, channels, height, width) to logits of shape (batch, classes).
 
     Raises:
-        ValueError: The model does not fit the images, or a user's own cannot be made.
+        ValueError: The model does not fit the images, or a user's own cannot be built.
+
+    Example:
+        >>> config = ConvNet(kind="conv_net", channels=4)
+        >>> model = build_image_model(config, ImageShape(channels=1, height=8, width=8, classes=10))
+        >>> model(torch.zeros(2, 1, 8, 8)).shape
+        torch.Size([2, 10])
     """
     if isinstance(config, CustomModel):
         model = call_target("model", config.target, config.arguments)
@@ -48,7 +61,14 @@ def build_image_model(config: ImageModel, shape: ImageShape | None) -> nn.Module
 def save_image_model(
     model: nn.Module, shape: ImageShape | None, folder: Path, weights: Mapping[str, torch.Tensor] | None = None
 ) -> None:
-    """Writes weights and shape; the weights are the model's own, unless it has only parts of them."""
+    """Write weights and shape.
+
+    Args:
+        model: The model.
+        shape: Shape of its images, if known.
+        folder: Existing folder.
+        weights: Full weights by name, if the model itself has only shards of them.
+    """
     if weights is None:
         save_weights(model, str(folder / WEIGHTS_FILE))
     else:
@@ -58,7 +78,12 @@ def save_image_model(
 
 
 def load_image_model(config: ImageModel, folder: Path) -> nn.Module:
-    """The model that ``save_image_model`` wrote."""
+    """Load a model that ``save_image_model`` has written.
+
+    Args:
+        config: Config that the model was built with.
+        folder: Folder of the checkpoint.
+    """
     shape_file = folder / SHAPE_FILE
     shape = ImageShape(**json.loads(shape_file.read_text(encoding="utf-8"))) if shape_file.exists() else None
     model = build_image_model(config, shape)

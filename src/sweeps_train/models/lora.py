@@ -1,4 +1,4 @@
-"""Low-rank adapters on a causal language model, by peft."""
+"""Low-rank adapters on a causal language model, added by peft."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 ADAPTER_FILE = "adapter_model.safetensors"
 
-# By the name of a layer that it is in (`self_attn.q_proj`, `attn.c_attn`, `mlp.c_proj`, `ffn.up_proj`), else by its
-# own name (OPT's `fc1` is directly in the decoder layer).
+# Patterns of the names of parent modules (`self_attn.q_proj`, `attn.c_attn`, `mlp.c_proj`, `ffn.up_proj`), and of the
+# layer's own name, for layers directly in a decoder layer (OPT's `fc1`).
 _PARTS: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
     "attention": (
         re.compile(r"attn|attention", re.IGNORECASE),
@@ -30,17 +30,17 @@ _PARTS: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
         re.compile(r"(gate|up|down|gate_up)_proj|fc\d|fc_(in|out)|w[123]|dense_h_to_4h|dense_4h_to_h"),
     ),
 }
-# They choose the expert; adapting them is another matter.
+# Layers that choose the expert; `mlp` does not adapt them.
 _ROUTERS = {"gate", "router"}
 
 
 def add_lora(model: PreTrainedModel, config: Lora, weights: Path | None) -> PeftModel:
-    """Freezes the model and adds adapters to it.
+    """Freeze a model and add adapters to it.
 
     Args:
         model: The base model; changed in place.
-        config: Rank, scale, dropout and place of the adapters.
-        weights: Folder with an ``adapter_model.safetensors``; without it the adapters start as zero.
+        config: Rank, scale, dropout and target modules of the adapters.
+        weights: Folder with an ``adapter_model.safetensors``; without it the adapters start at zero.
 
     Raises:
         ValueError: The model has no such layers.
@@ -55,7 +55,7 @@ def add_lora(model: PreTrainedModel, config: Lora, weights: Path | None) -> Peft
         task_type="CAUSAL_LM",
     )
     try:
-        with warnings.catch_warnings():  # peft asks transformers for a name that transformers has renamed
+        with warnings.catch_warnings():  # peft uses a name that transformers has renamed
             warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
             adapted = get_peft_model(model, lora)
     except ValueError as error:
@@ -68,10 +68,19 @@ def add_lora(model: PreTrainedModel, config: Lora, weights: Path | None) -> Peft
 
 
 def target_modules(model: nn.Module, wanted: str | list[str]) -> str | list[str]:
-    """What peft is asked for: names of linear layers for ``attention`` and ``mlp``, else ``wanted`` itself.
+    """Names of the layers that get adapters, as peft takes them.
+
+    Args:
+        model: The model, in which ``attention`` and ``mlp`` are resolved to names of linear layers.
+        wanted: ``attention``, ``mlp``, ``all-linear``, or names of modules.
 
     Raises:
-        ValueError: The model has no attention, or no MLP, that can be told by its name.
+        ValueError: The model has no layers whose names tell that they are attention, or MLP.
+
+    Example:
+        >>> model = nn.ModuleDict({"mlp": nn.ModuleDict({"up_proj": nn.Linear(2, 4), "down_proj": nn.Linear(4, 2)})})
+        >>> target_modules(model, "mlp")
+        ['down_proj', 'up_proj']
     """
     if isinstance(wanted, list):
         return wanted
@@ -90,7 +99,7 @@ def target_modules(model: nn.Module, wanted: str | list[str]) -> str | list[str]
 
 
 def _part_of(name: str) -> str | None:
-    """``attention``, ``mlp``, or neither, such as the head."""
+    """``attention``, ``mlp``, or None for other layers, such as the head."""
     *parents, own = name.split(".")
     if own in _ROUTERS:
         return None
@@ -104,7 +113,7 @@ def _part_of(name: str) -> str | None:
 
 
 def _shortest_suffix(name: str, others: list[str]) -> str:
-    """The end of a name that no other layer shares, so that a few names say it for all decoder layers."""
+    """The shortest end of a name that no other layer has, so that a few names match all decoder layers."""
     parts = name.split(".")
     for length in range(1, len(parts)):
         suffix = ".".join(parts[-length:])
@@ -114,5 +123,5 @@ def _shortest_suffix(name: str, others: list[str]) -> str:
 
 
 def _is_linear(module: nn.Module) -> bool:
-    # GPT-2 has transformers' Conv1D, which is a linear layer with its weight transposed.
+    # GPT-2 uses transformers' Conv1D, a linear layer with a transposed weight.
     return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"

@@ -1,9 +1,9 @@
-"""Pretrains ``builtin:tiny_llama``, the base model that the default sweep adapts with LoRA.
+"""Pretraining of ``builtin:tiny_llama``, the base model that the default sweep adapts with LoRA.
 
     python -m sweeps_train.models.pretrain_tiny_llama [--steps N] [--out DIR]
 
-A byte-level Llama learns the code of Python's standard library without its docstrings, on two CPU cores in about
-a quarter of an hour. The weights ship with Sweeps, so that a first sweep needs neither network nor GPU.
+A byte-level Llama learns the code of Python's standard library without its docstrings, on two CPU cores in about a
+quarter of an hour. The weights ship with Sweeps, so that a first sweep needs neither network nor GPU.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from sweeps_train.data.standard_library import code_without_docstrings, docstrin
 _log = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).parent / "tiny_llama"
-"""Where the pretrained model ships."""
+"""Folder of the pretrained model."""
 
 PAD, EOS, FIRST_BYTE = 0, 1, 3
 """Token ids of ByT5's tokenizer: byte b is token b + 3."""
 
-# One step in eight sees long sequences, so that every position that the config allows is trained; the others see
-# short ones, which attend for a third less time at the same number of tokens.
+# One step in eight has long sequences, so that every position that the config allows is trained; the others have short
+# ones, whose attention takes a third less time for as many tokens.
 TOKENS_PER_STEP = 4096
 SHORT, LONG, LONG_EVERY = 256, 1024, 8
 
@@ -40,7 +40,7 @@ WARMUP_STEPS = 100
 
 
 def new_model() -> LlamaForCausalLM:
-    """A freshly initialised model of about 0.7 million parameters."""
+    """Build an initialised model of about 0.7 million parameters."""
     config = LlamaConfig(
         vocab_size=384,  # ByT5's: 3 special tokens, 256 bytes, and 125 spare rows up to a round number
         hidden_size=128,
@@ -57,7 +57,11 @@ def new_model() -> LlamaForCausalLM:
 
 
 def token_stream(texts: Iterable[str]) -> torch.Tensor:
-    """The texts' tokens one after another, each text closed by the end-of-text token, as one long row."""
+    """Tokens of all texts in one row of shape (tokens,), with an end-of-text token after each text.
+
+    >>> token_stream(["ab"])
+    tensor([100, 101,   1])
+    """
     rows = []
     for text in texts:
         tokens = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).long() + FIRST_BYTE
@@ -67,7 +71,7 @@ def token_stream(texts: Iterable[str]) -> torch.Tensor:
 
 @torch.no_grad()
 def heldout_loss(model: torch.nn.Module, texts: Iterable[str], sequence_length: int = SHORT) -> float:
-    """Mean loss per token, in nats, over the texts packed into whole sequences; what is left at the end is cut."""
+    """Mean loss per token, in nats, over the texts packed into full sequences; the remainder is dropped."""
     stream = token_stream(texts)
     sequences = stream[: len(stream) // sequence_length * sequence_length].view(-1, sequence_length)
     model.eval()
@@ -76,7 +80,7 @@ def heldout_loss(model: torch.nn.Module, texts: Iterable[str], sequence_length: 
 
 
 def pretrain(steps: int, seed: int = 0) -> LlamaForCausalLM:
-    """Trains a new model on the code of the modules that are not held out, and logs how it goes."""
+    """Train a new model on the code of the modules that are not held out, and log the loss."""
     torch.manual_seed(seed)
     model = new_model()
     stream = token_stream(code_without_docstrings("train"))
@@ -104,9 +108,9 @@ def pretrain(steps: int, seed: int = 0) -> LlamaForCausalLM:
 
 
 def save(model: LlamaForCausalLM, folder: Path) -> None:
-    """Writes weights, configs and tokenizer, so that transformers' Auto classes load the folder offline."""
+    """Write weights, configs and tokenizer, in the format of transformers' Auto classes."""
     model.save_pretrained(folder)
-    # By hand: save_pretrained would write 25 KB about 125 sentinel tokens of T5's pretraining, unused here.
+    # Written here: save_pretrained would add 25 KB about 125 unused sentinel tokens of T5's pretraining.
     tokenizer = {
         "tokenizer_class": ByT5Tokenizer.__name__,
         "extra_ids": 0,
@@ -119,7 +123,7 @@ def save(model: LlamaForCausalLM, folder: Path) -> None:
 
 
 def model_card(model: LlamaForCausalLM, steps: int, code_loss: float, docstring_loss: float) -> str:
-    """The folder's README: what the model is, what it learned from, and what was measured."""
+    """Text of the folder's README: size of the model, training data, and measured losses."""
     config = model.config
     parameters = sum(weight.numel() for weight in model.parameters())
     return f"""\
@@ -167,7 +171,7 @@ def main() -> None:
 
 
 def _warmup_then_cosine(step: int, steps: int) -> float:
-    """Factor on the peak learning rate: up along a line, then down to zero along a half cosine."""
+    """Factor of the peak learning rate: linear warm-up, then a half cosine down to zero."""
     if step < WARMUP_STEPS:
         return (step + 1) / WARMUP_STEPS
     return 0.5 * (1 + math.cos(math.pi * (step - WARMUP_STEPS) / max(1, steps - WARMUP_STEPS)))

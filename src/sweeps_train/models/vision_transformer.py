@@ -11,18 +11,21 @@ from sweeps_train.data.images import ImageShape
 
 
 class VisionTransformerClassifier(nn.Module):
-    """Patches as tokens, learned positions, layers that normalise first, a linear classifier over the tokens' mean.
+    """Patches as tokens, learned positions, pre-norm layers, and a linear classifier over the mean of all tokens.
 
-    The mean in place of a class token is from Beyer et al., 2022 (https://arxiv.org/abs/2205.01580).
+    The mean instead of a class token follows Beyer et al., 2022 (https://arxiv.org/abs/2205.01580).
     """
 
-    tensor_parallel_plan = {  # noqa: RUF012 - read by strategies, changed by nobody
+    tensor_parallel_plan = {  # noqa: RUF012 - a constant that strategies read
         **{f"layers.*.{name}": "colwise" for name in ("query", "key", "value", "expand")},
         **{f"layers.*.{name}": "rowwise" for name in ("join", "contract")},
     }
 
     def __init__(self, config: VisionTransformer, shape: ImageShape):
-        """
+        """Args:
+            config: Width, depth, heads and patch size.
+            shape: Shape of the images.
+
         Raises:
             ValueError: The patches do not tile the images.
         """
@@ -37,11 +40,11 @@ class VisionTransformerClassifier(nn.Module):
         self.head = Head(config, shape)
 
     def parts(self) -> list[nn.Module]:
-        """What images go through, one after another."""
+        """Modules that images pass through one after another; a pipeline divides the model between them."""
         return [self.embedding, *self.layers, self.head]
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Images of shape (batch, channels, height, width) to logits of shape (batch, classes)."""
+        """Map images of shape (batch, channels, height, width) to logits of shape (batch, classes)."""
         for part in self.parts():
             images = part(images)
         return images
@@ -56,14 +59,14 @@ class PatchEmbedding(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Images of shape (batch, channels, height, width) to tokens of shape (batch, patches, width)."""
+        """Map images of shape (batch, channels, height, width) to tokens of shape (batch, patches, width)."""
         tokens: torch.Tensor = self.project(images).flatten(2).transpose(1, 2)
         embedded: torch.Tensor = self.dropout(tokens + self.positions)
         return embedded
 
 
 class Layer(nn.Module):
-    """Attention and a perceptron, each on what is normalised, each added to what came in."""
+    """A transformer layer: attention and a perceptron, each after a norm and with a residual connection."""
 
     def __init__(self, config: VisionTransformer):
         super().__init__()
@@ -78,14 +81,14 @@ class Layer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Tokens of shape (batch, patches, width) to tokens of the same shape."""
+        """Map tokens of shape (batch, patches, width) to tokens of the same shape."""
         tokens = tokens + self.dropout(self.join(self._attention(self.attention_norm(tokens))))
         hidden = self.dropout(functional.gelu(self.expand(self.perceptron_norm(tokens))))
         after: torch.Tensor = tokens + self.dropout(self.contract(hidden))
         return after
 
     def _attention(self, tokens: torch.Tensor) -> torch.Tensor:
-        # A worker of a tensor parallel training has some of the heads.
+        # With tensor parallelism a worker has some of the heads, hence -1.
         query, key, value = (
             each(tokens).unflatten(-1, (-1, self._head_width)).transpose(1, 2)
             for each in (self.query, self.key, self.value)
@@ -101,6 +104,6 @@ class Head(nn.Module):
         self.classifier = nn.Linear(config.width, shape.classes)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Tokens of shape (batch, patches, width) to logits of shape (batch, classes)."""
+        """Map tokens of shape (batch, patches, width) to logits of shape (batch, classes)."""
         logits: torch.Tensor = self.classifier(self.norm(tokens).mean(dim=1))
         return logits

@@ -1,4 +1,8 @@
-"""Strategies: how one training spreads over its workers."""
+"""Strategies: how one training is spread over its workers. Begin reading at ``strategy.py``.
+
+``ddp.py`` and ``fsdp.py`` are data parallel; ``tensor_parallel.py``, ``context_parallel.py`` and ``pipeline.py`` divide
+one model among workers.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +10,27 @@ from sweeps_train.config import Strategy as StrategyConfig
 from sweeps_train.config.strategy import DDP, FSDP, ContextParallel, FSDPTensorParallel, TensorParallel
 from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
-from sweeps_train.strategies.strategy import Strategy
+from sweeps_train.strategies.strategy import Capabilities, Strategy
 
-__all__ = ["Strategy", "build_strategy"]
+__all__ = ["Capabilities", "Strategy", "build_strategy"]
 
 
 def build_strategy(config: StrategyConfig, workers: Workers, precision: Precision) -> Strategy:
-    """
+    """Build the configured strategy; every worker must call it.
+
     Args:
-        config: Which one, and how.
-        workers: All of the training; every worker must call it.
-        precision: Of the forward pass.
+        config: Kind and options. One worker alone needs no strategy but may recompute activations.
+        workers: All workers of the training.
+        precision: Precision of the forward pass.
 
     Raises:
-        ValueError: The workers cannot be split so; the message names the key and the fix.
+        ValueError: The workers cannot be divided as configured; the message names the key and the fix.
     """
     config.replicas(workers.size)
     if workers.size == 1:
-        alone = Strategy(workers, precision)
-        alone.recomputes = not isinstance(config, DDP) and config.activation_checkpointing
-        return alone
+        checkpoints = not isinstance(config, DDP) and config.activation_checkpointing
+        alone = Capabilities(random_stream=0, can_retry_oom=True, activation_checkpointing=checkpoints)
+        return Strategy(workers, precision, alone)
     if isinstance(config, DDP):
         from sweeps_train.strategies.ddp import DistributedDataParallelStrategy
 

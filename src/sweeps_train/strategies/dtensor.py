@@ -1,4 +1,4 @@
-"""What strategies share that cut a model's tensors over workers (torch's ``DTensor``)."""
+"""Base of the strategies that shard a model's tensors over workers as torch's ``DTensor``."""
 
 from __future__ import annotations
 
@@ -8,90 +8,85 @@ from math import prod
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from sweeps_train.compat.torch import divide_in_place, multiply_in_place
 from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
 from sweeps_train.strategies.layers import checkpoint_activations
-from sweeps_train.strategies.mesh import mesh
-from sweeps_train.strategies.strategy import Key, Strategy, trained
+from sweeps_train.strategies.strategy import Capabilities, Key, Strategy, trained_parameters
 from sweeps_train.tasks.task import Task
 
 
 class ShardedStrategy(Strategy):
-    """Parameters are ``DTensor`` on ``mesh`` or a part of it, or plain tensors that all workers have alike."""
+    """Parameters are ``DTensor``, or plain tensors that all workers have alike."""
 
-    mesh: DeviceMesh
-    cuts_layers = False
-    """Workers talk to each other within a layer, through ``DTensor``."""
-
-    def __init__(self, workers: Workers, precision: Precision, shape: dict[str, int], key: str):
+    def __init__(
+        self,
+        kind: str,
+        workers: Workers,
+        precision: Precision,
+        capabilities: Capabilities,
+        data_parallel: Workers | None,
+    ):
         """
-        Args:
-            workers: All of them.
-            precision: Of the forward pass.
-            shape: Of the mesh.
-            key: Of the strategy, for messages.
-
         Raises:
             ValueError: The precision is fp16.
         """
-        super().__init__(workers, precision)
-        refuse_fp16(precision, key)
-        self.mesh = mesh(workers, shape)
+        refuse_fp16(precision, kind)
+        super().__init__(workers, precision, capabilities, data_parallel)
 
-    def spread(self, task: Task) -> None:
+    def parallelize(self, task: Task) -> None:
         self.task = task
-        if self.recomputes:
-            checkpoint_activations(task.model, to_the_end=self.cuts_layers)
-        # Each layer goes to the device when it is cut: the whole model may not fit there.
+        if self.capabilities.activation_checkpointing:
+            checkpoint_activations(task.model, early_stop=not self.capabilities.communicates_in_layers)
+        # Each layer moves to the device when it is sharded: the full model may not fit there.
         self.model = self._wrap(task.model.train())
-        self.parameters = trained(task.model)
+        self.parameters = trained_parameters(task.model)
 
-    def clip(self, max_norm: float) -> None:
-        clip_parts(
+    def clip_grad_norm(self, max_norm: float) -> None:
+        clip_sharded(
             [(each.grad, self.copies(each)) for each in self.parameters.values() if each.grad is not None],
             max_norm,
             self.workers,
         )
 
     def copies(self, parameter: torch.Tensor) -> int:
-        """How many workers hold what this one holds of a parameter."""
+        """Number of workers that hold the same shard of a parameter as this one."""
         if not isinstance(parameter, DTensor):
             return self.workers.size
         return self.workers.size // prod(
             parameter.device_mesh.size(dimension)
-            for dimension, placed in enumerate(parameter.placements)
-            if not placed.is_replicate()
+            for dimension, placement in enumerate(parameter.placements)
+            if not placement.is_replicate()
         )
 
-    def weights(self) -> dict[str, torch.Tensor] | None:
+    def full_weights(self) -> dict[str, torch.Tensor] | None:
         model, frozen = self.task.model, set(self.task.frozen)
-        buffers = saved_buffers(model)  # first: where an evaluation has put weights together, this cuts them again
-        learned = {name: each for name, each in model.named_parameters() if name not in frozen}
-        return self.whole({**learned, **buffers})
+        buffers = saved_buffers(model)  # first: this reshards weights that an evaluation has left gathered
+        trained = {name: each for name, each in model.named_parameters() if name not in frozen}
+        return self.gather_full({**trained, **buffers})
 
-    def whole(self, parts: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
-        wholes = {}
-        for name, part in parts.items():
-            full = _full(part)
+    def gather_full(self, shards: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
+        gathered = {}
+        for name, shard in shards.items():
+            full = _full(shard)
             if self.workers.rank == 0:
-                wholes[name] = full.cpu()
-        return wholes
+                gathered[name] = full.cpu()
+        return gathered
 
-    def part(self, name: str, whole: torch.Tensor) -> torch.Tensor:
+    def shard_like(self, name: str, full: torch.Tensor) -> torch.Tensor:
         parameter = self.parameters[name]
         if not isinstance(parameter, DTensor):
-            return whole.to(parameter.device)
-        # Every worker has read the whole: each takes its own part of it, and nothing is sent.
-        cut = distribute_tensor(
-            whole.to(parameter.device_mesh.device_type),
+            return full.to(parameter.device)
+        # Every worker has read the full tensor and takes its own shard of it, so that nothing is sent.
+        shard = distribute_tensor(
+            full.to(parameter.device_mesh.device_type),
             parameter.device_mesh,
             parameter.placements,
             src_data_rank=None,
         )
-        return cut.to(parameter.device)
+        return shard.to(parameter.device)
 
 
 def refuse_fp16(precision: Precision, kind: str) -> None:
@@ -107,55 +102,53 @@ def refuse_fp16(precision: Precision, kind: str) -> None:
 
 
 def saved_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The buffers that belong to what a model has learned."""
+    """The buffers that are part of a model's state dict."""
     saved = model.state_dict(keep_vars=True)
     return {name: each for name, each in model.named_buffers() if name in saved}
 
 
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    """What this worker holds of a tensor."""
+def local_shard(tensor: torch.Tensor) -> torch.Tensor:
+    """This worker's shard of a ``DTensor``; a plain tensor itself."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _full(tensor: torch.Tensor) -> torch.Tensor:
     if not isinstance(tensor, DTensor):
         return tensor
-    # Where tensors are kept in the CPU's memory, the mesh is still of GPUs, which alone can talk to each other.
-    there = tensor.detach().to(tensor.device_mesh.device_type)
-    assert isinstance(there, DTensor)
-    full: torch.Tensor = there.full_tensor()
+    # With CPU offload the mesh is still of GPUs, since only they can communicate.
+    on_mesh = tensor.detach().to(tensor.device_mesh.device_type)
+    assert isinstance(on_mesh, DTensor)
+    full: torch.Tensor = on_mesh.full_tensor()
     return full
 
 
 @torch.no_grad()
-def clip_parts(gradients: Iterable[tuple[torch.Tensor, int]], max_norm: float, workers: Workers) -> None:
-    """Scales gradients, of which each worker holds parts, down to a norm together of ``max_norm``.
+def clip_sharded(gradients: Iterable[tuple[torch.Tensor, int]], max_norm: float, workers: Workers) -> None:
+    """Scale sharded gradients down to a common norm of at most ``max_norm``.
 
     Args:
-        gradients: Each with how many workers hold the same part of it.
-        max_norm: Of all of them on all workers.
-        workers: All of them.
+        gradients: Each gradient, with the number of workers that hold the same shard of it.
+        max_norm: Largest norm of all gradients of all workers together.
+        workers: All workers.
     """
-    parts = [(local(gradient), copies) for gradient, copies in gradients]
+    shards = [(local_shard(gradient), copies) for gradient, copies in gradients]
     squares = torch.zeros((), dtype=torch.float64, device=workers.device)
-    for copies in {copies for _, copies in parts}:
-        norm = nn.utils.get_total_norm([part for part, each in parts if each == copies])
+    for copies in {copies for _, copies in shards}:
+        norm = nn.utils.get_total_norm([shard for shard, each in shards if each == copies])
         squares += norm.to(workers.device, torch.float64) ** 2 / copies
     dist.all_reduce(squares)
     factor = (max_norm / (squares.sqrt() + 1e-6)).clamp(max=1.0).float()
-    by_device = {part.device for part, _ in parts}
-    for device in by_device:
-        there = [part for part, _ in parts if part.device == device]
-        torch._foreach_mul_(there, factor.to(device))
+    for device in {shard.device for shard, _ in shards}:
+        multiply_in_place([shard for shard, _ in shards if shard.device == device], factor.to(device))
 
 
 def average(gradients: Iterable[torch.Tensor], workers: Workers) -> None:
-    """Averages gradients over those workers who have samples of their own."""
+    """Average gradients over the replicas."""
     if workers.size == 1:
         return
-    parts = [local(gradient) for gradient in gradients]
-    sent = [dist.all_reduce(part, group=workers.group, async_op=True) for part in parts]
-    for each in sent:
+    shards = [local_shard(gradient) for gradient in gradients]
+    pending = [dist.all_reduce(shard, group=workers.group, async_op=True) for shard in shards]
+    for each in pending:
         assert each is not None
         each.wait()
-    torch._foreach_div_(parts, float(workers.size))
+    divide_in_place(shards, float(workers.size))

@@ -1,4 +1,4 @@
-"""Fully sharded data parallel: torch's ``fully_shard``, with the tensors of a layer put together when it is used."""
+"""Fully sharded data parallel: the model is wrapped by torch's ``fully_shard``, layer by layer."""
 
 from __future__ import annotations
 
@@ -21,44 +21,59 @@ from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
 from sweeps_train.strategies.dtensor import ShardedStrategy
 from sweeps_train.strategies.layers import repeated_layers
+from sweeps_train.strategies.mesh import mesh
+from sweeps_train.strategies.strategy import Capabilities
 
 
 class FullyShardedStrategy(ShardedStrategy):
-    """Every worker has samples of its own, or a part of them, and a part of every tensor."""
+    """Every worker has its own samples, or its own part of them, and a shard of every tensor."""
 
     model: FSDPModule  # type: ignore[assignment] # and an nn.Module, which typing cannot say of both
 
-    def __init__(self, config: FSDP | ContextParallel, workers: Workers, precision: Precision):
+    def __init__(
+        self,
+        config: FSDP | ContextParallel,
+        workers: Workers,
+        precision: Precision,
+        data_parallel: Workers | None = None,
+    ):
         shard_size = config.shard_size or workers.size
         groups = workers.size // shard_size
-        super().__init__(
-            workers,
-            precision,
-            {"shard": shard_size} if groups == 1 else {"replicate": groups, "shard": shard_size},
-            config.kind,
+        shape = {"shard": shard_size} if groups == 1 else {"replicate": groups, "shard": shard_size}
+        capabilities = Capabilities(
+            random_stream=workers.rank, activation_checkpointing=config.activation_checkpointing
         )
+        super().__init__(config.kind, workers, precision, capabilities, data_parallel)
+        self._mesh = mesh(workers, shape)
         self._config = config
-        self.recomputes = config.activation_checkpointing
 
     def _wrap(self, model: nn.Module) -> nn.Module:
-        return shard(model, self.mesh, self._config, self.precision)
+        return wrap_fsdp(model, self._mesh, self._config, self.precision)
 
     def _accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
         self.model.set_requires_gradient_sync(is_last)
         return nullcontext()
 
 
-class Sharding(Protocol):
-    """Keys that strategies with full sharding have."""
+class ShardingOptions(Protocol):
+    """Config keys that all strategies with full sharding have."""
 
     reshard_after_forward: bool
     cpu_offload: bool
 
 
-def shard(model: nn.Module, mesh: DeviceMesh, config: Sharding, precision: Precision) -> nn.Module:
-    """Cuts the model over a mesh of one dimension, or two of which the first has whole copies; layer by layer, so that
-    what is put together at a time is one layer."""
-    # Weights are gathered in the type that they are used in; gradients are added up in float32.
+def wrap_fsdp(model: nn.Module, mesh: DeviceMesh, config: ShardingOptions, precision: Precision) -> nn.Module:
+    """Shard a model layer by layer, so that one layer at a time is gathered.
+
+    Args:
+        model: The model, which is changed in place.
+        mesh: Of one dimension, over which tensors are sharded; or of two, the first of which has full copies.
+        config: Options of ``fully_shard``.
+        precision: Weights are gathered in its dtype; gradients are reduced in float32.
+
+    Returns:
+        The model, now also an ``FSDPModule``.
+    """
     mixed = MixedPrecisionPolicy(param_dtype=precision.type, reduce_dtype=torch.float32 if precision.type else None)
     offload = CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda") if config.cpu_offload else OffloadPolicy()
     for module in [*repeated_layers(model), model]:

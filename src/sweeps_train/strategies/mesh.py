@@ -1,8 +1,9 @@
-"""The workers as a grid, whose rows and columns talk among themselves."""
+"""Device meshes: the workers as a grid, with a process group for each row and column."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
@@ -14,18 +15,25 @@ _meshes: WeakKeyDictionary[dist.ProcessGroup, dict[tuple[tuple[str, int], ...], 
 
 
 def mesh(workers: Workers, shape: Mapping[str, int]) -> DeviceMesh:
-    """The same one for all trainings of a process: its groups have threads and connections, and torch remembers by the
-    mesh's shape how it has cut tensors, with the groups of then.
+    """Create a device mesh, or return the earlier one of that shape.
+
+    All trainings of a process share it: its groups have threads and connections, and torch caches by the mesh's shape
+    how it has sharded tensors, with the process groups of that time.
 
     Args:
-        workers: All of them.
-        shape: Names and sizes of the dimensions, whose product is the number of workers; neighbours are together in
-            the last one.
+        workers: All workers.
+        shape: Sizes of the dimensions by name, whose product is the number of workers. Ranks that differ by one are
+            neighbours in the last dimension.
     """
     world = dist.group.WORLD
     assert world is not None
-    made = _meshes.setdefault(world, {})
+    meshes = _meshes.setdefault(world, {})
     key = tuple(shape.items())
-    if key not in made:
-        made[key] = init_device_mesh(workers.device.type, tuple(shape.values()), mesh_dim_names=tuple(shape))
-    return made[key]
+    if key not in meshes:
+        meshes[key] = init_device_mesh(workers.device.type, tuple(shape.values()), mesh_dim_names=tuple(shape))
+    return meshes[key]
+
+
+def replicas(workers: Workers, dimension: DeviceMesh) -> Workers:
+    """This worker's place among the replicas of the model, which one dimension of a mesh contains."""
+    return replace(workers, rank=dimension.get_local_rank(), size=dimension.size(), group=dimension.get_group())

@@ -1,9 +1,8 @@
-"""Pipeline parallel: micro batches go from one worker to the next, each of whom has some of the layers."""
+"""Pipeline parallel: micro batches pass from worker to worker, each of which holds some of the layers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,34 +14,36 @@ from sweeps_train.config.strategy import Pipeline
 from sweeps_train.data.sampler import Batch, Samples, in_batches
 from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
-from sweeps_train.strategies.dtensor import average, clip_parts, refuse_fp16, saved_buffers
+from sweeps_train.strategies.dtensor import average, clip_sharded, refuse_fp16, saved_buffers
 from sweeps_train.strategies.layers import checkpoint_activations
-from sweeps_train.strategies.mesh import mesh
+from sweeps_train.strategies.mesh import mesh, replicas
 from sweeps_train.strategies.stages import Stage
-from sweeps_train.strategies.strategy import Key, Strategy, on_device
+from sweeps_train.strategies.strategy import Capabilities, Key, Strategy, on_device
 from sweeps_train.tasks.task import Task
 
 _SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 
 
 class PipelineStrategy(Strategy):
-    """Workers are rows that hold one model together; a column has the same stage, and averages its gradients."""
+    """The workers of a mesh row hold one model together; those of a column have the same stage and average its
+    gradients."""
 
     def __init__(self, config: Pipeline, workers: Workers, precision: Precision):
-        super().__init__(workers, precision)
         refuse_fp16(precision, config.kind)
-        replicas = config.replicas(workers.size)
+        num_replicas = config.replicas(workers.size)
         self._config = config
-        self.recomputes = config.activation_checkpointing
-        self._number = workers.size // replicas
-        grid = mesh(workers, {"data": replicas, "stage": self._number})
-        column, self._row = grid["data"], grid["stage"].get_group()
-        self._index = grid["stage"].get_local_rank()
-        self.data = replace(workers, rank=column.get_local_rank(), size=replicas, group=column.get_group())
-        self.stream = self.data.rank
-        self.speaks = self._index == self._number - 1  # it alone has the losses
+        self._num_stages = workers.size // num_replicas
+        grid = mesh(workers, {"data": num_replicas, "stage": self._num_stages})
+        self._index, self._row = grid["stage"].get_local_rank(), grid["stage"].get_group()
+        data_parallel = replicas(workers, grid["data"])
+        capabilities = Capabilities(
+            random_stream=data_parallel.rank,
+            is_reporting_rank=self._index == self._num_stages - 1,  # only the last stage has the losses
+            activation_checkpointing=config.activation_checkpointing,
+        )
+        super().__init__(workers, precision, capabilities, data_parallel)
 
-    def spread(self, task: Task) -> None:
+    def parallelize(self, task: Task) -> None:
         self.task = task
         model = task.model.train()
         names: dict[nn.Parameter, str] = {}
@@ -50,47 +51,53 @@ class PipelineStrategy(Strategy):
             name: names.setdefault(parameter, name)
             for name, parameter in model.named_parameters(remove_duplicate=False)
         }
-        self._stage = Stage(model, self._index, self._number)
-        if self.recomputes:
+        self._stage = Stage(model, self._index, self._num_stages)
+        if self.capabilities.activation_checkpointing:
             checkpoint_activations(model)
         for module in model.modules():
-            _own_to(module, self.workers.device)
+            _move_own_tensors(module, self.workers.device)
         self.model = model
         frozen = set(task.frozen)
-        self._learned = {
+        self._not_frozen = {
             first_names[name]: each
             for name, each in model.named_parameters(remove_duplicate=False)
             if not each.is_meta and name not in frozen
         }
-        self.parameters = {name: each for name, each in self._learned.items() if each.requires_grad}
-        if 0 in self.workers.from_first(self.workers.gather(len(self.parameters))):
+        self.parameters = {name: each for name, each in self._not_frozen.items() if each.requires_grad}
+        if 0 in self.workers.broadcast(self.workers.gather(len(self.parameters))):
             raise ValueError(
-                f"strategy.stages={self._number}: all weights of a stage are frozen, so that it has nothing to train; "
-                "use fewer stages, or strategy.kind=fsdp"
+                f"strategy.stages={self._num_stages}: all weights of a stage are frozen, so that it has nothing to "
+                "train; use fewer stages, or strategy.kind=fsdp"
             )
-        # Of a weight that embeds tokens and is the head, too, the first and the last stage have one each.
+        # A weight that both embeds tokens and is the head: the first and the last stage have a copy each.
         self._tied = [self.parameters[name] for name in sorted(self._stage.shared & self.parameters.keys())]
         self._schedules: dict[tuple[int, int, bool], Any] = {}
         self._batch: Batch = {}
 
-    def backward(self, batches: Iterable[Batch], count: int, scale: float) -> torch.Tensor:
-        batch = _joined([self.task.padded(each) for each in batches])
+    def backward(
+        self, batches: Iterable[Batch], count: int, scale: float, *, defer_grad_sync: bool = False
+    ) -> torch.Tensor:
+        batch = _concatenated([self.task.pad(each) for each in batches])
         losses: list[torch.Tensor] = []
         self._run(batch, count, losses=losses, scale=scale)
         for each in self._tied:
-            self._add_other_end(each)
-        average((each.grad for each in self.parameters.values() if each.grad is not None), self.data)
+            self._add_gradient_of_other_end(each)
+        average((each.grad for each in self.parameters.values() if each.grad is not None), self.data_parallel)
         total = torch.zeros((), dtype=torch.float64, device=self.workers.device)
         return total + sum(each.detach().double() for each in losses) / scale
 
     def _run(self, batch: Batch, count: int, **training: Any) -> torch.Tensor | None:
-        """Forward, and backward with ``losses`` and ``scale``; the logits of all, on the last stage."""
+        """Run the forward passes, and with ``losses`` and ``scale`` the backward passes too.
+
+        Returns:
+            The logits of the whole batch on the last stage; None on others and in training.
+        """
         self._batch = batch
         num_rows = len(next(iter(batch.values())))
         key = count, num_rows, bool(training)
         if key not in self._schedules:
             self._schedules[key] = self._schedule(count, trains=bool(training))
-        # Every worker has the batch, and is told by which rows of it a micro batch is made.
+        # Every worker has the batch; what the schedule cuts into micro batches is its row numbers.
         rows = torch.arange(num_rows, device=self.workers.device)
         arguments: dict[str, Any] = {"rows": rows}
         if training:
@@ -98,44 +105,44 @@ class PipelineStrategy(Strategy):
         inputs = (torch.zeros(num_rows, device=self.workers.device),) if self._stage.is_first else ()
         try:
             logits: torch.Tensor | None = self._schedules[key].step(*inputs, return_outputs=not training, **arguments)
-        except RuntimeError as error:  # torch's stages put what has happened into words of their own
+        except RuntimeError as error:  # torch's stages wrap errors in one of their own
             if isinstance(error.__cause__, torch.OutOfMemoryError):
                 raise error.__cause__ from None
             raise
         return logits
 
     def _schedule(self, count: int, *, trains: bool) -> Any:
-        module = _Rows(self._stage, self._forward)
-        stage = PipelineStage(module, self._index, self._number, self.workers.device, group=self._row)
+        module = _StageOfRows(self._stage, self._forward)
+        stage = PipelineStage(module, self._index, self._num_stages, self.workers.device, group=self._row)
         if not trains:
             return ScheduleGPipe(stage, count)
         return _SCHEDULES[self._config.schedule](stage, count, loss_fn=self._loss, scale_grads=False)
 
     def _forward(self, model: Callable[..., Any], rows: torch.Tensor) -> torch.Tensor:
         with self.precision.autocast():
-            return self.task.logits(model, _chosen(self._batch, rows))
+            return self.task.logits(model, _select(self._batch, rows))
 
     def _loss(self, logits: torch.Tensor, rows: torch.Tensor, scale: float) -> torch.Tensor:
         with self.precision.autocast():
-            return self.task.loss(logits, _chosen(self._batch, rows)) * scale
+            return self.task.loss(logits, _select(self._batch, rows)) * scale
 
-    def _add_other_end(self, parameter: nn.Parameter) -> None:
+    def _add_gradient_of_other_end(self, parameter: nn.Parameter) -> None:
         assert parameter.grad is not None
-        other = self._number - 1 if self._stage.is_first else 0
-        theirs = torch.empty_like(parameter.grad)
+        other = self._num_stages - 1 if self._stage.is_first else 0
+        received = torch.empty_like(parameter.grad)
         swap = [
             dist.P2POp(dist.isend, parameter.grad, group=self._row, group_peer=other),
-            dist.P2POp(dist.irecv, theirs, group=self._row, group_peer=other),
+            dist.P2POp(dist.irecv, received, group=self._row, group_peer=other),
         ]
         for each in dist.batch_isend_irecv(swap):
             each.wait()
-        parameter.grad += theirs
+        parameter.grad += received
 
-    def clip(self, max_norm: float) -> None:
+    def clip_grad_norm(self, max_norm: float) -> None:
         tied = set(self._tied)
-        clip_parts(
+        clip_sharded(
             [
-                (each.grad, self.data.size * (2 if each in tied else 1))
+                (each.grad, self.data_parallel.size * (2 if each in tied else 1))
                 for each in self.parameters.values()
                 if each.grad is not None
             ],
@@ -144,16 +151,16 @@ class PipelineStrategy(Strategy):
         )
 
     @torch.no_grad()
-    def scores(self, samples: Samples, batch_size: int) -> torch.Tensor:
+    def evaluate(self, samples: Samples, batch_size: int) -> torch.Tensor:
         self.model.eval()
-        self._share_buffers(self.model)
+        self._broadcast_buffers(self.model)
         total = torch.zeros(self.task.num_scores, dtype=torch.float64, device=self.workers.device)
-        num_rows = batch_size * self._number  # as many micro batches as stages, so that each has something to do
-        for indices in in_batches(self.data.share(range(len(samples))), num_rows):
-            # Every batch has the same shape; what fills up the last one is not counted.
+        num_rows = batch_size * self._num_stages  # as many micro batches as stages, so that each has something to do
+        for indices in in_batches(self.data_parallel.shard(range(len(samples))), num_rows):
+            # Every batch has the same shape; the rows that fill up the last one are not counted.
             filled = [*indices, *[indices[-1]] * (num_rows - len(indices))]
-            batch = on_device(self.task.padded(samples.batch(filled)), self.workers.device)
-            logits = self._run(batch, self._number)
+            batch = on_device(self.task.pad(samples.batch(filled)), self.workers.device)
+            logits = self._run(batch, self._num_stages)
             if logits is not None:
                 counted = {name: each[: len(indices)] for name, each in batch.items()}
                 with self.precision.autocast():
@@ -161,52 +168,52 @@ class PipelineStrategy(Strategy):
         self.model.train()
         return total
 
-    def weights(self) -> dict[str, torch.Tensor]:
+    def full_weights(self) -> dict[str, torch.Tensor]:
         buffers = {name: each for name, each in saved_buffers(self.model).items() if not each.is_meta}
-        return self.whole({**self._learned, **buffers})
+        return self.gather_full({**self._not_frozen, **buffers})
 
-    def whole(self, parts: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
-        own = {key: each.detach() for key, each in parts.items()} if self.data.rank == 0 else {}
+    def gather_full(self, shards: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
+        own = {key: each.detach() for key, each in shards.items()} if self.data_parallel.rank == 0 else {}
         contents = self.workers.gather([(key, each.shape, each.dtype) for key, each in own.items()])
         device = self.workers.device
         if self.workers.rank != 0:
             for each in own.values():
                 dist.send(each.to(device).contiguous(), dst=0)
             return {}
-        wholes = {key: each.cpu() for key, each in own.items()}
+        gathered = {key: each.cpu() for key, each in own.items()}
         for rank, content in enumerate(contents[1:], start=1):
             for key, shape, dtype in content:
                 received = torch.empty(shape, dtype=dtype, device=device)
                 dist.recv(received, src=rank)
-                wholes[key] = received.cpu()
-        return wholes
+                gathered[key] = received.cpu()
+        return gathered
 
 
-class _Rows(nn.Module):
-    """A stage as torch's schedules call it."""
+class _StageOfRows(nn.Module):
+    """A stage as torch's schedules call it: with the row numbers of a micro batch."""
 
     def __init__(self, stage: Stage, forward: Callable[[Callable[..., Any], torch.Tensor], torch.Tensor]):
         super().__init__()
         self._stage, self._forward = stage, forward
 
-    def forward(self, given: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        made = self._stage.run(lambda model: self._forward(model, rows), None if self._stage.is_first else given)
-        return made.contiguous()  # or it could not be sent
+    def forward(self, received: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        output = self._stage.run(lambda model: self._forward(model, rows), None if self._stage.is_first else received)
+        return output.contiguous()  # only contiguous tensors can be sent
 
 
-def _own_to(module: nn.Module, device: torch.device) -> None:
-    """What this module itself has, unless it belongs to another stage."""
+def _move_own_tensors(module: nn.Module, device: torch.device) -> None:
+    """Move the tensors that a module itself has to a device, unless they belong to another stage."""
     for parameter in module.parameters(recurse=False):
         if not parameter.is_meta:
             parameter.data = parameter.data.to(device)
-    for name, buffer in module.named_buffers(recurse=False):
+    for name, buffer in list(module.named_buffers(recurse=False)):
         if not buffer.is_meta:
-            module._buffers[name] = buffer.to(device)  # noqa: SLF001 - as nn.Module.to does
+            setattr(module, name, buffer.to(device))
 
 
-def _joined(batches: list[Batch]) -> Batch:
+def _concatenated(batches: list[Batch]) -> Batch:
     return {name: torch.cat([each[name] for each in batches]) for name in batches[0]}
 
 
-def _chosen(batch: Batch, rows: torch.Tensor) -> Batch:
+def _select(batch: Batch, rows: torch.Tensor) -> Batch:
     return {name: each[rows] for name, each in batch.items()}

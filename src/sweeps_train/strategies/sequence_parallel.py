@@ -1,8 +1,8 @@
-"""Sequence parallel (Korthikanti et al., 2022, https://arxiv.org/abs/2205.05198): between the blocks whose layers are
-cut for tensor parallelism, each worker has a part of the tokens, and keeps a part of what norms and residuals make.
+"""Sequence parallel (Korthikanti et al., 2022, https://arxiv.org/abs/2205.05198): between the tensor parallel blocks
+each worker processes a part of the tokens, and keeps only its part of the activations of norms and residuals.
 
-torch's own style for it wants to be told of every norm, which transformers' plans do not name; here blocks gather the
-tokens, and what is neither a block nor within one is left to see its part.
+torch's ``SequenceParallel`` style needs every norm listed by name, which the plans of transformers do not do. Here each
+block gathers the tokens on entry, and modules outside of blocks simply see their part.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from sweeps_train.strategies.layers import mixes_tokens, repeated_layers
 
 
-def share_tokens(model: nn.Module, plan: Mapping[str, str], workers: DeviceMesh) -> list[str]:
-    """Lets workers have a part of the tokens between the blocks of a model's layers, and all of them outside of layers.
+def share_tokens(model: nn.Module, plan: Mapping[str, str], row: DeviceMesh) -> list[str]:
+    """Shard the tokens between the blocks of a model's layers; outside of the layers every worker has all tokens.
 
     Args:
-        model: Whose layers are to be cut, those by rows so that they give parts of the tokens.
-        plan: Which are cut, and how.
-        workers: Of one dimension: those who cut them.
+        model: The model before ``parallelize_module``, whose row-wise layers will return shards of the tokens.
+        plan: The style of each layer that is sharded, by name.
+        row: One-dimensional mesh of the workers that share tokens.
 
     Returns:
-        What the names of parameters begin with that see a part of the tokens, so that gradients are to be added up.
+        Name prefixes of the parameters that see a part of the tokens, so that their gradients are to be summed.
 
     Raises:
-        ValueError: The model has no layers one after another, or more between their tokens than what is cut.
+        ValueError: The model has no list of layers, or layers that mix tokens outside of the plan.
     """
     names = {module: f"{name}." for name, module in model.named_modules()}
     layers = repeated_layers(model)
@@ -38,48 +38,49 @@ def share_tokens(model: nn.Module, plan: Mapping[str, str], workers: DeviceMesh)
         raise ValueError(
             f"strategy.sequence_parallel=true: a {type(model).__name__} has no list of layers; set it to false"
         )
-    layers[0].register_forward_pre_hook(lambda _, args: (_part(args[0], workers), *args[1:]))
-    layers[-1].register_forward_hook(lambda _, __, made: _whole(made, workers))
-    of_parts = []
+    layers[0].register_forward_pre_hook(lambda _, args: (_shard(args[0], row), *args[1:]))
+    layers[-1].register_forward_hook(lambda _, __, output: _gather(output, row))
+    token_sharded = []
     for block in (child for layer in layers for child in layer.children()):
-        within = {style for name, style in plan.items() if f"{name}.".startswith(names[block])}
-        if not within:
+        styles = {style for name, style in plan.items() if f"{name}.".startswith(names[block])}
+        if not styles:
             if mixes_tokens(block):
                 raise ValueError(
-                    f"strategy.sequence_parallel=true: {names[block]} of a {type(model).__name__} is not cut, and sees "
-                    "other tokens than its own; set it to false"
+                    f"strategy.sequence_parallel=true: {names[block]} of a {type(model).__name__} is not sharded, but "
+                    "mixes tokens; set it to false"
                 )
-            of_parts.append(names[block])
-        elif within != {"rowwise"}:  # which alone takes what blocks have made of all tokens
-            block.register_forward_pre_hook(lambda _, args, kwargs: _gathered(args, kwargs, workers), with_kwargs=True)
-    # The second matrix of an adapter, where the first one is cut by rows.
+            token_sharded.append(names[block])
+        elif styles != {"rowwise"}:  # a row-wise block continues a column-wise one, which has gathered the tokens
+            block.register_forward_pre_hook(lambda _, args, kwargs: _gather_input(args, kwargs, row), with_kwargs=True)
+    # The second matrix of an adapter on a row-wise layer is not sharded, and sees a part of the tokens.
     adapters = [name for name, style in plan.items() if style == "rowwise" and ".lora_A." in name]
-    return of_parts + [f"{name.replace('.lora_A.', '.lora_B.')}." for name in adapters]
+    return token_sharded + [f"{name.replace('.lora_A.', '.lora_B.')}." for name in adapters]
 
 
-def _gathered(args: tuple[Any, ...], kwargs: dict[str, Any], workers: DeviceMesh) -> tuple[tuple[Any, ...], Any]:
-    """All tokens for a block, which are its first argument, or what transformers calls so."""
+def _gather_input(args: tuple[Any, ...], kwargs: dict[str, Any], row: DeviceMesh) -> tuple[tuple[Any, ...], Any]:
+    """Gather a block's tokens: its first argument, or ``hidden_states`` as transformers names it."""
     if args:
-        return (_whole(args[0], workers), *args[1:]), kwargs
-    return args, {**kwargs, "hidden_states": _whole(kwargs["hidden_states"], workers)}
+        return (_gather(args[0], row), *args[1:]), kwargs
+    return args, {**kwargs, "hidden_states": _gather(kwargs["hidden_states"], row)}
 
 
-def _part(tensor: torch.Tensor, workers: DeviceMesh) -> torch.Tensor:
+def _shard(tensor: torch.Tensor, row: DeviceMesh) -> torch.Tensor:
     tokens = tensor.shape[1]
-    if tokens % workers.size():
+    if tokens % row.size():
         raise ValueError(
-            f"strategy.sequence_parallel=true: {workers.size()} workers cannot share {tokens} tokens equally; set it "
+            f"strategy.sequence_parallel=true: {row.size()} workers cannot share {tokens} tokens equally; set it "
             "to false"
         )
-    return _placed(tensor, Replicate(), Shard(1), workers)
+    return _redistribute(tensor, Replicate(), Shard(1), row)
 
 
-def _whole(tensor: torch.Tensor, workers: DeviceMesh) -> torch.Tensor:
-    return _placed(tensor, Shard(1), Replicate(), workers)
+def _gather(tensor: torch.Tensor, row: DeviceMesh) -> torch.Tensor:
+    return _redistribute(tensor, Shard(1), Replicate(), row)
 
 
-def _placed(tensor: torch.Tensor, now: Placement, then: Placement, workers: DeviceMesh) -> torch.Tensor:
-    """Gradients go the way back: of all tokens every worker has them whole, since layers that are cut add them up."""
-    placed = DTensor.from_local(tensor, workers, [now], run_check=False).redistribute(placements=[then])
-    local: torch.Tensor = placed.to_local(grad_placements=[then])
+def _redistribute(tensor: torch.Tensor, before: Placement, after: Placement, row: DeviceMesh) -> torch.Tensor:
+    """Change a tensor's placement. Gradients take the way back; those of gathered tokens are already complete on every
+    worker, since sharded layers sum them."""
+    moved = DTensor.from_local(tensor, row, [before], run_check=False).redistribute(placements=[after])
+    local: torch.Tensor = moved.to_local(grad_placements=[after])
     return local

@@ -1,4 +1,4 @@
-"""A model cut into stages, one after another."""
+"""Pipeline stages: a model divided into consecutive parts."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from sweeps_train.strategies.layers import bare_model
 
 
 class Stage:
-    """Some consecutive parts of a model.
+    """Consecutive parts of a model, which one worker of a pipeline runs.
 
-    The model's own forward pass runs on every stage, with the parts of the others left out: the first part gives back
-    what the stage before has made, all others what they are given. So whatever the model does besides, as masks and
-    rotary positions, each stage does for itself.
+    The model's own forward pass runs on every stage, with the parts of other stages replaced: its first part returns
+    the output of the previous stage, others return their input. So whatever else the model computes, such as masks and
+    rotary positions, each stage computes for itself.
     """
 
     def __init__(self, model: nn.Module, index: int, number: int):
-        """
-        Args:
-            model: Whole, as every worker has built it; what belongs to other stages is taken out of it.
-            index: Which stage, from 0.
-            number: Of all stages.
+        """Args:
+            model: The full model, as every worker has built it; parts of other stages are removed from it.
+            index: Index of this stage, from 0.
+            number: Number of stages.
 
         Raises:
-            ValueError: The model cannot be cut, has fewer parts than that, or stages would share what they cannot.
+            ValueError: The model cannot be divided, has fewer parts than stages, or stages would share weights that
+                they cannot share.
         """
         units = _units(model)
         if len(units) < number:
@@ -41,78 +41,77 @@ class Stage:
         bounds = [round(each * len(units) / number) for each in range(number + 1)]
         stages = [[part for unit in units[slice(*each)] for part in unit] for each in pairwise(bounds)]
         self.shared = _shared(model, stages)
-        """Names of weights that the first and the last stage both have."""
+        """Names of weights that both the first and the last stage have."""
         own = set(stages[index])
-        received, *others = [part for unit in units for part in unit]
-        if received not in own:
-            _replace(received, self._received)
+        first, *others = [part for unit in units for part in unit]
+        if first not in own:
+            _replace(first, self._return_received)
         for part in others:
             if part not in own:
-                _replace(part, _as_given)
+                _replace(part, _identity)
         self._input: torch.Tensor | None = None
         self._entry: Callable[..., Any] = model if self.is_last else _without_head(model)
 
-    def run(self, forward: Callable[[Callable[..., Any]], torch.Tensor], given: torch.Tensor | None) -> torch.Tensor:
-        """What this stage makes of what the one before has made.
+    def run(self, forward: Callable[[Callable[..., Any]], torch.Tensor], received: torch.Tensor | None) -> torch.Tensor:
+        """Run this stage on the output of the previous one.
 
         Args:
-            forward: Calls what it is given as if it were the whole model.
-            given: By the stage before; the first one gets nothing.
+            forward: Function that calls its argument as if it were the full model.
+            received: Output of the previous stage; None on the first one.
         """
-        self._input = given
+        self._input = received
         try:
             return forward(self._entry)
         finally:
             self._input = None
 
-    def _received(self, *_: Any, **__: Any) -> torch.Tensor:
+    def _return_received(self, *_: Any, **__: Any) -> torch.Tensor:
         assert self._input is not None
         return self._input
 
 
 def _shared(model: nn.Module, stages: list[list[nn.Module]]) -> set[str]:
-    """Names of the weights that the first and the last stage have both, as tied embeddings: each by its first name.
+    """Names of the weights that the first and the last stage share, such as tied embeddings; each by its first name.
 
     Raises:
-        ValueError: Other stages share one, and would train it apart; or stages share a module, which is to be left out
-            of one of them.
+        ValueError: Other stages share a weight, whose copies would diverge; or stages share a module.
     """
-    places: dict[nn.Module | nn.Parameter, set[int]] = {}
-    for place, parts in enumerate(stages):
+    stages_of: dict[nn.Module | nn.Parameter, set[int]] = {}
+    for index, parts in enumerate(stages):
         for part in parts:
             with_weights = [each for each in part.modules() if any(True for _ in each.parameters(recurse=False))]
             used: list[nn.Module | nn.Parameter] = [part, *with_weights, *part.parameters()]
             for each in used:
-                places.setdefault(each, set()).add(place)
-    several = {each: sorted(where) for each, where in places.items() if len(where) > 1}
+                stages_of.setdefault(each, set()).add(index)
+    several = {each: sorted(found) for each, found in stages_of.items() if len(found) > 1}
     shared: set[str] = set()
     for name, each in [*model.named_modules(), *model.named_parameters()]:
         if each not in several:
             continue
         if isinstance(each, nn.Module) or several[each] != [0, len(stages) - 1]:
-            where = ", ".join(str(place + 1) for place in several[each])
+            numbers = ", ".join(str(index + 1) for index in several[each])
             raise ValueError(
-                f"strategy.stages={len(stages)}: {name} of a {type(model).__name__} is used in stages {where}; the "
+                f"strategy.stages={len(stages)}: {name} of a {type(model).__name__} is used in stages {numbers}; the "
                 "first and the last one can share a weight, and no others, nor modules; use strategy.kind=fsdp"
             )
         shared.add(name)
     return shared
 
 
-def _as_given(given: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-    return given
+def _identity(value: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    return value
 
 
 def _replace(part: nn.Module, forward: Callable[..., torch.Tensor]) -> None:
-    part.to("meta")  # frees its memory, and keeps its names
+    part.to("meta")  # frees the memory and keeps the names of parameters
     part.forward = forward
 
 
 def _units(model: nn.Module) -> list[list[nn.Module]]:
-    """The parts that the model's input goes through, grouped into the smallest that can be stages: each has weights.
+    """The parts that the model's input passes through, grouped into the smallest that can be stages: each has weights.
 
     Raises:
-        ValueError: Nobody says what the model's parts are.
+        ValueError: The model does not list its parts.
     """
     if (decoder := _decoder(model)) is not None:
         before, layers, after = _decoder_parts(decoder)
@@ -126,8 +125,8 @@ def _units(model: nn.Module) -> list[list[nn.Module]]:
         parts = list(listed())
     else:
         raise ValueError(  # noqa: TRY004 - a mistake in the config
-            f"strategy.kind=pipeline: nobody says what parts a {type(model).__name__} consists of; give it a method "
-            "parts() that lists the modules which its input goes through one after another, or use strategy.kind=fsdp"
+            f"strategy.kind=pipeline: a {type(model).__name__} does not list its parts; give it a method parts() that "
+            "lists the modules which its input passes through one after another, or use strategy.kind=fsdp"
         )
     units: list[list[nn.Module]] = []
     for part in parts:
@@ -139,17 +138,17 @@ def _units(model: nn.Module) -> list[list[nn.Module]]:
 
 
 def _decoder(model: nn.Module) -> nn.Module | None:
-    """transformers' model without its head.
+    """A transformers model without its head; None for other models.
 
     Raises:
-        ValueError: Its forward pass cannot be cut.
+        ValueError: The model's forward pass cannot be divided.
     """
     bare = bare_model(model)
     if not hasattr(bare, "base_model_prefix"):
         return None
     if not getattr(bare.config, "base_model_pp_plan", None) or hasattr(bare.config, "embedding_multiplier"):
         raise ValueError(
-            f"strategy.kind=pipeline: transformers does not know how a {type(bare).__name__} is cut into stages; use "
+            f"strategy.kind=pipeline: transformers has no plan to divide a {type(bare).__name__} into stages; use "
             "strategy.kind=fsdp"
         )
     decoder: nn.Module = getattr(bare, bare.base_model_prefix)
@@ -157,7 +156,7 @@ def _decoder(model: nn.Module) -> nn.Module | None:
 
 
 def _decoder_parts(decoder: nn.Module) -> tuple[list[nn.Module], list[list[nn.Module]], list[nn.Module]]:
-    """What comes before the layers, the layers one by one, what comes after."""
+    """The parts before the layers, each layer, and the parts after them."""
     before: list[nn.Module] = []
     layers: list[list[nn.Module]] = []
     after: list[nn.Module] = []
@@ -172,7 +171,8 @@ def _decoder_parts(decoder: nn.Module) -> tuple[list[nn.Module], list[list[nn.Mo
 
 
 def _without_head(model: nn.Module) -> Callable[..., Any]:
-    """A model may do more after its head, which is not for what goes to the next stage."""
+    """The model without its head, and without what the model computes after the head: only hidden states go to the next
+    stage."""
     decoder = _decoder(model)
     if decoder is None:
         return model

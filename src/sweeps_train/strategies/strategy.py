@@ -1,10 +1,11 @@
-"""What a strategy is to the training loop; by itself, the one of a single process."""
+"""The interface of a strategy to the training loop; the base class trains in a single process."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -20,158 +21,183 @@ from sweeps_train.tasks.task import Task
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Strategy:
-    """A training in one process; those of several workers override what is different with them.
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """Properties of a strategy on one worker that the training loop depends on."""
 
-    The loop's order of calls: ``spread``, then ``backward``, ``clip`` and the optimizer's step again and again, with
-    ``scores`` and ``whole`` between. All workers make the same calls.
+    random_stream: int
+    """Index of this worker's stream of random numbers. Workers that process the same tokens share a stream, and so draw
+    the same dropout masks; all others have different ones."""
+    is_reporting_rank: bool = True
+    """Whether this worker's losses and scores are counted. Of workers that compute the same ones, one counts."""
+    activation_checkpointing: bool = False
+    """Whether activations are recomputed in the backward pass."""
+    can_retry_oom: bool = False
+    """Whether a worker that runs out of memory can repeat its micro batches alone, as long as it has not started to
+    exchange gradients. False for strategies that communicate in every layer."""
+    communicates_in_layers: bool = False
+    """Whether workers exchange activations within a layer, through ``DTensor``."""
+    flop_counters: int = 1
+    """Number of workers that count the same FLOPs: torch counts those of a whole layer on each worker that has a shard
+    of it."""
+
+
+class Strategy:
+    """Training in one process. Strategies of several workers override what differs.
+
+    The loop calls ``parallelize`` once, then ``backward``, ``clip_grad_norm`` and the optimizer for every step, with
+    ``evaluate`` and ``gather_full`` in between. All workers make the same calls.
     """
 
-    def __init__(self, workers: Workers, precision: Precision):
+    def __init__(
+        self, workers: Workers, precision: Precision, capabilities: Capabilities, data_parallel: Workers | None = None
+    ):
         self.workers = workers
         self.precision = precision
-        self.data = workers
-        """This worker among those that have samples of their own."""
-        self.stream = workers.rank
-        """Of random numbers: the same for those who see the same, since dropout must differ where tokens do."""
-        self.speaks = True
-        """Whether what this worker counts of its samples is to be counted: one of all who have the same."""
-        self.recomputes = False
-        """Activations are computed again in the backward pass."""
-        self.counted_by = 1
-        """How many workers count the same arithmetic: of a layer that is cut, torch counts the whole on each."""
+        self.capabilities = capabilities
+        self.data_parallel = data_parallel or workers
+        """This worker's place among the replicas, which have different samples."""
         self.task: Task
         self.model: nn.Module
-        """What the forward pass of training goes through."""
-        self.may_repeat = workers.size == 1
-        """Whether a worker whose device has run out of memory can go through its micro batches again, by itself: it has
-        met nobody since the step began."""
-        self.careful = False
-        """To meet nobody before all micro batches have gone through: they may be larger than those before."""
+        """The module that a forward pass of training calls: the task's model, possibly wrapped."""
+        self.grad_sync_started = False
+        """Whether this worker has started to exchange the present step's gradients."""
         self.parameters: dict[str, nn.Parameter] = {}
-        """What this worker has to train, by the names of the bare model."""
+        """Parameters that this worker trains, by their names in the unwrapped model."""
 
-    def spread(self, task: Task) -> None:
-        """Takes the task's model, which every worker has built alike, to its device, or this worker's part of it."""
+    def parallelize(self, task: Task) -> None:
+        """Move the task's model, which every worker has built alike, or this worker's shard of it, to its device."""
         self.task = task
-        if self.recomputes:
+        if self.capabilities.activation_checkpointing:
             checkpoint_activations(task.model)
         self.model = self._wrap(task.model.to(self.workers.device).train())
-        self.parameters = trained(task.model)
+        self.parameters = trained_parameters(task.model)
 
     def _wrap(self, model: nn.Module) -> nn.Module:
         return model
 
-    def backward(self, batches: Iterable[Batch], count: int, scale: float) -> torch.Tensor:
-        """Adds the gradients of the losses of this worker's micro batches, averaged over all who have samples of their
-        own.
+    def backward(
+        self, batches: Iterable[Batch], count: int, scale: float, *, defer_grad_sync: bool = False
+    ) -> torch.Tensor:
+        """Add the gradients of the losses of this worker's micro batches, averaged over all replicas.
 
         Args:
-            batches: On this worker's device.
-            count: How many they are.
-            scale: The losses' factor.
+            batches: Micro batches on this worker's device.
+            count: Number of micro batches.
+            scale: Factor of the losses.
+            defer_grad_sync: Delay gradient synchronisation until all micro batches have been processed, so that out of
+                memory can be retried locally.
 
         Returns:
-            This worker's part of the summed, unscaled loss; float64, on the device, which is not waited for.
+            This worker's part of the summed, unscaled loss: a float64 scalar, left on the device so that nothing waits
+            for it.
         """
+        self.grad_sync_started = False
         total = torch.zeros((), dtype=torch.float64, device=self.workers.device)
-        for place, batch in enumerate(batches, start=1):
-            is_last = place == count
+        for number, batch in enumerate(batches, start=1):
+            is_last = number == count
             with self._accumulating(is_last=is_last):
                 with self.precision.autocast():
                     loss = self.task.loss(*self._logits(self.model, batch))
                 if is_last:
-                    self._before_last_backward()
-                # As the gradient of scale * loss, without a product to go through.
+                    self._before_last_backward(defer_grad_sync=defer_grad_sync)
+                # The gradient of scale * loss, without recording the product.
                 torch.autograd.backward(loss, self.precision.scaler.scale(loss.new_full((), scale)))
             total += loss.detach()
-        self._after_last_backward()
+        self._after_last_backward(defer_grad_sync=defer_grad_sync)
         return total
 
     def _logits(self, model: Callable[..., Any], batch: Batch) -> tuple[torch.Tensor, Batch]:
-        """What the model makes of a batch, and the part of the batch that it is of."""
+        """The model's logits, and the part of the batch that they belong to."""
         return self.task.logits(model, batch), batch
 
-    def _before_last_backward(self) -> None:
-        """From here on workers may meet."""
+    def _before_last_backward(self, *, defer_grad_sync: bool) -> None:
+        """Hook before the backward pass in which gradients may be exchanged."""
 
-    def _after_last_backward(self) -> None:
-        """All gradients of this worker are there."""
+    def _after_last_backward(self, *, defer_grad_sync: bool) -> None:
+        """Hook after all gradients of this worker have been computed."""
 
-    def forget(self) -> None:
-        """Drops the gradients of a step that is made again."""
+    def _accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
+        """Context of one micro batch. Workers exchange gradients once a step, in the last backward pass."""
+        return nullcontext()
+
+    def discard_gradients(self) -> None:
+        """Drop the gradients of a step that will be repeated."""
         self.zero_grad()
 
     def zero_grad(self) -> None:
-        """As the optimizer's does, without what that does for profilers."""
+        """Drop all gradients, without the profiler hooks of the optimizer's method."""
         for parameter in self.parameters.values():
             parameter.grad = None
 
-    def _accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
-        """Workers exchange gradients once a step, in its last backward pass."""
-        return nullcontext()
-
-    def clip(self, max_norm: float) -> None:
-        """Scales all gradients down to a norm together of ``max_norm``."""
+    def clip_grad_norm(self, max_norm: float) -> None:
+        """Scale all gradients down to a common norm of at most ``max_norm``."""
         nn.utils.clip_grad_norm_(self.parameters.values(), max_norm)
 
     @torch.no_grad()
-    def scores(self, samples: Samples, batch_size: int) -> torch.Tensor:
-        """The task's scores of this worker's share of held-out samples, each of which is counted once.
+    def evaluate(self, samples: Samples, batch_size: int) -> torch.Tensor:
+        """Sum the task's scores over this worker's share of the held-out samples, each of which is counted once.
 
         Args:
-            samples: All of them.
-            batch_size: Of one forward pass.
+            samples: All held-out samples.
+            batch_size: Samples per forward pass.
 
         Returns:
-            Shape (``num_scores``,), float64.
+            Float64 tensor of shape (``task.num_scores``,).
         """
-        # The bare model: a wrapper's forward pass may communicate more than is needed.
+        # The unwrapped model: a wrapper's forward pass may communicate more than is needed.
         model, device = self.task.model.eval(), self.workers.device
-        self._share_buffers(model)
+        self._broadcast_buffers(model)
         total = torch.zeros(self.task.num_scores, dtype=torch.float64, device=device)
-        batches = list(in_batches(self.data.share(range(len(samples))), batch_size))
-        # A sharded model's forward pass is a meeting of workers: all must make as many, and some may have a batch less.
-        rounds = math.ceil(math.ceil(len(samples) / self.data.size) / batch_size)
-        for place in range(rounds):
-            is_own = place < len(batches)
-            batch = on_device(samples.batch(batches[place] if is_own else [0]), device)
+        batches = list(in_batches(self.data_parallel.shard(range(len(samples))), batch_size))
+        # All workers make as many forward passes, since a sharded model communicates in them; some have a batch less.
+        rounds = math.ceil(math.ceil(len(samples) / self.data_parallel.size) / batch_size)
+        for number in range(rounds):
+            is_own = number < len(batches)
+            batch = on_device(samples.batch(batches[number] if is_own else [0]), device)
             with self.precision.autocast():
                 scores = self.task.score(*self._logits(model, batch))
-            if is_own and self.speaks:
+            if is_own and self.capabilities.is_reporting_rank:
                 total += scores
         model.train()
         return total
 
-    def _share_buffers(self, model: nn.Module) -> None:
-        """Gives all who have samples of their own the first one's buffers (running means and the like)."""
-        if self.data.size > 1:
+    def _broadcast_buffers(self, model: nn.Module) -> None:
+        """Copy the first replica's buffers, such as running means, to all replicas."""
+        if self.data_parallel.size > 1:
             for buffer in model.buffers():
                 if not buffer.is_meta:
-                    dist.broadcast(buffer, group=self.data.group, group_src=0)
+                    dist.broadcast(buffer, group=self.data_parallel.group, group_src=0)
 
-    def weights(self) -> dict[str, torch.Tensor] | None:
-        """Trained parameters and saved buffers, whole, on rank 0; None if every worker's model has all that it needs to
-        be saved. Every worker must call it."""
+    def full_weights(self) -> dict[str, torch.Tensor] | None:
+        """Gather trained parameters and saved buffers on rank 0; every worker must call it.
+
+        Returns:
+            Tensors by name on rank 0. None if every worker's model is complete, so that it can be saved as it is.
+        """
         return None
 
-    def whole(self, parts: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
-        """Whole tensors of parts that workers hold, on the CPU of rank 0; elsewhere nothing.
+    def gather_full(self, shards: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
+        """Gather full tensors from the shards that workers hold; every worker must call it.
 
         Args:
-            parts: Parameters, buffers, or what an optimizer has for them, under keys that are the same on all workers.
+            shards: Parameters, buffers or optimizer state, under keys that are the same on all workers.
+
+        Returns:
+            Full tensors on the CPU of rank 0; an empty dict on other ranks.
         """
-        return {name: part.cpu() for name, part in parts.items()} if self.workers.rank == 0 else {}
+        return {name: shard.cpu() for name, shard in shards.items()} if self.workers.rank == 0 else {}
 
-    def part(self, name: str, whole: torch.Tensor) -> torch.Tensor:
-        """This worker's part of a tensor that goes with a parameter and is shaped as it is: ``whole``'s reverse."""
-        return whole.to(self.parameters[name].device)
+    def shard_like(self, name: str, full: torch.Tensor) -> torch.Tensor:
+        """This worker's shard of a tensor shaped like the parameter ``name``; the reverse of ``gather_full``."""
+        return full.to(self.parameters[name].device)
 
 
-def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that are trained, by name."""
     return {name: each for name, each in model.named_parameters() if each.requires_grad}
 
 
 def on_device(batch: Batch, device: torch.device) -> Batch:
+    """Copy a batch to a device, without waiting for pinned memory."""
     return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}

@@ -1,10 +1,9 @@
-"""Tensor parallel, by itself or with full sharding: layers are cut over workers who see the same samples."""
+"""Tensor parallel, alone or with full sharding: layers are sharded over workers that process the same samples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,57 +16,64 @@ from sweeps_train.config.strategy import FSDPTensorParallel, TensorParallel
 from sweeps_train.data.sampler import Batch
 from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
-from sweeps_train.strategies.dtensor import ShardedStrategy, average, local
-from sweeps_train.strategies.fsdp import shard
+from sweeps_train.strategies.dtensor import ShardedStrategy, average, local_shard
+from sweeps_train.strategies.fsdp import wrap_fsdp
+from sweeps_train.strategies.mesh import mesh, replicas
 from sweeps_train.strategies.sequence_parallel import share_tokens
-from sweeps_train.strategies.tensor_plan import REDUCED, styles, tensor_plan
+from sweeps_train.strategies.strategy import Capabilities
+from sweeps_train.strategies.tensor_plan import REDUCED, parallel_styles, tensor_plan
 from sweeps_train.tasks.task import Task
 
 
 class TensorParallelStrategy(ShardedStrategy):
-    """Workers are rows of those who see the same samples; a column has the same part of the layers, and is fully
-    sharded or averages its gradients."""
-
-    cuts_layers = True
+    """The workers of a mesh row process the same samples with a shard of every layer each. The workers of a column have
+    the same shard; they are fully sharded or average their gradients."""
 
     def __init__(self, config: TensorParallel | FSDPTensorParallel, workers: Workers, precision: Precision):
-        replicas = config.replicas(workers.size)
-        shape = {"data": replicas, "tensor": workers.size // replicas}
-        super().__init__(workers, precision, shape, config.kind)
+        num_replicas = config.replicas(workers.size)
+        self._tensor_size = workers.size // num_replicas
+        self._mesh = mesh(workers, {"data": num_replicas, "tensor": self._tensor_size})
+        data_parallel = replicas(workers, self._mesh["data"])
+        capabilities = Capabilities(
+            random_stream=data_parallel.rank,
+            is_reporting_rank=self._mesh["tensor"].get_local_rank() == 0,
+            activation_checkpointing=config.activation_checkpointing,
+            communicates_in_layers=True,
+            flop_counters=self._tensor_size,
+        )
+        super().__init__(config.kind, workers, precision, capabilities, data_parallel)
         self._config = config
-        self.recomputes = config.activation_checkpointing
-        self.counted_by = shape["tensor"]
-        column = self.mesh["data"]
-        self.data = replace(workers, rank=column.get_local_rank(), size=replicas, group=column.get_group())
-        self.stream = self.data.rank
-        self.speaks = self.mesh["tensor"].get_local_rank() == 0
 
-    def spread(self, task: Task) -> None:
-        super().spread(task)
-        reduced = [f"{name}." for name, style in tensor_plan(task.model).items() if style == REDUCED]
-        self._reduced = [each for name, each in self.parameters.items() if name.startswith((*reduced, *self._of_parts))]
+    def parallelize(self, task: Task) -> None:
+        super().parallelize(task)
+        replicated = [f"{name}." for name, style in tensor_plan(task.model).items() if style == REDUCED]
+        prefixes = (*replicated, *self._token_sharded)
+        self._summed_over_row = [each for name, each in self.parameters.items() if name.startswith(prefixes)]
 
     def _wrap(self, model: nn.Module) -> nn.Module:
-        plan, workers = tensor_plan(model), self.mesh["tensor"]
-        shares = self._config.sequence_parallel
-        self._of_parts = share_tokens(model, plan, workers) if shares else []
-        parallelize_module(model, workers, styles(plan, of_parts=shares))
+        plan, row = tensor_plan(model), self._mesh["tensor"]
+        shards_tokens = self._config.sequence_parallel
+        self._token_sharded = share_tokens(model, plan, row) if shards_tokens else []
+        parallelize_module(model, row, parallel_styles(plan, shards_tokens=shards_tokens))
         if isinstance(self._config, FSDPTensorParallel):
-            return shard(model, self.mesh["data"], self._config, self.precision)
+            return wrap_fsdp(model, self._mesh["data"], self._config, self.precision)
         return model.to(self.workers.device)
 
     def _logits(self, model: Callable[..., Any], batch: Batch) -> tuple[torch.Tensor, Batch]:
         if self._config.sequence_parallel:
-            batch = self.task.padded(batch, multiple=self.counted_by)
+            batch = self.task.pad(batch, multiple=self._tensor_size)
         return super()._logits(model, batch)
 
-    def backward(self, batches: Iterable[Batch], count: int, scale: float) -> torch.Tensor:
-        total = super().backward(batches, count, scale)
-        for each in self._reduced:
+    def backward(
+        self, batches: Iterable[Batch], count: int, scale: float, *, defer_grad_sync: bool = False
+    ) -> torch.Tensor:
+        total = super().backward(batches, count, scale, defer_grad_sync=defer_grad_sync)
+        for each in self._summed_over_row:
             if each.grad is not None:
-                dist.all_reduce(local(each.grad), group=self.mesh.get_group("tensor"))
+                dist.all_reduce(local_shard(each.grad), group=self._mesh.get_group("tensor"))
         if not isinstance(self.model, FSDPModule):
-            average((each.grad for each in self.parameters.values() if each.grad is not None), self.data)
+            gradients = (each.grad for each in self.parameters.values() if each.grad is not None)
+            average(gradients, self.data_parallel)
         return total
 
     def _accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:

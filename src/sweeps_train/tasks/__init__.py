@@ -1,4 +1,4 @@
-"""Tasks: what a trial trains, and which metrics it reports."""
+"""Tasks: a model, its data, and the metrics that a trial reports. Begin reading at ``task.py``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["Task", "build_task"]
 
 
 def build_task(config: TrainingConfig, weights: Path | None = None) -> Task:
-    """Builds model and data; each task imports its own libraries, since transformers alone costs seconds.
+    """Build model and data. Each task imports its own libraries, since transformers alone takes seconds.
 
     Args:
         config: The training.
-        weights: Folder of a checkpoint, to go on from its weights.
+        weights: Folder of a checkpoint whose weights are loaded; None starts from the pretrained or initial ones.
 
     Raises:
         ValueError: Something in ``config.model`` or ``config.data`` cannot work; the message names it.

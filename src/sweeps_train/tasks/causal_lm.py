@@ -1,4 +1,4 @@
-"""Next-token prediction."""
+"""Causal language modelling: next-token prediction."""
 
 from __future__ import annotations
 
@@ -22,14 +22,18 @@ from sweeps_train.models.causal_lm import (
     max_positions,
     save_causal_lm,
 )
-from sweeps_train.tasks.cross_entropy import summed_cross_entropy, whole_cross_entropy
-from sweeps_train.worker_cache import keep
+from sweeps_train.tasks.cross_entropy import chunked_cross_entropy, full_cross_entropy
+from sweeps_train.worker_cache import cached
 
 _LARGEST_EXPONENT = math.log(torch.finfo(torch.float64).max)
 
 
 class CausalLMTraining:
-    """The unit of the loss is a token that counts: not padding, not a prompt."""
+    """Next-token prediction. The loss counts tokens that are neither padding nor part of a prompt.
+
+    Batches have ``input_ids`` and ``targets`` of shape (samples, tokens), and ``attention_mask`` or ``position_ids`` of
+    the same shape where they are needed; logits have shape (samples, tokens, vocabulary).
+    """
 
     unit: Literal["tokens"] = "tokens"
     num_scores = 1
@@ -38,32 +42,32 @@ class CausalLMTraining:
         assert isinstance(config.model, CausalLM) and isinstance(config.data, TextData)
         model, data = config.model, config.data
         self._base: SharedBase | None = None
-        # Other strategies cut the base model itself, of which the next trial could have no use.
+        # Other strategies shard the base model itself, so that the next trial could not use it.
         if model.lora is None or config.strategy.kind != "ddp":
             self.model = build_causal_lm(model, weights)
         else:
             bare = replace(model, lora=None)
-            self._base = keep("base model", bare, lambda: SharedBase(bare))
+            self._base = cached("base model", bare, lambda: SharedBase(bare))
             self.model = self._base.adapt(model.lora, weights)
         named = self.model.named_parameters(remove_duplicate=False)
         self.frozen = [name for name, each in named if not each.requires_grad]
-        of_tokenizer = (model.tokenizer or model.path, model.revision, model.trust_remote_code)
-        tokenizer = keep("tokenizer", of_tokenizer, lambda: build_tokenizer(model))
+        tokenizer_key = (model.tokenizer or model.path, model.revision, model.trust_remote_code)
+        tokenizer = cached("tokenizer", tokenizer_key, lambda: build_tokenizer(model))
         _check_vocabulary(model, len(tokenizer), self.model)
         positions = max_positions(self.model)
-        self.train_samples, self.eval_samples = keep(
-            "text", (data, of_tokenizer, positions), lambda: build_text_samples(data, tokenizer, positions)
+        self.train_samples, self.eval_samples = cached(
+            "text", (data, tokenizer_key, positions), lambda: build_text_samples(data, tokenizer, positions)
         )
         self._tokenizer = tokenizer
         self._sequence_length = data.sequence_length
-        self._cross_entropy = torch.compile(whole_cross_entropy) if config.train.compile else summed_cross_entropy
+        self._cross_entropy = torch.compile(full_cross_entropy) if config.train.compile else chunked_cross_entropy
 
-    def padded(self, batch: Batch, multiple: int | None = None) -> Batch:
+    def pad(self, batch: Batch, multiple: int | None = None) -> Batch:
         length = batch["input_ids"].shape[1]
         missing = self._sequence_length - length if multiple is None else -length % multiple
         if multiple is not None and missing == 0:
             return batch  # attention is faster without a mask
-        if "position_ids" not in batch:  # which would begin a document at every token that is added
+        if "position_ids" not in batch:  # with them, transformers would take each padding token for a document
             batch = {"attention_mask": torch.ones_like(batch["input_ids"]), **batch}
         return {
             name: functional.pad(each, (0, missing), value=IGNORED if name == "targets" else 0)
@@ -71,8 +75,8 @@ class CausalLMTraining:
         }
 
     def logits(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:
-        of_rows = {name: batch[name] for name in ("attention_mask", "position_ids") if name in batch}
-        logits: torch.Tensor = model(input_ids=batch["input_ids"], **of_rows, use_cache=False).logits
+        masks = {name: batch[name] for name in ("attention_mask", "position_ids") if name in batch}
+        logits: torch.Tensor = model(input_ids=batch["input_ids"], **masks, use_cache=False).logits
         return logits
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
@@ -83,7 +87,7 @@ class CausalLMTraining:
 
     def metrics(self, scores: Sequence[float], units: int) -> dict[str, float]:
         loss = scores[0] / units
-        # math.exp raises where it overflows; a diverged training should report infinity and go on.
+        # math.exp raises an error where it overflows; a diverged training should report infinity and continue.
         perplexity = math.inf if loss > _LARGEST_EXPONENT else math.exp(loss)
         return {"eval/loss": loss, "eval/perplexity": perplexity}
 
@@ -96,10 +100,11 @@ class CausalLMTraining:
 
 
 def _check_vocabulary(config: CausalLM, tokens: int, model: Any) -> None:
-    """Before a GPU meets a token that has no row, which would end its process without a word of what it was."""
+    """Refuse a tokenizer with more tokens than embeddings: on a GPU such a token ends the process without an
+    explanation."""
     rows = model.get_input_embeddings().num_embeddings
     if tokens > rows:
         raise ValueError(
             f"model.tokenizer={config.tokenizer or config.path} has {tokens} tokens, and model.path={config.path} "
-            f"embeddings for {rows}; use the model's own tokenizer (model.tokenizer=null)"
+            f"has embeddings for {rows}; use the model's own tokenizer (model.tokenizer=null)"
         )

@@ -1,4 +1,4 @@
-"""Cross-entropy of next tokens over large vocabularies, without a copy of all logits in float32."""
+"""Cross-entropy over large vocabularies, without a float32 copy of all logits."""
 
 from __future__ import annotations
 
@@ -10,39 +10,48 @@ from torch.nn import functional
 
 from sweeps_train.data.packing import IGNORED
 
-PIECE = 2**25
-"""Logits of which it is taken at once: of more, copies in float32 need more memory than most models."""
+CHUNK = 2**25
+"""Maximum number of logits per chunk: float32 copies of more need more memory than most models."""
 
 
-def summed_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """In float32: a sum over thousands of tokens and a vocabulary of 100,000 loses too much in half precision.
+def chunked_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Summed cross-entropy, computed in chunks where there are many logits.
+
+    In float32, since a sum over thousands of tokens and a vocabulary of 100,000 is too inexact in 16 bits.
 
     Args:
         logits: Shape (tokens, vocabulary).
         targets: Shape (tokens,); ``IGNORED`` adds nothing.
+
+    Returns:
+        A scalar in float32.
+
+    Example:
+        >>> chunked_cross_entropy(torch.zeros(3, 8), torch.tensor([1, 2, IGNORED]))
+        tensor(4.1589)
     """
-    if logits.numel() <= PIECE:
-        return whole_cross_entropy(logits, targets)
+    if logits.numel() <= CHUNK:
+        return full_cross_entropy(logits, targets)
     if torch.is_grad_enabled() and logits.requires_grad:
-        loss: torch.Tensor = _InPieces.apply(logits, targets)  # type: ignore[no-untyped-call]
+        loss: torch.Tensor = _Chunked.apply(logits, targets)  # type: ignore[no-untyped-call]
         return loss
-    return torch.stack([whole_cross_entropy(*piece) for piece in _pieces(logits, targets)]).sum()
+    return torch.stack([full_cross_entropy(*chunk) for chunk in _chunks(logits, targets)]).sum()
 
 
-def whole_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The same, all at once: for ``torch.compile``, which makes no copies."""
+def full_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Summed cross-entropy in one call; for ``torch.compile``, which makes no copies."""
     return functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
 
 
-class _InPieces(torch.autograd.Function):
-    """The gradient is there as soon as the loss, as Liger's kernels have it (https://arxiv.org/abs/2410.10989), and is
-    kept in the type of the logits: beside these, nothing else of their size."""
+class _Chunked(torch.autograd.Function):
+    """Computes the gradient together with the loss, as Liger's kernels do (https://arxiv.org/abs/2410.10989), in the
+    dtype of the logits: nothing else of their size is allocated."""
 
     @staticmethod
     def forward(ctx: Any, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         gradient = torch.empty_like(logits)
         total = torch.zeros((), dtype=torch.float32, device=logits.device)
-        for rows, some, out in _pieces(logits, targets, gradient):
+        for rows, some, out in _chunks(logits, targets, gradient):
             scores = functional.log_softmax(rows.float(), dim=-1)
             total += functional.nll_loss(scores, some, ignore_index=IGNORED, reduction="sum")
             probabilities, chosen = scores.exp_(), some.clamp(min=0).unsqueeze(1)
@@ -57,7 +66,7 @@ class _InPieces(torch.autograd.Function):
         return gradient.mul_(factor), None
 
 
-def _pieces(logits: torch.Tensor, *others: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """The same rows of all tensors, about ``PIECE`` logits at a time."""
-    size = max(1, PIECE // logits.shape[1])
+def _chunks(logits: torch.Tensor, *others: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """The same rows of all tensors, about ``CHUNK`` logits at a time."""
+    size = max(1, CHUNK // logits.shape[1])
     return zip(*(torch.split(each, size) for each in (logits, *others)), strict=True)

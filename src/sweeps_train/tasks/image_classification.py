@@ -14,28 +14,32 @@ from sweeps_train.data.images import ImageSamples, build_image_samples, image_sh
 from sweeps_train.data.sampler import Batch
 from sweeps_train.models.image import ImageModel, build_image_model, load_image_model, save_image_model
 from sweeps_train.random_state import seed_all
-from sweeps_train.worker_cache import keep
+from sweeps_train.worker_cache import cached
 
 
 class ImageClassification:
-    """The unit of the loss is an image."""
+    """Cross-entropy over classes; the unit of the loss is an image.
+
+    Batches have ``inputs`` of shape (samples, channels, height, width), or of the data set's own shape after the first
+    dimension, and ``labels`` of shape (samples,); logits have shape (samples, classes).
+    """
 
     unit: Literal["samples"] = "samples"
     frozen = ()
-    num_scores = 2  # loss, correct answers
+    num_scores = 2  # loss, number of correct answers
 
     def __init__(self, config: TrainingConfig, weights: Path | None):
         assert isinstance(config.model, ImageModel) and isinstance(config.data, DigitsData | CustomData)
         data = config.data
-        self.train_samples, self.eval_samples = keep("images", data, lambda: build_both_samples(data))
-        seed_all(config.seed)  # as if they had been kept, and had drawn nothing
-        # A user's own model knows what it takes, which need not be images.
+        self.train_samples, self.eval_samples = cached("images", data, lambda: build_both_samples(data))
+        seed_all(config.seed)  # building the data may have drawn random numbers; taking it from the cache does not
+        # A user's own model may take other inputs than images.
         self._shape = None if isinstance(config.model, CustomModel) else image_shape(self.train_samples)
         self.model = (
             build_image_model(config.model, self._shape) if weights is None else load_image_model(config.model, weights)
         )
 
-    def padded(self, batch: Batch, multiple: int | None = None) -> Batch:
+    def pad(self, batch: Batch, multiple: int | None = None) -> Batch:
         return batch
 
     def logits(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:
@@ -61,7 +65,7 @@ class ImageClassification:
 
 
 def build_both_samples(data: DigitsData | CustomData) -> tuple[ImageSamples, ImageSamples]:
-    """Training and held-out samples, the same for every seed of training, so that trials are measured on the same ones:
-    a user's code may draw what it holds out."""
+    """Training and held-out samples, the same for every seed of training: a user's code may draw the held-out ones at
+    random, and trials must be compared on the same."""
     seed_all(0)
     return build_image_samples(data)

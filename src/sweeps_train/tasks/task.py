@@ -1,4 +1,4 @@
-"""What a task is to the training loop."""
+"""The interface of a task to the training loop."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sweeps_train.data.sampler import Batch, Samples
 
 
 class Task(Protocol):
-    """A model, its data, and what is measured."""
+    """A model, its data, and their metrics."""
 
     @property
     def model(self) -> nn.Module:
-        """The model to train, bare."""
+        """The model to train, without wrappers."""
 
     @property
     def frozen(self) -> Sequence[str]:
@@ -25,43 +25,66 @@ class Task(Protocol):
 
     @property
     def train_samples(self) -> Samples:
-        """What is learned from."""
+        """Training data."""
 
     @property
     def eval_samples(self) -> Samples:
-        """What is held out."""
+        """Held-out data."""
 
     @property
     def unit(self) -> Literal["samples", "tokens"]:
-        """What ``Samples.size`` counts, and speed is measured in."""
+        """Unit of ``Samples.size`` and of speed."""
 
     @property
     def num_scores(self) -> int:
-        """Length of what ``score`` returns."""
+        """Length of the result of ``score``."""
 
-    def padded(self, batch: Batch, multiple: int | None = None) -> Batch:
-        """The batch in a shape that all batches of as many samples have, or with sequences that ``multiple`` divides;
-        what is added counts for nothing."""
-
-    def logits(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:
-        """What the model makes of a batch; ``model`` may be wrapped, or a part of it."""
-
-    def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """The loss of a batch, summed over its units; a scalar."""
-
-    def score(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Sums over a held-out batch, shape (``num_scores``,), from which ``metrics`` follow."""
-
-    def metrics(self, scores: Sequence[float], units: int) -> dict[str, float]:
-        """``eval/*`` from the scores of all held-out batches and the number of their units."""
-
-    def save(self, folder: Path, weights: Mapping[str, torch.Tensor] | None) -> None:
-        """Writes the model's weights, and what belongs to them.
+    def pad(self, batch: Batch, multiple: int | None = None) -> Batch:
+        """Pad a batch; padding has no effect on the loss.
 
         Args:
-            folder: Is there already.
-            weights: The trained parameters and the buffers by name, where the model has only parts of them.
+            batch: Tensors of shape (samples, ...); (samples, tokens) for a language model.
+            multiple: Pad sequences to a multiple of this length. By default to a shape that all batches with as many
+                samples have.
+        """
+
+    def logits(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:
+        """Run the model on a batch.
+
+        Args:
+            model: The task's model, possibly wrapped, or a stage of it.
+            batch: Tensors of shape (samples, ...).
+
+        Returns:
+            Logits of shape (samples, classes), or (samples, tokens, vocabulary) for a language model.
+        """
+
+    def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """The loss of a batch, summed over its units: a scalar.
+
+        Args:
+            logits: Result of ``logits``.
+            batch: The batch they belong to.
+        """
+
+    def score(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Sums over a held-out batch, from which ``metrics`` follow: shape (``num_scores``,)."""
+
+    def metrics(self, scores: Sequence[float], units: int) -> dict[str, float]:
+        """``eval/*`` metrics.
+
+        Args:
+            scores: Sums of ``score`` over all held-out batches.
+            units: Number of units of the loss in them.
+        """
+
+    def save(self, folder: Path, weights: Mapping[str, torch.Tensor] | None) -> None:
+        """Write the model's weights and what belongs to them.
+
+        Args:
+            folder: Existing folder.
+            weights: Trained parameters and buffers by name, if the model has only shards of them.
         """
 
     def close(self) -> None:
-        """The training is over: puts back what the next one shares."""
+        """Restore what the next training in this process shares."""

@@ -1,8 +1,8 @@
-"""A user's own Ray Train function as a training: unchanged, and never the wiser.
+"""A user's Ray Train function as a trial, without any change to it.
 
-What it calls (``ray.train.report``, ``ray.train.get_checkpoint``, ...) goes through an object that Ray Train keeps in
-each worker and that may be replaced. Ours tells the reporter at once, where Ray's controller would only look after its
-workers from time to time, and keeps the checkpoints in the trial's folder, where its next attempt finds them.
+Calls such as ``ray.train.report`` and ``ray.train.get_checkpoint`` go through an object that Ray Train keeps in each
+worker. It is replaced by one that tells the reporter at once, while Ray's controller would only poll its workers, and
+that saves checkpoints in the trial's folder, where its next attempt finds them.
 """
 
 from __future__ import annotations
@@ -18,119 +18,109 @@ from pathlib import Path
 from typing import Any
 
 from ray.train import Checkpoint
-from ray.train.v2._internal.execution import collective_impl
-from ray.train.v2._internal.execution.train_fn_utils import (
-    DistributedTrainFnUtils,
-    get_train_fn_utils,
-    set_train_fn_utils,
-)
-from ray.train.v2.api.report_config import CheckpointConsistencyMode, CheckpointUploadMode
-from ray.train.v2.api.reported_checkpoint import ReportedCheckpoint, ReportedCheckpointStatus
 
+from sweeps_train.atomic_write import unfinished
 from sweeps_train.checkpoint import (
     METRICS_FILE,
-    UNFINISHED,
     complete_checkpoints,
     finish,
-    newest_intact,
+    prepare_resume,
     read_metrics,
     remove_superseded,
-    remove_unfinished,
     write_json,
+)
+from sweeps_train.compat.ray_train import (
+    CheckpointConsistencyMode,
+    CheckpointUploadMode,
+    DistributedTrainFnUtils,
+    ReportedCheckpoint,
+    ReportedCheckpointStatus,
+    broadcast_in_report,
+    replaced_train_fn_utils,
 )
 from sweeps_train.config import FunctionConfig, FunctionTask
 from sweeps_train.frameworks import adapted
 from sweeps_train.frameworks.script import script_function
 from sweeps_train.progress import Progress
 from sweeps_train.random_state import seed_all
-from sweeps_train.reporter import Reporter, Stop
+from sweeps_train.reporter import Reporter, SilentReporter, Stop
 from sweeps_train.targets import import_target
 
 FILES = "files"
-"""Folder within a checkpoint that holds what the function saved, and nothing else."""
+"""Folder within a checkpoint with exactly the files that the function has saved."""
 PROGRESS_FILE = "progress.json"
 STEP_METRICS = ("step", "training_iteration")
-"""Metrics by which a function may say how many steps it has done; else its reports are counted."""
+"""Metrics in which a function may report its number of steps; otherwise its reports are counted."""
 
 
 def run_function(
     config: FunctionConfig, *, reporter: Reporter | None, checkpoint_folder: str, metric: str, mode: str
 ) -> None:
-    """Calls the function, until it returns or the reporter asks to stop. Every worker of a Ray Train group calls it.
+    """Run a user's function until it returns or the reporter asks to stop. Every worker of a Ray Train group calls it.
 
-    A function knows nothing of stopping: it is left by an exception, out of the same ``ray.train.report`` on all
-    workers, so that none of them waits for another one.
+    A function cannot be asked to stop. Instead, an exception is raised from the same call of ``ray.train.report`` on
+    all workers, so that none of them waits for another one.
 
     Args:
-        config: The same on all workers.
-        reporter: Hears of metrics and checkpoints on rank 0.
-        checkpoint_folder: Where the trial's checkpoints are, on a file system that all workers share.
-        metric: What decides which checkpoint is the best; every report must have it.
+        config: The function and its arguments, the same on all workers.
+        reporter: Receives metrics and checkpoints; used on rank 0 only.
+        checkpoint_folder: Folder of the trial's checkpoints, on a file system that all workers share.
+        metric: Metric by which the best checkpoint is chosen; every report must have it.
         mode: Whether ``min`` or ``max`` of it is best.
 
     Raises:
         ValueError: The function cannot be called, or does not report the metric.
-        TypeError: What it reports as the metric is no number.
+        TypeError: The reported metric is not a number.
     """
     function = script_function(config.task, metric) if config.task.framework == "script" else _bind(config.task)
     reports = _Reports(config, reporter, Path(checkpoint_folder), metric, mode)
     seed_all(config.seed, reports.rank)
-    of_ray = get_train_fn_utils()
-    set_train_fn_utils(reports)
     try:
-        function()
-    except _Stopped:
+        with replaced_train_fn_utils(reports):
+            function()
+    except _StopRequested:
         return
-    finally:
-        set_train_fn_utils(of_ray)
     reports.end()
 
 
-class _Stopped(BaseException):
-    """Leaves the function; as KeyboardInterrupt, it passes through ``except Exception``."""
+class _StopRequested(BaseException):
+    """Ends the function; like ``KeyboardInterrupt``, it passes through ``except Exception``."""
 
 
 @dataclass(frozen=True)
 class FunctionProgress(Progress):
-    """How far a function is, as far as its reports show it; ``seconds`` is the time between them."""
+    """Position of a function, as far as its reports show it; ``seconds`` is the time between them."""
 
     evaluations: int = 0
-    """Reports so far."""
+    """Number of reports."""
 
     def resources(self) -> dict[str, float]:
         return {"steps": self.step, "evaluations": self.evaluations, "seconds": self.seconds}
 
 
 class _Reports(DistributedTrainFnUtils):
-    """What the function's calls of ``ray.train`` do."""
+    """The object that the function's calls of ``ray.train`` go through."""
 
     def __init__(self, config: FunctionConfig, reporter: Reporter | None, root: Path, metric: str, mode: str):
         self._config, self._root, self._metric, self._mode = config, root, metric, mode
         self.rank: int = self.get_context().get_world_rank()
-        self._reporter = reporter if self.rank == 0 else None
+        self._reporter = reporter if reporter is not None and self.rank == 0 else SilentReporter()
         self._progress = FunctionProgress()
         self._metrics: dict[str, float] = {}
-        """Of the last report, on rank 0."""
-        self._newest = self._starting_point()
-        """The newest checkpoint to which this worker has contributed, or that it started from."""
+        """Metrics of the last report, on rank 0."""
+        self._newest = self._find_checkpoint()
+        """The newest checkpoint that this worker has contributed to, or from which it was resumed."""
         if self._newest is not None:
             progress = json.loads((self._newest / PROGRESS_FILE).read_text(encoding="utf-8"))
             self._progress = FunctionProgress(**progress)
             self._metrics = read_metrics(self._newest) or {}
-            if self._reporter is not None:  # the process may have died between saving and reporting
-                self._reporter.report(self._progress, self._metrics, str(self._newest / FILES), done=False)
+            # Again: the process may have died between saving and reporting.
+            self._reporter.report(self._progress, self._metrics, str(self._newest / FILES), done=False)
         self._resumed = time.perf_counter()
 
-    def _starting_point(self) -> Path | None:
-        name = None
-        if self.rank == 0:
-            remove_unfinished(self._root)
-            newest, damages = newest_intact(self._root)
-            if self._reporter is not None:
-                for each in damages:
-                    self._reporter.note(each)
-            name = newest.name if newest is not None else None
-        name = self.broadcast_from_rank_zero(name)
+    def _find_checkpoint(self) -> Path | None:
+        newest = prepare_resume(self._root, self._reporter.note) if self.rank == 0 else None
+        name = self.broadcast_from_rank_zero(newest.name if newest is not None else None)
         return self._root / name if name is not None else None
 
     def report(
@@ -148,55 +138,54 @@ class _Reports(DistributedTrainFnUtils):
             raise ValueError("ray.train.report(validation=...): a search cannot wait for it; validate in the function")
         seconds = self._progress.seconds + time.perf_counter() - self._resumed
         reports = self._progress.evaluations + 1
-        # The step, which the checkpoint is named after, is known to the others only when all have met.
-        unfinished = self._root / f"step-report{reports}{UNFINISHED}"
+        # Not yet under its final name: only rank 0 knows the step.
+        folder = unfinished(self._root / f"step-report{reports}")
         if checkpoint is not None:
-            source = checkpoint if checkpoint_upload_fn is None else checkpoint_upload_fn(checkpoint, unfinished.name)
-            _copy(source, unfinished / FILES)
+            source = checkpoint if checkpoint_upload_fn is None else checkpoint_upload_fn(checkpoint, folder.name)
+            _copy(source, folder / FILES)
             if delete_local_checkpoint_after_upload:
                 shutil.rmtree(checkpoint.path, ignore_errors=True)
-        of_first = None
-        if self._reporter is not None:
+        decided = None
+        if self.rank == 0:
             self._metrics = _numbers(metrics, self._metric)
-            of_first = self._next_step(metrics), self._reporter.should_stop()
-        step, stop = collective_impl.broadcast_from_rank_zero(of_first, caller_method_name="ray.train.report")
+            decided = self._next_step(metrics), self._reporter.should_stop()
+        step, stop = broadcast_in_report(decided)
         if stop == Stop.DISCARD:
-            raise _Stopped
+            raise _StopRequested
         self._progress = FunctionProgress(step=step, evaluations=reports, seconds=seconds)
         if checkpoint is not None:
             self._newest = self._root / f"step-{step:08d}"
-        if self._reporter is not None:
-            self._reporter.report(self._progress, self._metrics, self._finish(unfinished), done=False)
-        # Once more: the reporter may have waited for what was decided on the report.
-        asked = None if self._reporter is None else self._reporter.should_stop()
-        if max(stop, collective_impl.broadcast_from_rank_zero(asked, caller_method_name="ray.train.report")):
-            raise _Stopped
+        if self.rank == 0:
+            self._reporter.report(self._progress, self._metrics, self._finish(folder), done=False)
+        # Asked again, since the reporter may have waited for a decision about the report.
+        if max(stop, broadcast_in_report(self._reporter.should_stop())):
+            raise _StopRequested
         self._resumed = time.perf_counter()
 
     def _next_step(self, metrics: Mapping[str, Any]) -> int:
-        """Steps never go back: what is recorded by step would get lost."""
-        said = next((metrics[name] for name in STEP_METRICS if isinstance(metrics.get(name), numbers.Integral)), 0)
-        return max(int(said), self._progress.step + 1)
+        """The reported step, or one more than the last: metrics are stored by step, which must not go back."""
+        reported = next((metrics[name] for name in STEP_METRICS if isinstance(metrics.get(name), numbers.Integral)), 0)
+        return max(int(reported), self._progress.step + 1)
 
-    def _finish(self, unfinished: Path) -> str | None:
-        """The folder of the checkpoint to which all workers have added their part, if any of them has one."""
-        if not unfinished.exists():
+    def _finish(self, folder: Path) -> str | None:
+        """Complete the checkpoint to which all workers have added their files; None if none of them has any."""
+        if not folder.exists():
             return None
-        write_json(unfinished / METRICS_FILE, self._metrics)
-        write_json(unfinished / PROGRESS_FILE, asdict(self._progress))
+        write_json(folder / METRICS_FILE, self._metrics)
+        write_json(folder / PROGRESS_FILE, asdict(self._progress))
         path = self._root / f"step-{self._progress.step:08d}"
-        finish(unfinished, path)
+        finish(folder, path)
         self._remove_superseded(finished=False)
         return str(path / FILES)
 
     def end(self) -> None:
-        """The function has returned: its last report is the trial's result."""
+        """Report the end of the training: the function has returned, and its last report is the trial's result."""
         if self._progress.evaluations == 0:
             raise ValueError(
                 f"task._target_={self._config.task.target} returned without a report; "
                 f"call ray.train.report({{{self._metric!r}: ...}}) in it, on all workers"
             )
-        if self._reporter is not None:
+        if self.rank == 0:
             self._reporter.report(self._progress, self._metrics, None, done=True)
             if complete_checkpoints(self._root):
                 self._remove_superseded(finished=True)
@@ -207,7 +196,7 @@ class _Reports(DistributedTrainFnUtils):
     def get_checkpoint(self) -> Checkpoint | None:
         if self._newest is None:
             return None
-        while not self._newest.exists():  # rank 0 is about to give it its name
+        while not self._newest.exists():  # rank 0 is about to complete it
             time.sleep(0.01)
         return Checkpoint(str(self._newest / FILES))
 
@@ -216,7 +205,7 @@ class _Reports(DistributedTrainFnUtils):
         consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED,
         timeout_s: float | None = None,
     ) -> list[ReportedCheckpoint]:
-        """Those that are kept."""
+        """The checkpoints that have been kept."""
         return [
             ReportedCheckpoint(
                 Checkpoint(str(path / FILES)), read_metrics(path) or {}, ReportedCheckpointStatus.COMMITTED
@@ -226,13 +215,17 @@ class _Reports(DistributedTrainFnUtils):
 
     def get_dataset_shard(self, dataset_info: Any) -> Any:
         raise ValueError(
-            f"ray.train.get_dataset_shard({dataset_info.dataset_name!r}): nobody gives this function a Ray Data set; "
-            "make it in the function, with a part for each rank"
+            f"ray.train.get_dataset_shard({dataset_info.dataset_name!r}): this function has no Ray Data sets; make "
+            "them in the function, with a part for each rank"
         )
 
 
 def _bind(task: FunctionTask) -> Callable[[], Any]:
-    """The function with its arguments, as Ray Train calls it: with one mapping, or with nothing if it takes none."""
+    """Bind the function to its arguments, as Ray Train calls it: with one mapping, or with nothing if it takes none.
+
+    Raises:
+        ValueError: The function cannot be called so.
+    """
     function = import_target("task", task.target)
     try:
         parameters = list(inspect.signature(function).parameters.values())
@@ -260,7 +253,12 @@ def _bind(task: FunctionTask) -> Callable[[], Any]:
 
 
 def _numbers(metrics: Mapping[str, Any], metric: str) -> dict[str, float]:
-    """The metrics that are numbers; others, which nobody could plot or compare, are left out."""
+    """The metrics that are numbers; others cannot be plotted or compared and are left out.
+
+    Raises:
+        ValueError: The search's metric is missing.
+        TypeError: The search's metric is not a number.
+    """
     if metric not in metrics:
         raise ValueError(f"search.metric={metric} is not reported; use one of {sorted(metrics)}")
     if not isinstance(metrics[metric], numbers.Real):
@@ -272,7 +270,7 @@ def _numbers(metrics: Mapping[str, Any], metric: str) -> dict[str, float]:
 
 
 def _copy(checkpoint: Checkpoint, folder: Path) -> None:
-    """Adds what one worker has saved; temporary folders are private, and a team shares its checkpoints."""
+    """Add the files that one worker has saved, with the usual permissions: those of temporary folders are private."""
     folder.mkdir(parents=True, exist_ok=True)
     usual = folder.stat().st_mode
     with checkpoint.as_directory() as source:

@@ -1,0 +1,45 @@
+"""Private names of Ray Train: the object behind ``ray.train.report`` and its siblings, which each worker holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from ray.train.v2._internal.execution import collective_impl
+from ray.train.v2._internal.execution.train_fn_utils import (
+    DistributedTrainFnUtils,
+    get_train_fn_utils,
+    set_train_fn_utils,
+)
+from ray.train.v2.api.report_config import CheckpointConsistencyMode, CheckpointUploadMode
+from ray.train.v2.api.reported_checkpoint import ReportedCheckpoint, ReportedCheckpointStatus
+
+__all__ = [
+    "CheckpointConsistencyMode",
+    "CheckpointUploadMode",
+    "DistributedTrainFnUtils",
+    "ReportedCheckpoint",
+    "ReportedCheckpointStatus",
+    "broadcast_in_report",
+    "replaced_train_fn_utils",
+]
+
+T = TypeVar("T")
+
+
+@contextmanager
+def replaced_train_fn_utils(utils: DistributedTrainFnUtils) -> Iterator[None]:
+    """Route the calls of ``ray.train`` in this worker through ``utils``."""
+    before = get_train_fn_utils()
+    set_train_fn_utils(utils)
+    try:
+        yield
+    finally:
+        set_train_fn_utils(before)
+
+
+def broadcast_in_report(value: T | None) -> T:
+    """Rank 0's value on every worker; a mismatch is reported as one of ``ray.train.report``."""
+    received: T = collective_impl.broadcast_from_rank_zero(value, caller_method_name="ray.train.report")
+    return received

@@ -1,0 +1,56 @@
+"""Private and undocumented names of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import profile
+
+
+def multiply_in_place(tensors: list[torch.Tensor], factor: float | torch.Tensor) -> None:
+    """Multiply tensors of one device, in few kernels on a GPU."""
+    torch._foreach_mul_(tensors, factor)
+
+
+def divide_in_place(tensors: list[torch.Tensor], divisor: float) -> None:
+    """Divide tensors of one device, in few kernels on a GPU."""
+    torch._foreach_div_(tensors, divisor)
+
+
+def ignore_parameters(model: nn.Module, names: Iterable[str]) -> None:
+    """Make ``DistributedDataParallel`` neither broadcast nor average these parameters of a model it will wrap."""
+    ignore = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model
+    ignore(model, list(names))  # type: ignore[no-untyped-call]
+
+
+def sync_only_on_request(model: DistributedDataParallel) -> None:
+    """Average no gradients but after ``prepare_gradient_sync``.
+
+    Unlike ``no_sync``, this includes the last forward pass of a step, which would otherwise promise a backward pass
+    that a worker out of memory cannot make.
+    """
+    model.require_backward_grad_sync = False
+
+
+def prepare_gradient_sync(model: DistributedDataParallel) -> None:
+    """Make the next backward pass average gradients; a synchronised forward pass does the same at its end."""
+    model.reducer.prepare_for_backward([])
+
+
+def sync_buffers_in_forward(model: DistributedDataParallel, *, enabled: bool) -> None:
+    """Set whether the next forward pass broadcasts the buffers of rank 0."""
+    model.require_forward_param_sync = enabled
+
+
+def profiled_spans(profiled: profile, prefixes: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+    """Start and end in nanoseconds of every profiled event whose name begins with one of ``prefixes``.
+
+    The public ``events()`` makes an object of each event, which takes longer than a training step.
+    """
+    assert profiled.profiler is not None and profiled.profiler.kineto_results is not None
+    for event in profiled.profiler.kineto_results.events():
+        if event.name().startswith(prefixes):
+            yield event.start_ns(), event.end_ns()

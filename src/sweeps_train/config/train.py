@@ -1,0 +1,102 @@
+"""Schema of the training loop and its checkpoints."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from sweeps_train.config.fields import STRICT, Fraction, NonNegativeFloat, PositiveFloat, PositiveInt
+from sweeps_train.config.reach import Flag
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Train:
+    """The training loop: duration, batch size, optimizer and learning rate."""
+
+    max_steps: PositiveInt | None = None
+    """Optimizer steps; give this or ``epochs``."""
+    epochs: PositiveFloat | None = None
+    """Passes over the training data; give this or ``max_steps``."""
+    global_batch_size: PositiveInt = 32
+    """Samples per optimizer step over all workers, however many there are."""
+    micro_batch_size: PositiveInt | Literal["auto"] | None = None
+    """Samples per forward pass of one worker; auto: the largest that fits into its memory, found once for a kind of
+    model and device; default: a worker's whole share without accumulation, and with ``strategy=pipeline`` four micro
+    batches for each stage, as far as the share allows. It is halved when a GPU runs out of memory, which changes
+    nothing but speed."""
+    max_communication_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Enlarge the global batch by the smallest whole factor for which workers spend at most this part of a step on
+    exchanging gradients; needs ``max_global_batch_size``. Both times are measured when a training begins, and the
+    factor is kept for all of it. The number of steps, ``lr`` and the schedule stay the same. Since another batch size
+    changes the mathematics, this is off by default."""
+    max_global_batch_size: PositiveInt | None = None
+    """Upper limit of the global batch with ``max_communication_share``."""
+    memory_limit_gib: PositiveFloat | None = None
+    """Memory of its device that a worker may use, as far as ``micro_batch_size=auto`` plans it; default: the free
+    memory of a GPU, or an equal part of a machine's."""
+    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
+    """Optimizer of torch."""
+    lr: PositiveFloat = 1e-3
+    """Peak learning rate."""
+    weight_decay: NonNegativeFloat = 0.0
+    """Weight decay (decoupled for adamw)."""
+    momentum: Fraction = 0.9
+    """Momentum of sgd; first beta of adam and adamw."""
+    schedule: Literal["constant", "linear", "cosine"] = "cosine"
+    """Learning rate after warm-up: constant, or down to zero along a line or a half cosine."""
+    warmup_fraction: Fraction = 0.0
+    """Part of all steps over which the learning rate rises from zero."""
+    max_grad_norm: PositiveFloat | None = 1.0
+    """Clip the gradient's norm to this; null does not clip."""
+    eval_every: PositiveInt = 10
+    """Steps between evaluations on the held-out data; the last step is always evaluated.
+    Every evaluation is a report, at which a scheduler may stop the trial."""
+    log_every: PositiveInt = 5
+    """Steps between records of the training loss, learning rate and speed."""
+    communication_every: PositiveInt | Literal["auto"] | None = "auto"
+    """Steps from one measurement of the time that workers communicate, or wait for each other, to the next
+    (``train/communication_share``, from 0 to 1); a measured step takes some tenths of a second more. Auto: the 200th
+    step, and then so often that it takes a hundredth of the time. Null: never."""
+    peak_tflops: PositiveFloat | None = None
+    """Peak performance of one worker's device in 10^12 operations per second, of which ``train/flop_utilization`` is
+    the part that the training uses. Default: the data sheet's for known GPUs; on others the metric is not reported."""
+    compile: Flag = False
+    """Compile the model with ``torch.compile`` (needs a C++ compiler on the workers): the first steps and the first
+    evaluation take about a minute longer, the others less time, above all on GPUs. The same mathematics up to rounding.
+    Only with ``strategy=ddp``."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """Autocast type; auto: bf16 where the GPU has it, fp16 on older GPUs, fp32 on CPUs."""
+
+    def __post_init__(self) -> None:
+        if (self.max_steps is None) == (self.epochs is None):
+            raise ValueError(
+                f"give exactly one of max_steps and epochs (max_steps={self.max_steps}, epochs={self.epochs}); "
+                "set the other to null"
+            )
+        if (self.max_communication_share is None) != (self.max_global_batch_size is None):
+            raise ValueError(
+                f"max_communication_share={self.max_communication_share} and max_global_batch_size="
+                f"{self.max_global_batch_size} belong together; set both or neither"
+            )
+        if self.max_global_batch_size is not None and self.max_global_batch_size < self.global_batch_size:
+            raise ValueError(
+                f"max_global_batch_size={self.max_global_batch_size} is less than global_batch_size="
+                f"{self.global_batch_size}; raise it, or lower global_batch_size"
+            )
+
+
+Kept = Literal["best", "last"]
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Checkpoint:
+    """When checkpoints are saved, and which are kept."""
+
+    every: PositiveInt | None = None
+    """Steps between checkpoints; default: at every evaluation. The last step is always saved."""
+    keep: list[Kept] = Field(default_factory=lambda: list[Kept](("best", "last")))
+    """Which checkpoints of a trial stay: the best by the search's metric, the newest, or both."""
+    trials: PositiveInt | None = None
+    """Number of trials that keep their checkpoints when the sweep has ended, the best first; null: all."""

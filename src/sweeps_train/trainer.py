@@ -1,0 +1,261 @@
+"""A training in progress: everything that the loop's steps work on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from sweeps_train.batch_scaling import scale_global_batch
+from sweeps_train.checkpoint import load_checkpoint, prepare_resume, read_metrics, remove_superseded, save_checkpoint
+from sweeps_train.communication import CommunicationMeter
+from sweeps_train.config import TrainingConfig, check_batch_split
+from sweeps_train.config.strategy import num_stages
+from sweeps_train.data.loader import load_micro_batches
+from sweeps_train.data.sampler import SampleOrder
+from sweeps_train.distributed import Workers
+from sweeps_train.flops import FlopMeter, peak_tflops
+from sweeps_train.micro_batch import choose_micro_batch_size
+from sweeps_train.optimizer import build_optimizer, learning_rate
+from sweeps_train.out_of_memory import RetryingBackward
+from sweeps_train.precision import Precision
+from sweeps_train.progress import Progress, check_enough_samples, count_steps
+from sweeps_train.random_state import seed_all
+from sweeps_train.reporter import Reporter, SilentReporter, Stop
+from sweeps_train.strategies import build_strategy
+from sweeps_train.tasks import build_task
+from sweeps_train.train_metrics import HALVINGS, TrainMetrics
+
+
+@dataclass(frozen=True)
+class DueActions:
+    """Actions that follow the present step besides logging; the same on all workers, which communicate in them."""
+
+    evaluate: bool
+    save: bool
+
+
+class Trainer:
+    """Model, optimizer, data and measurements of one training. All workers call the same methods in the same order."""
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        reporter: Reporter | None,
+        checkpoint_folder: str | None,
+        metric: str,
+        mode: str,
+        *,
+        resume: bool,
+        largest_micro_batch: int | None,
+    ):
+        """Build everything, from the beginning or from a checkpoint; ``train`` documents the arguments."""
+        self.config, self.metric, self.mode = config, metric, mode
+        self.workers = Workers.current()
+        self.reporter = reporter if reporter is not None and self.workers.rank == 0 else SilentReporter()
+        self.precision = Precision(config.train.precision, self.workers.device)
+        self.strategy = build_strategy(config.strategy, self.workers, self.precision)
+        stages = num_stages(config.strategy, self.workers.size)
+        micro_batch_size, _ = check_batch_split(config.train, self.strategy.data_parallel.size, stages)
+        self.checkpoint_folder = Path(checkpoint_folder) if checkpoint_folder is not None else None
+        self.resumed_from = self._find_checkpoint(resume=resume)
+
+        seed_all(config.seed)  # alike on all workers, which build the same weights
+        self.task = build_task(config, self.resumed_from)
+        num_samples = len(self.task.train_samples)
+        check_enough_samples(config.train, num_samples)
+        if config.train.compile:
+            self.task.model.compile()
+        self.strategy.parallelize(self.task)
+        self.optimizer = build_optimizer(self.strategy.parameters.values(), config.train)
+
+        seed_all(config.seed, self.strategy.capabilities.random_stream)
+        self.progress = Progress()
+        if self.resumed_from is not None:
+            reached = load_checkpoint(self.resumed_from, self.optimizer, self.strategy)
+            self.progress = replace(reached, epochs=reached.samples / num_samples)
+        self.order = SampleOrder(num_samples, config.seed)
+        micro_batch_size = choose_micro_batch_size(config, self.strategy, micro_batch_size, largest_micro_batch)
+        previous_factor = self.progress.batch_factor if self.resumed_from is not None else None
+        factor, note = scale_global_batch(config, self.strategy, self.order, micro_batch_size, previous_factor)
+        if note is not None:
+            self.reporter.note(note)
+        self.progress = replace(self.progress, batch_factor=factor)
+        self.global_batch_size = config.train.global_batch_size * factor
+        self.total_steps = count_steps(config.train, num_samples, self.global_batch_size)
+
+        remaining = self.total_steps - self.progress.step
+        start, size = self.progress.samples, self.global_batch_size
+        self.batches = load_micro_batches(
+            self.task.train_samples,
+            SampleOrder(num_samples, config.seed),
+            self.strategy.data_parallel.shard,
+            range(start, start + remaining * size, size),
+            micro_batch_size,
+            config.data.loader,
+            self.workers.device,
+            config.seed,
+        )
+        self.backward = RetryingBackward(config, self.strategy, micro_batch_size, self.reporter.note)
+        self.communication = CommunicationMeter(self.workers, config.train.communication_every)
+        self.flops = FlopMeter(self.workers, config.train.peak_tflops or peak_tflops(self.workers.device))
+        self.measured = TrainMetrics(self.workers)
+        self.reported_at = self.progress.step
+
+    def _find_checkpoint(self, *, resume: bool) -> Path | None:
+        """The checkpoint from which all workers continue: the newest one that rank 0 sees."""
+        if self.checkpoint_folder is None:
+            return None
+        found = prepare_resume(self.checkpoint_folder, self.reporter.note) if self.workers.rank == 0 else None
+        found = self.workers.broadcast(found)
+        if found is not None and not resume:
+            raise ValueError(
+                f"checkpoint_folder={self.checkpoint_folder} holds checkpoints of an earlier training; "
+                "go on from them with resume=True, or give an empty folder"
+            )
+        return found
+
+    def close(self) -> None:
+        """End the processes that read ahead, and restore what the next training in this process shares."""
+        self.batches = iter(())
+        self.task.close()
+        if self.config.train.compile:
+            torch.compiler.reset()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all steps have been made."""
+        return self.progress.step >= self.total_steps
+
+    def repeat_last_report(self) -> Stop:
+        """Report the checkpoint from which this training continues, since the process may have died between saving and
+        reporting it."""
+        if self.resumed_from is None:
+            return Stop.NO
+        metrics = read_metrics(self.resumed_from)
+        if metrics is None and self.is_done:  # stopped between two evaluations, and now shortened to that step
+            metrics, _ = self.evaluate()
+        return Stop.NO if metrics is None else self.report(metrics, str(self.resumed_from))
+
+    def train_step(self) -> None:
+        """Make one optimizer step, on one global batch."""
+        self.measured.start()
+        samples, progress = self.task.train_samples, self.progress
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._learning_rate(progress.step)
+        indices = self.order.take(progress.samples, self.global_batch_size)
+        size, units = samples.size(indices), samples.units(indices)
+        with self.communication.watching(progress.step), self.flops.counting(self.strategy, size):
+            # The strategy averages gradients over the replicas; the loss is the mean over the units of all of them.
+            scale = self.strategy.data_parallel.size / units
+            loss = self.backward(next(self.batches), size, scale)
+            self._update_weights()
+        self.measured.add_step(loss if self.strategy.capabilities.is_reporting_rank else None, units, size)
+        consumed = progress.samples + len(indices)
+        self.progress = replace(
+            progress,
+            step=progress.step + 1,
+            epochs=consumed / len(samples),
+            samples=consumed,
+            tokens=(progress.tokens or 0) + size if self.task.unit == "tokens" else None,
+        )
+
+    def _learning_rate(self, step: int) -> float:
+        return learning_rate(self.config.train, step, self.total_steps)
+
+    def _update_weights(self) -> None:
+        """Clip gradients and step the optimizer. With fp16, a step whose gradients overflow is skipped."""
+        scaler, max_grad_norm = self.precision.scaler, self.config.train.max_grad_norm
+        if max_grad_norm is not None:
+            scaler.unscale_(self.optimizer)
+            self.strategy.clip_grad_norm(max_grad_norm)
+        scaler.step(self.optimizer)
+        scaler.update()
+        self.strategy.zero_grad()
+
+    def due_actions(self) -> DueActions | None:
+        """What follows the present step; None if not even metrics are logged.
+
+        A decision about a report arrives within milliseconds. So workers ask whether to stop soon after it, and then
+        less and less often: at distances that are powers of two.
+        """
+        step, train = self.progress.step, self.config.train
+        evaluate = self.is_done or step % train.eval_every == 0
+        save = self.is_done or step % (self.config.checkpoint.every or train.eval_every) == 0
+        if evaluate or save or step % train.log_every == 0:
+            return DueActions(evaluate, save)
+        steps = step - self.reported_at
+        is_power_of_two = steps & (steps - 1) == 0
+        return DueActions(evaluate=False, save=False) if is_power_of_two and self._stop() is not Stop.NO else None
+
+    def train_metrics(self, *, per_worker: bool) -> tuple[dict[str, float], Stop]:
+        """Metrics of the steps since the last call, and whether to stop.
+
+        Args:
+            per_worker: Include each worker's use of its machine.
+        """
+        metrics, seconds, stop = self.measured.take(
+            self.task, self._stop_vote(), self.backward.take_halvings(), self.communication, self.flops, per_worker
+        )
+        if HALVINGS in metrics:
+            self.backward.equalize()
+        self.progress = replace(self.progress, seconds=self.progress.seconds + seconds)
+        metrics["train/lr"] = self._learning_rate(self.progress.step - 1)
+        metrics["train/epoch"] = self.progress.epochs
+        if self.config.train.max_communication_share is not None:
+            metrics["train/global_batch_size"] = float(self.global_batch_size)
+        metrics["train/num_workers"] = float(self.workers.size)
+        return metrics, Stop(int(stop))
+
+    def evaluate(self) -> tuple[dict[str, float], Stop]:
+        """``eval/*`` over the held-out samples, and whether to stop."""
+        samples = self.task.eval_samples
+        scores = self.strategy.evaluate(samples, self.backward.micro_batch_size)
+        *totals, stop = self.workers.sum([*scores.tolist(), self._stop_vote()])
+        return self.task.metrics(totals, samples.units(range(len(samples)))), Stop(int(stop))
+
+    def check_metric(self, metrics: dict[str, float]) -> None:
+        """
+        Raises:
+            ValueError: The metric that decides is not among those of an evaluation.
+        """
+        if self.metric not in metrics:
+            raise ValueError(f"search.metric={self.metric} is not reported; use one of {sorted(metrics)}")
+
+    def save(self, metrics: dict[str, float] | None) -> str | None:
+        """Save a checkpoint, and remove those that it supersedes.
+
+        Args:
+            metrics: Metrics of an evaluation at this step, if there was one.
+
+        Returns:
+            The checkpoint's folder, on rank 0 and if it is kept.
+        """
+        root = self.checkpoint_folder
+        if root is None:
+            return None
+        path = save_checkpoint(root, self.config, self.strategy, self.optimizer, self.progress, metrics)
+        if self.workers.rank != 0:
+            return None
+        remove_superseded(root, self.config.checkpoint.keep, self.metric, self.mode, finished=self.is_done)
+        return str(path) if path.exists() else None
+
+    def log(self, metrics: dict[str, float]) -> None:
+        """Log training metrics."""
+        self.reporter.log(self.progress, metrics)
+
+    def report(self, metrics: dict[str, float], checkpoint: str | None) -> Stop:
+        """Report an evaluation, and return whether to stop: a reporter may wait for a decision about it."""
+        self.reporter.report(self.progress, metrics, checkpoint, self.is_done)
+        self.reported_at = self.progress.step
+        return self._stop()
+
+    def _stop(self) -> Stop:
+        """Whether to stop, the same on all workers."""
+        (stop,) = self.workers.sum([self._stop_vote()])
+        return Stop(int(stop))
+
+    def _stop_vote(self) -> float:
+        """Rank 0's answer; other ranks add nothing to it."""
+        return float(self.reporter.should_stop())
