@@ -89,7 +89,7 @@ class RetryingBackward:
         self._note(text)
 
     def take_halvings(self) -> int:
-        """How often this worker has halved its micro batches since the last call."""
+        """Number of times that this worker has halved its micro batches since the last call."""
         halvings, self._halvings = self._halvings, 0
         return halvings
 

@@ -175,7 +175,7 @@ class Trainer:
         self.strategy.zero_grad()
 
     def due_actions(self) -> DueActions | None:
-        """What follows the present step; None if not even metrics are logged.
+        """Actions that follow the present step; None if not even metrics are logged.
 
         A decision about a report arrives within milliseconds. So workers ask whether to stop soon after it, and then
         less and less often: at distances that are powers of two.

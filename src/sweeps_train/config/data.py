@@ -13,7 +13,7 @@ from sweeps_train.config.reach import Flag, Import, Reach, Text
 
 @dataclass(config=STRICT, kw_only=True)
 class Loader:
-    """How batches are prepared."""
+    """Preparation of batches."""
 
     num_workers: Annotated[int, Field(ge=0)] = 0
     """Processes of each worker that read batches ahead; 0 reads them when they are needed, which is the fastest for
@@ -53,17 +53,18 @@ class TextData:
     sequence_length: PositiveInt = 512
     """Tokens per sequence; longer documents are cut into several when packed, else truncated."""
     packing: Flag = True
-    """Fill sequences with several documents, end-of-text between them; only for plain text."""
+    """Fill sequences with several documents, with an end-of-text token between them; only for plain text."""
     isolate_documents: Flag = False
-    """In a packed sequence, a token attends only to its own document, whose positions begin at 0, and no document's
-    first token is predicted from another's end. Not with ``model.attention=flash_attention_2``."""
+    """Hide the documents of a packed sequence from each other: a token attends only to its own document, whose
+    positions begin at 0, and no document's first token is predicted from another's end. Not with
+    ``model.attention=flash_attention_2``."""
     lines_are_documents: Flag = False
-    """Each line of a text file is a document; otherwise the file is one."""
+    """Treat each line of a text file as a document; otherwise the file is one."""
     loader: Loader = Field(default_factory=Loader)
-    """How batches are prepared."""
+    """Preparation of batches."""
     streaming: Flag = False
-    """For text larger than memory: tokenized in pieces, by all machines of the cluster, into files that are mapped.
-    Held-out documents are chosen by their contents, so that equal ones stay together."""
+    """Tokenize text larger than memory in pieces, by all machines of the cluster, into files that are mapped. Held-out
+    documents are chosen by their contents, so that equal ones stay together."""
     max_train_documents: PositiveInt | None = None
     """Largest number of training documents; the first ones are used."""
     max_eval_documents: PositiveInt | None = None
@@ -90,7 +91,7 @@ class DigitsData:
     eval_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Part that is held out, the same in every class."""
     loader: Loader = Field(default_factory=Loader)
-    """How batches are prepared."""
+    """Preparation of batches."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -104,7 +105,7 @@ class CustomData:
     arguments: Annotated[dict[str, Any], Reach.ARGUMENTS] = Field(default_factory=dict)
     """Keyword arguments for it; each can be searched as ``data.arguments.NAME``."""
     loader: Loader = Field(default_factory=Loader)
-    """How batches are prepared."""
+    """Preparation of batches."""
 
 
 Data = Annotated[TextData | DigitsData | CustomData, Field(discriminator="kind")]

@@ -22,7 +22,7 @@ class Lora:
     dropout: Fraction = 0.0
     """Dropout on the adapters' input."""
     target_modules: Text | list[Text] = "all-linear"
-    """Which layers get adapters: ``attention``, ``mlp``, ``all-linear``, or a list of module names."""
+    """Layers that get adapters: ``attention``, ``mlp``, ``all-linear``, or a list of module names."""
 
 
 @dataclass(config=STRICT, kw_only=True)

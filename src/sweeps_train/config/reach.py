@@ -1,4 +1,4 @@
-"""What the value of a config field can reach beyond the training: code, files, addresses, other sweeps.
+"""Reach of config values beyond the training: code, files, addresses, other sweeps.
 
 A service that runs other people's configs checks every value by the ``Reach`` of its field. A field whose values are
 numbers, fixed words or sections needs none; any other field declares one, if only ``NOTHING``.
@@ -22,7 +22,7 @@ class Reach(Enum):
     SOURCE = auto()
     """File, folder, glob, address or name on the hub that is read."""
     WORD = auto()
-    """Word known to a library; with a slash it would be fetched from the hub, and run."""
+    """Word known to a library; with a slash it would be fetched from the hub and run."""
     ARGUMENTS = auto()
     """Arguments of a target, any of which may be a path or an address."""
     STORE = auto()

@@ -83,13 +83,13 @@ class FSDPTensorParallel:
     tensor_size: PositiveInt = 2
     """Workers that share a layer and process the same samples, such as those of a node."""
     sequence_parallel: Flag = False
-    """As in ``tensor_parallel``."""
+    """Shard the tokens between attention and perceptrons, as with ``tensor_parallel``."""
     reshard_after_forward: Flag = True
-    """As in ``fsdp``."""
+    """Drop a layer's gathered weights after the forward pass, as with ``fsdp``."""
     activation_checkpointing: Flag = False
-    """As in ``fsdp``."""
+    """Recompute activations in the backward pass, as with ``fsdp``."""
     cpu_offload: Flag = False
-    """As in ``fsdp``."""
+    """Keep weights, gradients and optimizer in CPU memory, as with ``fsdp``."""
 
     def replicas(self, num_workers: int) -> int:
         return _groups("strategy.tensor_size", self.tensor_size, num_workers)
@@ -106,13 +106,14 @@ class ContextParallel:
     """Workers that share a sequence, such as those of a node; the remaining dimension is data parallel. Default: all
     workers."""
     shard_size: PositiveInt | None = None
-    """As in ``fsdp``; with 1 every worker holds the full model. Default: all workers."""
+    """Workers that share one copy of the model, as with ``fsdp``; with 1 every worker holds the full model. Default:
+    all workers."""
     reshard_after_forward: Flag = True
-    """As in ``fsdp``."""
+    """Drop a layer's gathered weights after the forward pass, as with ``fsdp``."""
     activation_checkpointing: Flag = False
-    """As in ``fsdp``."""
+    """Recompute activations in the backward pass, as with ``fsdp``."""
     cpu_offload: Flag = False
-    """As in ``fsdp``."""
+    """Keep weights, gradients and optimizer in CPU memory, as with ``fsdp``."""
 
     def replicas(self, num_workers: int) -> int:
         _check_divides("strategy.shard_size", self.shard_size or num_workers, num_workers)

@@ -92,11 +92,11 @@ Kept = Literal["best", "last"]
 
 @dataclass(config=STRICT, kw_only=True)
 class Checkpoint:
-    """When checkpoints are saved, and which are kept."""
+    """Frequency and retention of checkpoints."""
 
     every: PositiveInt | None = None
     """Steps between checkpoints; default: at every evaluation. The last step is always saved."""
     keep: list[Kept] = Field(default_factory=lambda: list[Kept](("best", "last")))
-    """Which checkpoints of a trial stay: the best by the search's metric, the newest, or both."""
+    """Checkpoints of a trial that are kept: the best by the search's metric, the newest, or both."""
     trials: PositiveInt | None = None
     """Number of trials that keep their checkpoints when the sweep has ended, the best first; null: all."""

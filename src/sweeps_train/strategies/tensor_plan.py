@@ -1,4 +1,4 @@
-"""Which layers tensor parallelism shards and how, by the plan that the model's code has."""
+"""The layers that tensor parallelism shards, and their styles, by the plan in the model's code."""
 
 from __future__ import annotations
 

@@ -1,0 +1,67 @@
+"""Contract with the private names of torch that ``sweeps_train`` uses: a failure here says which of them has moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import ProfilerActivity, profile
+
+from sweeps_train.compat import torch as compat
+
+
+@pytest.fixture
+def one_worker() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_tensors_are_multiplied_and_divided_together() -> None:
+    tensors = [torch.ones(2), torch.full((3,), 2.0)]
+    compat.multiply_in_place(tensors, torch.tensor(4.0))
+    compat.divide_in_place(tensors, 2.0)
+    assert [each.tolist() for each in tensors] == [[2.0] * 2, [4.0] * 3], "torch._foreach_mul_ or _foreach_div_"
+
+
+def test_a_wrapped_model_ignores_parameters_and_averages_gradients_on_request(one_worker: None) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    compat.ignore_parameters(model, ["0.weight", "0.bias"])
+    wrapped = DistributedDataParallel(model)
+    for name in ("require_backward_grad_sync", "require_forward_param_sync"):
+        assert getattr(wrapped, name) is True, f"DistributedDataParallel.{name}"
+    compat.sync_only_on_request(wrapped)
+    synchronised: list[int] = []
+    wrapped.register_comm_hook(None, lambda _, bucket: _done(synchronised, bucket))
+    wrapped(torch.ones(1, 2)).sum().backward()
+    assert synchronised == [], "DistributedDataParallel.require_backward_grad_sync"
+    compat.prepare_gradient_sync(wrapped)
+    wrapped(torch.ones(1, 2)).sum().backward()
+    assert synchronised == [3], "DistributedDataParallel.reducer.prepare_for_backward, or the parameters to ignore"
+
+
+def _done(sizes: list[int], bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    sizes.append(bucket.buffer().numel())
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
+def test_buffers_are_broadcast_in_the_forward_pass_as_they_are_told(one_worker: None) -> None:
+    wrapped = DistributedDataParallel(nn.BatchNorm1d(2))
+    compat.sync_buffers_in_forward(wrapped, enabled=False)
+    assert not wrapped.will_sync_module_buffers(), "DistributedDataParallel.require_forward_param_sync"
+    compat.sync_buffers_in_forward(wrapped, enabled=True)
+    assert wrapped.will_sync_module_buffers(), "DistributedDataParallel.require_forward_param_sync"
+
+
+def test_a_profile_lists_spans_of_operations_by_name() -> None:
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        torch.ones(64, 64) @ torch.ones(64, 64)
+    spans = list(compat.profiled_spans(profiled, ("aten::mm",)))
+    assert len(spans) == 1, "profile.profiler.kineto_results.events()"
+    assert spans[0][0] < spans[0][1], "start_ns() and end_ns() of an event"
