@@ -53,6 +53,7 @@ def simulate(
         conf: The config that it would have been started with.
     """
     from sweeps.config.objectives import Objectives
+    from sweeps.tracking.parent_run import SweepInfo
     from sweeps.tracking.recorder import Recorder
 
     metrics, modes = (("eval/loss",), ("min",)) if objectives == 1 else (("eval/loss", "speed"), ("min", "max"))
@@ -60,9 +61,18 @@ def simulate(
     own = folder / "outputs" / sweep
     own.mkdir(parents=True)
     uri = f"sqlite:///{folder}/mlflow.db"
-    recorder = Recorder(uri, conf, sweep=sweep, conf=conf, objectives=goals, folder=own)
-    config = {"name": conf, "space": SPACE, "search": {"num_trials": trials}}
-    recorder.open(yaml.safe_dump(config), f"python -m sweeps run conf={conf}", "Simulated.")
+    config = yaml.safe_dump({"name": conf, "space": SPACE, "search": {"num_trials": trials}})
+    command = f"python -m sweeps run conf={conf}"
+    info = SweepInfo(
+        name=sweep,
+        conf=conf,
+        objectives=goals,
+        folder=own,
+        config_yaml=config,
+        command=command,
+        description="Simulated.",
+    )
+    recorder = Recorder.open(uri, conf, info)
     clock = _Clock(recorder)
     rng = random.Random(seed)
     values: dict[str, tuple[tuple[float, ...], dict[str, Any]]] = {}
@@ -105,7 +115,7 @@ def _trial(
     fails = rng.random() < 0.04
     reports = rng.randint(1, 4) if fails else REPORTS if quality < 1.6 or rng.random() < 0.05 else rng.choice([2, 4, 8])
     seconds = 3.0 * reports * (1 + params["model.lora.r"] / 64)
-    recorder.start_trial(trial, params, yaml.safe_dump(params), 1)
+    recorder.trials.start(trial, params, yaml.safe_dump(params), 1)
     best: tuple[float, ...] | None = None
     for report in range(1, reports + 1):
         step = STEPS * report // REPORTS
@@ -113,17 +123,17 @@ def _trial(
         loss = loss * 1e4 if quality > 4 else loss
         measured = {"eval/loss": loss, "speed": speed, "train/loss": loss * 0.9, "system/memory_mib": 900.0}
         at = clock.start + trained + seconds * report / reports
-        recorder.log(trial, step, measured, int(1000 * at))
+        recorder.trials.log(trial, step, measured, int(1000 * at))
         value = (loss, speed)[:objectives]
         best = value if best is None or value[0] < best[0] else best
     ended = trained + seconds
     workers = tuple(f"node-{place // 4}/{2 * (place % 4) + rank}" for rank in range(2))
     times = {"held": clock.start + held, "trained": clock.start + trained, "ended": clock.start + ended}
-    recorder.occupy(trial, [Span(workers=workers, **times)])
+    recorder.trials.record_spans(trial, [Span(workers=workers, **times)])
     clock.free[place], clock.train_s, clock.held_s = ended, clock.train_s + seconds, clock.held_s + ended - held
     state = "failed" if fails else "finished" if reports == REPORTS else "pruned"
     error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB" if fails else None
-    recorder.end_trial(trial, state, STEPS * reports // REPORTS, 1, error)
+    recorder.trials.end(trial, state, STEPS * reports // REPORTS, 1, error)
     return best, state, params
 
 

@@ -47,24 +47,25 @@ def write(folder: Path, names: list[str], seconds: float) -> None:
 
 def _write(folder: Path, name: str, seconds: float) -> None:
     from sweeps.config.objectives import Objectives
+    from sweeps.tracking.parent_run import SweepInfo
     from sweeps.tracking.recorder import Recorder
 
     own = folder / "outputs" / name
     own.mkdir(parents=True)
     goals = Objectives(("eval/loss",), ("min",))
     uri = f"sqlite:///{folder}/mlflow.db"
-    recorder = Recorder(uri, "written", sweep=name, conf="digits", objectives=goals, folder=own)
-    recorder.open("name: written\n", "python benchmarks/service.py", "Written.")
+    info = SweepInfo(name=name, conf="digits", objectives=goals, folder=own, config_yaml="name: written\n")
+    recorder = Recorder.open(uri, "written", info)
     ends, step = time.monotonic() + seconds, 0
     ended = 0
     while time.monotonic() < ends:
         trial, at = divmod(step, 20)
         if trial < TRIALS * 10:
             if at == 0:
-                recorder.start_trial(f"{trial:04}", {"train.lr": 10 ** -(1 + trial % 5)}, "train: {}\n", 1)
-            recorder.log(f"{trial:04}", at + 1, {"eval/loss": 1 + math.exp(-at), "train/loss": 1.0}, _now_ms())
+                recorder.trials.start(f"{trial:04}", {"train.lr": 10 ** -(1 + trial % 5)}, "train: {}\n", 1)
+            recorder.trials.log(f"{trial:04}", at + 1, {"eval/loss": 1 + math.exp(-at), "train/loss": 1.0}, _now_ms())
             if at == 19:
-                recorder.end_trial(f"{trial:04}", "finished", 20, 1, None)
+                recorder.trials.end(f"{trial:04}", "finished", 20, 1, None)
                 ended += 1
         step += 1
         counts = {"finished": ended, "pruned": 0, "failed": 0, "running": 1, "stopped": 0}

@@ -18,6 +18,7 @@ from typing import Any
 
 from sweeps.config.objectives import Objectives
 from sweeps.plan.saved_sweep import SWEEP_FILE
+from sweeps.tracking.parent_run import SweepInfo
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.recorder import Recorder
 
@@ -27,29 +28,41 @@ LOSS = Objectives(("eval/loss",), ("min",))
 POINT = {"train.lr": 0.0021, "model.lora.r": 16, "train.optimizer": "adamw"}
 
 
-def new_recorder(uri: str, sweep: str = "digits-1", objectives: Objectives = LOSS, **more: Any) -> Recorder:
-    folder = more.pop("folder", Path("outputs", sweep).absolute())
+def open_recorder(
+    uri: str,
+    sweep: str = "digits-1",
+    objectives: Objectives = LOSS,
+    *,
+    conf: str = "digits",
+    config: str = CONFIG,
+    command: str = COMMAND,
+    folder: Path | None = None,
+    experiment: str = "digits",
+    **more: Any,
+) -> Recorder:
+    folder = folder or Path("outputs", sweep).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    experiment = more.pop("experiment", "digits")
-    return Recorder(uri, experiment, sweep=sweep, conf="digits", objectives=objectives, folder=folder, **more)
-
-
-def open_recorder(uri: str, sweep: str = "digits-1", *, resume: bool = False, **more: Any) -> Recorder:
-    recorder = new_recorder(uri, sweep, **more)
-    recorder.open(CONFIG, COMMAND, "Digits.", resume=resume)
-    return recorder
+    info = SweepInfo(
+        name=sweep,
+        conf=conf,
+        objectives=objectives,
+        folder=folder,
+        config_yaml=config,
+        command=command,
+        description="Digits.",
+    )
+    return Recorder.open(uri, experiment, info, **more)
 
 
 def record_small_sweep(uri: str, sweep: str = "digits-1", config: str = CONFIG) -> None:
-    recorder = new_recorder(uri, sweep)
-    recorder.open(config, COMMAND, "Digits.", resume=False)
+    recorder = open_recorder(uri, sweep, config=config)
     for trial, state in enumerate(["finished", "pruned", "failed", "stopped"]):
         point = POINT | {"train.lr": 0.001 * (trial + 1)}
-        recorder.start_trial(str(trial), point, config, 1)
+        recorder.trials.start(str(trial), point, config, 1)
         for step in range(1, 6):
-            recorder.log(str(trial), step, {"eval/loss": trial + 1 / step, "train/loss": 1.0}, 1000 * step)
+            recorder.trials.log(str(trial), step, {"eval/loss": trial + 1 / step, "train/loss": 1.0}, 1000 * step)
         error = "Traceback\nValueError: no" if state == "failed" else None
-        recorder.end_trial(str(trial), state, 5, 1, error)
+        recorder.trials.end(str(trial), state, 5, 1, error)
     counts = {"finished": 1, "pruned": 1, "failed": 1, "stopped": 1, "running": 0}
     recorder.update(
         counts, [("0", (0.2,), POINT | {"train.lr": 0.001})], {"wall_s": 7.0, "train_s": 5.0, "goodput": 0.7}
@@ -69,10 +82,10 @@ def record_with_checkpoints(uri: str, *names: str, experiment: str = "digits") -
             checkpoint.mkdir(parents=True)
             (checkpoint / "model.bin").write_bytes(b"x" * 1000)
             (checkpoint.parent / "reports.jsonl").write_text("{}\n", encoding="utf-8")
-            recorder.start_trial(trial, {"train.lr": value}, CONFIG, 1)
-            recorder.log(trial, 10, {"eval/loss": value})
-            recorder.checkpoint(trial, str(checkpoint), "best")
-            recorder.end_trial(trial, "finished", 10, 1)
+            recorder.trials.start(trial, {"train.lr": value}, CONFIG, 1)
+            recorder.trials.log(trial, 10, {"eval/loss": value})
+            recorder.trials.record_checkpoint(trial, str(checkpoint), "best")
+            recorder.trials.end(trial, "finished", 10, 1)
         recorder.update({"finished": 4}, [("0002", (0.1,), {"train.lr": 0.1})], {"wall_s": 1.0})
         assert not recorder.close("finished")
 

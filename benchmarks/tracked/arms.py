@@ -92,7 +92,7 @@ def ours(uri: str, folder: Path) -> dict[str, float]:
         return measured
 
     recorder = _recorder(uri, folder)
-    recorder.start_trial("0000", {"train.lr": 0.01}, CONFIG, 1)
+    recorder.trials.start("0000", {"train.lr": 0.01}, CONFIG, 1)
     trained = threading.Event()
 
     def follow() -> None:
@@ -100,7 +100,7 @@ def ours(uri: str, folder: Path) -> dict[str, float]:
             last = trained.is_set()
             for event in ray.get(broker.drain.remote(0.01 if last else 0.5)):
                 if isinstance(event, Logged):
-                    recorder.log(event.trial, event.step, event.metrics, event.timestamp_ms)
+                    recorder.trials.log(event.trial, event.step, event.metrics, event.timestamp_ms)
             if last:
                 return
 
@@ -109,7 +109,7 @@ def ours(uri: str, folder: Path) -> dict[str, float]:
     measured: dict[str, float] = ray.get(ray.remote(num_cpus=1)(work).remote(assignment))
     trained.set()
     driver.join()
-    recorder.end_trial("0000", "finished", int(measured["steps"]), 1)
+    recorder.trials.end("0000", "finished", int(measured["steps"]), 1)
     assert not recorder.close("finished")
     return measured
 
@@ -149,11 +149,11 @@ def sustained(uri: str, folder: Path) -> dict[str, float]:
     recorder = _recorder(uri, folder)
     trials, each = 10, 20
     for trial in range(trials):
-        recorder.start_trial(str(trial), {"train.lr": 0.1 * trial}, CONFIG, 1)
+        recorder.trials.start(str(trial), {"train.lr": 0.1 * trial}, CONFIG, 1)
     began = time.perf_counter()
     for step in range(POINTS // trials // each):
         for trial in range(trials):
-            recorder.log(str(trial), step, {f"train/metric_{number}": step + number for number in range(each)})
+            recorder.trials.log(str(trial), step, {f"train/metric_{number}": step + number for number in range(each)})
     written = time.perf_counter()
     assert not recorder.close("finished")
     delivered = time.perf_counter()
@@ -162,12 +162,12 @@ def sustained(uri: str, folder: Path) -> dict[str, float]:
 
 def _recorder(uri: str, folder: Path) -> Any:
     from sweeps.config.objectives import Objectives
+    from sweeps.tracking.parent_run import SweepInfo
     from sweeps.tracking.recorder import Recorder
 
     objectives = Objectives(("train/metric_0",), ("min",))
-    recorder = Recorder(uri, "ours", sweep="bench", conf="bench", objectives=objectives, folder=folder / "sweep")
-    recorder.open(CONFIG, "", "")
-    return recorder
+    info = SweepInfo(name="bench", conf="bench", objectives=objectives, folder=folder / "sweep", config_yaml=CONFIG)
+    return Recorder.open(uri, "ours", info)
 
 
 def _rounds_of_a_step() -> int:

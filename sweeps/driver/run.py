@@ -73,8 +73,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
             _ = plan.warm_start
             places = fit(config, plan.scalings, cluster.nodes)
             save(plan)
-            recorder = _recorder(plan)
-            recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`")
+            recorder = _open_recorder(plan)
             recorder.attach({}, {TAG_DASHBOARD: cluster.dashboard or ""})
             origin = record_origin(plan, recorder)
             memory = _memory(plan, places, cluster.nodes)
@@ -123,8 +122,7 @@ def _resume(plan: Plan, view: View) -> None:
         places = fit(config, plan.scalings, cluster.nodes)
         _adapt_study(plan)
         save(plan)
-        recorder = _recorder(plan)
-        recorder.open(plan.composition.as_yaml(), plan.command, f"`{plan.command}`", resume=True)
+        recorder = _open_recorder(plan, resume=True)
         recorder.attach({}, {TAG_DASHBOARD: cluster.dashboard or ""})
         earlier = load_sweep(config.tracking.uri, plan.name)  # with what its last driver had still to deliver
         memory = _memory(plan, places, cluster.nodes, earlier)
@@ -287,19 +285,23 @@ def _make_folder(plan: Plan) -> None:
         ) from None
 
 
-def _recorder(plan: Plan) -> Recorder:
+def _open_recorder(plan: Plan, *, resume: bool = False) -> Recorder:
+    from sweeps.tracking.parent_run import SweepInfo
     from sweeps.tracking.recorder import Recorder
 
-    config = plan.config
-    return Recorder(
-        config.tracking.uri,
-        config.tracking.experiment or plan.composition.conf,
-        sweep=plan.name,
-        conf=plan.composition.conf,
-        objectives=Objectives.of(config.search),
-        checkpoints=config.tracking.checkpoints,
+    tracking, conf = plan.config.tracking, plan.composition.conf
+    sweep = SweepInfo(
+        name=plan.name,
+        conf=conf,
+        objectives=Objectives.of(plan.config.search),
         folder=plan.folder,
+        config_yaml=plan.composition.as_yaml(),
+        command=plan.command,
+        description=f"`{plan.command}`",
         tags=plan.tags,
+    )
+    return Recorder.open(
+        tracking.uri, tracking.experiment or conf, sweep, checkpoints=tracking.checkpoints, resume=resume
     )
 
 

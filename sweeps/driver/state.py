@@ -150,7 +150,7 @@ class Monitor:
         if status.state != "waiting":
             return
         status.earlier_attempts = max(1, status.earlier_attempts)
-        self.recorder.start_trial(trial, parameters, self.composition.as_yaml(parameters), status.earlier_attempts)
+        self.recorder.trials.start(trial, parameters, self.composition.as_yaml(parameters), status.earlier_attempts)
         self._take_measured(trial, last)
         self._finish(trial, state, error)
 
@@ -178,7 +178,7 @@ class Monitor:
             status.assigned, status.training_since = time.time(), None
             attempt += status.earlier_attempts
             # Within the lock: what its workers post meanwhile must find the trial's run.
-            self.recorder.start_trial(trial, parameters, config_as_yaml(own), attempt)
+            self.recorder.trials.start(trial, parameters, config_as_yaml(own), attempt)
             self._take(self._early.pop(trial, ()))
         if self.earlier is not None and status.attempt == 1:  # what an earlier driver had not passed on
             # Workers post again the reports that Tune has not heard of: it may be that the trial stops before that.
@@ -342,7 +342,7 @@ class Monitor:
     def _take_measured(self, trial: str, up_to: int | None = None) -> None:
         """What a trial's workers have written down, up to a step."""
         for lineage, folder in enumerate(checkpoint_folders(self.folder / "trials", trial)):
-            if lineage < self.recorder.lineage(trial):
+            if lineage < self.recorder.trials.exploits(trial):
                 continue  # all of it was recorded before the trial went on from another one's state
             with self._lock:
                 self._take_exploit(trial, lineage)
@@ -379,7 +379,7 @@ class Monitor:
             attempt = status.attempt + status.earlier_attempts
             status.failure = f"trial {event.trial}: attempt {attempt} failed: {event.error}"
             status.failures.append(FailedAttempt(attempt=attempt, ended=event.timestamp_ms / 1000, error=event.error))
-            self.recorder.failed(event.trial, status.failures)
+            self.recorder.trials.record_failures(event.trial, status.failures)
             if event.failure is not None:
                 self._keep_tracebacks(event.trial, attempt, [event.failure, *event.others])
             if mentions_full_disk(event.error):
@@ -391,10 +391,10 @@ class Monitor:
         with contextlib.suppress(OSError):  # on a full disk, or where the folder is another machine's: MLflow has it
             folder.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8", errors="replace")
-        self.recorder.attach_to_trial(trial, f"{LOGS}/{name}", text)
+        self.recorder.trials.attach(trial, f"{LOGS}/{name}", text)
 
     def _take_log(self, status: TrialStatus, event: Log) -> None:
-        self.recorder.log(event.trial, event.step, event.metrics, event.timestamp_ms)
+        self.recorder.trials.log(event.trial, event.step, event.metrics, event.timestamp_ms)
         if self.memory is not None:
             self.memory.observe(event.trial, status.parameters, event.metrics)
         status.step = event.step
@@ -407,19 +407,19 @@ class Monitor:
     def _open_span(self, status: TrialStatus, event: Started) -> None:
         held = event.assigned_ms or event.timestamp_ms
         status.spans.append(Span(held=held / 1000, trained=event.timestamp_ms / 1000, workers=event.workers))
-        self.recorder.occupy(status.trial, status.spans)
+        self.recorder.trials.record_spans(status.trial, status.spans)
 
     def _close_span(self, status: TrialStatus, event: Ended) -> None:
         if status.spans and status.spans[-1].ended is None:
             status.spans[-1] = replace(status.spans[-1], ended=event.timestamp_ms / 1000)
-            self.recorder.occupy(status.trial, status.spans)
+            self.recorder.trials.record_spans(status.trial, status.spans)
 
     def _take_exploit(self, trial: str, lineage: int) -> None:
         exploit = self._exploits.get((trial, lineage))
         if exploit is None:
             return
         origin = exploit.origin
-        if self.recorder.change(trial, lineage, origin.step, exploit.changed):
+        if self.recorder.trials.record_exploit(trial, lineage, origin.step, exploit.changed):
             values = f" with {describe(exploit.changed)}" if exploit.changed else ""
             self.view.event(self, f"trial {trial} goes on from trial {origin.trial}'s step {origin.step}{values}")
 
@@ -433,7 +433,7 @@ class Monitor:
         if report.checkpoint is not None:
             kinds: tuple[CheckpointKind, ...] = ("last", "best") if best else ("last",)
             wanted = [kind for kind in kinds if kind in self.composition.config.checkpoint.keep]
-            self.recorder.checkpoint(status.trial, report.checkpoint, *wanted, held=report.held)
+            self.recorder.trials.record_checkpoint(status.trial, report.checkpoint, *wanted, held=report.held)
 
     def _take_news(self, trial: str, state: State | None, text: str | None) -> None:
         if state is not None:
@@ -446,8 +446,8 @@ class Monitor:
             status = self.trials[trial]
             status.state, status.error = state, error
             is_best = status in self.front()
-        self.recorder.end_trial(trial, state, status.step, status.attempt + status.earlier_attempts, error)
-        self.recorder.attach_logs(trial, logs_folder(self.folder, trial))
+        self.recorder.trials.end(trial, state, status.step, status.attempt + status.earlier_attempts, error)
+        self.recorder.trials.attach_logs(trial, logs_folder(self.folder, trial))
         text = f"trial {trial} {state} at step {status.step}"
         if status.values is not None:
             text += f", {self.describe_values(status.values)}"

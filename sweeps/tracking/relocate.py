@@ -1,4 +1,4 @@
-"""A sweep's folder that was moved: what names places in it is to name them where they are now."""
+"""A sweep's folder that was moved: recorded paths and URIs in it are changed to the new folder."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from sweeps.tracking.uris import as_uri
 
 
 @dataclass(frozen=True)
-class Move:
-    """From one folder to another, or to the same."""
+class Relocation:
+    """A move from one folder to another. False if both are the same."""
 
-    was: Path
-    now: Path
+    before: Path
+    after: Path
 
     def __bool__(self) -> bool:
-        return self.was != self.now
+        return self.before != self.after
 
-    def path(self, place: str) -> str:
-        """Where a path is now; one elsewhere is where it was."""
-        return _moved(place, str(self.was), str(self.now))
+    def path(self, path: str) -> str:
+        """Return the new path of a file or folder; the same, if it is not in the folder."""
+        return _moved(path, str(self.before), str(self.after))
 
-    def named_by(self, run: RawRun) -> dict[str, str | None]:
-        """Those of a run's tags that name a checkpoint in the folder, as they are to be."""
-        was, now = as_uri(str(self.was)), as_uri(str(self.now))
-        named = {tag: run.tags[tag] for tag in TAGS.values() if tag in run.tags}
-        return {tag: place for tag, uri in named.items() if (place := _moved(uri, was, now)) != uri}
+    def changed_tags(self, run: RawRun) -> dict[str, str | None]:
+        """Return a run's tags that name a checkpoint in the folder, with their new values."""
+        before, after = as_uri(str(self.before)), as_uri(str(self.after))
+        uris = {tag: run.tags[tag] for tag in TAGS.values() if tag in run.tags}
+        return {tag: new for tag, uri in uris.items() if (new := _moved(uri, before, after)) != uri}
 
 
-def _moved(place: str, was: str, now: str) -> str:
-    return now + place.removeprefix(was) if place.startswith(f"{was}/") else place
+def _moved(path: str, before: str, after: str) -> str:
+    return after + path.removeprefix(before) if path.startswith(f"{before}/") else path

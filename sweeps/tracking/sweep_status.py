@@ -1,11 +1,12 @@
-"""How a sweep stands, written on its own run: trials by state, the best one or the Pareto front, and its time."""
+"""The status of a running sweep on its parent run: trials by state, the best trial or Pareto front, and its time."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from time import monotonic, time_ns
+from threading import Lock
+from time import monotonic
 from typing import Any
 
 from sweeps import constants
@@ -13,57 +14,68 @@ from sweeps.config.objectives import Objectives, Values
 from sweeps.tracking.journal import PARENT, Points, Tags
 from sweeps.tracking.logged_steps import LoggedSteps
 from sweeps.tracking.record import SweepRecord
-from sweeps.tracking.values import metric_name, to_text, written
+from sweeps.tracking.values import metric_name, now_ms, to_text, written
 
-EVERY_S = 1.0
-"""Least time between two entries, and ten times as long where only the sweep's time has passed."""
+WRITE_EVERY_S = 1.0
+"""Minimum seconds between two entries."""
+WRITE_TIME_EVERY_S = 10.0
+"""Minimum seconds between two entries when nothing but the sweep's time has changed."""
 
 Front = Sequence[tuple[str, Values, Mapping[str, Any]]]
 """Id, values and parameters of the best trial; of several objectives, those of the Pareto front."""
 
 
 class StatusWriter:
-    """Writes into the journal what has changed since it was last written. Its owner sees to one call at a time."""
+    """Writes the parts of a sweep's status into the journal that have changed since the last time."""
 
     def __init__(self, objectives: Objectives, put: Callable[[Points | Tags], None]) -> None:
         """
         Args:
-            objectives: Of the sweep.
-            put: Takes an entry of the journal.
+            objectives: The sweep's objectives.
+            put: Writes an entry into the journal.
         """
         self._objectives, self._put = objectives, put
         self.logged = LoggedSteps()
-        """Points of the sweep's own run that are recorded."""
+        """Steps of the parent run's metrics that are recorded."""
+        self._lock = Lock()
         self._written: dict[str, str] = {}
-        """Tags, as last written."""
+        """The tags as last written."""
         self._written_at = 0.0
         self._front: set[str] = set()
         self.write_latest: Callable[[], None] = lambda: None
-        """Write what ``update`` was last told, with the time."""
+        """Write the status of the last ``update`` with the sweep's duration."""
 
-    def adopt(self, sweep: SweepRecord) -> None:
-        """Go on from what is recorded."""
-        self._written = {key: text for key, text in sweep.tags.items() if _tells_best(key)}
+    def restore(self, sweep: SweepRecord) -> None:
+        """Continue from the status that is recorded."""
+        self._written = {key: text for key, text in sweep.tags.items() if _is_of_best_trial(key)}
         self._front = {trial.trial for trial in sweep.front if trial.values}
 
     def update(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any]) -> None:
-        """Write how the sweep stands, unless it was just written."""
-        passed = monotonic() - self._written_at
-        if passed >= EVERY_S:
-            self._write(counts, front, time, with_time=passed >= 10 * EVERY_S)
-        self.write_latest = partial(self._write_last, counts, front, time)
+        """Write the status, unless it was written less than ``WRITE_EVERY_S`` ago.
+
+        Args:
+            counts: Trials by state.
+            front: The best trial or Pareto front.
+            time: The sweep's times, see ``Recorder.update``.
+        """
+        with self._lock:
+            passed = monotonic() - self._written_at
+            if passed >= WRITE_EVERY_S:
+                self._write(counts, front, time, with_time=passed >= WRITE_TIME_EVERY_S)
+            self.write_latest = partial(self._write_last, counts, front, time)
 
     def _write_last(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any]) -> None:
-        self._write(counts, front, time, with_time=True)
-        self._write_duration(time)
+        with self._lock:
+            self._write(counts, front, time, with_time=True)
+            self._write_duration(time)
 
     def _write_duration(self, time: Mapping[str, Any]) -> None:
-        """Write how long the sweep has run, as a metric: MLflow's own duration of the run counts pauses between
-        drivers, too. Its step is the number of the session."""
+        """Write the sweep's duration as a metric, since MLflow's own duration includes pauses between drivers. Its step
+        is the number of the session."""
         metrics = {constants.DURATION_METRIC: float(time.get("wall_s", 0.0))}
         session = len(time.get("sessions", ()))
         if new := self.logged.take(session, metrics):
-            self._put(Points(PARENT, session, time_ns() // 1_000_000, new))
+            self._put(Points(PARENT, session, now_ms(), new))
 
     def _write(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any], *, with_time: bool) -> None:
         now: dict[str, str] = {constants.TAG_COUNTS: json.dumps(dict(counts))}
@@ -87,12 +99,13 @@ class StatusWriter:
         changed[constants.TAG_TIME] = json.dumps(dict(time))
         ended = sum(count for state, count in counts.items() if state != "running")
         if new := self.logged.take(ended, metrics):
-            self._put(Points(PARENT, ended, time_ns() // 1_000_000, new))
+            self._put(Points(PARENT, ended, now_ms(), new))
         self._put(Tags(PARENT, changed))
         self._written, self._written_at = now, monotonic()
 
     def _best_metrics(self, front: Sequence[Values]) -> dict[str, float]:
-        """The best of each objective. Under names of their own, since the parent run stands among its trials' runs."""
+        """Best value of each objective. It has a name of its own, since MLflow lists the parent run beside its trials'
+        runs."""
         columns = zip(self._objectives.metrics, self._objectives.modes, zip(*front, strict=True), strict=True)
         return {
             metric_name(f"best/{metric}"): float(min(column) if mode == "min" else max(column))
@@ -105,7 +118,7 @@ class StatusWriter:
         self._front = front
 
 
-def _tells_best(tag: str) -> bool:
+def _is_of_best_trial(tag: str) -> bool:
     return tag.startswith(constants.TAG_BEST_PARAMETER_PREFIX) or tag in {
         constants.TAG_BEST_TRIAL,
         constants.TAG_BEST_VALUE,

@@ -7,6 +7,7 @@ import math
 import posixpath
 import re
 from collections.abc import Sequence
+from time import time_ns
 from typing import Any
 
 
@@ -62,6 +63,11 @@ def finite(value: float | None) -> float | None:
 def short(value: Any) -> str:
     """A parameter's value for people: three significant digits."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def now_ms() -> int:
+    """Return the Unix time in milliseconds, MLflow's unit."""
+    return time_ns() // 1_000_000
 
 
 def _is_json(text: str) -> bool:

@@ -45,15 +45,15 @@ def recorder(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     recorder = open_recorder(uri, "told")
     for trial in ("0003", "0004"):
-        recorder.start_trial(trial, {"train.lr": 0.1}, CONFIG, 1)
+        recorder.trials.start(trial, {"train.lr": 0.1}, CONFIG, 1)
         for worker in (0, 1):
             write(trial, worker, f"{START_LINE}worker {worker} of 2 ---\nhello of {trial}/{worker}\n")
     write("0003", 1, "password=hunter2 \x1b[31mred\x1b[0m\nepoch 1\repoch 2\nTraceback ...\n")
-    recorder.failed("0003", [FailedAttempt(attempt=1, ended=1e9, error=ERROR)])
-    recorder.attach_to_trial("0003", "logs/attempt-1.traceback.txt", "Traceback\nwhole")
+    recorder.trials.record_failures("0003", [FailedAttempt(attempt=1, ended=1e9, error=ERROR)])
+    recorder.trials.attach("0003", "logs/attempt-1.traceback.txt", "Traceback\nwhole")
     (log_of("0003", 0).parent / "attempt-1.traceback.txt").write_text("Traceback\nwhole")
-    recorder.end_trial("0003", "failed", 5, 1, ERROR)
-    recorder.attach_logs("0003", log_of("0003", 0).parent)
+    recorder.trials.end("0003", "failed", 5, 1, ERROR)
+    recorder.trials.attach_logs("0003", log_of("0003", 0).parent)
     wait_until(lambda: [each.state for each in load_sweep(uri, "told").trials] == ["failed", "running"])
     yield recorder
     with contextlib.suppress(OSError):  # the test has closed it
@@ -62,8 +62,8 @@ def recorder(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
 
 @pytest.fixture
 def ended(recorder: Recorder) -> None:
-    recorder.end_trial("0004", "finished", 9, 1)
-    recorder.attach_logs("0004", log_of("0004", 0).parent)
+    recorder.trials.end("0004", "finished", 9, 1)
+    recorder.trials.attach_logs("0004", log_of("0004", 0).parent)
     assert not recorder.close("finished")
 
 
@@ -163,7 +163,7 @@ def test_follow_shows_what_comes_until_the_trial_has_ended(recorder: Recorder, c
             time.sleep(1)
             write("0004", 0, f"line {line}\n")
         write("0004", 0, "without an end")
-        recorder.end_trial("0004", "finished", 9, 1)
+        recorder.trials.end("0004", "finished", 9, 1)
 
     thread = threading.Thread(target=goes_on)
     thread.start()

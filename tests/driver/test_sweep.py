@@ -399,6 +399,10 @@ class _Told:
     def __init__(self) -> None:
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
 
+    @property
+    def trials(self) -> _Told:
+        return self
+
     def __getattr__(self, name: str) -> Any:
         return lambda *arguments: self.calls.append((name, arguments))
 
@@ -418,7 +422,7 @@ def test_a_trial_that_fails_before_its_start_and_after_the_clusters_end_is_recor
     monitor._thread.join(30)  # the broker is gone, and with it what there is to follow
     monitor.trial_ended({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, {}, error="no actor")
     monitor.close()
-    ends = [arguments for name, arguments in told.calls if name == "end_trial"]
+    ends = [arguments for name, arguments in told.calls if name == "end"]
     assert [(trial, state, error) for trial, state, *_, error in ends] == [("0000", "failed", "no actor")]
     assert monitor.counts()["failed"] == 1
 
@@ -430,5 +434,5 @@ def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept() -
     monitor._take([Started("0000", 1, 2000, assigned_ms=1000, workers=("a", "a")), Log("0000", 1, 1, {"loss": 2.0}, 3)])
     monitor.trial_started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
     monitor._take([Ended("0000", 1, timestamp_ms=5000)])
-    assert [name for name, _ in told.calls] == ["start_trial", "occupy", "log", "occupy"]
+    assert [name for name, _ in told.calls] == ["start", "record_spans", "log", "record_spans"]
     assert monitor.trials["0000"].spans == [Span(held=1, trained=2, ended=5, workers=("a", "a"))]

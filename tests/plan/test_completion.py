@@ -52,9 +52,9 @@ def recorded_sweep(uri: str, name: str, *, planned: int, states: tuple[str, ...]
     recorder = open_recorder(uri, name, folder=plan.folder)
     recorder.record_config(plan.composition.as_yaml())
     for number, state in enumerate(states):
-        recorder.start_trial(f"{number:04}", POINT, CONFIG, 1)
-        recorder.log(f"{number:04}", 5, {"eval/loss": 1.0 + number})
-        recorder.end_trial(f"{number:04}", state, 5, 1, "ValueError: no" if state == "failed" else None)
+        recorder.trials.start(f"{number:04}", POINT, CONFIG, 1)
+        recorder.trials.log(f"{number:04}", 5, {"eval/loss": 1.0 + number})
+        recorder.trials.end(f"{number:04}", state, 5, 1, "ValueError: no" if state == "failed" else None)
     recorder.attach({}, {TAG_ENDED: f"{planned} trials were started"})
     front: Any = [("0000", (1.0,), POINT)] if "finished" in states else []
     recorder.update({state: states.count(state) for state in states}, front, {"wall_s": 7.0, "train_s": 5.0})
@@ -138,20 +138,20 @@ def paused_sweep(uri: str, monkeypatch: pytest.MonkeyPatch) -> SweepRecord:
     first = ((began, began + 20),)
     recorder = open_recorder(uri, "paused")
     clock[0] = 5
-    recorder.start_trial("0000", POINT, CONFIG, 1)
-    recorder.start_trial("0001", POINT, CONFIG, 1)
+    recorder.trials.start("0000", POINT, CONFIG, 1)
+    recorder.trials.start("0001", POINT, CONFIG, 1)
     clock[0] = 15
-    recorder.log("0000", 5, {"eval/loss": 1.0})
-    recorder.end_trial("0000", "finished", 5, 1)
+    recorder.trials.log("0000", 5, {"eval/loss": 1.0})
+    recorder.trials.end("0000", "finished", 5, 1)
     recorder.update({"finished": 1}, [("0000", (1.0,), POINT)], {"wall_s": 20.0, "sessions": first})
     clock[0] = 20
     assert not recorder.close("interrupted")
     clock[0] = 620
     recorder = open_recorder(uri, "paused", resume=True)
-    recorder.start_trial("0001", POINT, CONFIG, 2)
+    recorder.trials.start("0001", POINT, CONFIG, 2)
     clock[0] = 630
-    recorder.log("0001", 5, {"eval/loss": 0.5})
-    recorder.end_trial("0001", "finished", 5, 2)
+    recorder.trials.log("0001", 5, {"eval/loss": 0.5})
+    recorder.trials.end("0001", "finished", 5, 2)
     both = (*first, (began + 620, began + 640))
     recorder.update({"finished": 2}, [("0001", (0.5,), POINT)], {"wall_s": 40.0, "sessions": both})
     clock[0] = 640

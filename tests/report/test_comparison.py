@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from recording import open_recorder
 from rich.console import Console
 
 from sweeps.config.objectives import Objectives
@@ -16,7 +17,6 @@ from sweeps.report.comparison import Compared, Comparison, compare_sweeps, print
 from sweeps.report.figures.comparison import check_output, write_comparison
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
-from sweeps.tracking.recorder import Recorder
 from sweeps.tracking.spans import Span
 
 LOSS = Objectives(("eval/loss",), ("min",))
@@ -123,10 +123,9 @@ def test_a_figure_is_written_also_of_sweeps_without_a_value(working_folder: Path
 def test_configs_differences_are_read_from_mlflow(working_folder: Path) -> None:
     uri = f"sqlite:///{working_folder}/mlflow.db"
     for name, rate in (("first", 0.1), ("second", 0.2)):
-        recorder = Recorder(uri, "test", sweep=name, conf="test", objectives=LOSS, folder=working_folder / name)
         space = "{train.lr: {type: float, low: 0, high: %s, log: true}}" % (5 * rate)
-        recorder.open(f"name: {name}\nseed: 0\ntrain: {{momentum: {rate}}}\nspace: {space}\n", "", "")
-        recorder.close("finished")
+        config = f"name: {name}\nseed: 0\ntrain: {{momentum: {rate}}}\nspace: {space}\n"
+        open_recorder(uri, name, conf="test", config=config, command="", experiment="test").close("finished")
     comparison = compare_sweeps([load_sweep(uri, "first"), load_sweep(uri, "second")])
     assert comparison.differences == {
         "train.momentum": ["0.1", "0.2"],

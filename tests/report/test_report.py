@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from recording import open_recorder
 from rich.console import Console
 
 from sweeps.config.objectives import Objectives
@@ -41,7 +42,6 @@ from sweeps.tracking import metric_history
 from sweeps.tracking.metric_history import fetch_histories
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
-from sweeps.tracking.recorder import Recorder
 from sweeps.tracking.spans import Span
 from sweeps.tracking.summary import describe_no_best
 from sweeps.tracking.uris import sqlite_path
@@ -62,22 +62,21 @@ def record_sweep(uri: str, objectives: Objectives, trials: int = 24) -> None:
     assert path is not None
     folder = path.parent / "s"
     folder.mkdir()
-    recorder = Recorder(uri, "digits", sweep="s", conf="digits", objectives=objectives, folder=folder)
-    recorder.open(CONFIG, "python -m sweeps run conf=digits", "Digits.")
+    recorder = open_recorder(uri, "s", objectives, folder=folder, config=CONFIG)
     rng, values = random.Random(0), {}
     for number in range(trials):
         trial, sgd = f"{number:04}", number % 2 == 1
         params: dict[str, Any] = {"train.lr": 10 ** rng.uniform(-5, -1), "train.optimizer": "sgd" if sgd else "adamw"}
         params |= {"train.momentum": rng.uniform(0.8, 0.99)} if sgd else {}
         params |= {"note": HOSTILE} if number == 3 else {}
-        recorder.start_trial(trial, params, "", 1)
+        recorder.trials.start(trial, params, "", 1)
         values[trial] = (abs(math.log10(params["train.lr"]) + 3), rng.random())[: len(objectives.metrics)]
         for step in range(1, 6):
             measured = dict(zip(objectives.metrics, (values[trial][0] + 1 / step, *values[trial][1:]), strict=True))
-            recorder.log(trial, 10 * step, measured)
+            recorder.trials.log(trial, 10 * step, measured)
         state = {1: "failed", 4: "pruned", trials - 1: "running"}.get(number, "finished")
         if state != "running":
-            recorder.end_trial(trial, state, 50, 1, f"RuntimeError: {HOSTILE}" if state == "failed" else None)
+            recorder.trials.end(trial, state, 50, 1, f"RuntimeError: {HOSTILE}" if state == "failed" else None)
     best = objectives.front({trial: value for trial, value in values.items() if trial != "0001"})
     counts = {"finished": trials - 3, "failed": 1, "pruned": 1, "running": 1, "stopped": 0}
     recorder.update(

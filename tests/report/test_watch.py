@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from recording import open_recorder
 from rich.console import Console
 from running import start
 
@@ -31,12 +32,11 @@ def running(working_folder: Path) -> Recorder:
     """A sweep that runs, as its driver records it: one trial has ended, one trains."""
     uri = f"sqlite:///{working_folder}/mlflow.db"
     objectives = Objectives(("eval/loss",), ("min",))
-    recorder = Recorder(uri, "test", sweep="s", conf="digits", objectives=objectives, folder=working_folder)
-    recorder.open(CONFIG, "", "")
+    recorder = open_recorder(uri, "s", objectives, folder=working_folder, experiment="test", config=CONFIG, command="")
     for trial, rate in (("0000", 0.1), ("0001", 0.2)):
-        recorder.start_trial(trial, {"train.lr": rate, "model.a_long_name_that_fills_the_line": "x" * 60}, CONFIG, 1)
-        recorder.log(trial, 10, {"eval/loss": rate})
-    recorder.end_trial("0000", "finished", 10, 1)
+        recorder.trials.start(trial, {"train.lr": rate, "model.a_long_name_that_fills_the_line": "x" * 60}, CONFIG, 1)
+        recorder.trials.log(trial, 10, {"eval/loss": rate})
+    recorder.trials.end("0000", "finished", 10, 1)
     recorder.update({"finished": 1, "running": 1}, [("0000", (0.1,), {"train.lr": 0.1})], {"wall_s": 3.0})
     wait_until(lambda: load_sweep(uri, "s").counts["finished"] == 1)
     return recorder
@@ -72,7 +72,7 @@ def test_a_running_sweep_is_drawn_until_it_ends(
     thread = threading.Thread(target=lambda: last.append(watch(away_once, terminal)))
     thread.start()
     wait_until(lambda: "0.2" in terminal.file.getvalue())  # type: ignore[attr-defined]
-    running.end_trial("0001", "pruned", 20, 1)
+    running.trials.end("0001", "pruned", 20, 1)
     running.close("finished")
     thread.join(30)
     assert not thread.is_alive()

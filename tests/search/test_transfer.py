@@ -12,6 +12,7 @@ import optuna
 import pytest
 from hartmann import Hartmann
 from pydantic import TypeAdapter
+from recording import open_recorder
 
 from sweeps.config.objectives import Objectives
 from sweeps.config.search import Sampler
@@ -20,7 +21,6 @@ from sweeps.errors import UserError
 from sweeps.search import EarlierTrials, OptunaSearcher, build_sampler, load_earlier, points_to_retry
 from sweeps.search.samplers.earlier_trials import EarlierSweep
 from sweeps.space.distributions import Space
-from sweeps.tracking.recorder import Recorder
 
 SPACE = Space(
     TypeAdapter(dict[str, Distribution]).validate_python(
@@ -61,12 +61,12 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def record(uri: str, sweep: str, trials: Sequence[Recorded], objectives: Objectives = LOSS) -> None:
     folder = Path(uri.removeprefix("sqlite:///")).parent / sweep
-    recorder = Recorder(uri, "test", sweep=sweep, conf="test", objectives=objectives, folder=folder)
-    recorder.open(CONFIG, "", "")
+    more: dict[str, Any] = {"conf": "test", "config": CONFIG, "command": "", "experiment": "test"}
+    recorder = open_recorder(uri, sweep, objectives, folder=folder, **more)
     for index, (state, value, params) in enumerate(trials):
-        recorder.start_trial(str(index), params, CONFIG, 1)
-        recorder.log(str(index), 1, {objectives.metrics[0]: value})
-        recorder.end_trial(str(index), state, 1, 1, "it failed" if state == "failed" else None)
+        recorder.trials.start(str(index), params, CONFIG, 1)
+        recorder.trials.log(str(index), 1, {objectives.metrics[0]: value})
+        recorder.trials.end(str(index), state, 1, 1, "it failed" if state == "failed" else None)
     assert not recorder.close("finished")
 
 

@@ -172,8 +172,8 @@ def test_a_channel_that_never_answers_holds_nobody_up(
 )
 def test_a_spent_budget_is_told_as_one(engine: Engine, uri: str, box: Mailbox, tag: str, event: str) -> None:
     recorder = open_recorder(uri)
-    recorder.start_trial("0", {"train.lr": 0.1}, "", 1)
-    recorder.end_trial("0", "finished", 5, 1)
+    recorder.trials.start("0", {"train.lr": 0.1}, "", 1)
+    recorder.trials.end("0", "finished", 5, 1)
     recorder.attach({}, {TAG_ENDED: tag})
     recorder.update({"finished": 1}, [("0", (0.2,), {"train.lr": 0.1})], {"wall_s": 7.0})
     assert not recorder.close("finished")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from recording import new_recorder
+from recording import open_recorder
 from sqlalchemy import Engine, event
 
 from sweeps.compose.overrides import parse_values, written_override
@@ -61,12 +61,12 @@ def new_judge(engine: Engine, uri: str, dead_after_s: float = 30) -> PromotionWo
 
 def record(uri: str, sweep: str, trials: Trials, tokens: Sequence[str] = TOKENS) -> None:
     """A sweep that has ended, as its driver would have recorded it."""
-    recorder = new_recorder(uri, sweep, ACCURACY)
-    recorder.open(make_plan(tokens, [], None, "").composition.as_yaml(), "command", "Digits.")
+    config = make_plan(tokens, [], None, "").composition.as_yaml()
+    recorder = open_recorder(uri, sweep, ACCURACY, config=config, command="command")
     for number, (point, value) in enumerate(trials):
-        recorder.start_trial(f"{number:04}", point, "", 1)
-        recorder.log(f"{number:04}", 10, {"eval/accuracy": value})
-        recorder.end_trial(f"{number:04}", "finished", 10, 1)
+        recorder.trials.start(f"{number:04}", point, "", 1)
+        recorder.trials.log(f"{number:04}", 10, {"eval/accuracy": value})
+        recorder.trials.end(f"{number:04}", "finished", 10, 1)
     best = max(range(len(trials)), key=lambda number: trials[number][1])
     recorder.update({"finished": len(trials)}, [(f"{best:04}", (trials[best][1],), trials[best][0])], {"wall_s": 60.0})
     assert not recorder.close("finished")

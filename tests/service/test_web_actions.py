@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from recording import CONFIG, new_recorder, wait_until
+from recording import CONFIG, open_recorder, wait_until
 from serving import API, Api, serving
 
 from sweeps.service.queue import jobs
@@ -84,11 +84,10 @@ def test_what_has_no_checkpoint_is_not_offered_as_a_model_and_cannot_be_one(clie
 def test_one_trial_is_told_to_stop_and_a_trial_that_does_not_run_cannot_be(
     api: Api, client: TestClient, tmp_path: Path
 ) -> None:
-    recorder = new_recorder(api.uri, "alive", folder=tmp_path / "alive")
-    recorder.open(CONFIG, "python -m sweeps run conf=digits", "Digits.", resume=False)
+    recorder = open_recorder(api.uri, "alive", folder=tmp_path / "alive")
     for trial in ("0000", "0001"):
-        recorder.start_trial(trial, {"train.lr": 0.1}, CONFIG, 1)
-    recorder.end_trial("0001", "finished", 5, 1)
+        recorder.trials.start(trial, {"train.lr": 0.1}, CONFIG, 1)
+    recorder.trials.end("0001", "finished", 5, 1)
     recorder.update({"running": 1, "finished": 1}, [], {"wall_s": 1.0})
     wait_until(lambda: [trial.state for trial in load_sweep(api.uri, "alive").trials] == ["running", "finished"])
     api.service.records.forget("alive")

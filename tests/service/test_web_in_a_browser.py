@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from recording import CONFIG, new_recorder, open_recorder, record_small_sweep
+from recording import CONFIG, open_recorder, record_small_sweep
 from sqlalchemy import update
 from web_server import WebServer, close, new_service
 
@@ -59,8 +59,8 @@ def running(folder: Path) -> Iterator[Recorder]:
     here = Path.cwd()
     os.chdir(folder)
     record_small_sweep(f"sqlite:///{folder}/mlflow.db", "digits-done")
-    recorder = new_recorder(f"sqlite:///{folder}/mlflow.db", "digits-alive")
-    recorder.open("search:\n  num_trials: 9\ntrain:\n  lr: 0.01\n", "python -m sweeps run conf=digits", "Digits.")
+    config = "search:\n  num_trials: 9\ntrain:\n  lr: 0.01\n"
+    recorder = open_recorder(f"sqlite:///{folder}/mlflow.db", "digits-alive", config=config)
     os.chdir(here)
     yield recorder
     recorder.close("finished")
@@ -125,13 +125,13 @@ def test_a_running_sweep_is_live(page: Page, running: Recorder) -> None:
     page.goto("/sweeps/digits-alive")
     expect(page.get_by_text("The first trial has not begun yet.")).to_be_visible()
     page.get_by_role("link", name="Report").focus()
-    running.start_trial("0", {"train.lr": 0.1}, CONFIG, 1)
+    running.trials.start("0", {"train.lr": 0.1}, CONFIG, 1)
     for step in (10, 20):
-        running.log("0", step, {"eval/loss": 1 / step})
+        running.trials.log("0", step, {"eval/loss": 1 / step})
     expect(page.locator("#trial-0")).to_contain_text("running", timeout=WITHIN_MS)
     expect(page.locator("svg.chart path").first).to_be_attached()
     expect(page.get_by_role("link", name="Report")).to_be_focused()
-    running.end_trial("0", "finished", 20, 1)
+    running.trials.end("0", "finished", 20, 1)
     counts = {"finished": 1, "running": 0}
     running.update(counts, [("0", (0.05,), {"train.lr": 0.1})], {"wall_s": 3.0, "train_s": 2.0, "goodput": 0.7})
     expect(page.locator(".tile").first).to_contain_text("0.05", timeout=WITHIN_MS)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording import COMMAND, CONFIG, POINT, artifact_files, history, new_recorder, open_recorder
+from recording import CONFIG, POINT, artifact_files, history, open_recorder
 
 from sweeps import constants
 from sweeps.errors import StorageFull, UserError
@@ -164,15 +164,15 @@ def test_what_a_killed_driver_had_not_delivered_comes_to_mlflow_when_the_sweep_g
         blocker = sqlite3.connect({uri.removeprefix("sqlite:///")!r})
         blocker.execute("BEGIN IMMEDIATE")
         for trial, epochs in (("0", 3), ("1", 2)):
-            recorder.start_trial(trial, POINT, CONFIG, 1)
+            recorder.trials.start(trial, POINT, CONFIG, 1)
             for epoch in range(epochs):
-                recorder.log(trial, epoch, {{"eval/loss": 1.0 - epoch, "train/loss": 1.0}}, 1000 + epoch)
-            recorder.checkpoint(trial, {str(best)!r}, "best")
-        recorder.change("0", 1, 1, {{"train.lr": 0.5, "train.optimizer": "sgd"}})
-        recorder.log("0", 2, {{"eval/loss": 7.0}}, 5000)
-        recorder.checkpoint("0", {str(newer)!r}, "best")
-        recorder.end_trial("0", "finished", 2, 1)
-        recorder.end_trial("1", "failed", 2, 1, "ValueError: no")
+                recorder.trials.log(trial, epoch, {{"eval/loss": 1.0 - epoch, "train/loss": 1.0}}, 1000 + epoch)
+            recorder.trials.record_checkpoint(trial, {str(best)!r}, "best")
+        recorder.trials.record_exploit("0", 1, 1, {{"train.lr": 0.5, "train.optimizer": "sgd"}})
+        recorder.trials.log("0", 2, {{"eval/loss": 7.0}}, 5000)
+        recorder.trials.record_checkpoint("0", {str(newer)!r}, "best")
+        recorder.trials.end("0", "finished", 2, 1)
+        recorder.trials.end("1", "failed", 2, 1, "ValueError: no")
         recorder.update({{"finished": 1, "failed": 1}}, [("0", (-1.0,), POINT)], {{"wall_s": 77.0}})
     """
     killed_driver(uri, blocked)
@@ -181,7 +181,7 @@ def test_what_a_killed_driver_had_not_delivered_comes_to_mlflow_when_the_sweep_g
     first, second = load_sweep(uri, "digits-1").trials
     assert [first.state, second.state, second.error] == ["finished", "failed", "ValueError: no"]
     for step in range(3):
-        recorder.log("1", step, {"eval/loss": 9.0})  # a retry repeats what was measured, and adds to it
+        recorder.trials.log("1", step, {"eval/loss": 9.0})  # a retry repeats what was measured, and adds to it
     assert not recorder.close("finished")
     told = everything(uri)
     assert told["0"]["metrics"]["eval/loss"] == [(0, 1.0), (1, 0.0), (2, -1.0), (2, 7.0)]
@@ -199,13 +199,13 @@ def test_what_a_killed_driver_had_not_delivered_comes_to_mlflow_when_the_sweep_g
 
 def test_delivering_everything_once_more_changes_nothing(uri: str) -> None:
     recorder = open_recorder(uri)
-    recorder.start_trial("0", POINT, CONFIG, 1)
+    recorder.trials.start("0", POINT, CONFIG, 1)
     for step in range(1, 1200):
-        recorder.log("0", step, {"eval/loss": 1 / step, "odd": math.nan, "huge": math.inf}, 1000 + step)
-    recorder.change("0", 1, 600, {"train.lr": 0.25})
+        recorder.trials.log("0", step, {"eval/loss": 1 / step, "odd": math.nan, "huge": math.inf}, 1000 + step)
+    recorder.trials.record_exploit("0", 1, 600, {"train.lr": 0.25})
     for step in range(601, 900):
-        recorder.log("0", step, {"eval/loss": 1 / step}, 9000 + step)
-    recorder.end_trial("0", "finished", 900, 1)
+        recorder.trials.log("0", step, {"eval/loss": 1 / step}, 9000 + step)
+    recorder.trials.end("0", "finished", 900, 1)
     recorder.update({"finished": 1}, [("0", (0.1,), POINT)], {"wall_s": 1.0})
     assert not recorder.close("finished")
     before = everything(uri)
@@ -220,17 +220,17 @@ def test_after_a_trial_went_back_a_resumed_driver_knows_which_steps_are_new(uri:
     killed_driver(
         uri,
         """
-        recorder.start_trial("0", POINT, CONFIG, 1)
+        recorder.trials.start("0", POINT, CONFIG, 1)
         for step in range(1, 6):
-            recorder.log("0", step, {"eval/loss": 1.0}, step)
-        recorder.change("0", 1, 2, {"train.lr": 0.5})
-        recorder.log("0", 3, {"eval/loss": 2.0}, 10)
+            recorder.trials.log("0", step, {"eval/loss": 1.0}, step)
+        recorder.trials.record_exploit("0", 1, 2, {"train.lr": 0.5})
+        recorder.trials.log("0", 3, {"eval/loss": 2.0}, 10)
         import time; time.sleep(1.5)
         """,
     )
     recorder = open_recorder(uri, resume=True)
     for step in (3, 4):
-        recorder.log("0", step, {"eval/loss": 3.0})
+        recorder.trials.log("0", step, {"eval/loss": 3.0})
     assert not recorder.close("finished")
     loss = everything(uri)["0"]["metrics"]["eval/loss"]
     assert loss == [(1, 1.0), (2, 1.0), (3, 1.0), (3, 2.0), (4, 1.0), (4, 3.0), (5, 1.0)]
@@ -245,11 +245,11 @@ def test_drivers_killed_while_they_write_leave_no_gap_and_no_double(uri: str) ->
             uri,
             f"""
             import threading, time
-            recorder.start_trial("{number}", POINT, CONFIG, 1)
-            if {number}: recorder.start_trial("0", POINT, CONFIG, {number + 1})
+            recorder.trials.start("{number}", POINT, CONFIG, 1)
+            if {number}: recorder.trials.start("0", POINT, CONFIG, {number + 1})
             threading.Timer({chance.uniform(0.3, 1.2)}, os.kill, (os.getpid(), signal.SIGKILL)).start()
             for step in range({max(0, steps - 50)}, 100_000):
-                recorder.log("0", step, {{"eval/loss": float(step), "train/loss": 2.0 * step}})
+                recorder.trials.log("0", step, {{"eval/loss": float(step), "train/loss": 2.0 * step}})
                 if step % 100 == 0:
                     print(step, file=open("reached", "w"), flush=True)
                 time.sleep(0.0005)
@@ -258,7 +258,7 @@ def test_drivers_killed_while_they_write_leave_no_gap_and_no_double(uri: str) ->
         )
         steps = int(Path("reached").read_text() or steps)
     recorder = open_recorder(uri, resume=True)
-    recorder.end_trial("0", "finished", steps, 6)
+    recorder.trials.end("0", "finished", steps, 6)
     assert not recorder.close("finished")
     told = everything(uri)
     assert sorted(told) == ["", *map(str, range(6))]
@@ -280,15 +280,14 @@ def test_named_checkpoints_move_with_the_sweeps_folder(uri: str, working_folder:
     recorder = open_recorder(uri, checkpoints="reference")
     folder = Path("outputs", "digits-1").absolute()
     for trial, place in (("0", folder / "trials" / "0" / "step-00000010"), ("1", Path("/far/away"))):
-        recorder.start_trial(trial, POINT, CONFIG, 1)
-        recorder.checkpoint(trial, str(place), "best")
-        recorder.end_trial(trial, "finished", 10, 1)
+        recorder.trials.start(trial, POINT, CONFIG, 1)
+        recorder.trials.record_checkpoint(trial, str(place), "best")
+        recorder.trials.end(trial, "finished", 10, 1)
     recorder.close("interrupted")
     moved = working_folder / "elsewhere" / "digits-1"
     moved.parent.mkdir()
     folder.rename(moved)
-    recorder = new_recorder(uri, folder=moved, checkpoints="reference")
-    recorder.open(CONFIG, COMMAND, "Digits.", resume=True)
+    recorder = open_recorder(uri, folder=moved, checkpoints="reference", resume=True)
     recorder.close("finished")
     sweep = load_sweep(uri, "digits-1")
     assert sweep.tags["sweeps.folder"] == str(moved)
@@ -302,7 +301,7 @@ def test_a_checkpoint_that_was_not_copied_when_the_folder_moved_is_copied_from_t
     uri: str, working_folder: Path
 ) -> None:
     recorder = open_recorder(uri)
-    recorder.start_trial("0", POINT, CONFIG, 1)
+    recorder.trials.start("0", POINT, CONFIG, 1)
     assert not recorder.close("interrupted")
     folder, moved = Path("outputs", "digits-1").absolute(), working_folder / "moved"
     checkpoint = folder / "trials" / "0" / "step-00000010"
@@ -312,8 +311,7 @@ def test_a_checkpoint_that_was_not_copied_when_the_folder_moved_is_copied_from_t
     journal.append(Artifact("0", "checkpoints/best", folder=str(checkpoint)))  # and the driver was killed
     journal.close()
     folder.rename(moved)
-    recorder = new_recorder(uri, folder=moved)
-    recorder.open(CONFIG, COMMAND, "Digits.", resume=True)
+    recorder = open_recorder(uri, folder=moved, resume=True)
     assert not recorder.close("finished")
     trial = load_sweep(uri, "digits-1").trials[0]
     assert artifact_files(uri, trial.run_id, "checkpoints/best", working_folder) == {"model.bin": "model"}

@@ -179,8 +179,8 @@ def test_without_checking_the_certificate_it_is_reached_too(signed_in: Server, m
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # urllib3 warns of each request, as it should
         recorder = open_recorder(signed_in.uri, "insecure")
-        recorder.start_trial("0", POINT, CONFIG, 1)
-        recorder.log("0", 1, {"eval/loss": 1.0})
+        recorder.trials.start("0", POINT, CONFIG, 1)
+        recorder.trials.log("0", 1, {"eval/loss": 1.0})
         assert not recorder.close("finished")
         assert load_sweep(signed_in.uri, "insecure").trials[0].value == 1.0
 
@@ -198,11 +198,11 @@ def test_the_driver_writes_to_postgresql_and_s3_itself(
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "weights.bin").write_text("weights")
     recorder = open_recorder(postgres.uri, "direct", experiment="digits-direct")
-    recorder.start_trial("0", POINT, CONFIG, 1)
+    recorder.trials.start("0", POINT, CONFIG, 1)
     for step in range(1500):
-        recorder.log("0", step, {"eval/loss": 1.0 / (step + 1)})
-    recorder.checkpoint("0", str(tmp_path / "model"), "best")
-    recorder.end_trial("0", "finished", 1500, 1)
+        recorder.trials.log("0", step, {"eval/loss": 1.0 / (step + 1)})
+    recorder.trials.record_checkpoint("0", str(tmp_path / "model"), "best")
+    recorder.trials.end("0", "finished", 1500, 1)
     assert not recorder.close("finished")
     trial = load_sweep(postgres.uri, "direct").trials[0]
     assert len(history(postgres.uri, trial.run_id, "eval/loss")) == 1500

@@ -51,10 +51,10 @@ from sweeps.tracking.values import from_text, metric_name, to_text
 
 def test_every_metric_is_at_its_step_exactly_once(uri: str) -> None:
     recorder = open_recorder(uri)
-    recorder.start_trial("0", POINT, CONFIG, 1)
+    recorder.trials.start("0", POINT, CONFIG, 1)
     for step in range(1, 1501):
-        recorder.log("0", step, {"eval/loss": 1 / step, "train/loss": float(step)}, step)
-    recorder.end_trial("0", "finished", 1500, 1)
+        recorder.trials.log("0", step, {"eval/loss": 1 / step, "train/loss": float(step)}, step)
+    recorder.trials.end("0", "finished", 1500, 1)
     assert not recorder.close("finished")
     run_id = load_sweep(uri, "digits-1").trials[0].run_id
     assert history(uri, run_id, "eval/loss") == [(step, 1 / step) for step in range(1, 1501)]
@@ -63,14 +63,14 @@ def test_every_metric_is_at_its_step_exactly_once(uri: str) -> None:
 
 def test_steps_that_a_retry_reports_again_are_left_out(uri: str) -> None:
     recorder = open_recorder(uri)
-    recorder.start_trial("0", POINT, CONFIG, 1)
+    recorder.trials.start("0", POINT, CONFIG, 1)
     for step in (10, 20, 30):
-        recorder.log("0", step, {"eval/loss": float(step)})
-    recorder.end_trial("0", "failed", 30, 1, "RuntimeError: out of memory")
-    recorder.start_trial("0", POINT, CONFIG, 2)
+        recorder.trials.log("0", step, {"eval/loss": float(step)})
+    recorder.trials.end("0", "failed", 30, 1, "RuntimeError: out of memory")
+    recorder.trials.start("0", POINT, CONFIG, 2)
     for step in (20, 30, 40):
-        recorder.log("0", step, {"eval/loss": step + 0.5, "late": 1.0})
-    recorder.end_trial("0", "finished", 40, 2)
+        recorder.trials.log("0", step, {"eval/loss": step + 0.5, "late": 1.0})
+    recorder.trials.end("0", "finished", 40, 2)
     recorder.close("finished")
     sweep = load_sweep(uri, "digits-1")
     assert history(uri, sweep.trials[0].run_id, "eval/loss") == [(10, 10), (20, 20), (30, 30), (40, 40.5)]
@@ -80,17 +80,17 @@ def test_steps_that_a_retry_reports_again_are_left_out(uri: str) -> None:
 
 def test_a_resumed_sweep_goes_on_in_the_same_runs(uri: str) -> None:
     recorder = open_recorder(uri)
-    recorder.start_trial("0", POINT, CONFIG, 1)
-    recorder.log("0", 10, {"eval/loss": 1.0})
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    recorder.trials.log("0", 10, {"eval/loss": 1.0})
     recorder.update({"running": 1}, [("0", (1.0,), POINT)], {"wall_s": 1})
     recorder.close("interrupted")
     before = load_sweep(uri, "digits-1")
 
     recorder = open_recorder(uri, resume=True)
-    recorder.start_trial("0", POINT, CONFIG, 2)
-    recorder.log("0", 10, {"eval/loss": 3.0})
-    recorder.log("0", 20, {"eval/loss": 2.0})
-    recorder.start_trial("1", {"train.lr": 0.5}, CONFIG, 1)
+    recorder.trials.start("0", POINT, CONFIG, 2)
+    recorder.trials.log("0", 10, {"eval/loss": 3.0})
+    recorder.trials.log("0", 20, {"eval/loss": 2.0})
+    recorder.trials.start("1", {"train.lr": 0.5}, CONFIG, 1)
     recorder.update({"running": 2}, [("1", (0.5,), {"train.lr": 0.5})], {"wall_s": 1})
     recorder.close("finished")
 
@@ -158,8 +158,8 @@ def test_the_document_of_json_has_the_promised_form(uri: str) -> None:
 def test_when_and_where_a_trial_trained_is_read_back_as_far_as_a_tag_goes(uri: str) -> None:
     spans = [Span(held=at, trained=at + 0.5, ended=at + 9.0, workers=("host/0", "host/1")) for at in range(200)]
     recorder = open_recorder(uri)
-    recorder.start_trial("0", POINT, CONFIG, 1)
-    recorder.occupy("0", spans)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    recorder.trials.record_spans("0", spans)
     assert not recorder.close("finished")
     read = load_sweep(uri, "digits-1").trials[0].spans
     assert 50 < len(read) < 200
@@ -184,10 +184,10 @@ def test_of_several_objectives_the_front_is_recorded_and_marked(uri: str) -> Non
     objectives = Objectives(("eval/loss", "speed"), ("min", "max"), {"memory": Limit(max=10)})
     recorder = open_recorder(uri, objectives=objectives)
     for trial, speed in (("0", 1.0), ("1", 3.0), ("2", 2.0)):
-        recorder.start_trial(trial, {"train.lr": float(trial)}, CONFIG, 1)
-        recorder.log(trial, 1, {"eval/loss": 1.0 + int(trial), "speed": speed})
-        recorder.log(trial, 2, {"eval/loss": 4.0 + int(trial), "speed": 9.0})  # worse by the first objective
-        recorder.log(trial, 3, {"memory": 10.0 + int(trial)})
+        recorder.trials.start(trial, {"train.lr": float(trial)}, CONFIG, 1)
+        recorder.trials.log(trial, 1, {"eval/loss": 1.0 + int(trial), "speed": speed})
+        recorder.trials.log(trial, 2, {"eval/loss": 4.0 + int(trial), "speed": 9.0})  # worse by the first objective
+        recorder.trials.log(trial, 3, {"memory": 10.0 + int(trial)})
     recorder.update({"running": 3}, [("0", (1.0, 1.0), {}), ("2", (3.0, 2.0), {})], {"wall_s": 1.0})
     recorder.update({"finished": 3}, [("0", (1.0, 1.0), {}), ("1", (2.0, 3.0), {})], {"wall_s": 1.0})
     recorder.close("finished")
@@ -213,10 +213,10 @@ def test_values_that_are_no_numbers_stay_visible(uri: str) -> None:
 
 def check_values_that_are_no_numbers(uri: str) -> None:
     recorder = open_recorder(uri, "odd")
-    recorder.start_trial("0", POINT, CONFIG, 1)
+    recorder.trials.start("0", POINT, CONFIG, 1)
     for step, value in enumerate([math.nan, math.inf, -math.inf]):
-        recorder.log("0", step, {"loss": value, "eval/loss": math.nan})
-    recorder.end_trial("0", "finished", 3, 1)
+        recorder.trials.log("0", step, {"loss": value, "eval/loss": math.nan})
+    recorder.trials.end("0", "finished", 3, 1)
     recorder.close("finished")
     sweep = load_sweep(uri, "odd")
     values = [value for _, value in history(uri, sweep.trials[0].run_id, "loss")]
@@ -227,8 +227,8 @@ def check_values_that_are_no_numbers(uri: str) -> None:
 
 def test_a_name_that_mlflow_refuses_does_not_stop_the_others(uri: str) -> None:
     recorder = open_recorder(uri)
-    recorder.start_trial("0", POINT, CONFIG, 1)
-    recorder.log("0", 1, {"recall@5": 0.5, "../up": 1.0, "eval/loss": 2.0})
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    recorder.trials.log("0", 1, {"recall@5": 0.5, "../up": 1.0, "eval/loss": 2.0})
     recorder.close("finished")
     run_id = load_sweep(uri, "digits-1").trials[0].run_id
     assert [history(uri, run_id, name) for name in ("recall_5", "up", "eval/loss")] == [[(1, 0.5)], [(1, 1)], [(1, 2)]]
@@ -239,12 +239,12 @@ def test_a_deleted_run_is_said_once_and_the_others_go_on(uri: str, caplog: pytes
 
     recorder = open_recorder(uri)
     for trial in ("0", "1"):
-        recorder.start_trial(trial, POINT, CONFIG, 1)
+        recorder.trials.start(trial, POINT, CONFIG, 1)
     wait_until(lambda: len(load_sweep(uri, "digits-1").trials) == 2)
     MlflowClient(uri).delete_run(load_sweep(uri, "digits-1").trials[0].run_id)
     for step in range(5):
-        recorder.log("0", step, {"eval/loss": 1.0})
-        recorder.log("1", step, {"eval/loss": 1.0})
+        recorder.trials.log("0", step, {"eval/loss": 1.0})
+        recorder.trials.log("1", step, {"eval/loss": 1.0})
         time.sleep(0.4)
     assert not recorder.close("finished")
     sweep = load_sweep(uri, "digits-1")
@@ -283,11 +283,13 @@ def test_nothing_of_mlflows_own_is_printed(tmp_path: Path) -> None:
     code = (
         "import logging; logging.basicConfig(level=logging.INFO)\n"
         "from sweeps.config.objectives import Objectives\n"
+        "from sweeps.tracking.parent_run import SweepInfo\n"
         "from sweeps.tracking.recorder import Recorder\n"
         "from pathlib import Path\n"
-        "objectives = Objectives(('loss',), ('min',))\n"
-        "r = Recorder('sqlite:///mlflow.db', 'x', sweep='x-1', conf='x', objectives=objectives, folder=Path.cwd())\n"
-        "r.open('', '', ''); r.start_trial('0', {}, '', 1); r.end_trial('0', 'finished', 1, 1)\n"
+        "loss = Objectives(('loss',), ('min',))\n"
+        "sweep = SweepInfo(name='x-1', conf='x', objectives=loss, folder=Path.cwd(), config_yaml='')\n"
+        "r = Recorder.open('sqlite:///mlflow.db', 'x', sweep)\n"
+        "r.trials.start('0', {}, '', 1); r.trials.end('0', 'finished', 1, 1)\n"
         "r.close('finished')"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -310,11 +312,13 @@ def make_checkpoint(folder: Path, *names: str) -> Path:
 
 def check_replacement(uri: str, tmp_path: Path) -> None:
     recorder = open_recorder(uri)
-    recorder.start_trial("0", POINT, CONFIG, 1)
-    recorder.checkpoint("0", str(make_checkpoint(tmp_path / "one", "model.bin", "sub/old.bin", "only_old.bin")), "best")
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    recorder.trials.record_checkpoint(
+        "0", str(make_checkpoint(tmp_path / "one", "model.bin", "sub/old.bin", "only_old.bin")), "best"
+    )
     wait_until(lambda: any(trial.checkpoint for trial in load_sweep(uri, "digits-1").trials), 30)
-    recorder.checkpoint("0", str(make_checkpoint(tmp_path / "two", "model.bin", "sub/new.bin")), "best")
-    recorder.checkpoint("0", str(make_checkpoint(tmp_path / "three", "model.bin")), "last")
+    recorder.trials.record_checkpoint("0", str(make_checkpoint(tmp_path / "two", "model.bin", "sub/new.bin")), "best")
+    recorder.trials.record_checkpoint("0", str(make_checkpoint(tmp_path / "three", "model.bin")), "last")
     recorder.close("finished")
     trial = load_sweep(uri, "digits-1").trials[0]
     assert trial.checkpoint == f"runs:/{trial.run_id}/checkpoints/best"
@@ -339,9 +343,9 @@ def test_a_checkpoint_that_was_removed_meanwhile_is_warned_of_once(
     uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = open_recorder(uri)
-    recorder.start_trial("0", POINT, CONFIG, 1)
+    recorder.trials.start("0", POINT, CONFIG, 1)
     for number in range(3):
-        recorder.checkpoint("0", str(tmp_path / f"gone{number}"), "last")
+        recorder.trials.record_checkpoint("0", str(tmp_path / f"gone{number}"), "last")
         time.sleep(0.4)
     recorder.close("finished")
     assert sum("gone" in message for message in caplog.messages) == 1
@@ -352,14 +356,14 @@ def test_a_reported_checkpoint_is_copied_also_when_the_training_has_removed_it(
     uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = open_recorder(uri)
-    recorder.start_trial("0", POINT, CONFIG, 1)
+    recorder.trials.start("0", POINT, CONFIG, 1)
     root = Path("outputs", "digits-1", "trials", "0").absolute()
     for step in (1, 2, 3):
         checkpoint = make_checkpoint(root / f"step-{step:08}", "model.bin")
         held = hold(str(checkpoint), str(root))
         shutil.rmtree(checkpoint)  # a better one was saved, whose report is still on its way, or is dropped
         kinds: list[CheckpointKind] = ["last", "best"] if step == 2 else ["last"]
-        recorder.checkpoint("0", str(checkpoint), *kinds, held=held)
+        recorder.trials.record_checkpoint("0", str(checkpoint), *kinds, held=held)
     assert len(list(root.glob("uploads/*"))) <= 2  # the first was replaced, or copied
     dropped = hold(str(make_checkpoint(root / "step-00000004", "model.bin")), str(root))
     assert dropped is not None
@@ -382,8 +386,8 @@ def test_only_the_newest_of_the_checkpoints_that_wait_is_copied(
         folder = make_checkpoint(tmp_path / f"c{number}", "model.bin")
         # Not started yet: the copier waits for the trial's run.
         if number == 0:
-            recorder.start_trial("0", POINT, CONFIG, 1)
-        recorder.checkpoint("0", str(folder), "last")
+            recorder.trials.start("0", POINT, CONFIG, 1)
+        recorder.trials.record_checkpoint("0", str(folder), "last")
         if number < 2:
             shutil.rmtree(folder)
     recorder.close("finished")
@@ -396,8 +400,8 @@ def test_only_the_newest_of_the_checkpoints_that_wait_is_copied(
 @pytest.mark.parametrize(("how", "expected"), [("reference", "file:///far/away"), ("none", None)])
 def test_checkpoints_can_be_only_named_or_left_out(uri: str, how: str, expected: str | None) -> None:
     recorder = open_recorder(uri, checkpoints=how)
-    recorder.start_trial("0", POINT, CONFIG, 1)
-    recorder.checkpoint("0", "/far/away", "best")
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    recorder.trials.record_checkpoint("0", "/far/away", "best")
     recorder.close("finished")
     assert load_sweep(uri, "digits-1").trials[0].checkpoint == expected
 
@@ -533,17 +537,17 @@ def test_a_server_that_dies_and_comes_back_loses_and_doubles_nothing(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = open_recorder(server.uri)
-    recorder.start_trial("0", POINT, CONFIG, 1)
+    recorder.trials.start("0", POINT, CONFIG, 1)
     for step in range(300):
-        recorder.log("0", step, {"eval/loss": float(step)})
+        recorder.trials.log("0", step, {"eval/loss": float(step)})
         if step == 100:
             time.sleep(0.5)
             server.kill()
-            recorder.start_trial("1", POINT, CONFIG, 1)
+            recorder.trials.start("1", POINT, CONFIG, 1)
         if step == 150:
             time.sleep(1.5)
-        recorder.log("0" if step <= 100 else "1", step, {"other": 1.0})
-    recorder.end_trial("0", "finished", 299, 1)
+        recorder.trials.log("0" if step <= 100 else "1", step, {"other": 1.0})
+    recorder.trials.end("0", "finished", 299, 1)
     server.start()
     assert not recorder.close("finished")
     sweep = load_sweep(server.uri, "digits-1")
@@ -559,13 +563,13 @@ def test_a_server_that_dies_and_comes_back_loses_and_doubles_nothing(
 @pytest.mark.slow
 def test_a_server_that_hangs_holds_up_no_caller(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     recorder = open_recorder(server.uri)
-    recorder.start_trial("0", POINT, CONFIG, 1)
+    recorder.trials.start("0", POINT, CONFIG, 1)
     wait_until(lambda: load_sweep(server.uri, "digits-1").trials)
     server.signal(signal.SIGSTOP)
     times = []
     for step in range(2000):
         started = time.perf_counter()
-        recorder.log("0", step, {"eval/loss": 1.0, "train/loss": 2.0})
+        recorder.trials.log("0", step, {"eval/loss": 1.0, "train/loss": 2.0})
         recorder.update({"running": 1}, [("0", (1.0,), POINT)], {"wall_s": 1.0})
         times.append(time.perf_counter() - started)
         time.sleep(0.0005)

@@ -334,9 +334,9 @@ def test_text_of_users_is_no_markup(uri: str, capsys: pytest.CaptureFixture[str]
     assert header in capsys.readouterr().out
 
     recorder = open_recorder(uri)
-    recorder.start_trial("0", {"task.arguments.tag": "[red]x[/red]", "model": ":dog:"}, CONFIG, 1)
-    recorder.log("0", 1, {"eval/loss": 1.0}, 1000)
-    recorder.end_trial("0", "failed", 1, 1, "ValueError: [/nothing] opened")
+    recorder.trials.start("0", {"task.arguments.tag": "[red]x[/red]", "model": ":dog:"}, CONFIG, 1)
+    recorder.trials.log("0", 1, {"eval/loss": 1.0}, 1000)
+    recorder.trials.end("0", "failed", 1, 1, "ValueError: [/nothing] opened")
     assert not recorder.close("failed")
     assert answered(["show", "digits-1", f"--tracking-uri={uri}"])[0] == 0
     out = capsys.readouterr().out

@@ -1,0 +1,148 @@
+"""Delivery of a sweep's record to MLflow: the journal, and the two threads that carry metrics and artifacts from it.
+
+Callers wait for nothing but the journal.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from sweeps import constants
+from sweeps.tracking.artifact_uploader import TAGS, ArtifactUploader
+from sweeps.tracking.journal import PARENT, Artifact, Entry, Journal, Stored, Tags
+from sweeps.tracking.outbox import Outbox
+from sweeps.tracking.parent_run import OPEN_WITHIN_S, heartbeat
+from sweeps.tracking.record import MlflowIds
+from sweeps.tracking.retry import Retrier
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_S = 10.0
+LOG_PROGRESS_EVERY_S = 30.0
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """The part of a sweep's record that MLflow has not taken. It stays in the journal."""
+
+    points: int
+    """Values of metrics."""
+    artifacts: int
+    entries: bool
+    """Whether the journal has any entry that MLflow has not taken."""
+
+    def __bool__(self) -> bool:
+        return self.entries or self.artifacts > 0
+
+
+class Delivery:
+    """The journal of a sweep and the threads that deliver it. They run from ``start`` to ``close``."""
+
+    def __init__(self, client: MlflowClient, journal: Journal, ids: MlflowIds) -> None:
+        """
+        Args:
+            client: A client of the tracking store.
+            journal: The sweep's journal.
+            ids: The sweep's ids in MLflow.
+        """
+        self._client, self._run_id = client, ids.run_id
+        self.journal = journal
+        self.retrier = Retrier(ids.tracking_uri, "writing to MLflow", self._beat)
+        self.upload_retrier = Retrier(ids.tracking_uri, "writing artifacts to MLflow")
+        self.retrier.give_up_after(OPEN_WITHIN_S)
+        self._outbox = Outbox(client, self.retrier, journal, self._beat, HEARTBEAT_S)
+        self._outbox.adopt(PARENT, ids.run_id)
+        self._uploader = ArtifactUploader(client, self.upload_retrier, self._outbox.wait_for_run, self._uploaded)
+
+    def put(self, entry: Entry) -> None:
+        """Write an entry to the journal; it is delivered soon.
+
+        Raises:
+            StorageFull: The disk of the journal is full.
+        """
+        self._outbox.put(entry)
+
+    def upload(self, *artifacts: Artifact) -> None:
+        """Write artifacts to the journal, and upload them soon.
+
+        Raises:
+            StorageFull: The disk of the journal is full.
+        """
+        for artifact in artifacts:
+            self._outbox.put(artifact)
+        self._uploader.submit(*artifacts)
+
+    def resume_upload(self, artifact: Artifact) -> None:
+        """Upload an artifact that an earlier session has written to the journal."""
+        self._uploader.submit(artifact)
+
+    def deliver_earlier(self, run_ids: Mapping[str, str]) -> None:
+        """Deliver what earlier sessions have left in the journal. Returns when MLflow has all entries.
+
+        Args:
+            run_ids: MLflow's ids of the runs that exist, by trial.
+
+        Raises:
+            GaveUp: MLflow has stopped answering.
+            Refused: MLflow rejects the record.
+        """
+        for trial, run_id in run_ids.items():
+            self._outbox.adopt(trial, run_id)
+        logged = monotonic()
+        while self._outbox.deliver():
+            if monotonic() - logged > LOG_PROGRESS_EVERY_S:
+                logged = monotonic()
+                left = self.journal.end - self.journal.position
+                logger.warning("delivering to MLflow what an earlier session left: %.1f MB to go", left / 1e6)
+
+    def start(self) -> None:
+        """Start to deliver entries as they come. From now on calls are repeated without end."""
+        self.retrier.give_up_after(float("inf"))
+        self._outbox.start()
+
+    def give_up_after(self, patience_s: float, total_s: float) -> None:
+        """Limit the time of all further calls.
+
+        Args:
+            patience_s: Seconds without a successful call.
+            total_s: Seconds in any case.
+        """
+        self.retrier.give_up_after(patience_s, total_s)
+        self.upload_retrier.give_up_after(patience_s, total_s)
+
+    def finish_uploads(self) -> int:
+        """Upload all artifacts that wait and end their thread; return how many could not be uploaded."""
+        return self._uploader.close()
+
+    def flush(self) -> bool:
+        """Deliver all entries that are in the journal now; return whether MLflow has taken them."""
+        return self._outbox.flush()
+
+    def close(self, artifacts: int) -> Remaining:
+        """End the thread of the outbox, and close the journal if nothing remains.
+
+        Args:
+            artifacts: How many could not be uploaded.
+        """
+        points = self._outbox.close()
+        remaining = Remaining(points, artifacts, entries=self.journal.position < self.journal.end)
+        if not remaining:  # otherwise a thread may still be reading it
+            self.journal.close()
+        return remaining
+
+    def _beat(self) -> None:
+        self._client.set_tag(self._run_id, constants.TAG_HEARTBEAT, heartbeat())
+
+    def _uploaded(self, artifact: Artifact, uri: str | None) -> None:
+        which = artifact.name.removeprefix(f"{constants.CHECKPOINT_ARTIFACTS}/")
+        for kind, tag in TAGS.items():
+            if uri is not None and which == kind:
+                self._outbox.put(Tags(artifact.key, {tag: uri}))
+        self._outbox.put(Stored(artifact.key, artifact.name, artifact.folder))

@@ -1,0 +1,116 @@
+"""The sweep's own run in MLflow, which is the parent of its trials' runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from time import time
+from typing import TYPE_CHECKING
+
+from sweeps import constants
+from sweeps.config.objectives import Objectives
+from sweeps.errors import UserError
+from sweeps.provenance.machine import user
+from sweeps.redact import redact_uri
+from sweeps.tracking.client import artifact_location
+from sweeps.tracking.record import MlflowIds
+from sweeps.tracking.retry import Retrier
+from sweeps.tracking.store import RawRun, fetch_runs
+from sweeps.tracking.values import now_ms
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+OPEN_WITHIN_S = 30
+"""Maximum seconds without an answer of MLflow while a recorder is opened."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepInfo:
+    """The facts of a sweep that its parent run is created with."""
+
+    name: str
+    conf: str
+    """The ``conf=`` that it was started with."""
+    objectives: Objectives
+    folder: Path
+    """Its own folder, absolute."""
+    config_yaml: str
+    """The composed config."""
+    command: str = ""
+    """The command line that started it."""
+    description: str = ""
+    """Its description on MLflow's page, in Markdown."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Further tags."""
+
+
+def create_parent_run(
+    client: MlflowClient, uri: str, experiment: str, sweep: SweepInfo, commit: Mapping[str, str]
+) -> MlflowIds:
+    """Create the parent run of a sweep, and the experiment if there is none.
+
+    Args:
+        client: A client of the tracking store.
+        uri: Its tracking URI.
+        experiment: Name of the experiment.
+        sweep: The sweep.
+        commit: Tags that name the git commit.
+
+    Raises:
+        UserError: A sweep of that name exists.
+        TrackingUnreachable: The store does not answer.
+        GaveUp: It has stopped answering.
+        Refused: MLflow does not accept the run.
+    """
+    if _parents(uri, sweep.name):
+        raise UserError(f"a sweep named {sweep.name!r} exists already in {redact_uri(uri)}; choose another --name")
+    retrier = Retrier(uri, "writing to MLflow")
+    retrier.give_up_after(OPEN_WITHIN_S)
+    experiment_id = retrier.call(partial(_experiment_id, client, uri, experiment))
+    tags = {
+        "mlflow.user": user(),
+        "mlflow.source.name": "python -m sweeps",
+        "mlflow.source.type": "LOCAL",
+        "mlflow.note.content": sweep.description,
+        constants.TAG_KIND: "sweep",
+        constants.TAG_SWEEP: sweep.name,
+        constants.TAG_CONF: sweep.conf,
+        constants.TAG_STATE: "running",
+        constants.TAG_METRIC: _one_or_list(sweep.objectives.metrics),
+        constants.TAG_MODE: _one_or_list(sweep.objectives.modes),
+        constants.TAG_COMMAND: sweep.command,
+        constants.TAG_FOLDER: str(sweep.folder),
+        constants.TAG_HEARTBEAT: heartbeat(),
+        **commit,
+        **sweep.tags,
+    }
+    create = partial(client.create_run, experiment_id, now_ms(), tags, run_name=sweep.name)
+    run_id = retrier.create_once(
+        find=lambda: next((run.run_id for run in _parents(uri, sweep.name)), None),
+        create=lambda: str(create().info.run_id),
+    )
+    return MlflowIds(tracking_uri=uri, experiment_id=experiment_id, run_id=run_id)
+
+
+def heartbeat() -> str:
+    """Return the text of the heartbeat tag for the present moment."""
+    return f"{time():.3f}"
+
+
+def _parents(uri: str, name: str) -> list[RawRun]:
+    return fetch_runs(uri, {constants.TAG_SWEEP: name, constants.TAG_KIND: "sweep"})
+
+
+def _experiment_id(client: MlflowClient, uri: str, experiment: str) -> str:
+    found = client.get_experiment_by_name(experiment)
+    if found is not None:
+        return str(found.experiment_id)
+    return str(client.create_experiment(experiment, artifact_location(uri, experiment)))
+
+
+def _one_or_list(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else json.dumps(names)

@@ -1,0 +1,269 @@
+"""Records the trials of a running sweep: their runs, metrics, tags and artifacts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any, Literal
+
+from sweeps import constants
+from sweeps.config.objectives import Values
+from sweeps.provenance.machine import user
+from sweeps.tracking.artifact_uploader import TAGS, CheckpointKind
+from sweeps.tracking.delivery import Delivery
+from sweeps.tracking.failed_attempts import FailedAttempt
+from sweeps.tracking.failed_attempts import to_text as failures_to_text
+from sweeps.tracking.journal import Artifact, GoneBack, NewRun, Points, Status, Tags
+from sweeps.tracking.logged_steps import LoggedSteps
+from sweeps.tracking.parent_run import SweepInfo
+from sweeps.tracking.record import MlflowIds, TrialRecord
+from sweeps.tracking.spans import Span
+from sweeps.tracking.spans import to_text as spans_to_text
+from sweeps.tracking.summary import run_name
+from sweeps.tracking.uris import as_uri
+from sweeps.tracking.values import metric_name, now_ms, to_text, written
+from sweeps.trial_files import LOGS
+
+STEPS_TAG_EVERY_S = 1.0
+"""Minimum seconds between two updates of a trial's step tag, whose last value is written when the trial ends."""
+RUN_STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+"""MLflow's status of a run by the state of its trial: being pruned is no failure."""
+LONGEST_ERROR = 1000
+
+
+@dataclass
+class _Trial:
+    """The part of a trial's record that decides what is still to be recorded."""
+
+    values: Values | None = None
+    """The best ones."""
+    steps: int = 0
+    steps_tag_at: float = 0.0
+    has_error: bool = False
+    logged: LoggedSteps = field(default_factory=LoggedSteps)
+    exploits: int = 0
+    """Number of times that it has continued from another trial's state."""
+
+    def go_back(self, step: int) -> None:
+        self.exploits += 1
+        self.logged.go_back(step)
+
+
+class TrialRecorder:
+    """The trials of one sweep. No method waits for MLflow; each raises ``StorageFull`` if the sweep's disk is full."""
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        ids: MlflowIds,
+        sweep: SweepInfo,
+        commit: Mapping[str, str],
+        checkpoints: Literal["copy", "reference", "none"],
+    ) -> None:
+        """
+        Args:
+            delivery: Takes what is recorded.
+            ids: The sweep's ids in MLflow.
+            sweep: The sweep.
+            commit: Tags that name the git commit.
+            checkpoints: Upload checkpoints as artifacts, record only their URIs, or neither.
+        """
+        self._delivery, self._ids, self._sweep = delivery, ids, sweep
+        self._commit, self._checkpoints = dict(commit), checkpoints
+        self._trials: dict[str, _Trial] = {}
+        self._lock = threading.Lock()
+
+    def restore(self, trials: Sequence[TrialRecord]) -> None:
+        """Continue with trials that are recorded in MLflow; ``replay`` adds the steps that they have logged."""
+        for trial in trials:
+            values = trial.values or (None if trial.value is None else (trial.value,))
+            self._trials[trial.trial] = _Trial(values, trial.steps, has_error=trial.error is not None)
+
+    def replay(self, entry: Points | GoneBack) -> None:
+        """Take a journal entry of an earlier session as recorded."""
+        trial = self._trials.get(entry.key)
+        if trial is None:
+            return
+        if isinstance(entry, Points):
+            trial.logged.take(entry.step, entry.metrics)
+        else:
+            trial.go_back(entry.step)
+
+    def start(self, trial_id: str, params: Mapping[str, Any], config_yaml: str, attempt: int) -> None:
+        """Record that a trial has started. If it had started before, its run continues.
+
+        Args:
+            trial_id: Its id, unique within the sweep.
+            params: Its sampled values by dotted path.
+            config_yaml: Its own config.
+            attempt: Number of the attempt, from 1.
+        """
+        tags: dict[str, str] = {constants.TAG_STATE: "running", constants.TAG_ATTEMPT: str(attempt)}
+        with self._lock:
+            trial = self._trials.get(trial_id)
+            if trial is not None:
+                error = {constants.TAG_ERROR: None} if trial.has_error else {}
+                trial.has_error = False
+                self._delivery.put(Tags(trial_id, tags | error))
+                self._delivery.put(Status(trial_id, "RUNNING"))
+                return
+            identity = {"mlflow.parentRunId": self._ids.run_id, constants.TAG_TRIAL: trial_id}
+            new = NewRun(
+                trial_id,
+                experiment_id=self._ids.experiment_id,
+                name=run_name(trial_id, params),
+                tags={
+                    **identity,
+                    "mlflow.user": user(),
+                    constants.TAG_KIND: "trial",
+                    constants.TAG_SWEEP: self._sweep.name,
+                    constants.TAG_CONF: self._sweep.conf,
+                    **self._commit,
+                    **tags,
+                },
+                params={path: to_text(value) for path, value in params.items()},
+                started_ms=now_ms(),
+                identity=identity,
+            )
+            self._delivery.put(new)
+            self._trials[trial_id] = _Trial()
+            self.attach(trial_id, constants.CONFIG_ARTIFACT, config_yaml)
+
+    def log(self, trial_id: str, step: int, metrics: Mapping[str, float], timestamp_ms: int | None = None) -> None:
+        """Record metrics of a trial at a step. A metric that was logged at this step already is left out.
+
+        Args:
+            trial_id: A started trial.
+            step: Number of optimizer steps done.
+            metrics: Values by name; MLflow shows infinite ones as ±1.8e308.
+            timestamp_ms: Unix time of the measurement in milliseconds; default: now.
+        """
+        objectives = self._sweep.objectives
+        with self._lock:
+            trial = self._trials[trial_id]
+            named = {metric_name(name): float(each) for name, each in metrics.items()}
+            if new := trial.logged.take(step, named):
+                self._delivery.put(Points(trial_id, step, now_ms() if timestamp_ms is None else timestamp_ms, new))
+            tags: dict[str, str | None] = {}
+            trial.steps = max(trial.steps, step)
+            if monotonic() - trial.steps_tag_at >= STEPS_TAG_EVERY_S:
+                trial.steps_tag_at = monotonic()
+                tags[constants.TAG_STEPS] = str(trial.steps)
+            values = objectives.values(metrics)
+            if values is not None and objectives.improves(values, trial.values):
+                trial.values = values
+                tags[constants.TAG_VALUE] = written(values)
+            if (violation := objectives.violation(metrics)) is not None:
+                tags[constants.TAG_VIOLATION] = violation
+            if tags:
+                self._delivery.put(Tags(trial_id, tags))
+
+    def record_exploit(self, trial_id: str, number: int, step: int, changed: Mapping[str, Any]) -> bool:
+        """Record that a trial continues from another trial's step with other values (population based training).
+
+        MLflow's parameters cannot change and keep the first values: numbers become metrics ``param/train.lr``, other
+        values tags.
+
+        Args:
+            trial_id: A started trial.
+            number: Number of this exploit among those of the trial, from 1.
+            step: The step at which it continues; later steps may be logged again.
+            changed: Its new values by dotted path.
+
+        Returns:
+            Whether this exploit was not recorded before.
+        """
+        names = {path: f"{constants.PARAMETER_PREFIX}{path}" for path in changed}
+        numbers = {path for path, value in changed.items() if type(value) in (int, float)}
+        metrics = {metric_name(names[path]): float(changed[path]) for path in numbers}
+        others: dict[str, str | None] = {names[path]: to_text(changed[path]) for path in changed.keys() - numbers}
+        with self._lock:
+            trial = self._trials[trial_id]
+            if number <= trial.exploits:
+                return False
+            if new := trial.logged.take(step, metrics):
+                self._delivery.put(Points(trial_id, step, now_ms(), new))
+            if others:
+                self._delivery.put(Tags(trial_id, others))
+            # Last: if the driver dies before this entry is written, the whole exploit is recorded again.
+            self._delivery.put(GoneBack(trial_id, step))
+            trial.go_back(step)
+            return True
+
+    def exploits(self, trial_id: str) -> int:
+        """Return how many exploits of a trial are recorded."""
+        with self._lock:
+            return self._trials[trial_id].exploits
+
+    def record_spans(self, trial_id: str, spans: Sequence[Span]) -> None:
+        """Record when and on which workers a trial has trained, in all its attempts so far."""
+        self._delivery.put(Tags(trial_id, {constants.TAG_SPANS: spans_to_text(spans)}))
+
+    def record_checkpoint(self, trial_id: str, path: str, *kinds: CheckpointKind, held: str | None = None) -> None:
+        """Record a new best or last checkpoint of a trial, or one that is both.
+
+        Args:
+            trial_id: A started trial.
+            path: Folder of the checkpoint.
+            kinds: Its kinds; it replaces earlier checkpoints of these.
+            held: A folder with the same files that exists until they are uploaded, and is then removed.
+        """
+        assert trial_id in self._trials, f"trial {trial_id} was not started"
+        if self._checkpoints == "copy":
+            folder = held if held is not None and Path(held).is_dir() else path
+            self._delivery.upload(
+                *(Artifact(trial_id, f"{constants.CHECKPOINT_ARTIFACTS}/{kind}", folder=folder) for kind in kinds)
+            )
+        elif self._checkpoints == "reference":
+            self._delivery.put(Tags(trial_id, {TAGS[kind]: as_uri(path) for kind in kinds}))
+
+    def record_failures(self, trial_id: str, failures: Sequence[FailedAttempt]) -> None:
+        """Record all failed attempts of a trial so far."""
+        self._delivery.put(Tags(trial_id, {constants.TAG_FAILURES: failures_to_text(failures)}))
+
+    def attach(self, trial_id: str, name: str, text: str) -> None:
+        """Add a text artifact to a trial's run.
+
+        Args:
+            trial_id: A started trial.
+            name: Path of the artifact; it replaces an earlier one.
+            text: Its content.
+        """
+        self._delivery.upload(Artifact(trial_id, name, text=text))
+
+    def attach_logs(self, trial_id: str, folder: Path) -> None:
+        """Add the logs of a trial's workers to its run, with secrets hidden.
+
+        Args:
+            trial_id: A trial that has ended.
+            folder: Folder of its logs.
+        """
+        self._delivery.upload(Artifact(trial_id, LOGS, folder=str(folder)))
+
+    def end(self, trial_id: str, state: str, steps: int, attempt: int, error: str | None = None) -> None:
+        """Record that a trial has ended.
+
+        Args:
+            trial_id: A started trial.
+            state: finished, pruned, stopped or failed.
+            steps: Number of optimizer steps done.
+            attempt: Number of attempts.
+            error: Text of its error, of which the last line is recorded.
+        """
+        tags: dict[str, str | None] = {
+            constants.TAG_STATE: state,
+            constants.TAG_STEPS: str(steps),
+            constants.TAG_ATTEMPT: str(attempt),
+        }
+        with self._lock:
+            trial = self._trials[trial_id]
+            if error:
+                tags[constants.TAG_ERROR] = error.strip().splitlines()[-1][:LONGEST_ERROR]
+                trial.has_error = True
+            self._delivery.put(Tags(trial_id, tags))
+            self._delivery.put(Status(trial_id, RUN_STATUS[state], now_ms()))
+            if state in ("finished", "pruned"):
+                trial.logged.close()
