@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import sweeps_train
+from sweeps.compat import sweeps_class_names
 from sweeps.errors import UserError
-from sweeps.registry import sweeps_class_names
 from sweeps_train.checkpoint import load_model, read_training_config
 from sweeps_train.config import CausalLM, CustomModel, TrainingConfig
 from sweeps_train.data.images import ImageShape, build_image_samples

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from sweeps import constants
+from sweeps.compat.mlflow import use_tracking_uri
 from sweeps.errors import UserError
 from sweeps.registry.checkpoint import fetch_checkpoint
 from sweeps.tracking.client import connect, first_cause
@@ -140,8 +141,6 @@ def _description(record: SweepRecord, trial: TrialRecord) -> str:
 def _quiet(client: MlflowClient) -> Iterator[None]:
     """``Model.log`` writes to MLflow's global store, which is the client's meanwhile, and says much. One at a time:
     what is global is every thread's."""
-    from mlflow.tracking._tracking_service.utils import _use_tracking_uri
-
     loggers = [logging.getLogger(name) for name in ("mlflow", "mlflow.transformers", "mlflow.pytorch", "mlflow.pyfunc")]
     with _registering:
         levels = [each.level for each in loggers]
@@ -149,7 +148,7 @@ def _quiet(client: MlflowClient) -> Iterator[None]:
         for each in loggers:
             each.setLevel(logging.ERROR)
         try:
-            with _use_tracking_uri(client.tracking_uri):
+            with use_tracking_uri(client.tracking_uri):
                 yield
         finally:
             if variable is not None:  # which MLflow sets and removes with its store

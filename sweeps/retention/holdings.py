@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from sweeps.compat.mlflow import artifact_repository
 from sweeps.constants import CHECKPOINT_ARTIFACTS, TAG_CHECKPOINT_BEST, TAG_CHECKPOINT_LAST, TAG_FOLDER, TAG_SWEEP
 from sweeps.plan.saved_sweep import FORMAT, SWEEP_FILE
 from sweeps.runtime.checkpoint_layout import PINNED
@@ -69,15 +70,13 @@ class Holdings:
 
     def _artifacts(self, record: SweepRecord, trial: TrialRecord) -> tuple[Any, Path | None]:
         """MLflow's repository of a run's artifacts, or their folder if that is on this machine."""
-        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
         if trial.run_id not in self._artifact_uris:
             self._look_up(record)
         uri = self._artifact_uris[trial.run_id]
         address = urlsplit(uri)
         if address.scheme in ("", "file"):
             return None, Path(unquote(address.path) if address.scheme else uri)
-        return get_artifact_repository(uri, tracking_uri=self._client.tracking_uri), None
+        return artifact_repository(uri, self._client.tracking_uri), None
 
     def _look_up(self, record: SweepRecord) -> None:
         token = None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
 from sweeps import constants
+from sweeps.compat.mlflow import artifact_repository
 from sweeps.errors import StorageFull
 from sweeps.files import replacing
 from sweeps.provenance.redacted_text import redacted_log
@@ -193,14 +194,13 @@ class ArtifactUploader:
 
     def _replace_remote(self, run_id: str, artifacts: str, target: str, folder: Path) -> None:
         from mlflow.exceptions import MlflowException
-        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         # While files of two checkpoints lie mixed, the tag must not name them as one.
         tag = TAGS["best" if target.endswith("best") else "last"]
         if tag in self._client.get_run(run_id).data.tags:
             self._client.delete_tag(run_id, tag)
-        repository = get_artifact_repository(artifacts, tracking_uri=self._client.tracking_uri)
-        repository.log_artifacts(str(folder), target)  # type: ignore[no-untyped-call]
+        repository = artifact_repository(artifacts, self._client.tracking_uri)
+        repository.log_artifacts(str(folder), target)
         kept = {f"{target}/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*") if path.is_file()}
         folders = [target]
         while folders:
@@ -209,7 +209,7 @@ class ArtifactUploader:
                     folders.append(file.path)
                 elif file.path not in kept:
                     try:
-                        repository.delete_artifacts(file.path)  # type: ignore[no-untyped-call]
+                        repository.delete_artifacts(file.path)
                     except (MlflowException, OSError, NotImplementedError) as error:
                         self._warn(f"a file of an older checkpoint stays in MLflow, {file.path}: {error}")
 

@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sweeps.compat.mlflow import post
+
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
@@ -53,9 +55,6 @@ def log_batch(
 def _post(
     uri: str, run_id: str, points: Sequence[MetricValue], params: Mapping[str, str], tags: Mapping[str, str]
 ) -> None:
-    from mlflow.utils.credentials import get_default_host_creds
-    from mlflow.utils.rest_utils import http_request_safe
-
     body: dict[str, Any] = {
         "run_id": run_id,
         "metrics": [
@@ -65,9 +64,7 @@ def _post(
         "params": [{"key": name, "value": text} for name, text in params.items()],
         "tags": [{"key": name, "value": text} for name, text in tags.items()],
     }
-    # With the credentials, certificates and limits that MLflow's own calls have.
-    filled = {name: content for name, content in body.items() if content}
-    http_request_safe(get_default_host_creds(uri), ENDPOINT, "POST", json=filled)  # type: ignore[no-untyped-call]
+    post(uri, ENDPOINT, {name: content for name, content in body.items() if content})
 
 
 def _number(value: float) -> float | str:

@@ -7,13 +7,14 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from sweeps.compat.mlflow import override_request_settings
 from sweeps.errors import TrackingUnreachable
 from sweeps.redact import redact_uri
 from sweeps.tracking.sqlite_file import check_sqlite_file
@@ -115,21 +116,7 @@ def request_limits(timeout_s: float, retries: int = 0) -> Iterator[None]:
 
 @cache
 def _limits_by_thread() -> None:
-    # MLflow takes these two from the environment alone, at each request. To set them there would change them for
-    # the user's own MLflow calls too, and for every process that is started meanwhile; so only their reading is bent.
-    from mlflow import environment_variables
-
-    for name in ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"):
-        variable = getattr(environment_variables, name)
-        variable.get = _thread_first(name, variable.get)
-
-
-def _thread_first(name: str, plain: Callable[[], Any]) -> Callable[[], Any]:
-    def get() -> Any:
-        limit = _limits.__dict__.get(name)
-        return plain() if limit is None or name in os.environ else limit
-
-    return get
+    override_request_settings(lambda name: None if name in os.environ else _limits.__dict__.get(name))
 
 
 def artifact_location(uri: str, experiment: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Histories of one metric of many runs: one query of an SQLite store, one call a run of any other, a few at a time."""
+"""Histories of one metric of many runs, read by one SQL query of an SQLite store, else by one call for each run."""
 
 from __future__ import annotations
 
@@ -8,42 +8,39 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from sweeps.tracking.client import connect, request_limits
-from sweeps.tracking.sqlite_file import reading
+from sweeps.tracking.sqlite_file import queryable_file, reading
 from sweeps.tracking.store import ANSWER_WITHIN_S
-from sweeps.tracking.uris import sqlite_path
 from sweeps.tracking.values import metric_name
 
-AT_ONCE = 8
-"""Calls that a server answers at the same time."""
+CALLS_AT_ONCE = 8
+"""Number of concurrent calls to a server."""
 RUNS_PER_QUERY = 500
-"""SQLite takes about a thousand variables in one statement."""
-
-
+"""Number of runs in one SQL statement; SQLite takes about a thousand variables in one."""
 LARGEST = 1e308
-"""MLflow writes infinite values as the largest numbers, which are beyond this."""
+"""Largest absolute value of a metric; MLflow stores infinite ones as still larger numbers."""
 
 
 class HistoryPoint(NamedTuple):
-    """A metric's value at a step."""
+    """Value of a metric at a step."""
 
     step: int
     value: float
 
 
 def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, list[HistoryPoint]]:
-    """The finite values of a metric by run, each in the order of its steps; without runs that never reported it.
+    """Return the finite values of a metric by run, in the order of the steps, without runs that have none.
 
-    Where a trial went back and reported a step again, the later value counts.
+    If a step was reported twice, as a trial of population based training may do, the later value counts.
 
     Args:
         uri: Tracking URI.
         runs: Ids of the runs.
-        metric: Its name, as it was reported.
+        metric: Name of the metric, as it was reported.
 
     Raises:
         TrackingUnreachable: The server does not answer.
     """
-    path, name = sqlite_path(uri), metric_name(metric)
+    path, name = queryable_file(uri), metric_name(metric)
     if path is None:
         return _from_client(uri, runs, name)
     histories: dict[str, dict[int, float]] = {}
@@ -74,6 +71,6 @@ def _from_client(uri: str, runs: Sequence[str], metric: str) -> dict[str, list[H
         values = {each.step: each.value for each in found if abs(each.value) < LARGEST}
         return [HistoryPoint(step, value) for step, value in values.items()]
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
         histories = dict(zip(runs, pool.map(fetch, runs), strict=True))
     return {run: points for run, points in histories.items() if points}

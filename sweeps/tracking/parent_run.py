@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from time import time
 from typing import TYPE_CHECKING
 
 from sweeps import constants
@@ -98,7 +98,7 @@ def create_parent_run(
 
 def heartbeat() -> str:
     """Return the text of the heartbeat tag for the present moment."""
-    return f"{time():.3f}"
+    return f"{time.time():.3f}"
 
 
 def _parents(uri: str, name: str) -> list[RawRun]:

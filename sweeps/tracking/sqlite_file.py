@@ -1,4 +1,4 @@
-"""The file of an SQLite tracking store: opened to read, and checked before MLflow opens it to write."""
+"""The file of an SQLite tracking store: opened for queries, and checked before MLflow opens it."""
 
 from __future__ import annotations
 
@@ -8,26 +8,56 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
+from sweeps.compat.mlflow import TRIED_SCHEMAS
 from sweeps.errors import TrackingUnreachable
+from sweeps.tracking.uris import sqlite_path
 
-ANOTHER = "name another store with --tracking-uri, tracking.uri or MLFLOW_TRACKING_URI"
-CREATED_FIRST = {"alembic_version", "experiments", "runs"}
-"""Tables of MLflow; it makes a new store with the first of them at once."""
-OF_OPTUNA = "studies"
+USE_ANOTHER = "name another store with --tracking-uri, tracking.uri or MLFLOW_TRACKING_URI"
+MLFLOW_TABLES = {"alembic_version", "experiments", "runs"}
+"""Tables that MLflow creates at once in a new store, before the others."""
+OPTUNA_TABLE = "studies"
 SHOWN_TABLES = 3
 
 
 class _Locked(TrackingUnreachable):
-    """Another process writes for longer than SQLite waits."""
+    """Another process has locked the file for longer than SQLite waits."""
+
+
+def queryable_file(uri: str) -> Path | None:
+    """Return the file of an SQLite store whose tables can be queried directly; None for all other stores, which are
+    read through MLflow's client.
+
+    The columns of MLflow's tables are private to it. They are queried in those versions of the tables for which that
+    was tried, and in a store without runs, which MLflow may be creating at the moment, version by version.
+
+    Args:
+        uri: Tracking URI.
+
+    Raises:
+        TrackingUnreachable: See ``reading``.
+    """
+    path = sqlite_path(uri)
+    if path is None or not path.exists():
+        return path
+    with reading(path) as database:
+        tables = _tables(database)
+        if "alembic_version" not in tables:
+            return path
+        versions = {version for (version,) in database.execute("SELECT version_num FROM alembic_version")}
+        if versions <= TRIED_SCHEMAS or ("runs" in tables and not database.execute("SELECT 1 FROM runs").fetchone()):
+            return path
+    return None
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that reads an existing store, closed at the end.
+    """Open an existing store for queries, and close it at the end of the block.
+
+    Args:
+        path: The file.
 
     Raises:
-        TrackingUnreachable: The file is no database, is damaged, is locked, or holds something else than MLflow's
-            tables.
+        TrackingUnreachable: The file is no database, is damaged or locked, or has other tables than MLflow's.
     """
     try:
         with closing(_open(path)) as database:
@@ -39,8 +69,11 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def check_sqlite_file(path: Path) -> None:
-    """Check a file that MLflow is about to open: it retries for a minute where it cannot, and writes its tables into
-    any database. A file that does not exist is fine, and one that is locked, for which MLflow waits.
+    """Check a file before MLflow opens it, which would retry for a minute, or write its tables into another program's
+    database. A file that does not exist is accepted, and a locked one, for which MLflow waits.
+
+    Args:
+        path: The file.
 
     Raises:
         TrackingUnreachable: See ``reading``.
@@ -51,13 +84,13 @@ def check_sqlite_file(path: Path) -> None:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    # Opened without the right to create: a mistaken path must not become a file.
+    # Read-only: a mistyped path must not create a file.
     source = f"file:{quote(str(path.absolute()))}"
     database = sqlite3.connect(f"{source}?mode=ro", uri=True)
     try:
         database.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:
-        # A driver that was killed within a transaction leaves a journal, which only a writer may roll back.
+        # A driver that was killed in a transaction leaves SQLite's journal, which only a writer may roll back.
         database.close()
         return sqlite3.connect(f"{source}?mode=rw", uri=True)
     except sqlite3.DatabaseError:
@@ -67,24 +100,28 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _check_tables(path: Path, database: sqlite3.Connection) -> None:
-    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if not tables or (tables & CREATED_FIRST and OF_OPTUNA not in tables):
+    tables = _tables(database)
+    if not tables or (tables & MLFLOW_TABLES and OPTUNA_TABLE not in tables):
         return
     shown = ", ".join(sorted(tables)[:SHOWN_TABLES]) + (", ..." if len(tables) > SHOWN_TABLES else "")
-    raise TrackingUnreachable(f"sqlite:///{path}: is no MLflow store: its tables are {shown}; {ANOTHER}")
+    raise TrackingUnreachable(f"sqlite:///{path}: is no MLflow store: its tables are {shown}; {USE_ANOTHER}")
+
+
+def _tables(database: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
 def _explained(path: Path, error: sqlite3.DatabaseError) -> str:
     text = str(error)
     if path.is_dir():
-        return f"is a folder, and no database file; {ANOTHER}"
+        return f"is a folder, and no database file; {USE_ANOTHER}"
     if "locked" in text:
         return f"another process holds it ({text}); try again when that has ended"
     if "no such column" in text or "no such table" in text:
         return (
             f"is no MLflow store, or of an old version ({text}); "
-            f"`mlflow db upgrade sqlite:///{path}` brings an old one up to date, or {ANOTHER}"
+            f"`mlflow db upgrade sqlite:///{path}` brings an old one up to date, or {USE_ANOTHER}"
         )
     if "unable to open" in text or "readonly" in text:
         return f"cannot be opened ({text}); check that the folder exists, and that you may read and write in it"
-    return f"is no SQLite database, or a damaged one ({text}); restore it from a backup, or {ANOTHER}"
+    return f"is no SQLite database, or a damaged one ({text}); restore it from a backup, or {USE_ANOTHER}"

@@ -1,5 +1,5 @@
-"""Raw runs out of a tracking store: straight SQL for the SQLite default, which needs no ``import mlflow`` and so
-answers in milliseconds, MLflow's client for the rest. Both return the same.
+"""Runs as a tracking store has them. An SQLite store is queried in SQL, which takes milliseconds since it needs no
+``import mlflow``; other stores are read through MLflow's client. Both return the same.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from sweeps.tracking.client import connect, request_limits
-from sweeps.tracking.sqlite_file import reading
-from sweeps.tracking.uris import sqlite_path
+from sweeps.tracking.sqlite_file import queryable_file, reading
 
 if TYPE_CHECKING:
     from mlflow.store.entities import PagedList
@@ -20,14 +19,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PAGE = 1000
-"""Runs asked of a server at once."""
+"""Number of runs that a server returns at once."""
 ANSWER_WITHIN_S = 30
-"""Seconds for a server, which was just seen alive, to answer one page."""
+"""Maximum seconds for a server to return one page."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RawRun:
-    """One run as MLflow holds it; times in milliseconds."""
+    """A run as MLflow stores it, with times in milliseconds."""
 
     run_id: str
     experiment_id: str
@@ -40,23 +39,27 @@ class RawRun:
 
 
 def fetch_runs(uri: str, tags: Mapping[str, str], experiment: str | None = None) -> list[RawRun]:
-    """The runs that have all of ``tags``, deleted ones left out, in the order of their start.
+    """Return the runs that have all of some tags, without deleted ones, in the order of their start.
 
     Args:
         uri: Tracking URI.
         tags: At least one tag and its value.
-        experiment: Only of the experiment of this name.
+        experiment: Name of the experiment; default: all.
 
     Raises:
         TrackingUnreachable: The server does not answer.
     """
-    path = sqlite_path(uri)
+    path = queryable_file(uri)
     runs = _from_client(uri, tags, experiment) if path is None else _from_sqlite(path, tags, experiment)
     return sorted(runs, key=lambda run: (run.started, run.run_id))
 
 
 def fetch_metrics(uri: str, tags: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """The latest value of every metric, of each run that has all of ``tags``; by run.
+    """Return the latest value of every metric, by run and name, of the runs that have all of some tags.
+
+    Args:
+        uri: Tracking URI.
+        tags: At least one tag and its value.
 
     Raises:
         TrackingUnreachable: The server does not answer.
@@ -73,12 +76,16 @@ def fetch_metrics(uri: str, tags: Mapping[str, str]) -> dict[str, dict[str, floa
 
 
 def fetch_tags(uri: str, run_id: str) -> dict[str, str]:
-    """The tags of one run, as cheaply as they are to be had; none if there is no such run.
+    """Return the tags of one run; none if an SQLite store has no such run.
+
+    Args:
+        uri: Tracking URI.
+        run_id: MLflow's id of the run.
 
     Raises:
         TrackingUnreachable: The server does not answer.
     """
-    path = sqlite_path(uri)
+    path = queryable_file(uri)
     if path is None:
         with request_limits(ANSWER_WITHIN_S, retries=1):
             return dict(connect(uri).get_run(run_id).data.tags)
@@ -88,7 +95,7 @@ def fetch_tags(uri: str, run_id: str) -> dict[str, str]:
 
 
 def tag_filter(tags: Mapping[str, str]) -> str:
-    """The filter of ``search_runs`` for runs that have all of ``tags``."""
+    """Return the filter of ``search_runs`` for runs that have all of some tags."""
     quoted = {key: f'"{value}"' if "'" in value else f"'{value}'" for key, value in tags.items()}
     return " AND ".join(f'tags."{key}" = {value}' for key, value in quoted.items())
 
@@ -108,7 +115,7 @@ def _from_sqlite(path: Path, tags: Mapping[str, str], experiment: str | None) ->
     columns = "r.run_uuid, r.experiment_id, e.name, r.status, r.start_time, r.end_time"
     with reading(path) as database:
         try:
-            # One read transaction: runs, tags and params of the same moment.
+            # One transaction: runs, tags and params must be of the same moment.
             database.execute("BEGIN")
             rows = database.execute(f"SELECT {columns} {source}", values).fetchall()
             found: dict[str, dict[str, dict[str, str]]] = {
@@ -121,7 +128,7 @@ def _from_sqlite(path: Path, tags: Mapping[str, str], experiment: str | None) ->
                 for table in ("tags", "params")
             }
         except sqlite3.OperationalError as error:
-            if "no such table" in str(error):  # a store that is just being made
+            if "no such table" in str(error):  # MLflow is creating the store at the moment
                 return []
             raise
     return [

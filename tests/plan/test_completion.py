@@ -134,7 +134,7 @@ def test_python_s_resume_of_a_finished_sweep_returns_it(uri: str, capsys: pytest
 def paused_sweep(uri: str, monkeypatch: pytest.MonkeyPatch) -> SweepRecord:
     """Two sessions of 20 s with ten minutes between them; one trial in each, and one that spans the pause."""
     began, clock = time.time() - 2000, [0.0]
-    monkeypatch.setattr("sweeps.tracking.recorder.time.time", lambda: began + clock[0])
+    monkeypatch.setattr("sweeps.tracking.values.time.time", lambda: began + clock[0])
     first = ((began, began + 20),)
     recorder = open_recorder(uri, "paused")
     clock[0] = 5

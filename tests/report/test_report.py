@@ -236,7 +236,7 @@ def test_histories_are_the_same_from_the_database_and_through_mlflow(
     again = fetch_histories(uri, runs[:1], "eval/loss")[runs[0]]
     assert [(point.step, point.value) for point in again[2:]] == [(30, 7.0), *map(tuple, by_sql[runs[0]][3:])]
     by_sql = fetch_histories(uri, runs, "eval/loss")
-    monkeypatch.setattr(metric_history, "sqlite_path", lambda uri: None)
+    monkeypatch.setattr(metric_history, "queryable_file", lambda uri: None)
     assert fetch_histories(uri, runs, "eval/loss") == by_sql
     assert fetch_histories(uri, runs, "nothing") == {}
 

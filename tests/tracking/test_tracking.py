@@ -413,7 +413,7 @@ def test_both_readers_see_the_same(uri: str, monkeypatch: pytest.MonkeyPatch) ->
     record_small_sweep(uri)
     record_small_sweep(uri, "o'brien-2")
     by_sql = list_sweeps(uri), load_sweep(uri, "digits-1"), load_sweep(uri, "o'brien-2", "digits")
-    monkeypatch.setattr(store, "sqlite_path", lambda uri: None)
+    monkeypatch.setattr(store, "queryable_file", lambda uri: None)
     monkeypatch.setattr(store, "PAGE", 3)
     assert (list_sweeps(uri), load_sweep(uri, "digits-1"), load_sweep(uri, "o'brien-2", "digits")) == by_sql
     assert [summary.sweep for summary in by_sql[0]] == ["o'brien-2", "digits-1"]
@@ -453,7 +453,7 @@ def test_no_file_and_no_tables_mean_no_sweeps(tmp_path: Path) -> None:
 def test_a_sweep_whose_driver_fell_silent_was_interrupted(uri: str) -> None:
     recorder = open_recorder(uri)
     assert load_sweep(uri, "digits-1").status == "running"
-    recorder._outbox.put(Tags("", {constants.TAG_HEARTBEAT: f"{time.time() - 61:.3f}"}))
+    recorder._delivery.put(Tags("", {constants.TAG_HEARTBEAT: f"{time.time() - 61:.3f}"}))
     wait_until(lambda: load_sweep(uri, "digits-1").status == "interrupted")
     assert list_sweeps(uri)[0].status == "interrupted"
     recorder.close("stopped")

@@ -1,6 +1,7 @@
 """MLflow's loader of a classifier whose classes have names: its predictions are a table with a column for each class.
 
-MLflow copies this file into the registered model and imports it there by its own name, without Sweeps.
+MLflow copies this file into the registered model and imports it there by its own name, without Sweeps. It is in
+``compat`` since a loader extends the private loader of MLflow's PyTorch flavour.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ class NamedClasses:
         self._model, self._names = model, names
 
     def predict(self, data: Any, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Scores of shape (samples, classes), as the model computes them.
+        """Return the model's scores, of shape (samples, classes).
 
         Args:
-            data: Inputs of the shape in the model's signature.
+            data: Inputs with the shape in the model's signature.
             params: Keyword arguments of the model's ``forward``.
         """
         index = data.index if isinstance(data, pd.DataFrame) else None
@@ -35,6 +36,6 @@ class NamedClasses:
 
 
 def _load_pyfunc(path: str, model_config: dict[str, Any] | None = None) -> NamedClasses:
-    """The name and the arguments are those that ``mlflow.pyfunc`` asks of a loader module."""
+    """Load the model; ``mlflow.pyfunc`` calls a function with this name and these arguments."""
     names = json.loads((Model.load(Path(path).parent).metadata or {})[METADATA_KEY])
-    return NamedClasses(mlflow.pytorch._load_pyfunc(path, model_config), names)  # noqa: SLF001 - the same interface
+    return NamedClasses(mlflow.pytorch._load_pyfunc(path, model_config), names)

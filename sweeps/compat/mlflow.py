@@ -1,0 +1,75 @@
+"""Private names of MLflow: its tables in SQL, the tracking URI of a block, its HTTP requests, its artifact stores.
+
+Importing this module does not import MLflow, which takes a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+TRIED_SCHEMAS = frozenset({"b7e2c1a4d9f3", "dc11669786a5"})
+"""Versions of MLflow's tables (``alembic_version``) whose SQL queries were tried: of MLflow 3.16.1 and 3.17.2.
+
+Tables of another version are read through MLflow's client, which is slower."""
+
+REQUEST_SETTINGS = ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES")
+
+
+def use_tracking_uri(uri: str) -> AbstractContextManager[None]:
+    """Use a tracking URI for MLflow's functions inside a ``with`` block, and the one from before after it."""
+    from mlflow.tracking._tracking_service.utils import _use_tracking_uri
+
+    return _use_tracking_uri(uri)
+
+
+def override_request_settings(override: Callable[[str], Any]) -> None:
+    """Let MLflow's HTTP requests take their timeout and number of retries from a function.
+
+    MLflow reads them from the environment at each request. Setting them there would change them for the user's own
+    calls and for every process that is started meanwhile.
+
+    Args:
+        override: Returns the value for one of ``REQUEST_SETTINGS``, or None for the environment's.
+    """
+    from mlflow import environment_variables
+
+    def first_of(name: str, plain: Callable[[], Any]) -> Callable[[], Any]:
+        def get() -> Any:
+            return plain() if (value := override(name)) is None else value
+
+        return get
+
+    for name in REQUEST_SETTINGS:
+        variable = getattr(environment_variables, name)
+        variable.get = first_of(name, variable.get)
+
+
+def post(uri: str, endpoint: str, body: Mapping[str, Any]) -> None:
+    """Send a request to a tracking server with the credentials, certificates and limits of MLflow's own calls.
+
+    Args:
+        uri: The server's address.
+        endpoint: Path of the REST API.
+        body: JSON document.
+
+    Raises:
+        MlflowException: The server refuses it or does not answer.
+    """
+    from mlflow.utils.credentials import get_default_host_creds
+    from mlflow.utils.rest_utils import http_request_safe
+
+    http_request_safe(get_default_host_creds(uri), endpoint, "POST", json=dict(body))  # type: ignore[no-untyped-call]
+
+
+def artifact_repository(uri: str, tracking_uri: str) -> Any:
+    """Return MLflow's interface to a run's artifacts, which unlike its client can delete them.
+
+    Args:
+        uri: Artifact URI of the run.
+        tracking_uri: URI of the store that the run is in.
+    """
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    return get_artifact_repository(uri, tracking_uri=tracking_uri)
