@@ -1,5 +1,5 @@
-"""A search whose driver dies: as much of Tune and of workers as searcher and scheduler see, with the real study and the
-real checkpoint folders. What a driver writes into the study, and into the folders, is all that outlives it."""
+"""Simulation of a search whose driver dies: of Tune and the workers what searcher and scheduler use, with a real study
+and real checkpoint folders, which are all that outlives a driver."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ WRITES = (
 
 
 class DriverDied(BaseException):
-    """Not an error that anybody would catch."""
+    """Death of the driver; not an ``Exception``, so that nothing catches it."""
 
 
 class Disk:
-    """Counts what is written, and lets the driver die before a write of a given number."""
+    """Counts writes, and raises ``DriverDied`` before the write of a given number."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -60,7 +60,7 @@ class Disk:
         return counted
 
     def point(self) -> None:
-        """Something is about to be written."""
+        """Count a write that is about to happen."""
         self.writes += 1
         if self.writes == self.dies_at:
             self.dies_at = None
@@ -68,7 +68,7 @@ class Disk:
 
 
 class Worker:
-    """Trains a trial from its newest checkpoint: each step moves a state, and reports a loss. As real ones do, it
+    """Trains a trial from its newest checkpoint: each step changes a state and reports a loss. Like a real worker it
     repeats the report of the checkpoint that it starts from."""
 
     def __init__(self, config: dict[str, Any], trials: Path, length: int, known: int):
@@ -102,21 +102,21 @@ class Worker:
 
 
 class SimulatedTrial(Trial):
-    """Tune's, without what runs it."""
+    """Tune's trial, without an actor."""
 
     def __init__(self, trial_id: str, config: dict[str, Any]):
         super().__init__("trial", config=config, trial_id=trial_id, stub=True)
         self.worker: Worker | None = None
         self.known = 0
-        """Step up to which Tune has heard of it in this session."""
+        """Last step that Tune has received in this session."""
         self.last: dict[str, Any] = {}
 
     def init_local_path(self) -> None:
-        """It has no folder of its own."""
+        """Do nothing: the simulation needs no folder."""
 
 
 class Driver:
-    """One session of a search: as much of Tune's controller as matters, in the order in which it does things."""
+    """One session of a search: the relevant part of Tune's controller, in the order of its steps."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class Driver:
     # --- what Tune does ------------------------------------------------------------------------------------------
 
     def run(self, stop_after: int | None = None) -> None:
-        """Runs to the end of the search, or until it is interrupted.
+        """Run to the end of the search, or until it is interrupted.
 
         Args:
             stop_after: Events until then.
@@ -210,7 +210,7 @@ class Driver:
                 self._hear(_next(running))
 
     def _settle(self) -> None:
-        """All trials start that may, before one reports: that takes longer."""
+        """Start all trials that may start before any trial reports, which takes longer."""
         quiet = 0
         while quiet < 2:  # what the scheduler says counts for the suggestions of the next round
             quiet = 0 if any([self._take_suggestions(), self._resume()]) else quiet + 1
@@ -260,8 +260,10 @@ class Driver:
             trial.known = 0  # what was saved is of another trial
 
     def _interrupt(self, running: list[SimulatedTrial]) -> None:
-        """Tune still hears that some trials have stopped, and not of the others. Before that, one may have
-        reported; where a scheduler pauses trials, that is not decided on any more."""
+        """Interrupt the search: Tune learns of some trials that they have stopped, and not of the others.
+
+        A scheduler that pauses trials decides nothing on a report after the interruption.
+        """
         self.interrupted = True
         for trial in [_next(running)] if running and self._pauses else []:
             assert trial.worker is not None
@@ -277,7 +279,7 @@ class Driver:
 
 
 def _next(running: list[SimulatedTrial]) -> SimulatedTrial:
-    """Who reports next: always the same among the same trials at the same steps; repeated reports come at once."""
+    """Trial that reports next: always the same for the same trials at the same steps; repeated reports come first."""
     for trial in running:
         if trial.worker is not None and trial.worker.repeats and trial.worker.step:
             return trial
@@ -287,7 +289,7 @@ def _next(running: list[SimulatedTrial]) -> SimulatedTrial:
 
 
 def outcome(disk: Disk) -> list[Any]:
-    """All that a search has come to: every decision in its order, and what the study says of every trial."""
+    """Outcome of a search: every decision in order, and the state of every trial in the study."""
     study = optuna.load_study(study_name="study", storage=disk.storage)
     decisions = [(name, {**event, "order": 0}) for name, event in DecisionLog(study).events]
     return [decisions, list(_trials(study))]

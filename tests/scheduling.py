@@ -1,4 +1,4 @@
-"""Drives a scheduler as Tune does, without Ray's processes: trials that report given curves, in a given order."""
+"""Simulation of Tune's controller without Ray's processes: trials report given curves in a given order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sweeps.search.schedulers.concurrency import PauseAwareLimiter
 
 
 class FakeTrial:
-    """A trial as schedulers see it. Its curve is what it will report: pairs of progress and value."""
+    """A trial as schedulers see it. Its curve holds its reports: pairs of resource and value."""
 
     def __init__(self, name: str, curve: Sequence[tuple[float, float]]):
         self.trial_id = name
@@ -37,7 +37,7 @@ class FakeTrial:
 
 
 class Curves(Searcher):
-    """Gives one trial after the other, by name."""
+    """Searcher that suggests one trial after another, by name."""
 
     def __init__(self, names: Sequence[str]):
         super().__init__(metric="loss", mode="min")
@@ -53,7 +53,7 @@ class Curves(Searcher):
 
 
 class Controller:
-    """As much of Tune's controller as our schedulers use."""
+    """The part of Tune's controller that the schedulers use."""
 
     def __init__(self, scheduler: TrialScheduler, resource: str, *, places: int, mode: str = "min"):
         self.scheduler, self.resource = scheduler, resource
@@ -63,7 +63,7 @@ class Controller:
         self.search_alg = SimpleNamespace(searcher=self.places)
         self._actor_cache = SimpleNamespace(increase_max=lambda request, by: None)
         self.order: list[str] = []
-        """Who reported."""
+        """Names of the trials in the order of their reports."""
         self.most_running = 0
         scheduler.set_search_properties("loss", mode)
 
@@ -100,7 +100,7 @@ class Controller:
         return trial
 
     def report(self, trial: FakeTrial) -> str:
-        """The trial's next report; what became of it."""
+        """Make the trial's next report. Returns the scheduler's decision, or DONE."""
         self.order.append(trial.trial_id)
         trial.position += 1
         result = self.result(trial, trial.position - 1)
@@ -118,7 +118,7 @@ class Controller:
     def run(
         self, curves: dict[str, Sequence[tuple[float, float]]], choose: Callable[[list[FakeTrial]], FakeTrial]
     ) -> None:
-        """All trials to their ends, in the steps of Tune's loop; reports come in the order that ``choose`` makes."""
+        """Run all trials to their ends, in the steps of Tune's loop; ``choose`` selects the next trial to report."""
         self.curves.names = list(curves)
         while not self.curves.ended or self.get_live_trials() or self.curves.names:
             suggestion = self.places.suggest(self.curves.names[0] if self.curves.names else "none")

@@ -1,4 +1,4 @@
-"""Rungs: what a sampler learns from where trials are stopped early."""
+"""BOHB: a sampler learns from the values at one rung while trials are stopped early."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_ten_thousand_trials_are_shown_in_milliseconds() -> None:
 
 
 def search(function: Hartmann, sampler: BaseSampler, seed: int, halving: bool, budget: int) -> float:
-    """True regret of the best among the trials that got furthest, with 4 workers side by side and asynchronous halving.
+    """True regret of the best among the trials that trained longest, with 4 parallel workers and ASHA.
 
     Args:
         function: Reports at fidelities 1, 3, 9, ... 100.

@@ -1,4 +1,4 @@
-"""Failures: what they were, and that they are not repeated."""
+"""Failures: their classification, and an advisor that avoids repeating them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Search:
         self.refused = self.failed = 0
 
     def next_point(self) -> tuple[optuna.Trial, Point]:
-        """As the searcher does it: after ten that were refused one is taken as it is."""
+        """Suggest as the searcher does: after ten refused points the next one is accepted."""
         for attempt in range(11):
             trial = self.study.ask()
             point = SPACE.sample(trial, lambda path: None)
@@ -74,7 +74,7 @@ class Search:
         return trial, point
 
     def run(self, why: Callable[[Point], str | None], trials: int) -> float:
-        """The share of trials that failed, after the first 20."""
+        """Share of trials that failed, after the first 20."""
         for number in range(20 + trials):
             if number == 20:
                 self.failed = 0

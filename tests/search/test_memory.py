@@ -1,4 +1,4 @@
-"""Memory: what a trial will take is said before it starts, from what others took."""
+"""Estimate of a trial's memory before it starts, from the memory of other trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole sweeps whose trials pause, go on, and take over each other's states: two gloo workers a trial."""
+"""Whole sweeps whose trials are paused, resumed, and continue from each other's state: two gloo workers a trial."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SMALL = (
     *("train.lr=tag(log,interval(1e-4,1e-1))", "train.momentum=interval(0.8,0.95)", "search/sampler=random"),
     *("train.schedule=constant", "search.metric=eval/loss", "search.mode=min", "cluster.num_cpus=2"),
 )
-"""Trials of a second, one at a time."""
+"""Settings of trials that take a second, one at a time."""
 UNLIKE = "search.points=[{train.lr: 0.1, train.momentum: 0.9}, {train.lr: 0.002, train.momentum: 0.9}]"
-"""One goes astray at once, the other one learns: it is clear who is better, also at different steps."""
+"""Points of which one diverges at once and the other learns: one is better at every step."""
 
 
 def history(done: Done, trial: int, metric: str) -> dict[int, float]:
-    """Values by step, each recorded once; again after the trial went back to another one's earlier step."""
+    """Values by step. Each is recorded once, or again after the trial went back to another trial's earlier step."""
     points = done.client.get_metric_history(done.trials()[trial].info.run_id, metric)
     for step, count in Counter(point.step for point in points).items():
         went_back = sum(who == trial and origin < step for who, _, origin in exploits(done))
@@ -40,7 +40,7 @@ def history(done: Done, trial: int, metric: str) -> dict[int, float]:
 
 
 def exploits(done: Done) -> list[tuple[int, int, int]]:
-    """Who went on from whom, from which step."""
+    """Exploits: trial, donor, and step of the donor."""
     found = re.findall(r"trial (\d{4}) goes on from trial (\d{4})'s step (\d+)", done.err)
     return [(int(trial), int(donor), int(step)) for trial, donor, step in found]
 
@@ -59,7 +59,7 @@ def hyperband(tmp_path_factory: pytest.TempPathFactory) -> Done:
 
 @pytest.fixture(scope="module")
 def undisturbed(hyperband: Done, tmp_path_factory: pytest.TempPathFactory) -> Done:
-    """The trial that went on to its end, without a scheduler."""
+    """A sweep of the trial that trained to its end, without a scheduler."""
     (best,) = [trial for trial in hyperband.document["trials"] if trial["state"] == "finished"]
     points = [f"++search.points=[{{{','.join(f'{path}: {value!r}' for path, value in best['params'].items())}}}]"]
     folder = tmp_path_factory.mktemp("undisturbed")

@@ -1,4 +1,4 @@
-"""Priors: a good guess helps, a wrong one costs little."""
+"""Priors: a good one helps, a wrong one costs little."""
 
 from __future__ import annotations
 

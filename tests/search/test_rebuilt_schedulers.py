@@ -1,5 +1,5 @@
-"""A scheduler is thrown away and rebuilt from the study at every point at which its driver can die: every decision is
-the one that it would have made undisturbed."""
+"""Schedulers that are rebuilt from the study after their driver died at any write: every decision is the one that an
+uninterrupted search makes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ SCHEDULERS = {"asha": asha, "median": median, "hyperband": hyperband, "pbt": pbt
 LENGTH = {"asha": 6, "median": 6, "hyperband": 6, "pbt": 4, "pb2": 4}
 QUICK = {"pb2": 29, "pbt": 7}
 SLOW = {"pb2": 5}
-"""How many points lie from one death to the next. PB2 fits a model for each new value, which takes time."""
+"""Number of writes between two deaths. PB2 fits a model for each new value, which takes time."""
 
 
 def driver(disk: Disk, scheduler: str, places: int) -> Driver:
@@ -85,7 +85,7 @@ def undisturbed(folder: Path, scheduler: str, places: int) -> Disk:
 
 
 def decides(scheduler: str, decisions: list[tuple[str, dict[str, Any]]]) -> bool:
-    """Whether there is something to forget."""
+    """Whether the scheduler has decided anything that it could forget."""
     match scheduler:
         case "pbt":
             return any(event["event"] == "compared" and event["trained"] != event["step"] for _, event in decisions)
@@ -151,7 +151,7 @@ def test_a_search_that_is_interrupted_after_any_report_decides_as_if_it_had_not_
 def test_a_search_that_is_extended_decides_on_what_it_knows_of_the_trials_before(
     scheduler: str, places: int, tmp_path: Path
 ) -> None:
-    """With one trial at a time as if it had been longer from the beginning."""
+    """One trial at a time gives the decisions of a search that had all trials from the beginning."""
     disk = Disk(tmp_path / "extended")
     build = cast("Any", SCHEDULERS[scheduler])
     for trials in (2, 3, TRIALS):

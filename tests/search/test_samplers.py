@@ -1,4 +1,4 @@
-"""Every sampler: in its bounds, seeded, and aware of what still runs."""
+"""Every sampler: within bounds, seeded, and aware of running trials."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def loss(point: dict[str, Any]) -> float:
 
 
 def tried(search: OptunaSearcher, ids: range) -> list[dict[str, Any]]:
-    """Points suggested and finished one after the other."""
+    """Points that are suggested and finished one after another."""
     points = []
     for index in ids:
         point = search.suggest(str(index))
@@ -148,7 +148,7 @@ def test_a_model_finds_better_points_than_chance(name: str) -> None:
 
 
 def test_a_sequence_covers_also_what_is_conditional() -> None:
-    """Eight points of Sobol in one dimension are in eight different eighths of it."""
+    """Eight points of a Sobol sequence in one dimension lie in eight different eighths."""
     space = Space({"x": TypeAdapter(Distribution).validate_python({"type": "float", "low": 0.0, "high": 8.0})})
     search = OptunaSearcher(space, metric="loss", mode="min", sampler=build_sampler(config("sobol"), 0, space))
     points = [search.suggest(str(index)) for index in range(8)]

@@ -1,4 +1,4 @@
-"""Every decision of the schedulers against brute-force truth, driven as Tune drives them."""
+"""Every decision of the schedulers, compared with brute force; they are called as Tune calls them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def random_curves(count: int, length: int, seed: int, stride: float = 1.0) -> di
 def asha_truth(
     seen: dict[float, list[float]], milestones: list[float], done: set[float], time: float, loss: float, eta: float
 ) -> bool:
-    """Whether a report is stopped: worse than the best 1/eta of those that came to its rung before."""
+    """Whether a report stops its trial: it is worse than the best 1/eta of those at its rung before."""
     reached = [rung for rung in milestones if rung <= time]
     if not reached or reached[-1] in done or any(rung > reached[-1] for rung in done):
         return False
@@ -159,7 +159,7 @@ def test_median_stopping_counts_a_repeated_report_once_and_stops_at_nan() -> Non
 def hyperband_truth(
     curves: dict[str, list[tuple[float, float]]], grace: float, longest: float, eta: float
 ) -> dict[str, float]:
-    """How far each trial comes: bracket by bracket, at each rung the best 1/eta."""
+    """Resource that each trial reaches: bracket by bracket, with the best 1/eta kept at each rung."""
     names, reached = list(curves), {}
     most = math.floor(math.log(longest / grace, eta) + 1e-9)
     rungs = most

@@ -1,4 +1,4 @@
-"""docs/search.md: its example runs as it stands, with nothing of Sweeps but the searcher."""
+"""Example of docs/search.md: it runs as it is, with nothing of Sweeps but the searcher."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def study(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> optuna.Study:
-    """Folder with the files that the example has written."""
+    """Study that the example has written."""
     (example,) = re.findall(r"```python\n(.*?)```", (checkout / "docs" / "search.md").read_text(encoding="utf-8"), re.S)
     folder = tmp_path_factory.mktemp("example")
     (folder / "example.py").write_text(example, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The searcher: seeded, and truthful in what it tells the study."""
+"""OptunaSearcher: seeded suggestions, and the state of every trial in the study."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def searcher(sampler: Sampler | None = None, space: Any = SPACE, **options: Any)
 
 
 def stored(folder: Path, **options: Any) -> OptunaSearcher:
-    """With a study that outlives its searcher."""
+    """Searcher whose study outlives it."""
     storage = JournalStorage(JournalFileBackend(str(folder / "optuna.log")))
     return searcher(storage=storage, study_name="study", **options)
 
@@ -182,7 +182,7 @@ def test_what_a_point_leaves_out_is_sampled_anew_until_the_point_is_valid() -> N
 
 
 def started(search: OptunaSearcher, concurrent: int) -> int:
-    """Trials that start with so many at once, until the searcher says that it is over."""
+    """Run trials, a fixed number at once, until the searcher ends the search."""
     ids: list[str] = []
     running: list[str] = []
     while (point := search.suggest(f"{search.study.study_name} {len(ids)}")) != OptunaSearcher.FINISHED:
@@ -342,7 +342,7 @@ def test_a_point_that_makes_no_valid_config_is_told_as_failed_and_the_next_is_as
 
 
 class Stubborn:
-    """An advisor that wants a number of layers, and no point of kind b."""
+    """Advisor that sets the number of layers and refuses points of kind b."""
 
     def __init__(self, layers: int = 1) -> None:
         self.layers = layers

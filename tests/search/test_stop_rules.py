@@ -1,4 +1,4 @@
-"""Stopping rules, each to the exact trial."""
+"""Stop rules: each ends the search at the exact trial."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FINISHED, PRUNED, FAILED = (
 
 
 def study_of(*trials: tuple[optuna.trial.TrialState | None, list[float]], mode: str = "min") -> optuna.Study:
-    """One trial after another: its state (None while it runs), and what it reported."""
+    """Study of trials, each given by its state (None: running) and its reported values."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction=f"{mode}imize")
     for number, (state, values) in enumerate(trials):

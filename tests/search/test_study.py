@@ -1,4 +1,4 @@
-"""The file of a study: torn, damaged, lost, and written anew for a wider space."""
+"""The file of a study: truncated, damaged, lost, and rewritten for a wider space."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def result(loss: float, step: int, **flags: bool) -> dict[str, Any]:
 
 
 def search(folder: Path) -> OptunaSearcher:
-    """Seven trials: finished, stopped early, failed, finished; and one of which nobody heard again; two wait."""
+    """Study of seven trials: finished, pruned, failed, finished, left running; two are enqueued."""
     opened = searcher(folder, points=[{"size": 16}, {"kind": "b", "size": 16}])
     for number in range(7):
         point = opened.suggest(f"t{number}")
@@ -74,7 +74,7 @@ def trials(folder: Path) -> list[FrozenTrial]:
 
 
 def told(trial: FrozenTrial) -> tuple[Any, ...]:
-    """Drops the number of the given point, which nobody asks for once it was suggested."""
+    """Remove the number of the enqueued point, which is not used once it was suggested."""
     attributes = {name: value for name, value in trial.user_attrs.items() if name != POINT}
     return trial.state, trial.values, trial.params, trial.intermediate_values, attributes
 

@@ -1,4 +1,4 @@
-"""Warm start: earlier sweeps help where they tell of today's, and do no harm where they mislead."""
+"""Warm start: earlier sweeps help where they predict this one, and do no harm where they mislead."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Recorded = tuple[str, float, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A store with some sweeps that were recorded as real ones are."""
+    """Tracking URI of a store with sweeps that were recorded like real ones."""
     uri = f"sqlite:///{tmp_path_factory.mktemp('record')}/mlflow.db"
     record(
         uri,
@@ -115,7 +115,7 @@ def test_the_best_distinct_points_are_tried_again_from_each_sweep_in_turn() -> N
 def searched(
     function: Hartmann, seed: int, earlier: EarlierSweep | None, kind: str = "tpe", trials: int = 40
 ) -> tuple[list[dict[str, Any]], list[float]]:
-    """The points that were tried and their regrets."""
+    """Points that were tried, and their regrets."""
     space = Space(function.space)
     known = None if earlier is None else EarlierTrials([earlier], space, "min", seed)
     config: Sampler = TypeAdapter[Sampler](Sampler).validate_python({"kind": kind})
@@ -137,7 +137,7 @@ def searched(
 
 
 def best_so_far(function: Hartmann, kind: str, earlier: Sequence[EarlierSweep | None]) -> npt.NDArray[np.float64]:
-    """Shape ``[seeds, trials]``."""
+    """Best regret so far, of shape ``[seeds, trials]``."""
     found = [searched(function, seed, each, kind)[1] for seed, each in enumerate(earlier)]
     return np.minimum.accumulate(np.array(found), axis=1)
 

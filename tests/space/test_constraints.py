@@ -188,7 +188,7 @@ def test_the_grid_leaves_out_exactly_the_forbidden_points() -> None:
 
 
 def test_the_allowed_share_is_that_of_the_trials_whose_config_satisfies() -> None:
-    """The quick look-up of values agrees with composing each trial."""
+    """The quick lookup of values agrees with composing each trial."""
     points = constrained("train.lr * train.global_batch_size < 0.5 or model.dropout > 0.2", "train.momentum > 0.85")
     draws = RandomDraws(0)
     for _ in range(100):

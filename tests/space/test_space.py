@@ -1,4 +1,4 @@
-"""The space: bounds at both ends, conditions, grids, points."""
+"""The space: inclusive bounds, conditions, grids and points."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def nothing(path: str) -> Any:
 
 
 def sampled(space: Space, count: int = 200, lookup: Lookup = nothing) -> list[dict[str, Any]]:
-    """Half of them by Optuna, half without it."""
+    """Random points, half of them sampled with Optuna and half without."""
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     by_optuna = [space.sample(study.ask(), lookup) for _ in range(count)]
     draws = RandomDraws(seed=0)
@@ -116,7 +116,7 @@ def test_a_parameter_exists_only_while_its_conditions_hold() -> None:
 
 
 def test_conditions_hold_together_over_several_values_and_levels() -> None:
-    """Against the truth, written out: each parameter exists exactly where its own and its parents' conditions hold."""
+    """Each parameter exists exactly where its own condition and those of its parents hold."""
     space = space_of(
         c={"type": "int", "low": 0, "high": 1, "when": {"b": [10, 30], "a": ["x", "y"]}},
         d={"type": "constant", "value": 7, "when": {"c": 1}},

@@ -182,9 +182,6 @@ class _Model:
         self._order = np.random.default_rng(seed).permutation(len(sweep.points))[:MOST_SHOWN]
         self._predicted: dict[bytes, float] = {}
 
-    def __len__(self) -> int:
-        return len(self._order)
-
     @cached_property
     def _forest(self) -> RandomForestRegressor:
         from sklearn.ensemble import RandomForestRegressor

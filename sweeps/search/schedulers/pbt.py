@@ -176,7 +176,7 @@ class PopulationBasedTraining(PausingScheduler):
         scores = {
             trial: member.score
             for trial, member in self._members.items()
-            if member.score is not None and not trial.is_finished()
+            if member.score is not None and not trial.is_finished()  # type: ignore[no-untyped-call]
         }
         ranked = sorted(scores, key=lambda trial: scores[trial])
         count = min(math.ceil(len(ranked) * self._quantile), len(ranked) // 2)
