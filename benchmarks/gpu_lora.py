@@ -1,12 +1,12 @@
-"""LoRA of models of 0.5 to 1.5 billion parameters in bf16 on one GPU: our loop against Hugging Face's ``Trainer``.
+"""LoRA of models of 0.5 to 1.5 billion parameters in bf16 on one GPU: our loop beside Hugging Face's ``Trainer``.
 
     python benchmarks/gpu_lora.py --json lora.json
 
 takes about a quarter of an hour and 80 GB of the GPU. Weights are random and made here, the text is the docstrings of
 Python's standard library: no network, no Ray and no MLflow, only this checkout (``PYTHONPATH=src``) with torch,
-transformers, datasets, peft, accelerate, pydantic, psutil, filelock and click. Both train the same adapters (peft's)
-on as many packed tokens in a step, with the same optimizer, and take turns, as in ``training.py``. ``--tiny`` shows on
-CPUs that it runs.
+transformers, datasets, peft, accelerate, pydantic, psutil, filelock and click. Both train the same adapters (peft's) on
+as many packed tokens in a step, with the same optimizer, and take turns as in ``training.py``. ``--tiny`` shows on CPUs
+that it runs.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import Any
 
 import click
 import torch
+from results_document import markdown_table, write_between_marks
 from trained.blocks import measure
-from trained.tables import NAMES, described, machine, markdown, numbers, write_between_marks
+from trained.tables import NAMES, described, machine, numbers
 from trained.workloads import GPU, TINY, Workload
 
 HEADERS = ["", "loop", "tokens a second", "ours is faster, times", "FLOP utilisation", "GPU memory", "start", "loss"]
@@ -29,13 +30,13 @@ UTILIZATION, SPEED = "train/flop_utilization", "train/tokens_per_second"
 
 @click.command()
 @click.option("--workloads", default=",".join(GPU), show_default=True)
-@click.option("--arms", default="ours,compiled,huggingface", show_default=True, help="Ours first.")
-@click.option("--blocks", default=12, show_default=True, type=click.IntRange(2), help="Of each arm, that count.")
-@click.option("--starts", default=1, show_default=True, type=click.IntRange(1), help="Of each arm.")
+@click.option("--arms", default="ours,compiled,huggingface", show_default=True, help="Arms, with ours first.")
+@click.option("--blocks", default=12, show_default=True, type=click.IntRange(2), help="Measured blocks of each arm.")
+@click.option("--starts", default=1, show_default=True, type=click.IntRange(1), help="Starts of each arm.")
 @click.option("--batch", type=click.IntRange(1), help="Sequences in a step; default: 8.")
-@click.option("--tiny", is_flag=True, help="On CPUs, a model of some thousand parameters: does it run?")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Keep the numbers there.")
-@click.option("--write", type=click.Path(path_type=Path, exists=True), metavar="FILE.md", help="Renew its numbers.")
+@click.option("--tiny", is_flag=True, help="A model of some thousand parameters on CPUs, to see that it runs.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the numbers to this file.")
+@click.option("--write", type=click.Path(path_type=Path, exists=True), metavar="FILE.md", help="Update its numbers.")
 def main(
     workloads: str,
     arms: str,
@@ -59,21 +60,22 @@ def main(
         workload = replace(known[name], per_worker=batch or known[name].per_worker)
         found[name] = _measured(workload, arms.split(","), 2 if tiny else blocks, starts, tiny=tiny)
         new = _rows(name, found[name])
-        print(markdown(HEADERS, new), flush=True)
+        print(markdown_table(HEADERS, new, left=2), flush=True)
         lines += new
         if json_file is not None:
             json_file.write_text(json.dumps({"machine": here, "numbers": found}, indent=1) + "\n", encoding="utf-8")
     if write is not None:
-        write_between_marks(write, {"GPU": here, "LoRA": f"{markdown(HEADERS, lines)}\n\n{described(known, found)}"})
+        lora = f"{markdown_table(HEADERS, lines, left=2)}\n\n{described(known, found)}"
+        write_between_marks(write, {"GPU": here, "LoRA": lora})
 
 
 def _measured(workload: Workload, arms: list[str], blocks: int, starts: int, *, tiny: bool) -> dict[str, Any]:
-    if tiny:  # CPUs have no data sheet
+    if tiny:  # the peak performance of CPUs is unknown
         train = workload.config["train"] | {"peak_tflops": 0.1}
         workload = replace(workload, config={**workload.config, "train": train})
     measured = measure(workload, 1, arms, blocks=blocks, starts=starts)
     found = numbers(measured, workload.block * workload.units)
-    # All have the same arithmetic to do, which our loop counts, and record the speed that it goes with.
+    # All arms compute the same. Our loop counts the FLOPs, from which the utilisation of the others follows by speed.
     last = measured["ours"].last
     per_speed = last[UTILIZATION] / last[SPEED] if UTILIZATION in last else None
     for arm in found.values():

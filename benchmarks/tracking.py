@@ -1,8 +1,8 @@
-"""What tracking costs a training step, and how many points a second it sustains.
+"""Time that tracking adds to a training step, and the number of points a second that it sustains.
 
     python benchmarks/tracking.py --write docs/tracking.md
 
-takes about nine minutes on two idle cores. Each arm has a process of its own, and each store is new.
+takes about nine minutes on two idle cores. Each arm has its own process, and each store is new.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from overhead.summary import MARKS, machine
+from overhead.summary import machine
+from results_document import markdown_table, write_between_marks
 from tracked.arms import METRICS, STEP_S
 from tracked.stores import STORES, opened
 
@@ -30,16 +31,14 @@ NAMES = {
 FIGURE = "images/tracking.png"
 
 Numbers = dict[str, dict[str, dict[str, float]]]
-"""Store -> arm -> what was measured."""
+"""Measured values by store, arm and name."""
 
 
 @click.command()
 @click.option("--stores", default=",".join(STORES), show_default=True)
 @click.option("--arms", default=",".join((*ARMS, "sustained")), show_default=True)
-@click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), help="Keep the numbers there; add to what is there."
-)
-@click.option("--write", type=click.Path(path_type=Path, exists=True), metavar="FILE.md", help="Renew its numbers.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Add the numbers to this file.")
+@click.option("--write", type=click.Path(path_type=Path, exists=True), metavar="FILE.md", help="Update its numbers.")
 def main(stores: str, arms: str, json_file: Path | None, write: Path | None) -> None:
     kept: dict[str, Any] = json.loads(json_file.read_text()) if json_file and json_file.exists() else {}
     numbers: Numbers = kept.get("numbers", {})
@@ -52,7 +51,7 @@ def main(stores: str, arms: str, json_file: Path | None, write: Path | None) -> 
             if json_file:
                 json_file.write_text(json.dumps({"machine": here, "numbers": numbers}, indent=1))
     if write:
-        _write(write, here, numbers)
+        write_between_marks(write, _tables(here, numbers))
         _draw(numbers, write.parent / FIGURE)
 
 
@@ -77,21 +76,18 @@ def _measure(arm: str, uri: str, folder: Path) -> dict[str, float]:
     return measured
 
 
-def _write(file: Path, here: str, numbers: Numbers) -> None:
-    text = file.read_text(encoding="utf-8")
-    added = ["| | " + " | ".join(STORES[store] for store in numbers) + " |", "|---" + "|---:" * len(numbers) + "|"]
-    for arm in ARMS:
-        cells = [_added(arms[arm]) if arm in arms else "" for arms in numbers.values()]
-        added.append(f"| {NAMES[arm]} | {' | '.join(cells)} |")
-    rates = ["| | " + " | ".join(STORES[store] for store in numbers) + " |", "|---" + "|---:" * len(numbers) + "|"]
-    for key, name in (("journal", "into the journal"), ("mlflow", "through to MLflow")):
-        cells = [f"{arms['sustained'][key]:,.0f}" if "sustained" in arms else "" for arms in numbers.values()]
-        rates.append(f"| {name}, points a second | {' | '.join(cells)} |")
-    for name, content in (("machine", here), ("added", "\n".join(added)), ("sustained", "\n".join(rates))):
-        begin, end = MARKS[0].format(name), MARKS[1]
-        start = text.index(begin) + len(begin)
-        text = f"{text[:start]}\n{content}\n{text[text.index(end, start) :]}"
-    file.write_text(text, encoding="utf-8")
+def _tables(here: str, numbers: Numbers) -> dict[str, str]:
+    """Tables of the numbers in Markdown, by the marks between which a document has them."""
+    headers = ["", *(STORES[store] for store in numbers)]
+    added = [[NAMES[arm], *(_added(arms[arm]) if arm in arms else "" for arms in numbers.values())] for arm in ARMS]
+    rates = [
+        [
+            f"{name}, points a second",
+            *(f"{arms['sustained'][key]:,.0f}" if "sustained" in arms else "" for arms in numbers.values()),
+        ]
+        for key, name in (("journal", "into the journal"), ("mlflow", "through to MLflow"))
+    ]
+    return {"machine": here, "added": markdown_table(headers, added), "sustained": markdown_table(headers, rates)}
 
 
 def _added(measured: dict[str, float]) -> str:
@@ -100,7 +96,7 @@ def _added(measured: dict[str, float]) -> str:
 
 
 def _draw(numbers: Numbers, file: Path) -> None:
-    """Added time of a step by store and arm, on a logarithmic scale, with the one percent."""
+    """Draw the added time of a step by store and arm, on a logarithmic scale, with a line at one percent."""
     import matplotlib as mpl
 
     mpl.use("Agg")

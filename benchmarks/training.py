@@ -1,10 +1,10 @@
-"""Our loop against one written by hand and Hugging Face's ``Trainer``, on CPUs: speed, memory, start-up.
+"""Speed, memory and start-up of our loop on CPUs, beside a loop written by hand and Hugging Face's ``Trainer``.
 
     python benchmarks/training.py --write docs/training.md
 
 takes about a quarter of an hour on two idle cores. All three train the same model on the same data with the same split,
-without Ray; each is started, and then they go on in turns, a second or two at a time, in the order ABCCBA. ``--quick``
-shows in some minutes that everything runs.
+without Ray. After all have started, they run in turns of a second or two, in the order ABCCBA. ``--quick`` shows in
+some minutes that everything runs.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from results_document import markdown_table, write_between_marks
 from trained.blocks import measure
-from trained.tables import HEADERS, described, machine, markdown, numbers, rows, write_between_marks
+from trained.tables import HEADERS, described, machine, numbers, rows
 from trained.workloads import CPU
 
 ARMS = ("ours", "plain", "huggingface")
@@ -23,12 +24,12 @@ ARMS = ("ours", "plain", "huggingface")
 
 @click.command()
 @click.option("--workloads", default=",".join(CPU), show_default=True)
-@click.option("--workers", default="1,2", show_default=True, help="How many in each training.")
-@click.option("--blocks", default=20, show_default=True, type=click.IntRange(2), help="Of each arm, that count.")
-@click.option("--starts", default=3, show_default=True, type=click.IntRange(1), help="Of each arm.")
-@click.option("--quick", is_flag=True, help="Few blocks, one start: does it run?")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Keep the numbers there.")
-@click.option("--write", type=click.Path(path_type=Path, exists=True), metavar="FILE.md", help="Renew its numbers.")
+@click.option("--workers", default="1,2", show_default=True, help="Numbers of workers.")
+@click.option("--blocks", default=20, show_default=True, type=click.IntRange(2), help="Measured blocks of each arm.")
+@click.option("--starts", default=3, show_default=True, type=click.IntRange(1), help="Starts of each arm.")
+@click.option("--quick", is_flag=True, help="Few blocks and one start, to see that it runs.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the numbers to this file.")
+@click.option("--write", type=click.Path(path_type=Path, exists=True), metavar="FILE.md", help="Update its numbers.")
 def main(
     workloads: str, workers: str, blocks: int, starts: int, quick: bool, json_file: Path | None, write: Path | None
 ) -> None:
@@ -47,13 +48,13 @@ def main(
             title = f"{name}, {number} worker{'s' if number > 1 else ''}"
             found[title] = numbers(arms, workload.block * workload.units * number)
             new = rows(title, found[title])
-            print(markdown(HEADERS, new), flush=True)
+            print(markdown_table(HEADERS, new, left=2), flush=True)
             lines += new
             if json_file is not None:
                 json_file.write_text(json.dumps({"machine": here, "numbers": found}, indent=1) + "\n", encoding="utf-8")
     if write is not None:
         write_between_marks(
-            write, {"machine": here, "training": f"{markdown(HEADERS, lines)}\n\n{described(CPU, found)}"}
+            write, {"machine": here, "training": f"{markdown_table(HEADERS, lines, left=2)}\n\n{described(CPU, found)}"}
         )
 
 

@@ -1,9 +1,9 @@
-"""What a trial costs: stock Ray Tune, Sweeps in both isolations, and the floor, side by side in one run.
+"""Overhead of a trial: stock Ray Tune, Sweeps in both isolations, and the floor, side by side.
 
     python benchmarks/trial_overhead.py --scaling --write docs/performance.md
 
 takes about a quarter of an hour on two cores, half of it for stock Ray. ``--quick`` shows in three minutes that
-everything runs. Each arm has its own processes and they run one after another, one trial at a time with two workers.
+everything runs. Each arm has its own processes; they run one after another, one trial at a time with two workers.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pathlib import Path
 import click
 from overhead.arms import ARMS, ORDER, Measured, measure
 from overhead.figures import draw_scaling
-from overhead.summary import Counts, document, machine, table, write_between_marks
+from overhead.summary import Counts, document, machine, table, written
 from overhead.workload import Training
+from results_document import write_between_marks
 from rich.console import Console
 
 SCALING_TRIALS = 200
@@ -23,16 +24,16 @@ console = Console()
 
 
 @click.command()
-@click.option("--arms", default=",".join(ORDER), show_default=True, help="Which arms; floor and stock need warm.")
+@click.option("--arms", default=",".join(ORDER), show_default=True, help="Arms; floor and stock need warm.")
 @click.option("--trials", default=24, show_default=True, type=click.IntRange(2), help="Digits trials of an arm.")
 @click.option("--trivial-trials", default=20, show_default=True, type=click.IntRange(2), help="Trivial trials.")
-@click.option("--process-trials", default=8, show_default=True, type=click.IntRange(2), help="At most, of each.")
-@click.option("--stock-trials", default=8, show_default=True, type=click.IntRange(2), help="At most, of digits.")
-@click.option("--stock-trivial", default=4, show_default=True, type=click.IntRange(2), help="At most, of trivial ones.")
-@click.option("--quick", is_flag=True, help="Few trials: does it run?")
+@click.option("--process-trials", default=8, show_default=True, type=click.IntRange(2), help="Most trials of process.")
+@click.option("--stock-trials", default=8, show_default=True, type=click.IntRange(2), help="Most digits trials.")
+@click.option("--stock-trivial", default=4, show_default=True, type=click.IntRange(2), help="Most trivial trials.")
+@click.option("--quick", is_flag=True, help="Few trials, to see that it runs.")
 @click.option("--scaling", is_flag=True, help=f"Also {SCALING_TRIALS} trivial trials in one warm sweep.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write all numbers there.")
-@click.option("--write", type=click.Path(path_type=Path, exists=True), metavar="FILE.md", help="Renew its numbers.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the numbers to it.")
+@click.option("--write", type=click.Path(path_type=Path, exists=True), metavar="FILE.md", help="Update its numbers.")
 def main(
     arms: str,
     trials: int,
@@ -45,7 +46,7 @@ def main(
     json_file: Path | None,
     write: Path | None,
 ) -> None:
-    """Measure what a trial costs."""
+    """Measure the overhead of a trial."""
     chosen = [arm for arm in ORDER if arm in arms.split(",")]
     if unknown := set(arms.split(",")) - set(ARMS):
         raise click.UsageError(f"--arms: there is no {', '.join(sorted(unknown))}; there are {', '.join(ARMS)}")
@@ -72,7 +73,7 @@ def main(
     if json_file is not None:
         json_file.write_text(json.dumps(numbers, indent=2) + "\n", encoding="utf-8")
     if write is not None:
-        write_between_marks(write, numbers)
+        write_between_marks(write, written(numbers))
         if flat is not None:
             draw_scaling(flat, write.parent / "images" / "trial-overhead.png")
     if flat is not None:

@@ -1,1 +1,1 @@
-"""The parts of ``benchmarks/trial_overhead.py``: the trainings, the four ways to run them, and what is measured."""
+"""Parts of ``benchmarks/trial_overhead.py``: the trainings, the four ways to run them, and the measurements."""

@@ -21,23 +21,23 @@ ARMS = {
     "floor": "one pair of long-lived gloo processes, no Ray, Tune or MLflow",
 }
 ORDER = ("warm", "floor", "process", "stock")
-"""Floor and stock repeat what the warm arm trained, so that comes first."""
+"""Order in which the arms run: floor and stock repeat the trainings of warm."""
 
 
 class ArmFailed(Exception):
-    """An arm did not end well; what it said is in the message."""
+    """An arm has ended with an error; the message has the end of its output."""
 
 
 @dataclass
 class Measured:
-    """One arm on one workload."""
+    """Measurements of one arm on one workload."""
 
     record: ArmRecord
     began: float
     """Unix time of the command."""
     wall_s: float
     memory: list[tuple[float, float]]
-    """Unix time, MiB of all its processes together."""
+    """Unix times, and MiB of all processes together."""
 
     @property
     def trials(self) -> int:
@@ -45,11 +45,11 @@ class Measured:
 
     @property
     def first_s(self) -> float:
-        """From the command to the first report of the first trial."""
+        """Seconds from the command to the first report of the first trial."""
         return self.record.trials[0].reports[0] - self.began
 
     def per_trial_s(self, trials: int | None = None) -> float:
-        """Seconds from one trial's last report to the next one's: training and all that is around it."""
+        """Mean seconds from one trial's last report to the next one's: training and everything around it."""
         ends = [trial.reports[-1] for trial in self.record.trials[:trials]]
         return (ends[-1] - ends[0]) / (len(ends) - 1)
 
@@ -69,8 +69,8 @@ def measure(arm: str, workload: str, trials: int, repeated: list[Training]) -> M
     Args:
         arm: One of ``ARMS``.
         workload: One of ``WORKLOADS``.
-        trials: How many; at least two, since the first is counted apart.
-        repeated: For floor and stock: what the warm arm trained; the first ``trials`` of them are run.
+        trials: Number of trials; at least two, since the first is counted separately.
+        repeated: Trainings of the warm arm, of which floor and stock run the first ``trials``.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"overhead-{arm}-"))
     record, trainings = folder / "record.json", folder / "trainings.json"
@@ -99,7 +99,7 @@ def measure(arm: str, workload: str, trials: int, repeated: list[Training]) -> M
 
 
 def _environment() -> dict[str, str]:
-    """This process's, with the benchmark and the checkout importable in every process that an arm starts."""
+    """Environment in which the benchmark and the checkout can be imported by every process of an arm."""
     here = Path(__file__).resolve().parents[1]
     paths = [str(here), str(here.parent), str(here.parent / "src"), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}

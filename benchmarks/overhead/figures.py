@@ -1,4 +1,4 @@
-"""The figure of a long sweep."""
+"""Figure of a long sweep."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from overhead.arms import Measured
 
 
 def draw_scaling(measured: Measured, file: Path) -> None:
-    """Seconds of each trial and memory of all processes over a sweep of trivial trials."""
+    """Draw seconds of each trial and memory of all processes over a sweep of trivial trials."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -1,4 +1,4 @@
-"""Arm (d): the same trainings in one pair of long-lived gloo processes, without Ray, Tune and MLflow.
+"""Arm (d): the same trainings in two long-lived gloo processes, without Ray, Tune and MLflow.
 
 python -m torch.distributed.run --standalone --nproc-per-node 2 -m overhead.floor TRAININGS.json FOLDER RECORD.json
 """
@@ -20,7 +20,7 @@ from sweeps_train.reporter import Stop
 
 
 class StopsAt:
-    """Notes the time of every report, and stops the training at the step at which the scheduler did."""
+    """Records the time of every report, and stops the training at the step at which the scheduler had stopped it."""
 
     def __init__(self, last_step: int):
         self._last_step = last_step
@@ -59,7 +59,7 @@ def main() -> None:
             train_s += reporter.reports[-1] - began
     if dist.get_rank() == 0:
         ArmRecord(trials, train_s, stalls).write(Path(record))
-    gc.collect()  # a wrapped model in a reference cycle would keep the group's threads until the process ends
+    gc.collect()  # a wrapped model in a reference cycle keeps the threads of the process group alive
     dist.destroy_process_group()
 
 

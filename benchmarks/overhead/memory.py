@@ -12,9 +12,9 @@ EVERY_S = 0.5
 
 
 class MemorySampler:
-    """Samples the proportional set size: pages that processes share count once, not once for each of them.
+    """Samples the proportional set size, in which pages that processes share count once.
 
-    Where the kernel does not give it (it is Linux's), resident sizes are summed.
+    Without it (only Linux has it), resident sizes are summed.
     """
 
     def __init__(self, pid: int):
@@ -22,7 +22,7 @@ class MemorySampler:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.samples: list[tuple[float, float]] = []
-        """Unix time, MiB."""
+        """Unix times, and MiB."""
 
     def __enter__(self) -> MemorySampler:
         self._thread.start()
@@ -31,14 +31,6 @@ class MemorySampler:
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
-
-    @property
-    def peak_mib(self) -> float:
-        return max((mib for _, mib in self.samples), default=0.0)
-
-    def between(self, begin: float, end: float) -> list[float]:
-        """MiB of all samples within two Unix times."""
-        return [mib for at, mib in self.samples if begin <= at <= end]
 
     def _run(self) -> None:
         while not self._done.wait(EVERY_S):

@@ -1,4 +1,4 @@
-"""Arms (b) and (c): the command line, as a person would type it.
+"""Arms (b) and (c): the command line.
 
 python -m overhead.ours trivial warm 20 FOLDER RECORD.json
 """
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _times(sweep: dict[str, Any], folder: Path) -> list[TrialTimes]:
-    """From MLflow, whose points have the times at which the workers measured them."""
+    """Times of all reports from MLflow, which has those at which workers measured."""
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
@@ -53,7 +53,7 @@ def _times(sweep: dict[str, Any], folder: Path) -> list[TrialTimes]:
 
 
 def _training(folder: Path, trial: dict[str, Any]) -> Training:
-    """A trial's checkpoints say how it was trained."""
+    """Training of a trial, from one of its checkpoints."""
     file = next((folder / "trials" / trial["trial"]).glob("step-*/training.json"))
     return Training(trial["trial"], json.loads(file.read_text(encoding="utf-8")), trial["steps"])
 

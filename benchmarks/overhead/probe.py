@@ -1,5 +1,4 @@
-"""The trivial trial's model. Where ``REPORT_STALLS`` names a file, workers also write there how long each of our
-reports kept them from training."""
+"""Model of the trivial trial. If ``REPORT_STALLS`` names a file, workers write the duration of every report to it."""
 
 from __future__ import annotations
 

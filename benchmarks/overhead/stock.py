@@ -1,10 +1,10 @@
-"""Arm (a): the same trainings as Ray's documentation has it, with Ray's own defaults.
+"""Arm (a): the same trainings as in Ray's documentation, with Ray's defaults.
 
 A function trainable starts a ``TorchTrainer`` for every trial, ``TuneReportCallback`` passes the metrics on, and
 ``MLflowLoggerCallback`` records them: https://docs.ray.io/en/latest/train/user-guides/hyperparameter-optimization.html
 The training loop is the plain one of Ray's examples, on our models, data and learning rates. A trial ends by itself
-where the warm arm's scheduler stopped it: of a trial that its own scheduler stops, Ray frees the workers only where
-the State API of its dashboard is installed and answers (ray#58515), and otherwise waits for them without end.
+where the warm arm's scheduler stopped it: when Ray's own scheduler stops a trial, its workers are only freed if the
+State API of Ray's dashboard is installed and answers (ray#58515); otherwise Ray waits forever.
 
     python -m overhead.stock TRAININGS.json FOLDER RECORD.json
 """
@@ -40,14 +40,14 @@ STEP, BEGAN, REPORTED = "step", "began", "reported"
 
 
 def train_function(arguments: dict[str, Any]) -> None:
-    """On every worker."""
+    """Train on every worker."""
     began = time.time()
     config = TRAINING_CONFIG.validate_python(arguments["training"])
     rank = ray.train.get_context().get_world_rank()
     seed_all(config.seed)
     task = build_task(config)
     model = ray.train.torch.prepare_model(task.model)
-    optimizer = build_optimizer(model, config.train)
+    optimizer = build_optimizer(model.parameters(), config.train)
     order = SampleOrder(len(task.train_samples), config.seed)
     batch_size, total = config.train.global_batch_size, config.train.max_steps
     assert total is not None
@@ -56,7 +56,8 @@ def train_function(arguments: dict[str, Any]) -> None:
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(config.train, step, total)
         mine = order.take(step * batch_size, batch_size)[rank::WORKERS]
-        loss = task.loss(model, task.train_samples.batch(mine)) / len(mine)
+        batch = task.train_samples.batch(mine)
+        loss = task.loss(task.logits(model, batch), batch) / len(mine)
         torch.autograd.backward(loss)
         optimizer.step()
         optimizer.zero_grad()
@@ -83,7 +84,8 @@ def evaluate(task: Any, rank: int) -> dict[str, float]:
     model, samples = task.model.eval(), task.eval_samples
     scores = torch.zeros(task.num_scores, dtype=torch.float64)
     for indices in in_batches(range(len(samples))[rank::WORKERS], 64):
-        scores += task.score(model, samples.batch(indices))
+        batch = samples.batch(indices)
+        scores += task.score(task.logits(model, batch), batch)
     model.train()
     dist.all_reduce(scores)
     metrics: dict[str, float] = task.metrics(scores.tolist(), len(samples))
@@ -91,7 +93,7 @@ def evaluate(task: Any, rank: int) -> dict[str, float]:
 
 
 def train_driver(config: dict[str, Any]) -> None:
-    """In a trial's Tune actor."""
+    """Start the workers, in a trial's Tune actor."""
     trainer = TorchTrainer(
         train_function,
         train_loop_config=config["arguments"],
@@ -113,7 +115,7 @@ def main() -> None:
         {"training": each.config, "steps": each.steps, "stalls": str(stalls)}
         for each in read_trainings(Path(trainings_file))
     ]
-    # Its own cluster, not one that runs here: the workers, and the CPU that Tune reserves for a trial's function.
+    # A new cluster, not one that is running here, with CPUs for the workers and for the trial's function.
     ray.init(address="local", num_cpus=WORKERS + 1)
     tuner = tune.Tuner(
         train_driver,

@@ -1,32 +1,29 @@
-"""The numbers: what they are made of, and how they are shown."""
+"""Summaries of measured arms: as JSON, as tables in the terminal and in Markdown."""
 
 from __future__ import annotations
 
 import os
 import platform
-import re
 import statistics
 import time
-from collections.abc import Sequence
 from importlib.metadata import version
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import psutil
+from results_document import markdown_table
 from rich.table import Table
 
 from overhead.arms import ARMS, Measured
 
 Counts = dict[str, dict[str, int]]
-"""Workload -> arm -> how many trials at most."""
+"""Largest number of trials by workload and arm."""
 WINDOW = 20
 FIGURE = "![Seconds of each trial and memory of all processes over the sweep](images/trial-overhead.png)"
-MARKS = "<!-- measured: {} -->", "<!-- end of measured -->"
 
 
 def machine() -> str:
-    """Where and under which load it is measured."""
+    """Description of the machine, the libraries and the load."""
     libraries = ", ".join(f"{name} {version(name)}" for name in ("ray", "torch", "optuna", "mlflow"))
     others = sum(process.info["name"] == "raylet" for process in psutil.process_iter(["name"]))
     return (
@@ -37,7 +34,7 @@ def machine() -> str:
 
 
 def document(results: dict[str, dict[str, Measured]], scaling: Measured | None) -> dict[str, Any]:
-    """Everything, for JSON."""
+    """All numbers, for JSON."""
     return {
         "machine": machine(),
         "order": [arm for arms in list(results.values())[:1] for arm in arms],
@@ -52,7 +49,7 @@ def _workload(arms: dict[str, Measured]) -> dict[str, Any]:
     if "floor" in arms:
         ratios["warm time / floor time"] = arms["warm"].per_trial_s() / arms["floor"].per_trial_s()
         if "stock" in arms:
-            # Each over the trials that it ran, beyond what the floor took for those.
+            # Each over the trials that it ran, beyond the floor's time for the same trials.
             ratios["stock overhead / warm overhead"] = numbers["stock"]["overhead_s"] / numbers["warm"]["overhead_s"]
     if "process" in arms and "stock" in arms:
         common = min(arms["process"].trials, arms["stock"].trials)
@@ -76,12 +73,12 @@ def _numbers(measured: Measured, floor: Measured | None) -> dict[str, Any]:
 
 
 def _overhead(measured: Measured, floor: Measured, trials: int) -> float:
-    """Seconds a trial beyond the floor's, over the same trials."""
+    """Seconds per trial beyond those of the floor, over the same trials."""
     return measured.per_trial_s(trials) - floor.per_trial_s(trials)
 
 
 def _windows(measured: Measured) -> list[dict[str, float]]:
-    """Seconds a trial and memory, in windows of ``WINDOW`` trials after the first trial."""
+    """Seconds per trial and memory, in windows of ``WINDOW`` trials after the first trial."""
     ends = [trial.reports[-1] for trial in measured.record.trials][::WINDOW]
     last = measured.record.trials[-1].reports[-1]
     windows = []
@@ -100,7 +97,7 @@ def _windows(measured: Measured) -> list[dict[str, float]]:
 
 
 def table(workload: str, arms: dict[str, Measured]) -> Table:
-    """For the terminal."""
+    """Table for the terminal."""
     numbers = _workload(arms)
     shown = Table(title=f"{workload} trials", caption=_ratios(numbers["ratios"]))
     for name in HEADERS:
@@ -143,15 +140,13 @@ def _ratios(ratios: dict[str, float]) -> str:
     return "; ".join(f"{name}: {ratio:.3g}" for name, ratio in ratios.items())
 
 
-def write_between_marks(file: Path, numbers: dict[str, Any]) -> None:
-    """Replace what stands between the marks of a Markdown file by tables of the numbers."""
-    text = file.read_text(encoding="utf-8")
+def written(numbers: dict[str, Any]) -> dict[str, str]:
+    """Tables of the numbers in Markdown, by the marks between which a document has them."""
     order = f"Arms ran in the order {', '.join(numbers['order'])}, each in its own processes."
-    text = _replace(text, "machine", f"{numbers['machine']}. {order}")
+    contents = {"machine": f"{numbers['machine']}. {order}"}
     for workload in ("trivial", "digits"):
-        rows = _markdown(HEADERS, _rows(numbers[workload]))
         ratios = [f"- {name}: **{ratio:.3g}**" for name, ratio in numbers[workload]["ratios"].items()]
-        text = _replace(text, workload, "\n".join([*rows, "", *ratios]))
+        contents[workload] = "\n".join([markdown_table(HEADERS, _rows(numbers[workload])), "", *ratios])
     if numbers["scaling"] is not None:
         windows = [
             [
@@ -161,18 +156,5 @@ def write_between_marks(file: Path, numbers: dict[str, Any]) -> None:
             ]
             for each in numbers["scaling"]
         ]
-        lines = [*_markdown(("trials", "a trial", "memory"), windows), "", FIGURE]
-        text = _replace(text, "scaling", "\n".join(lines))
-    file.write_text(text, encoding="utf-8")
-
-
-def _markdown(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines: list[Sequence[str]] = [headers, ["---", *["---:"] * (len(headers) - 1)], *rows]
-    return ["| " + " | ".join(line) + " |" for line in lines]
-
-
-def _replace(text: str, name: str, content: str) -> str:
-    begin, end = MARKS[0].format(name), MARKS[1]
-    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-    assert pattern.search(text), f"the file has no {begin}"
-    return pattern.sub(lambda _: f"{begin}\n{content}\n{end}", text)
+        contents["scaling"] = "\n".join([markdown_table(("trials", "a trial", "memory"), windows), "", FIGURE])
+    return contents

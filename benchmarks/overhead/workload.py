@@ -1,4 +1,4 @@
-"""What is trained, alike in all arms, and the record of it that every arm leaves."""
+"""The trainings of all arms, and the record that every arm leaves."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ WORKLOADS = {
 
 @dataclass
 class Training:
-    """One trial as it ended in the arm that others repeat."""
+    """One trial, with its end in the arm that others repeat."""
 
     trial: str
     config: dict[str, Any]
     """The ``TrainingConfig``, as JSON."""
     steps: int
-    """Steps until its end, or until the scheduler stopped it."""
+    """Steps until the end, or until the scheduler stopped it."""
 
 
 @dataclass
 class TrialTimes:
-    """One trial as rank 0 saw it."""
+    """Times of one trial on rank 0."""
 
     trial: str
     reports: list[float]
@@ -54,14 +54,14 @@ class TrialTimes:
 
 @dataclass
 class ArmRecord:
-    """What one arm leaves."""
+    """Record of one arm."""
 
     trials: list[TrialTimes]
-    """In the order in which they ended."""
+    """Trials in the order in which they ended."""
     train_s: float
     """Seconds in which workers had a trial, from its start to its last report, summed over trials."""
     stalls: list[float] = field(default_factory=list)
-    """Seconds that each report kept rank 0 from training; of trivial trials alone."""
+    """Seconds that each report kept rank 0 from training; only of trivial trials."""
     trainings: list[Training] = field(default_factory=list)
 
     def write(self, file: Path) -> None:

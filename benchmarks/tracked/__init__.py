@@ -1,1 +1,1 @@
-"""What tracking costs a training: the arms, and the stores that they write to."""
+"""Cost of tracking in a training: the arms, and the stores that they write to."""

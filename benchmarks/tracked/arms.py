@@ -1,7 +1,7 @@
-"""One arm in a process of its own: ``python -m tracked.arms ARM URI FOLDER`` prints what it measured as JSON.
+"""One arm in its own process: ``python -m tracked.arms ARM URI FOLDER`` prints its measurements as JSON.
 
-A step computes for about ten milliseconds and then logs ten metrics. What is measured is the time between the end of a
-step's computation and the beginning of the next one's.
+A step computes for about ten milliseconds and then logs ten metrics. Measured is the time between the end of a step's
+computation and the beginning of the next one's.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Any
 STEP_S = 0.010
 STEPS = 500
 AT_MOST_S = 20.0
-"""Of training, in the arms that wait for each answer."""
+"""Longest training, for the arms that wait for each answer."""
 METRICS = 10
 POINTS = 1_000_000
-"""Of the measurement of what is sustained, in calls of twenty metrics for ten trials in turn."""
+"""Points of the throughput measurement, in calls of twenty metrics for ten trials in turn."""
 CONFIG = "train:\n  lr: 0.01\n"
 
 Log = Callable[[int, dict[str, float]], object]
 
 
 def train(log: Log) -> dict[str, float]:
-    """Steps with about ten milliseconds of computing each."""
+    """Run steps of about ten milliseconds, and measure the calls of ``log``."""
     rounds = _rounds_of_a_step()
     added, whole = [], []
     began = time.perf_counter()
@@ -53,11 +53,12 @@ def train(log: Log) -> dict[str, float]:
 
 
 def none(*_: object) -> dict[str, float]:
+    """Train without tracking."""
     return train(lambda step, metrics: None)
 
 
 def ours(uri: str, folder: Path) -> dict[str, float]:
-    """A worker with the reporter of a sweep's workers, and a driver that passes on what it posts to the recorder."""
+    """Train in a worker with the reporter of a sweep's workers, while a driver passes its events to the recorder."""
     import ray
 
     from sweeps.runtime.assignment import Assignment
@@ -115,7 +116,7 @@ def ours(uri: str, folder: Path) -> dict[str, float]:
 
 
 def stock(uri: str, folder: Path) -> dict[str, float]:
-    """Ray's ``MLflowLoggerCallback`` with a function trainable that reports each step."""
+    """Train with Ray's ``MLflowLoggerCallback`` in a function trainable that reports each step."""
     import ray
     from ray import tune
     from ray.air.integrations.mlflow import MLflowLoggerCallback
@@ -135,7 +136,7 @@ def stock(uri: str, folder: Path) -> dict[str, float]:
 
 
 def direct(uri: str, _: Path) -> dict[str, float]:
-    """``mlflow.log_metrics`` in the training itself."""
+    """Train with ``mlflow.log_metrics`` in every step."""
     import mlflow
 
     mlflow.set_tracking_uri(uri)
@@ -145,7 +146,7 @@ def direct(uri: str, _: Path) -> dict[str, float]:
 
 
 def sustained(uri: str, folder: Path) -> dict[str, float]:
-    """Points a second that the journal takes, and that come to MLflow, as fast as they can."""
+    """Measure the throughput in points a second, into the journal and through to MLflow."""
     recorder = _recorder(uri, folder)
     trials, each = 10, 20
     for trial in range(trials):

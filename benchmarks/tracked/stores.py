@@ -1,4 +1,4 @@
-"""The stores: SQLite, a tracking server on SQLite, and the same server whose answers arrive late."""
+"""Stores: SQLite, a tracking server on SQLite, and the same server with delayed answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,18 +14,20 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+from free_port import free_port
+
 STORES = {"sqlite": "SQLite", "server": "server", "slow": "server that answers in 1 s"}
 LATE_S = 1.0
 
 
 @contextlib.contextmanager
 def opened(store: str, folder: Path) -> Iterator[str]:
-    """The tracking URI of a store in a new folder."""
+    """Open a store in a new folder, and yield its tracking URI."""
     folder.mkdir(parents=True)
     if store == "sqlite":
         yield f"sqlite:///{folder}/mlflow.db"
         return
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
     process = subprocess.Popen(
         command,
@@ -45,11 +46,11 @@ def opened(store: str, folder: Path) -> Iterator[str]:
 
 
 def late(port: int, seconds: float) -> int:
-    """The port of a proxy of a local server, whose answers arrive so many seconds later; it ends with the process."""
-    own = _free_port()
+    """Start a proxy that delays the answers of a local server, and return its port; it ends with the process."""
+    own = free_port()
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pause_s: float) -> None:
-        # Each piece of an answer is so late, and not the later ones the more.
+        # Each piece of an answer has the same delay, so that delays do not add up.
         loop = asyncio.get_running_loop()
         while data := await reader.read(1 << 16):
             loop.call_later(pause_s, writer.write, data)
@@ -66,12 +67,6 @@ def late(port: int, seconds: float) -> int:
 
     threading.Thread(target=lambda: asyncio.run(listen()), daemon=True).start()
     return own
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def _wait_for(url: str) -> None:

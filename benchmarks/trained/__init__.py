@@ -1,1 +1,1 @@
-"""Trainings beside each other: our loop, one written by hand, and Hugging Face's ``Trainer``. Needs no Ray."""
+"""Trainings side by side: our loop, one written by hand, and Hugging Face's ``Trainer``. Needs no Ray."""

@@ -1,7 +1,8 @@
-"""One worker of one arm: ``python -m trained.arms ARM FOLDER``, under the environment that torchrun gives.
+"""One worker of one arm: ``python -m trained.arms ARM FOLDER``, in the environment that torchrun gives.
 
-FOLDER has the ``training.json`` of our loop, which all arms follow. The first two are given what they need and no more:
-each reads the same tokens, or images, in batches of the same size, and records the mean loss every so many steps.
+FOLDER has the ``training.json`` of our loop, which all arms follow. The loop by hand and ``Trainer`` get no more than
+they need: both read the same tokens, or images, in batches of the same size, and record the mean loss every so many
+steps.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ Item = dict[str, torch.Tensor]
 
 
 def ours(folder: Path) -> None:
-    """As ``torchrun -m sweeps_train``."""
+    """Train as ``torchrun -m sweeps_train`` does."""
     sys.argv = ["sweeps_train", str(folder / "training.json")]
     runpy.run_module("sweeps_train", run_name="__main__")
 
 
 def plain(folder: Path) -> None:
-    """Written by hand, for this one model on these workers."""
+    """Train with a loop written by hand for this model on these workers."""
     config = json.loads((folder / "training.json").read_text())
     train, world = config["train"], int(os.environ["WORLD_SIZE"])
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -66,12 +67,12 @@ def plain(folder: Path) -> None:
         if step % train["log_every"] == 0:
             if world > 1:
                 dist.all_reduce(recent)
-            _say(step, recent.item() / train["log_every"] / world)
+            _print_loss(step, recent.item() / train["log_every"] / world)
             recent.zero_()
 
 
 def huggingface(folder: Path) -> None:
-    """A ``transformers.Trainer`` with the same settings."""
+    """Train with a ``transformers.Trainer`` with the same settings."""
     config = json.loads((folder / "training.json").read_text())
     train, world = config["train"], int(os.environ["WORLD_SIZE"])
     on_cpu = not torch.cuda.is_available()
@@ -79,10 +80,10 @@ def huggingface(folder: Path) -> None:
         os.environ["ACCELERATE_USE_CPU"] = "true"
     from transformers import Trainer, TrainerCallback, TrainingArguments, default_data_collator
 
-    class Says(TrainerCallback):
+    class PrintLoss(TrainerCallback):
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if "loss" in logs:
-                _say(state.global_step, logs["loss"])
+                _print_loss(state.global_step, logs["loss"])
 
     torch.manual_seed(0)
     model, data = _built(config)
@@ -113,14 +114,14 @@ def huggingface(folder: Path) -> None:
         args=settings,
         train_dataset=data,
         data_collator=default_data_collator if config["task"]["kind"] == "causal_lm" else None,
-        callbacks=[Says()],
+        callbacks=[PrintLoss()],
     )
     assert trainer.args.world_size == world
     trainer.train()
 
 
 def compiled(folder: Path) -> None:
-    """Our loop with ``train.compile``."""
+    """Train with our loop and ``train.compile``."""
     config = json.loads((folder / "training.json").read_text())
     file = folder / "compiled.json"
     file.write_text(json.dumps({**config, "train": {**config["train"], "compile": True}}))
@@ -137,7 +138,7 @@ ARMS: dict[str, Callable[[Path], None]] = {
 
 
 class _WithLoss(nn.Module):
-    """A classifier as ``Trainer`` wants it."""
+    """A classifier in the form that ``Trainer`` expects."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -160,7 +161,7 @@ class _Items(Dataset[Item]):
 
 
 def _built(config: dict[str, Any]) -> tuple[nn.Module, Dataset[Item]]:
-    """The model and the training data of a config, by the libraries that our loop takes them from."""
+    """Model and training data of a config, built by the functions of our library."""
     from sweeps_train.config import TRAINING_CONFIG, CausalLM, TextData
 
     typed = TRAINING_CONFIG.validate_python(config)
@@ -188,7 +189,7 @@ def _endless(data: Dataset[Item], batch_size: int, world: int) -> Iterator[Item]
         epoch += 1
 
 
-def _say(step: int, loss: float) -> None:
+def _print_loss(step: int, loss: float) -> None:
     if os.environ["RANK"] == "0":
         print(json.dumps({"step": step, "train/loss": loss}), flush=True)
 

@@ -1,4 +1,4 @@
-"""Trainings in turns: all are started, each waits at its gate, and one after another goes through a block of steps.
+"""Trainings in turns: all are started and wait at a gate, and each in turn makes a block of steps.
 
 So a machine that is slower for a minute is slower for all of them.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -21,39 +20,42 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from free_port import free_port
+
 from trained import gate
 from trained.workloads import Workload
 
-SETTLES = 3
-"""Blocks at first that do not count."""
+WARMUP_BLOCKS = 3
+"""First blocks, which are not measured."""
 
 
 @dataclass
 class Arm:
-    """What was measured of one."""
+    """Measurements of one arm."""
 
     starts: list[float] = field(default_factory=list)
     """Seconds from the start of its processes to the end of the first step."""
     blocks: list[float] = field(default_factory=list)
-    """Seconds of each block that counts."""
+    """Seconds of each measured block."""
     cpu: list[float] = field(default_factory=list)
-    """Seconds that all workers together have spent on processors in each of them: what a busy machine leaves alone."""
+    """Processor seconds of all workers together in each of them, which do not depend on other load."""
     peak_mib: float = 0.0
-    """Of the largest worker."""
+    """Peak memory of the largest worker."""
     peak_gpu_mib: float = 0.0
-    """Of the largest worker."""
+    """Peak GPU memory of the largest worker."""
     last: dict[str, float] = field(default_factory=dict)
-    """What was recorded last, at the same step in every arm: ``train/loss``, and what else our loop records."""
+    """Last record, of the same step in every arm: ``train/loss``, and the other metrics of our loop."""
 
 
 def measure(workload: Workload, workers: int, names: Sequence[str], *, blocks: int, starts: int) -> dict[str, Arm]:
-    """
+    """Measure a workload in several arms.
+
     Args:
-        workload: What is trained.
-        workers: How many processes each arm has.
-        names: The arms.
-        blocks: That each goes through, and that count.
-        starts: How often each is started.
+        workload: Training that is measured.
+        workers: Number of processes of each arm.
+        names: Names of the arms.
+        blocks: Measured blocks of each arm.
+        starts: Number of times that each arm is started.
     """
     measured = {name: Arm() for name in names}
     with tempfile.TemporaryDirectory() as temporary:
@@ -78,21 +80,21 @@ def measure(workload: Workload, workers: int, names: Sequence[str], *, blocks: i
 
 def _take_turns(running: dict[str, _Running], measured: dict[str, Arm], blocks: int) -> None:
     order = list(running)
-    for turn in range(SETTLES + blocks):
+    for turn in range(WARMUP_BLOCKS + blocks):
         for name in order:
             took, cpu = running[name].block()
-            if turn >= SETTLES:
+            if turn >= WARMUP_BLOCKS:
                 measured[name].blocks.append(took)
                 measured[name].cpu.append(cpu)
-        order.reverse()  # ABBA: what drifts does so for all
+        order.reverse()  # ABBA: a slow drift of the machine affects all alike
     for name, each in running.items():
         measured[name].peak_mib, measured[name].peak_gpu_mib = each.peak_mib, each.peak_gpu_mib
         measured[name].last = each.last()
 
 
 def compare(one: Arm, other: Arm) -> tuple[float, float, float]:
-    """How many times as fast one is as the other: the median of blocks that were neighbours, and its quartiles."""
-    ratios = [theirs / own for own, theirs in zip(one.blocks, other.blocks, strict=True)]
+    """Speed of one arm relative to another: median and quartiles of the ratios of neighbouring blocks."""
+    ratios = [of_other / of_one for of_one, of_other in zip(one.blocks, other.blocks, strict=True)]
     low, median, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
     return median, low, high
 
@@ -108,7 +110,7 @@ class _Running:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._gates: list[Connection[str, Any]] = []
         self.peak_mib = self.peak_gpu_mib = self._cpu = 0.0
-        self._said = folder / f"{name}.out"
+        self._output = folder / f"{name}.out"
 
     def __enter__(self) -> _Running:
         return self
@@ -117,12 +119,12 @@ class _Running:
         self.end()
 
     def start(self) -> float:
-        """Returns the seconds to the end of the first step."""
+        """Start the processes, and return the seconds to the end of the first step."""
         benchmarks = Path(__file__).resolve().parent.parent
-        port = _free_port()
+        port = free_port()
         began = time.perf_counter()
         for rank in range(self._workers):
-            own, theirs = Pipe()
+            own, other = Pipe()
             environment = os.environ | {
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),
@@ -130,19 +132,19 @@ class _Running:
                 "LOCAL_WORLD_SIZE": str(self._workers),
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port),
-                "OMP_NUM_THREADS": "1",  # one that waits for a neighbour would measure the neighbour
+                "OMP_NUM_THREADS": "1",  # with more, processes would wait for each other's threads
                 "PYTHONPATH": os.pathsep.join([str(benchmarks), *sys.path]),
-                gate.PIPE: str(theirs.fileno()),
+                gate.PIPE: str(other.fileno()),
                 gate.BLOCK: str(self._block),
             }
-            said = self._said if rank == 0 else self._folder / f"{self._name}.{rank}.out"
-            with theirs, said.open("wb") as stdout, said.with_suffix(".err").open("wb") as stderr:
+            output = self._output if rank == 0 else self._folder / f"{self._name}.{rank}.out"
+            with other, output.open("wb") as stdout, output.with_suffix(".err").open("wb") as stderr:
                 process = subprocess.Popen(
                     [sys.executable, "-m", "trained.arms", self._name, str(self._folder)],
                     env=environment,
                     stdout=stdout,
                     stderr=stderr,
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[other.fileno()],
                 )
             self._processes.append(process)
             self._gates.append(own)
@@ -150,15 +152,15 @@ class _Running:
         return reached - began
 
     def block(self) -> tuple[float, float]:
-        """Seconds that one takes, and those that its workers spend on processors."""
+        """Run one block; return its seconds, and the processor seconds of its workers."""
         began, cpu_before = time.perf_counter(), self._cpu
         for each in self._gates:
-            each.send("go on")
+            each.send("continue")
         reached, self._cpu = self._reached()
         return reached - began, self._cpu - cpu_before
 
     def _reached(self) -> tuple[float, float]:
-        """When the last worker has reached its gate, and seconds on processors so far."""
+        """Time at which the last worker has reached its gate, and processor seconds so far."""
         reached = cpu = 0.0
         for each in self._gates:
             try:
@@ -171,14 +173,14 @@ class _Running:
         return reached, cpu
 
     def last(self) -> dict[str, float]:
-        """What rank 0 has recorded last."""
-        lines = [line for line in self._said.read_text().splitlines() if "train/loss" in line]
+        """Last record of rank 0."""
+        lines = [line for line in self._output.read_text().splitlines() if "train/loss" in line]
         last: dict[str, float] = json.loads(lines[-1]) if lines else {}
         return last
 
     def end(self) -> None:
         for each in self._gates:
-            with contextlib.suppress(OSError):  # it has ended by itself
+            with contextlib.suppress(OSError):  # the process may have ended
                 each.send("end")
         for process in self._processes:
             try:
@@ -187,10 +189,3 @@ class _Running:
                 process.kill()
                 process.wait()
         self._gates, self._processes = [], []
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port

@@ -1,4 +1,4 @@
-"""Where a training waits for its turn: every so many optimizer steps, until whoever measures lets it go on."""
+"""A gate at which a training waits for its turn, after every so many optimizer steps."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 PIPE, BLOCK = "BENCHMARK_PIPE", "BENCHMARK_BLOCK"
-"""Environment variables: the pipe to whoever measures (a file descriptor), and the steps from one gate to the next."""
+"""Environment variables: file descriptor of the pipe to the measuring process, and steps between two gates."""
 
 
 class Gate:
-    """Counts the steps of the one optimizer of this process, whoever's loop makes them."""
+    """Counts the steps of the only optimizer of this process, in any loop."""
 
     def __init__(self, connection: Connection[Any, str], block: int):
         self._connection = connection
@@ -36,14 +36,14 @@ class Gate:
 
 
 def install() -> None:
-    """After the first step, and then after every block, this process waits."""
+    """Make this process wait after the first step, and then after every block."""
     connection: Connection[Any, str] = Connection(int(os.environ[PIPE]))
     register_optimizer_step_post_hook(Gate(connection, int(os.environ[BLOCK])))
 
 
 def _peaks() -> tuple[float, float]:
-    """MiB of this process so far, and of its GPU."""
-    # Not getrusage, which begins with the memory of the process that this one was forked from.
+    """Peak memory so far in MiB: of this process, and of its GPU."""
+    # Not getrusage, whose peak includes that of the process that this one was forked from.
     status = Path("/proc/self/status").read_text(encoding="ascii")
     kib = re.search(r"VmHWM:\s+(\d+)", status)
     assert kib is not None

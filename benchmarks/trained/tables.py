@@ -1,4 +1,4 @@
-"""The numbers of trainings beside each other, as documents show them. Needs no Ray."""
+"""Tables of the numbers of trainings. Needs no Ray."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,7 +26,7 @@ NAMES = {
 
 
 def machine(libraries: Sequence[str] = ("torch", "transformers", "accelerate")) -> str:
-    """Where, with what, and under which load it is measured."""
+    """Description of the machine, the libraries and the load."""
     device = f"{torch.cuda.get_device_name()}, " if torch.cuda.is_available() else ""
     versions = ", ".join(f"{name} {version(name)}" for name in libraries)
     return (
@@ -37,11 +36,11 @@ def machine(libraries: Sequence[str] = ("torch", "transformers", "accelerate")) 
 
 
 def numbers(arms: dict[str, Arm], per_block: float) -> dict[str, Any]:
-    """Everything of one workload, for JSON.
+    """All numbers of one workload, for JSON.
 
     Args:
-        arms: What was measured.
-        per_block: Samples, or tokens, that go through all workers in a block.
+        arms: Measurements by arm.
+        per_block: Samples or tokens that all workers process in a block.
     """
     found: dict[str, Any] = {}
     for name, arm in arms.items():
@@ -57,7 +56,7 @@ def numbers(arms: dict[str, Arm], per_block: float) -> dict[str, Any]:
 
 
 def rows(workload: str, measured: dict[str, Any]) -> list[list[str]]:
-    """Of a table: one for each arm."""
+    """Rows of a table, one for each arm."""
     lines = []
     for name, arm in measured.items():
         ours = arm.get("ours is faster")
@@ -81,29 +80,13 @@ def rows(workload: str, measured: dict[str, Any]) -> list[list[str]]:
 HEADERS = ["", "loop", "a second", "ours is faster, times", "a second of processors", "memory", "start", "loss"]
 
 
-def markdown(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table."""
-    rules = ["---", "---", *["---:"] * (len(headers) - 2)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [headers, rules, *lines])
-
-
 def described(workloads: Mapping[str, Workload], measured: Iterable[str]) -> str:
-    """A list of what was measured.
+    """A list of the workloads that were measured.
 
     Args:
-        workloads: By their names.
-        measured: Titles, which begin with them.
+        workloads: All workloads by name.
+        measured: Titles that begin with these names.
     """
     titles = list(measured)
     some = [name for name in workloads if any(title.startswith(name) for title in titles)]
     return "\n".join(f"- {name}: {workloads[name].what}" for name in some)
-
-
-def write_between_marks(file: Path, contents: dict[str, str]) -> None:
-    """Replaces what stands between the marks of a Markdown file."""
-    text = file.read_text(encoding="utf-8")
-    for name, content in contents.items():
-        begin, end = f"<!-- measured: {name} -->", "<!-- end of measured -->"
-        start = text.index(begin) + len(begin)
-        text = f"{text[:start]}\n{content}\n{text[text.index(end, start) :]}"
-    file.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What is trained: a model and its data, as a ``TrainingConfig`` that every arm follows."""
+"""Workloads: a model and its data, as a ``TrainingConfig`` that every arm follows."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ class Workload:
     """One row of the tables."""
 
     what: str
-    """For a reader."""
+    """Description for a reader."""
     config: Mapping[str, Any]
-    """Of our loop."""
+    """Config of our loop."""
     per_worker: int
     """Samples of a worker in a step."""
     block: int
-    """Steps between two gates: a second or two."""
+    """Steps between two gates, which take a second or two."""
     sequence_length: int = 1
-    """Tokens in a sample, of a language model."""
+    """Tokens in a sample of a language model."""
     shape: Mapping[str, Any] | None = None
-    """Of a language model with random weights, which is made before anything is measured: the arguments of its
-    transformers config, and ``model_type``."""
+    """Arguments of the transformers config, and ``model_type``, of a language model with random weights, which is made
+    before anything is measured."""
 
     @property
     def units(self) -> int:
-        """Tokens, or samples, of a worker in a step."""
+        """Tokens or samples of a worker in a step."""
         return self.per_worker * self.sequence_length
 
     def training_config(self, folder: Path, workers: int) -> dict[str, Any]:
-        """Of our loop.
+        """Complete config of our loop.
 
         Args:
-            folder: Which has the model, if it was made.
-            workers: How many there are.
+            folder: Folder with the model, if it was made.
+            workers: Number of workers.
         """
         made = {"path": str(folder / "model"), "tokenizer": "builtin:tiny_llama"}
         model = self.config["model"] | (made if self.shape is not None else {})
         train = {
-            "max_steps": 1_000_000,  # whoever measures ends it
+            "max_steps": 1_000_000,  # the measuring process ends it
             "eval_every": 1_000_000,
             "log_every": LOG_EVERY,
             "global_batch_size": self.per_worker * workers,
@@ -53,7 +53,7 @@ class Workload:
         return {"strategy": {"kind": "ddp"}, "checkpoint": {}, **self.config, "model": model, "train": train}
 
     def make(self, folder: Path) -> None:
-        """Writes the model with random weights, if it is one; it goes with ``tiny_llama``'s tokenizer."""
+        """Write the model with random weights, if it has any; it goes with the tokenizer of ``tiny_llama``."""
         if self.shape is None:
             return
         import torch
@@ -67,7 +67,7 @@ class Workload:
 
 
 def text(sequence_length: int, model: dict[str, Any], **train: Any) -> dict[str, Any]:
-    """Of a language model on the standard library's docstrings, packed."""
+    """Config of a language model on the standard library's docstrings, packed."""
     return {
         "task": {"kind": "causal_lm"},
         "model": {"kind": "causal_lm", "path": "builtin:tiny_llama", **model},
@@ -77,7 +77,7 @@ def text(sequence_length: int, model: dict[str, Any], **train: Any) -> dict[str,
 
 
 def images(model: dict[str, Any]) -> dict[str, Any]:
-    """Of a classifier of digits."""
+    """Config of a classifier of digits."""
     return {
         "task": {"kind": "image_classification"},
         "model": model,
@@ -87,7 +87,7 @@ def images(model: dict[str, Any]) -> dict[str, Any]:
 
 
 BYTES_AND_SPECIAL: dict[str, Any] = {"vocab_size": 384, "bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
-"""The tokenizer's."""
+"""Vocabulary of the tokenizer."""
 CPU = {
     "llama 0.7M": Workload("`conf=llm_lora`'s base, all weights, 128 bytes", text(128, {}), 8, 30, 128),
     "llama 14M": Workload(
@@ -116,7 +116,7 @@ CPU = {
 
 
 def _lora(what: str, per_worker: int, length: int, block: int, **shape: Any) -> Workload:
-    """LoRA of every linear layer, in bf16."""
+    """Workload with LoRA of every linear layer, in bf16."""
     lora = {"r": 16, "alpha": 32, "target_modules": "all-linear"}
     config = text(length, {"lora": lora}, precision="bf16")
     common = {"dtype": "bfloat16", "tie_word_embeddings": True, "max_position_embeddings": 32768}
@@ -179,4 +179,4 @@ TINY = {
         **BYTES_AND_SPECIAL,
     )
 }
-"""For a machine without a GPU."""
+"""Workload for a machine without a GPU."""

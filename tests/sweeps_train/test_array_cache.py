@@ -1,4 +1,4 @@
-"""Tokenized data: made once a node, mapped by all, and made anew when anything that it depends on has changed."""
+"""The cache of tokenized data: made once a node, mapped by all, and made again when a dependency has changed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def tokenized(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by one for every split that is tokenized."""
+    """List that grows by one for every split that is tokenized."""
     times: list[int] = []
     to_arrays = text.to_arrays
 
@@ -170,7 +170,7 @@ def make_slowly(folder: Path) -> Arrays:
 
 
 def use(folder: Path, barrier: Any, results: Any) -> None:
-    """All pages are read, as over an epoch; then the memory that is this process's own, and its part of the shared."""
+    """Read all pages, as an epoch does; return the memory of this process alone, and its part of the shared memory."""
     process = psutil.Process()
     barrier.wait()
     before = process.memory_full_info()

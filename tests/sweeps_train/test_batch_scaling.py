@@ -1,4 +1,4 @@
-"""A global batch that communication chooses: only when asked, and then once for all of a training."""
+"""A global batch scaled by communication: only if configured, and then constant for a training."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_batch_that_was_chosen_is_said_and_recorded(runs: dict[str, Recorder
 def test_a_resumed_training_keeps_its_batch_with_another_number_of_workers(
     runs: dict[str, Recorder], folder: Path
 ) -> None:
-    """One worker exchanges nothing, and would choose the smallest."""
+    """One worker exchanges nothing, and would choose the smallest batch."""
     resumed = run(asking(TINY_SHARE), folder / "stopped")
     assert resumed.notes == []
     assert resumed.final["train/global_batch_size"] == 3 * SIZE

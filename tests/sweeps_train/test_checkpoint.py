@@ -1,4 +1,4 @@
-"""Checkpoints: which are found, which are kept, and what can be loaded from them."""
+"""Checkpoints: saving, resuming, removing, and loading models from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def names(folder: Path) -> list[str]:
 
 
 def fake(folder: Path, **losses: float | None) -> Path:
-    """Checkpoints that have metrics alone: ``fake(folder, step_1=0.5)``."""
+    """Write checkpoints that have only metrics: ``fake(folder, step_1=0.5)``."""
     for name, loss in losses.items():
         path = folder / f"step-{int(name.removeprefix('step_')):08d}"
         path.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A compiled model trains as one that is not."""
+"""Training of a compiled model, compared with one that is not compiled."""
 
 from __future__ import annotations
 

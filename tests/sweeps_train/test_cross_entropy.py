@@ -1,4 +1,4 @@
-"""The loss over a large vocabulary: in pieces it is what it is at once."""
+"""Cross-entropy over a large vocabulary: the same in chunks as in one call."""
 
 from __future__ import annotations
 

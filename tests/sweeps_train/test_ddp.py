@@ -1,4 +1,4 @@
-"""Data parallel training of models of which a step trains a part, or whose parts have several types."""
+"""Data parallel training of models with unused parameters, or parameters of several dtypes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEPS = 5
 
 
 class LeavesOut(nn.Module):
-    """A layer is in no loss, and another one only where an image of the batch is marked: so not on all workers."""
+    """Model with a layer that no loss uses, and one that only marked images use, so not on all workers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class LeavesOut(nn.Module):
 
 
 class TwoTypes(nn.Module):
-    """Half of it in bfloat16."""
+    """Model with a layer in bfloat16."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class TwoTypes(nn.Module):
 
 
 def samples() -> tuple[Dataset[Any], Dataset[Any]]:
-    """Held out as most people write it: by the global random state."""
+    """Data split with the global random state, as most users do."""
     generator = torch.Generator().manual_seed(1)
     images = torch.randn(64, 1, 8, 8, generator=generator)
     images[0, 0, 0, 0] = 1000

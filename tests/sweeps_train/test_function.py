@@ -1,4 +1,4 @@
-"""A user's own Ray Train function as a task: unchanged, searched, stopped, and resumed from what it saved."""
+"""A user's Ray Train function as a task: run, searched, stopped and resumed without any change to it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ task:
 search: {metric: loss, mode: min, default_first: false}
 """
 LEVELS = {"none": 1.0, "dies": 0.9, "bad": 2.0, "good": 0.8, "misspells": 1.0}
-"""Fault -> level of the loss."""
+"""Level of the loss by fault."""
 QUICK = ["none", "dies", "bad", "good"]
 
 

@@ -1,4 +1,4 @@
-"""The global batch stays what it is: whatever the number of workers, and when a device runs out of memory."""
+"""The global batch: the same for any number of workers, and when a device runs out of memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def learned(recorder: Recorder) -> list[Any]:
 
 
 class SmallDevice:
-    """Makes one rank run out of memory where more samples than it takes go through at once."""
+    """Makes one rank run out of memory if more samples than ``takes`` pass through at once."""
 
     def __init__(self, takes: int, *, rank: int, where: str, after: int = 0):
         self.takes, self.rank, self.where, self.after = takes, rank, where, after
@@ -85,7 +85,7 @@ CASES = {
 
 
 def out_of_memory() -> dict[str, tuple[list[Any], list[Any], int, list[float]]]:
-    """On each of two workers: what was learned on large devices and on small ones."""
+    """Train on large and on small devices, on each of two workers."""
     found = {}
     for name, (config, device, _) in CASES.items():
         large = run(config)
@@ -137,7 +137,7 @@ def test_a_sample_that_does_not_fit_says_what_to_do(working_folder: Path) -> Non
 
 
 def activations(config: Any) -> int:
-    """Bytes that a training holds for its backward passes, at their height."""
+    """Largest number of samples of which a training holds activations."""
     heights: list[int] = []
     loss = ImageClassification.loss
 
@@ -172,11 +172,11 @@ def test_the_largest_micro_batch_that_fits_is_found_once_and_remembered(
 
 
 CUT = {"fsdp": {}, "tensor_parallel": {"sequence_parallel": True}, "context_parallel": {}}
-"""Strategies that cut what a worker keeps, and their options."""
+"""Strategies that shard what a worker keeps, and their options."""
 
 
 def found_and_given() -> list[tuple[list[Any], list[Any]]]:
-    """On each of two workers, by strategy: what was learned with a size that was found, and with a given one."""
+    """Train with a micro batch that is found and with a given one, by strategy, on each of two workers."""
     results = []
     for kind, options in CUT.items():
         found, given = (
@@ -223,7 +223,7 @@ def test_a_global_batch_that_cannot_be_divided_is_refused_with_sizes_that_fit(
 
 
 class Numbered(Dataset[tuple[torch.Tensor, int]]):
-    """Writes down which samples it is asked for."""
+    """Data set that records the indices it is asked for."""
 
     def __len__(self) -> int:
         return 50
@@ -250,7 +250,7 @@ NUMBERED = {
 
 
 def attempt(folder: Path, rank: int, size: int, kill_at: int | None) -> None:
-    """A worker; one of them kills itself at a record."""
+    """Train as one worker, which kills itself at a record if it is told to."""
     import torch.distributed as dist
 
     asked = folder / f"rank-{rank}"

@@ -1,4 +1,4 @@
-"""A Hugging Face Trainer as a task: reported, stopped, resumed from its own checkpoints."""
+"""A Hugging Face Trainer as a task: reports, stopping, and resuming from its own checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Lightning module as a task: reported, stopped, resumed from its own checkpoints."""
+"""A Lightning module as a task: reports, stopping, and resuming from its own checkpoints."""
 
 from __future__ import annotations
 

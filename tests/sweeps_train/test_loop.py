@@ -1,4 +1,4 @@
-"""The training loop in one process: what it reports, when, and which mistakes it names."""
+"""The training loop in one process: its reports, and messages about mistakes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_metric_that_is_not_reported_is_an_error_that_lists_what_is() -> None:
 
 
 class Centroids(nn.Module):
-    """A user's own model, of vectors instead of images, with a running mean that all workers must share."""
+    """A user's own model of vectors, with a running mean that all workers share."""
 
     def __init__(self, classes: int):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Models: language models with adapters in the right places, and image models of any shape."""
+"""Models: language models with adapters on the right layers, and image models of any shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device that runs out of memory where every layer is a meeting of workers, in whole sweeps."""
+"""Out of memory with strategies that communicate in every layer, in whole sweeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A script as torchrun starts it: what it prints is reported, and it goes on from what it has saved."""
+"""A script for torchrun as a task: its output is reported, and it resumes from its checkpoints."""
 
 from __future__ import annotations
 

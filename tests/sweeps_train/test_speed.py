@@ -1,4 +1,4 @@
-"""Speed that workers report: communication, arithmetic, machines."""
+"""Metrics of speed: communication, FLOP utilisation, use of the machines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LENGTH = 32
 
 
 def text(strategy: dict[str, Any], *, gradient_checkpointing: bool = False, **train: Any) -> Any:
-    """Packed, since padding is work that no token asked for."""
+    """Config with packed text: padding would be counted as FLOPs, but not as tokens."""
     packed = {"prompt_field": None, "completion_field": None, "text_field": "completion", "packing": True}
     settings = {"communication_every": 2, "peak_tflops": PEAK, "micro_batch_size": 2, **train}
     model = {"lora": None, "gradient_checkpointing": gradient_checkpointing}
@@ -65,7 +65,7 @@ def test_flops_are_counted_once_and_without_what_is_computed_again(strategy: str
     per_token = 6 * (3 * layer + 384 * 128) + 12 * 3 * 128 * LENGTH
     metrics = runs[strategy].final
     expected = per_token * metrics["train/tokens_per_second"] / (2 * PEAK * 1e12)
-    # Recomputation is taken off by a rule that knows nothing of heads, which are a tenth of this model.
+    # Recomputation is subtracted by a rule that ignores the head, which is a tenth of this model.
     assert metrics["train/flop_utilization"] == pytest.approx(expected, rel=0.15 if "recomputing" in strategy else 0.05)
 
 

@@ -1,4 +1,4 @@
-"""The text that every machine has, and the base model that was pretrained on it."""
+"""Text of the standard library, and the base model that was pretrained on it."""
 
 from __future__ import annotations
 

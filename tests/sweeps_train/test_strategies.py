@@ -1,4 +1,4 @@
-"""Every strategy, on two and on four workers that talk over gloo, held to the training of one process."""
+"""Every strategy on two and on four gloo workers, compared with the training of one process."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from sweeps_train.config import Strategy, TrainingConfig
 STRATEGY: TypeAdapter[Strategy] = TypeAdapter(Strategy)
 
 PACKED = "packed"
-"""Several documents in each sequence, that do not see each other, and whose length two does not divide; learned by sgd,
-to which the size of a gradient matters."""
+"""Training with several documents in each sequence, hidden from each other, and a sequence length that is odd; with
+sgd, for which the size of a gradient matters."""
 
 QWEN = "tiny_qwen3"
-"""A folder with a model whose head is not tied, and that normalises queries and keys of each head."""
+"""Folder of a model with an untied head and with norms of queries and keys."""
 
 # Without dropout, so that only rounding is left between one worker and several; in micro batches.
 TRAININGS: dict[str, TrainingConfig] = {
@@ -113,12 +113,12 @@ CASES = [
 ]
 
 Results = dict[Case, tuple[Recorder, Recorder]]
-"""The beginning, and what came after it under another strategy."""
+"""A training until it was stopped, and its continuation under another strategy."""
 
 
 def scenario(group: str) -> Results:
-    """Runs on each of the workers: every training is stopped, and goes on under the next strategy in the table; on four
-    workers it goes on from what two have begun."""
+    """Run on each worker: every training is stopped and resumed with the next strategy in the table; on four workers
+    from the checkpoint of two."""
     import torch.distributed as dist
 
     results = {}
@@ -211,7 +211,7 @@ def test_one_process_goes_on_from_a_checkpoint_of_a_pipeline(
 
 
 def on_gpus() -> dict[str, Recorder]:
-    """Runs on each of the two workers."""
+    """Run on each of the two workers."""
     return {name: run(replace(with_strategy("lora", 2, name), train=ON_GPUS)) for name in STRATEGIES[2]}
 
 

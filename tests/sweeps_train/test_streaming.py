@@ -1,4 +1,4 @@
-"""Text beyond memory: read and tokenized in pieces, wherever it lies, and mapped; the same samples as otherwise."""
+"""Text larger than memory: tokenized in pieces and mapped, with the same samples as in memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The same documents as every type of file."""
+    """Folder with the same documents in every type of file."""
     folder = tmp_path / "data"
     for name in ("jsonl", "parquet", "csv", "txt"):
         (folder / name).mkdir(parents=True)
@@ -134,7 +134,7 @@ def test_a_data_set_of_the_hub_is_streamed(folder: Path, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def bucket(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The folder in an S3 server."""
+    """The same folder in an S3 server."""
     import boto3
     from moto.server import ThreadedMotoServer
 
@@ -233,7 +233,7 @@ def test_a_killed_process_has_not_tokenized_in_vain(folder: Path, cache: Path, m
 
 
 def anonymous(process: psutil.Process) -> int:
-    """Bytes that no file holds: the system cannot take them back."""
+    """Bytes of memory without a file behind them, which the system cannot reclaim."""
     return sum(each.private_dirty for each in process.memory_maps(grouped=False) if not each.path.startswith("/"))
 
 

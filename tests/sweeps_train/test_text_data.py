@@ -1,4 +1,4 @@
-"""Text: read from files, split, cut into sequences, with a mark on the tokens that the loss counts."""
+"""Text: read from files, split, cut into sequences, with a mask of the tokens that the loss counts."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def write(file: Path, *documents: dict[str, Any]) -> str:
 
 
 def samples_of(path: str, tokenizer: Any = BYTES, **options: Any) -> TextSamples:
-    """All documents, as training data; the same file serves as held-out data."""
+    """Build samples of all documents; the same file is the held-out data."""
     return build_text_samples(TextData(kind="text", path=path, eval_path=path, **options), tokenizer, None)[0]
 
 
 def rows(samples: TextSamples, tokenizer: Any = BYTES) -> list[tuple[str, str]]:
-    """Each sequence's text and the part of it that is predicted."""
+    """Text of each sequence, and the part of it that is predicted."""
     found = []
     for index in range(len(samples)):
         batch = samples.batch([index])

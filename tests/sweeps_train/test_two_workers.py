@@ -1,4 +1,4 @@
-"""Two processes that train one model together over gloo, compared with themselves and with one process."""
+"""Two gloo workers that train one model, compared with each other and with one process."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Results:
     stopped: dict[str, Recorder]
     resumed: dict[str, Recorder]
     discarded: dict[int, Recorder]
-    """By the number of times that it was asked."""
+    """Recorders by the number of times that they were asked to stop."""
     same: dict[str, Recorder]
     loaded_for_images: set[str]
     written_kib: dict[str, int] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Results:
 
 
 def scenario() -> Results:
-    """Runs on each of the two workers; images first, while nothing else has been imported."""
+    """Run on each of the two workers; images first, while nothing else has been imported."""
     results = Results({}, {}, {}, {}, {}, set())
     for name, base in RESUMED.items():
         config = configured(base)
@@ -162,7 +162,7 @@ def test_image_classification_loads_no_language_libraries(two_workers: list[Resu
 
 
 def learned(metrics: dict[str, float]) -> dict[str, Any]:
-    """All but what the machine was like: speed, memory."""
+    """Metrics without those of the machine: speed and memory."""
     return {
         name: value
         for name, value in metrics.items()

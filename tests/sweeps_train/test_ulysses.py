@@ -1,4 +1,4 @@
-"""Attention that workers share, as transformers sees it."""
+"""Attention shared by workers, as transformers sees it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def mesh() -> Iterator[DeviceMesh]:
 
 
 def test_attention_that_asks_for_its_name_hears_its_own(mesh: DeviceMesh) -> None:
-    """As flash attention does, to find its kernels."""
+    """Flash attention reads its name from the config, to find its kernels."""
     from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
