@@ -33,6 +33,7 @@ LAYERS: list[set[str]] = [
     {"registry", "report", "retention"},
     {"driver"},
     {"service"},
+    {"api"},
     {"__init__"},
     {"cli"},
     {"__main__"},

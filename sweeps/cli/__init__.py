@@ -1,4 +1,4 @@
-"""The command line: thin, and it imports late, so that help and mistakes are answered at once."""
+"""The command line: ``main`` runs a verb. Modules of verbs import late, so that help and errors are quick."""
 
 from __future__ import annotations
 
@@ -34,18 +34,20 @@ __all__ = ["app", "main"]
 
 
 def main() -> None:
-    """The command line's one entry."""
-    status, _ = answered(sys.argv[1:])
+    """Entry point of the command line."""
+    status, _ = run_command(sys.argv[1:])
     sys.exit(status)
 
 
-def answered(arguments: Sequence[str], *, is_log: bool = False) -> tuple[int, str | None]:
-    """Do what is asked; the exit status, and what was said if it could not be done. Errors become a message and a
-    status here, and nowhere else.
+def run_command(arguments: Sequence[str], *, is_log: bool = False) -> tuple[int, str | None]:
+    """Run one command, and turn an error into a message and an exit status; nothing else does.
 
     Args:
-        arguments: As typed after ``python -m sweeps``.
-        is_log: stderr is a log file, which keeps tracebacks of unexpected errors.
+        arguments: Arguments as typed after ``python -m sweeps``.
+        is_log: Whether stderr is a log file, which keeps tracebacks of unexpected errors.
+
+    Returns:
+        The exit status, and the error's message if there was one.
     """
     debug = "--debug" in arguments
     try:
@@ -55,20 +57,20 @@ def answered(arguments: Sequence[str], *, is_log: bool = False) -> tuple[int, st
     except (KeyboardInterrupt, click.Abort):
         stderr.print("sweeps: interrupted")
         return INTERRUPTED, None
-    except BrokenPipeError:  # `| head` has read enough
+    except BrokenPipeError:  # the reader of a pipe, such as `| head`, has ended
         sys.stdout = None
         return 0, None
-    except Exception as error:  # noqa: BLE001 - also what nobody foresaw is told in one line
+    except Exception as error:  # noqa: BLE001 - an unexpected error becomes one line, too
         if debug:
             stderr.print(Traceback())
         elif is_log and not isinstance(error, SweepsError):
             traceback.print_exc()
-        return _told(error)
+        return _print_error(error)
     return status or 0, None
 
 
-def _told(error: Exception) -> tuple[int, str]:
-    """Print what went wrong; the exit status, and what was said."""
+def _print_error(error: Exception) -> tuple[int, str]:
+    """Print an error; return the exit status and the message."""
     status, usage = NO_SUCCESS, False
     if isinstance(error, SweepsError):
         status, message = error.exit_status, str(error)
@@ -81,7 +83,7 @@ def _told(error: Exception) -> tuple[int, str]:
         message = _unexpected(error)
     stderr.print(f"sweeps: {message}", highlight=False, soft_wrap=True)
     if usage:
-        _say_usage(error.ctx if isinstance(error, click.UsageError) else None)
+        _print_usage(error.ctx if isinstance(error, click.UsageError) else None)
     return status, message
 
 
@@ -92,7 +94,7 @@ def _with_nearest(error: click.ClickException) -> str:
     return error.format_message()
 
 
-def _say_usage(context: click.Context | None) -> None:
+def _print_usage(context: click.Context | None) -> None:
     """Print the usage of the verb that was typed, or of the whole command line."""
     if context is not None:
         stderr.print(context.get_usage(), highlight=False, soft_wrap=True)
@@ -100,14 +102,14 @@ def _say_usage(context: click.Context | None) -> None:
 
 
 def _unexpected(error: Exception) -> str:
-    """One line on an error that nobody foresaw, after its traceback was written to a file."""
+    """Write the traceback of an unexpected error to a file; return one line that names it."""
     text = "".join(traceback.format_exception(error))
     try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="sweeps-error-", suffix=".txt", delete=False, encoding="utf-8"
         ) as file:
             file.write(text)
-    except OSError:  # no room: then it is worth more than a tidy terminal
+    except OSError:  # the disk is full: print the traceback instead
         return f"unexpected {text}"
     first_line = str(error).strip().partition("\n")[0]
     return f"unexpected {type(error).__name__}: {first_line}; the traceback is in {file.name}, and --debug shows it"

@@ -1,4 +1,4 @@
-"""The verbs' common ground: the group that they belong to, options that several have, where they print."""
+"""The click group of all verbs, the options that several verbs share, and the consoles."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ INTERRUPTED = 130
 NO_SUCCESS = 1
 MISTAKE = 2
 PIPE_WIDTH = 200
-"""Columns where no terminal says how many there are: tables are for people and for grep."""
+"""Width of a table when stdout is not a terminal."""
 EXIT_STATUS = {"interrupted": INTERRUPTED, "failed": NO_SUCCESS}
 
 
 class _Verbs(click.Group):
-    """Verbs in the order of their definition; an unknown one is answered with the nearest."""
+    """Group that lists its verbs in the order of their definition, and suggests the nearest name for an unknown one."""
 
-    group_class = type  # of verbs that have verbs of their own
+    group_class = type  # subgroups, such as `token`, are of this class, too
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -54,23 +54,25 @@ def app() -> None:
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 tracking_uri = click.option(
-    "--tracking-uri", metavar="URI", help="MLflow store or server; default: MLFLOW_TRACKING_URI, else mlflow.db here."
+    "--tracking-uri",
+    metavar="URI",
+    help="MLflow store or server; default: MLFLOW_TRACKING_URI, else mlflow.db in the working folder.",
 )
 server = click.option(
     "--server",
     metavar="URL",
     envvar="SWEEPS_SERVER",
     show_envvar=True,
-    help="Ask the service at this address; its token comes from SWEEPS_TOKEN, or the file SWEEPS_TOKEN_FILE names.",
+    help="Use the service at this address, with the token in SWEEPS_TOKEN or in the file SWEEPS_TOKEN_FILE.",
 )
-trial = click.option("--trial", metavar="ID", help="This trial instead of the best.")
+trial = click.option("--trial", metavar="ID", help="Id of the trial; default: the best.")
 
 
 def registering(function: Callable[..., None]) -> Callable[..., None]:
-    """The options by which a model gets into MLflow's registry."""
+    """Add the options for MLflow's model registry."""
     for option in (
-        click.option("--merged", is_flag=True, help="Fold LoRA adapters into their base model."),
-        click.option("--alias", metavar="A", default="champion", show_default=True, help="Moves to the new version."),
+        click.option("--merged", is_flag=True, help="Merge LoRA adapters into their base model."),
+        click.option("--alias", metavar="A", default="champion", show_default=True, help="Alias of the new version."),
         click.option("--register", metavar="NAME", help="Name of the model in MLflow's registry."),
     ):
         function = option(function)
@@ -78,16 +80,16 @@ def registering(function: Callable[..., None]) -> Callable[..., None]:
 
 
 moved_to = click.option(
-    "--folder", metavar="DIR", type=click.Path(path_type=Path), help="Where the sweep's folder is now, if it was moved."
+    "--folder", metavar="DIR", type=click.Path(path_type=Path), help="The sweep's folder, if it was moved."
 )
 
 
 def verb(name: str, group: click.Group = app) -> Callable[[Callable[..., None]], click.Command]:
-    """A verb with the options that every verb has; ``main`` and the configs' search path read them.
+    """Decorator that makes a function a verb, with the options that every verb has.
 
     Args:
-        name: Of the verb.
-        group: Of verbs that belong together, such as ``token create`` and ``token list``.
+        name: Name of the verb.
+        group: Group of the verb, such as ``token`` for ``token create``.
     """
 
     def decorate(function: Callable[..., None]) -> click.Command:
@@ -97,7 +99,7 @@ def verb(name: str, group: click.Group = app) -> Callable[[Callable[..., None]],
             metavar="DIR",
             multiple=True,
             type=click.Path(path_type=Path),
-            help="Your own folder of configs, before ours. Repeatable.",
+            help="Folder of your own configs, which take precedence. Repeatable.",
         )
         debug = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
         return group.command(name)(directories(debug(function)))

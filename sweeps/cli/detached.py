@@ -1,5 +1,5 @@
-"""The process behind ``--detach`` and behind the service's sweeps: ``python -m sweeps.cli.detached FOLDER LOCK``. See
-``sweeps.service.subprocesses``, which starts it."""
+"""Background process of ``--detach`` and of the service: ``python -m sweeps.cli.detached FOLDER LOCK``, started by
+``sweeps.service.subprocesses``."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ import threading
 import time
 from pathlib import Path
 
-from sweeps.cli import answered
+from sweeps.cli import run_command
 from sweeps.files import replacing, write_json
 from sweeps.folder import LOG_FILE
 from sweeps.service.subprocesses import LOCK_FILE, OUTCOME_FILE, REQUEST_FILE
 
-LOOK_EVERY_S = 0.5
+POLL_EVERY_S = 0.5
 
 
-def drive(folder: Path, lock: int) -> None:
-    """Do what is asked, and write down how that ended.
+def run_request(folder: Path, lock: int) -> None:
+    """Run the commands of the folder's request file, and write their outcome.
 
     Args:
-        folder: Of this process.
-        lock: Its open lock; no process that this one starts may hold it, too, and outlive it.
+        folder: Folder of this process.
+        lock: File descriptor of its lock; a child process must not inherit it, since it could outlive this one.
     """
     os.set_inheritable(lock, False)  # noqa: FBT003 - it takes no keyword
     (folder / LOCK_FILE).write_text(str(os.getpid()), encoding="ascii")
     asked = json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))
-    threading.Thread(target=_show_log, args=(folder, Path(asked["sweep_folder"])), daemon=True).start()
+    threading.Thread(target=_link_log, args=(folder, Path(asked["sweep_folder"])), daemon=True).start()
     status, error, document = 0, None, None
     for command in asked["commands"]:
         sys.argv = ["sweeps", *command]
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            status, error = answered(command, is_log=True)
+            status, error = run_command(command, is_log=True)
         with contextlib.suppress(ValueError):
             document = json.loads(printed.getvalue())
         if status:
@@ -45,13 +45,13 @@ def drive(folder: Path, lock: int) -> None:
     sys.exit(status)
 
 
-def _show_log(folder: Path, sweep_folder: Path) -> None:
-    """Let the sweep's folder have the log, too, once there is one."""
+def _link_log(folder: Path, sweep_folder: Path) -> None:
+    """Link the log into the sweep's folder as soon as that exists."""
     while not sweep_folder.is_dir():
-        time.sleep(LOOK_EVERY_S)
-    with contextlib.suppress(OSError), replacing(sweep_folder / LOG_FILE) as link:  # on another disk, or gone again
+        time.sleep(POLL_EVERY_S)
+    with contextlib.suppress(OSError), replacing(sweep_folder / LOG_FILE) as link:  # on another disk, or removed again
         link.hardlink_to(folder / LOG_FILE)
 
 
 if __name__ == "__main__":
-    drive(Path(sys.argv[1]), int(sys.argv[2]))
+    run_request(Path(sys.argv[1]), int(sys.argv[2]))

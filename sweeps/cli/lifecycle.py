@@ -1,4 +1,4 @@
-"""Verbs that put a sweep to use: ``best``, ``retrain``, ``reproduce``, and ``clean`` when it is over."""
+"""Verbs for after a sweep: ``best``, ``retrain``, ``reproduce`` and ``clean``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 @verb("best")
 @click.argument("sweep")
-@click.option("--export", metavar="FILE", type=click.Path(path_type=Path), help="Write it as a config for `run`.")
+@click.option(
+    "--export", metavar="FILE", type=click.Path(path_type=Path), help="Write the trial as a config for `run`."
+)
 @trial
 @registering
 @as_json
@@ -42,9 +44,8 @@ def best(
 ) -> None:
     """Show the best trial: its value, parameters and checkpoint.
 
-    With --export it becomes a config file that `python -m sweeps run conf=FILE` takes as it is, and which trains the
-    same again. With --register its checkpoint becomes a version in MLflow's model registry, as it is; `retrain` trains
-    it with its full budget first.
+    --export writes a config file with which `python -m sweeps run conf=FILE` trains the trial again. --register makes
+    its checkpoint a new version of a model in MLflow's registry; `retrain` trains it with its full budget first.
     """
     client = client_of(server, tracking_uri=tracking_uri)
     record = load(sweep, tracking_uri) if client is None else client.record(sweep)
@@ -81,9 +82,9 @@ def best(
 @click.argument("sweep")
 @click.argument("tokens", nargs=-1, metavar="[key=value ...]")
 @trial
-@click.option("--name", metavar="S", help="Name of the new sweep; default: after the old one.")
+@click.option("--name", metavar="S", help="Name of the new sweep; default: made from the old one's.")
 @registering
-@click.option("--no-register", is_flag=True, help="Train only.")
+@click.option("--no-register", is_flag=True, help="Train only, without registering the model.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
 @as_json
 @server
@@ -103,10 +104,10 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
     tracking_uri: str | None,
     config_dirs: tuple[Path, ...],
 ) -> None:
-    """Train the best trial of a sweep with its full budget, and register it: python -m sweeps retrain SWEEP
+    """Train the best trial of a sweep with its full budget, and register the model: python -m sweeps retrain SWEEP
 
-    key=value changes anything of it, such as train.max_steps=2000 or data.path=all.jsonl. The model becomes a version
-    in MLflow's model registry, with the alias champion.
+    key=value changes any value of its config, such as train.max_steps=2000 or data.path=all.jsonl. The model becomes a
+    new version in MLflow's model registry, with the alias champion.
     """
     client = client_of(server, tracking_uri=tracking_uri, config_dir=config_dirs)
     if client is not None:
@@ -154,9 +155,9 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
 
 @verb("reproduce")
 @click.argument("run")
-@click.option("--trial", metavar="ID", help="Only this trial of the sweep.")
-@click.option("--name", metavar="S", help="Name of the new sweep; default: after the old one.")
-@click.option("--dry-run", is_flag=True, help="Say what differs now, and start nothing.")
+@click.option("--trial", metavar="ID", help="Repeat only this trial of the sweep.")
+@click.option("--name", metavar="S", help="Name of the new sweep; default: made from the old one's.")
+@click.option("--dry-run", is_flag=True, help="Show what differs now, and start nothing.")
 @as_json
 @server
 @tracking_uri
@@ -170,10 +171,10 @@ def reproduce(
     tracking_uri: str | None,
     config_dirs: tuple[Path, ...],
 ) -> None:
-    """Run a sweep, or one of its trials, once more, and say whether the same came out.
+    """Run a sweep, or one of its trials, again, and show whether the results are the same.
 
-    RUN is a sweep's name, or MLflow's id of its run or of a trial's. First it says in what code, packages, data and
-    machine differ from what they were. Leaves with status 1 if an objective came out differently.
+    RUN is the name of a sweep, or the MLflow run id of a sweep or a trial. First shows how code, packages, data and
+    machine differ from those of the recorded run. Exits with status 1 if the value of an objective differs.
     """
     client = client_of(server, tracking_uri=tracking_uri, config_dir=config_dirs)
     if client is not None:
@@ -207,20 +208,24 @@ def reproduce(
 
 @verb("clean")
 @click.argument("names", nargs=-1, metavar="[SWEEP ...]")
-@click.option("--older-than", metavar="AGE", help="Only sweeps that ended longer ago, such as 30d.")
-@click.option("--keep-last", metavar="N", type=click.IntRange(0), help="Leave the newest N sweeps alone.")
-@click.option("--max-size", metavar="SIZE", help="Only as much as makes all checkpoints fit, such as 50GiB.")
+@click.option("--older-than", metavar="AGE", help="Clean only sweeps that ended longer ago, such as 30d.")
+@click.option("--keep-last", metavar="N", type=click.IntRange(0), help="Do not clean the newest N sweeps.")
+@click.option(
+    "--max-size", metavar="SIZE", help="Remove no more than needed for all checkpoints to fit, such as 50GiB."
+)
 @click.option(
     "--keep-best",
     metavar="N",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Trials of a sweep that keep their checkpoints; the best does in any case.",
+    help="Number of best trials of each sweep that keep their checkpoints.",
 )
-@click.option("--runs", is_flag=True, help="Delete the trials' MLflow runs, too.")
-@click.option("--unfinished", is_flag=True, help="Of interrupted and stopped sweeps, too: they cannot be resumed then.")
-@click.option("--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
+@click.option("--runs", is_flag=True, help="Also delete the trials' MLflow runs.")
+@click.option(
+    "--unfinished", is_flag=True, help="Also clean interrupted and stopped sweeps, which cannot be resumed afterwards."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @as_json
 @server
 @tracking_uri
@@ -240,8 +245,8 @@ def clean(  # noqa: PLR0913, PLR0917 - each is an option
 ) -> None:
     """Remove checkpoints of trials that have ended: python -m sweeps clean --older-than 30d --dry-run
 
-    Say of which: names of sweeps, an age, a number of sweeps to leave alone, or a size. In any case the best trials of
-    a sweep stay, what a registered model or another sweep comes from, and sweeps that run or can be resumed.
+    Choose the sweeps by name, age, number or size. These are always kept: the best trials of a sweep, checkpoints that
+    a registered model or another sweep was made from, and sweeps that are running or can be resumed.
     """
     client = client_of(server, tracking_uri=tracking_uri)
     if client is not None:

@@ -1,4 +1,4 @@
-"""The verb ``logs``: what workers have printed and logged, also while they run."""
+"""The verb ``logs``: output of the workers of a sweep's trials, also while they run."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from sweeps.tracking.record import SweepRecord, TrialRecord
     from sweeps.tracking.trial_logs import LogPart
 
-LOOK_EVERY_S = 1.0
+POLL_EVERY_S = 1.0
 
 
 class _Source(Protocol):
-    """Where logs are read."""
+    """Source of logs."""
 
     def record(self) -> SweepRecord: ...
 
@@ -32,8 +32,8 @@ class _Source(Protocol):
     def part(self, record: SweepRecord, trial: TrialRecord, worker: int, position: int) -> LogPart: ...
 
 
-class _Here:
-    """The store, and the sweep's folder if it is on this machine."""
+class _LocalSource:
+    """Logs in MLflow, and in the sweep's folder if it is on this machine."""
 
     def __init__(self, sweep: str, tracking_uri: str | None) -> None:
         self._sweep, self._uri = sweep, tracking_uri
@@ -52,8 +52,8 @@ class _Here:
         return TrialLogs(record, trial).part(worker, position)
 
 
-class _There:
-    """A service."""
+class _RemoteSource:
+    """Logs that a service returns."""
 
     def __init__(self, sweep: str, client: Client) -> None:
         self._sweep, self._client = sweep, client
@@ -73,7 +73,7 @@ class _There:
 @click.option("--trial", metavar="ID", help="Only the logs of this trial.")
 @click.option("--worker", metavar="N", type=click.IntRange(min=0), help="Only the logs of the worker of this rank.")
 @click.option("--lines", "-n", metavar="N", type=click.IntRange(min=1), help="Only the last N lines of each log.")
-@click.option("--follow", "-f", is_flag=True, help="Go on with new lines until the sweep has ended; Ctrl-C leaves.")
+@click.option("--follow", "-f", is_flag=True, help="Print new lines until the sweep has ended, or Ctrl-C.")
 @server
 @tracking_uri
 def logs(
@@ -86,17 +86,17 @@ def logs(
     tracking_uri: str | None,
     config_dirs: tuple[Path, ...],
 ) -> None:
-    """Show what the workers of a sweep's trials have printed and logged, their child processes and crashes included.
+    """Show the output of the workers of a sweep's trials, with their child processes and crashes.
 
-    Works while the sweep runs, and from MLflow once its folder is gone. Secrets are hidden.
+    Works while the sweep runs, and from MLflow when its folder is gone. Secrets are hidden.
     """
     client = client_of(server, tracking_uri=tracking_uri)
-    source: _Source = _Here(sweep, tracking_uri) if client is None else _There(sweep, client)
-    _Printing(source, trial, worker, lines).run(follow=follow)
+    source: _Source = _LocalSource(sweep, tracking_uri) if client is None else _RemoteSource(sweep, client)
+    _Printer(source, trial, worker, lines).run(follow=follow)
 
 
-class _Printing:
-    """Prints logs as far as they have come, and remembers how far that was."""
+class _Printer:
+    """Prints the new parts of logs."""
 
     def __init__(self, source: _Source, trial: str | None, worker: int | None, lines: int | None) -> None:
         self._source, self._trial, self._worker, self._lines = source, trial, worker, lines
@@ -106,17 +106,17 @@ class _Printing:
     def run(self, *, follow: bool) -> None:
         record = self._source.record()
         self._print(record)
-        while follow and self._goes_on(record):
-            time.sleep(LOOK_EVERY_S)
+        while follow and self._is_running(record):
+            time.sleep(POLL_EVERY_S)
             try:
                 record = self._source.record()
                 self._print(record)
             except TrackingUnreachable as error:
                 say(f"{error}; trying again")
         if not self._positions:
-            raise UserError(self._why_nothing(record))
+            raise UserError(self._describe_missing(record))
 
-    def _goes_on(self, record: SweepRecord) -> bool:
+    def _is_running(self, record: SweepRecord) -> bool:
         if self._trial is None:
             return record.status == "running"
         return record.status == "running" and self._chosen(record)[0].state == "running"
@@ -158,7 +158,7 @@ class _Printing:
                 found = []
         _write(prefix, found)
 
-    def _why_nothing(self, record: SweepRecord) -> str:
+    def _describe_missing(self, record: SweepRecord) -> str:
         if self._worker is not None:
             trials = self._chosen(record)
             known = sorted({worker for trial in trials for worker in self._source.workers(record, trial)})
@@ -169,10 +169,10 @@ class _Printing:
                 )
         if record.status == "running":
             return (
-                f"{record.sweep} has no logs that can be read here yet: its workers have not begun, or its folder is "
-                "on another machine; ask the service there with --server, or again when it has ended"
+                f"{record.sweep} has no logs that can be read here yet: its workers have not started, or its folder is "
+                "on another machine; use --server with the service there, or try again when the sweep has ended"
             )
-        return f"{record.sweep} has no logs: its workers never began, or it is of a version that kept none"
+        return f"{record.sweep} has no logs: its workers never started, or an older version of Sweeps recorded it"
 
 
 def _write(prefix: str, lines: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What verbs do alike: load a sweep, run a plan before a person's eyes, print."""
+"""Helpers of the verbs: load a sweep, run a plan with a live display, print results."""
 
 from __future__ import annotations
 
@@ -20,60 +20,63 @@ if TYPE_CHECKING:
 
 
 def resume_plan(plan: Plan, *, as_json: bool) -> None:
+    """Continue a sweep with a live display, print its outcome and exit."""
     from sweeps.driver.run import resume
 
-    drive(resume, plan, as_json=as_json)
+    run_and_exit(resume, plan, as_json=as_json)
 
 
 def has_journal(folder: Path) -> bool:
-    """Whether a sweep has begun to be recorded, so that it can be resumed."""
+    """Whether the recording of a sweep has begun, so that it can be resumed."""
     from sweeps.tracking.journal import Journal
 
     return Journal.is_in(folder)
 
 
-def drive(story: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_json: bool) -> None:
-    """Run a plan before a person's eyes, show how it came out, and leave with that status."""
+def run_and_exit(start: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_json: bool) -> None:
+    """Run a plan with a live display, print its outcome and exit with its status."""
     try:
-        record = watched(story, plan)
-    except KeyboardInterrupt:  # before the search began, or once more while it ended
+        record = watched(start, plan)
+    except KeyboardInterrupt:  # before the search began, or a second one while it ended
         if has_journal(plan.folder):
-            say(f"{plan.name} was interrupted; `python -m sweeps resume {plan.name}` goes on with it")
+            say(f"{plan.name} was interrupted; `python -m sweeps resume {plan.name}` continues it")
         else:
-            say(f"{plan.name} was interrupted before it began; nothing is left of it")
+            say(f"{plan.name} was interrupted before it began; nothing was recorded")
         sys.exit(INTERRUPTED)
     show_outcome(record, as_json=as_json)
 
 
 def show_outcome(record: SweepRecord, *, as_json: bool) -> NoReturn:
-    """Show how a sweep came out, and leave with that status."""
+    """Print the outcome of a sweep, and exit with its status."""
     if as_json:
         print_json(record.as_json())
         if record.status in ("interrupted", "stopped"):
-            say(f"{record.sweep} is {record.status}; `python -m sweeps resume {record.sweep}` goes on with it")
+            say(f"{record.sweep} is {record.status}; `python -m sweeps resume {record.sweep}` continues it")
     else:
         from sweeps.report.tables import print_outcome
 
         print_outcome(record, stdout, debug="--debug" in sys.argv)
-    leave_with(record)
+    exit_with_status(record)
 
 
-def leave_with(record: SweepRecord) -> NoReturn:
-    """Leave with the status of how a sweep came out."""
+def exit_with_status(record: SweepRecord) -> NoReturn:
+    """Exit with the status for a sweep's outcome."""
     without_success = record.status == "stopped" and not record.counts["finished"]
     sys.exit(NO_SUCCESS if without_success else EXIT_STATUS.get(record.status, 0))
 
 
-def watched(story: Callable[[Plan, View], SweepRecord], plan: Plan) -> SweepRecord:
+def watched(start: Callable[[Plan, View], SweepRecord], plan: Plan) -> SweepRecord:
+    """Run a plan with a live display on stderr."""
     from sweeps.driver.live import LiveView, PlainView
     from sweeps.service.notify.cli_notify import telling
 
-    # Whatever a library prints while the sweep runs, stdout holds our result alone.
+    # Libraries may print while the sweep runs; stdout must hold the result only.
     with contextlib.redirect_stdout(sys.stderr), LiveView(stderr) if stderr.is_terminal else PlainView(stderr) as view:
-        return telling(story, plan, view)
+        return telling(start, plan, view)
 
 
 def print_dry_run(plan: Plan, *, as_json: bool) -> None:
+    """Print a plan with the warnings of its preflight."""
     from sweeps.plan.preflight import Preflight
     from sweeps.report.plan_summary import plan_document, print_plan
 
@@ -86,6 +89,7 @@ def print_dry_run(plan: Plan, *, as_json: bool) -> None:
 
 
 def register_model(record: SweepRecord, trial: TrialRecord, name: str, alias: str, *, merged: bool) -> RegisteredModel:
+    """Register a trial's model, with progress on stderr."""
     from sweeps.registry.register import register
 
     with contextlib.redirect_stdout(sys.stderr):
@@ -95,14 +99,17 @@ def register_model(record: SweepRecord, trial: TrialRecord, name: str, alias: st
 
 
 def say(text: str) -> None:
+    """Print a message on stderr."""
     stderr.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def typed() -> str:
+    """Return the command as it was typed."""
     return shlex.join(["python", "-m", "sweeps", *sys.argv[1:]])
 
 
 def load(name: str, tracking_uri: str | None) -> SweepRecord:
+    """Load a sweep from the given store, or the default one."""
     from sweeps.tracking import default_uri
     from sweeps.tracking.reader import load_sweep
 
@@ -110,4 +117,5 @@ def load(name: str, tracking_uri: str | None) -> SweepRecord:
 
 
 def print_json(document: Any) -> None:
+    """Print one JSON document on stdout."""
     sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")

@@ -1,4 +1,4 @@
-"""Verbs that read the record: ``list``, ``show``, ``compare`` and ``report``."""
+"""Verbs that read recorded sweeps: ``list``, ``show``, ``compare`` and ``report``."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def list_(as_json: bool, server: str | None, tracking_uri: str | None, config_di
 
 @verb("show")
 @click.argument("sweep")
-@click.option("--trial", metavar="ID", help="One trial whole: parameters, attempts, checkpoints, the end of its logs.")
-@click.option("--watch", is_flag=True, help="Live, until the sweep has ended; Ctrl-C leaves.")
+@click.option("--trial", metavar="ID", help="Show one trial: parameters, attempts, checkpoints, the end of its logs.")
+@click.option("--watch", is_flag=True, help="Update the table until the sweep has ended, or Ctrl-C.")
 @as_json
 @server
 @tracking_uri
@@ -49,15 +49,15 @@ def show(
     tracking_uri: str | None,
     config_dirs: tuple[Path, ...],
 ) -> None:
-    """Show a sweep and its trials, the best first.
+    """Show a sweep and its trials, best first.
 
-    --watch follows a sweep that runs elsewhere, also on another machine, and leaves with the status that `run` has.
+    --watch follows a sweep that another process runs, also on another machine, and exits with the status of `run`.
     """
     if watch and as_json:
-        raise click.UsageError("--watch is for people: leave --json out, or ask for it once the sweep has ended")
+        raise click.UsageError("--watch has no JSON: remove --json, or use it when the sweep has ended")
     if trial is not None:
         if watch:
-            raise click.UsageError("--watch shows a whole sweep: leave --trial out; `logs --follow` follows a trial")
+            raise click.UsageError("--watch shows a whole sweep: remove --trial; `logs --follow` follows one trial")
         _show_trial(sweep, trial, server, tracking_uri, as_json=as_json)
         return
     read = reader_of(server, tracking_uri)
@@ -95,7 +95,9 @@ def _show_trial(sweep: str, trial: str, server: str | None, tracking_uri: str | 
 
 @verb("compare")
 @click.argument("names", nargs=-1, metavar="SWEEP SWEEP ...", required=True)
-@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Figure: .png, .svg, .pdf or .html.")
+@click.option(
+    "--output", metavar="FILE", type=click.Path(path_type=Path), help="File for a figure: .png, .svg, .pdf or .html."
+)
 @as_json
 @server
 @tracking_uri
@@ -107,7 +109,7 @@ def compare(
     tracking_uri: str | None,
     config_dirs: tuple[Path, ...],
 ) -> None:
-    """Put sweeps of the same metric side by side: best value by trials, time and GPU-hours, and what differs."""
+    """Compare sweeps of the same metric: best value by trials, time and GPU-hours, and how their configs differ."""
     from sweeps.report.comparison import compare_sweeps, print_comparison
 
     if output is not None:
@@ -133,14 +135,14 @@ def compare(
     "--output",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for the page and its pictures; default: report/ in the sweep's folder.",
+    help="Folder for the page and its images; default: report/ in the sweep's folder.",
 )
 @server
 @tracking_uri
 def report(
     sweep: str, output: Path | None, server: str | None, tracking_uri: str | None, config_dirs: tuple[Path, ...]
 ) -> None:
-    """Make a page with figures of a sweep, also while it runs; it is attached to its run in MLflow, too."""
+    """Write the report of a sweep, a web page with figures, and attach it to the sweep's run in MLflow."""
     client = client_of(server, tracking_uri=tracking_uri)
     if client is not None:
         from sweeps.cli.remote import report as fetch

@@ -1,4 +1,4 @@
-"""Verbs with ``--server``: a service elsewhere does what is asked, and this terminal shows it."""
+"""Verbs with ``--server``: a service does the work, and this process prints the result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from sweeps.cli.app import EXIT_STATUS, stdout
-from sweeps.cli.output import leave_with, load, print_json, say
+from sweeps.cli.output import exit_with_status, load, print_json, say
 from sweeps.errors import SweepsError, UnknownName, UserError
 
 if TYPE_CHECKING:
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from sweeps.service.client import Client
     from sweeps.tracking.record import SweepRecord
 
-LOOK_EVERY_S = 1.0
-STOPPED_WITHIN_S = 120.0
+POLL_EVERY_S = 1.0
+STOP_TIMEOUT_S = 120.0
 
 
 def client_of(server: str | None, **only_here: object) -> Client | None:
-    """The service that is asked, if one is.
+    """Return the client for a service; None without ``--server``.
 
     Args:
-        server: Its address.
-        only_here: Options that only make sense without it, and what they were given.
+        server: Address of the service.
+        only_here: Options that exclude ``--server``, with their values.
 
     Raises:
-        UsageError: Both were given.
+        UsageError: One of those options was given as well.
     """
     if server is None:
         return None
     if given := [f"--{name.replace('_', '-')}" for name, value in only_here.items() if value]:
         raise click.UsageError(
-            f"--server and {' and '.join(given)}: the service at {server} has its own; leave one out, or unset "
+            f"--server and {' and '.join(given)}: the service at {server} has its own; remove one, or unset "
             "SWEEPS_SERVER"
         )
     from sweeps.service.client import Client
@@ -50,13 +50,13 @@ def client_of(server: str | None, **only_here: object) -> Client | None:
 
 
 def reader_of(server: str | None, tracking_uri: str | None) -> Callable[[str], SweepRecord]:
-    """Reads a sweep by its name: from a service, or from MLflow."""
+    """Return the function that loads a sweep by its name, from a service or from MLflow."""
     client = client_of(server, tracking_uri=tracking_uri)
     return client.record if client is not None else partial(load, tracking_uri=tracking_uri)
 
 
 def plan(found: Mapping[str, Any], *, as_json: bool) -> None:
-    """Show what would be done."""
+    """Print a plan."""
     if as_json:
         print_json(found["plan"])
     else:
@@ -64,7 +64,7 @@ def plan(found: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def differences(found: Mapping[str, Any], *, as_json: bool) -> None:
-    """Say what is another now than it was in the run that would be repeated."""
+    """Print the differences between now and the recorded run."""
     for line in found["text"].splitlines():
         say(line)
     if as_json:
@@ -72,7 +72,7 @@ def differences(found: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def submitted(client: Client, job: Mapping[str, Any], *, detach: bool, as_json: bool) -> None:
-    """Show what becomes of a job, and leave with the status that it would have had here."""
+    """Follow a submitted job, and exit with the status that it would have had here; or only print its name."""
     if detach:
         if as_json:
             print_json({"sweep": job["sweep"], "job": job["id"]})
@@ -80,48 +80,48 @@ def submitted(client: Client, job: Mapping[str, Any], *, detach: bool, as_json: 
             stdout.print(job["sweep"], highlight=False)
             say(f"job {job['id']} of {client.server}")
         return
-    say(f"{job['sweep']}: job {job['id']} of {client.server}; Ctrl-C leaves, and it goes on")
+    say(f"{job['sweep']}: job {job['id']} of {client.server}; it continues after Ctrl-C")
     follow(client, job, as_json=as_json)
 
 
 def follow(client: Client, job: Mapping[str, Any], *, as_json: bool) -> NoReturn:
-    """Show a job until it has ended."""
+    """Print the progress of a job until it has ended."""
     from sweeps.errors import TrackingUnreachable
     from sweeps.report.watch import changes
 
-    said: dict[str, str] = {}
-    state, trouble = "", ""
+    printed: dict[str, str] = {}
+    state, problem = "", ""
     while True:
         try:
             job = client.job(job["id"])
             if job["state"] == "running":
-                for line in changes(client.record(job["sweep"]), said):
+                for line in changes(client.record(job["sweep"]), printed):
                     say(line)
-            trouble = ""
-        except UnknownName:  # it has not begun yet
+            problem = ""
+        except UnknownName:  # nothing is recorded yet
             pass
         except TrackingUnreachable as error:
-            if str(error) != trouble:
+            if str(error) != problem:
                 say(f"{error}; trying again")
-            trouble = str(error)
+            problem = str(error)
         if job["state"] != state:
             state = job["state"]
             say(f"{job['sweep']}: {state}")
         if state not in ("queued", "running"):
             break
-        time.sleep(LOOK_EVERY_S)
-    _ended(client, job, as_json=as_json)
+        time.sleep(POLL_EVERY_S)
+    _print_outcome(client, job, as_json=as_json)
 
 
-def _ended(client: Client, job: Mapping[str, Any], *, as_json: bool) -> NoReturn:
+def _print_outcome(client: Client, job: Mapping[str, Any], *, as_json: bool) -> NoReturn:
     if job["error"] is not None:
         raise SweepsError(job["error"])
     if job["state"] == "cancelled":
-        raise UserError(f"{job['sweep']}: was taken out of the queue before it started")
+        raise UserError(f"{job['sweep']}: was removed from the queue before it started")
     outcome = client.outcome(job["id"])
     record = client.record(job["sweep"])
     if job["verb"] == "reproduce" and outcome is not None:
-        _show_repeated(record, outcome, as_json=as_json)
+        _print_reproduction(record, outcome, as_json=as_json)
     if as_json:
         print_json(record.as_json() if outcome is None else outcome)
     else:
@@ -130,10 +130,10 @@ def _ended(client: Client, job: Mapping[str, Any], *, as_json: bool) -> NoReturn
         print_outcome(record, stdout)
         if model := (outcome or {}).get("model"):
             say(f"registered: version {model['version']} of {model['name']}, as {model['uri']}")
-    leave_with(record)
+    exit_with_status(record)
 
 
-def _show_repeated(record: SweepRecord, outcome: Mapping[str, Any], *, as_json: bool) -> NoReturn:
+def _print_reproduction(record: SweepRecord, outcome: Mapping[str, Any], *, as_json: bool) -> NoReturn:
     if as_json:
         print_json(outcome)
     else:
@@ -151,7 +151,7 @@ def _repeated(document: Mapping[str, Any]) -> Repeated:
 
 
 def stop(client: Client, sweep: str, trial: str | None) -> SweepRecord:
-    """End a sweep, or one of its trials, and wait for that."""
+    """End a sweep, or one of its trials, and wait until it has ended."""
     client.ask(sweep, "stop", {} if trial is None else {"trial": trial})
 
     def has_ended(record: SweepRecord) -> bool:
@@ -163,17 +163,17 @@ def stop(client: Client, sweep: str, trial: str | None) -> SweepRecord:
 
 
 def _wait(load: Callable[[], SweepRecord], has_ended: Callable[[SweepRecord], bool], sweep: str) -> SweepRecord:
-    deadline = time.monotonic() + STOPPED_WITHIN_S
+    deadline = time.monotonic() + STOP_TIMEOUT_S
     while time.monotonic() < deadline:
         record = load()
         if has_ended(record):
             return record
-        time.sleep(LOOK_EVERY_S)
-    raise UserError(f"{sweep} is told to end, and has not within {STOPPED_WITHIN_S:.0f} s; see `sweeps show`")
+        time.sleep(POLL_EVERY_S)
+    raise UserError(f"{sweep} did not stop within {STOP_TIMEOUT_S:.0f} s; see `python -m sweeps show {sweep}`")
 
 
 def register(client: Client, sweep: str, trial: str, model: str, alias: str, *, merged: bool) -> RegisteredModel:
-    """Make a trial's checkpoint a version in the registry of the service's MLflow."""
+    """Register a trial's checkpoint in the registry of the service's MLflow."""
     from sweeps.registry.register import RegisteredModel
 
     body = {"model": model, "trial": trial, "alias": alias, "merged": merged}
@@ -183,7 +183,7 @@ def register(client: Client, sweep: str, trial: str, model: str, alias: str, *, 
 
 
 def cleaned(found: Mapping[str, Any], *, dry_run: bool, as_json: bool) -> None:
-    """Show what is gone, or would be."""
+    """Print the checkpoints that were removed, or would be."""
     if as_json:
         print_json(found["cleaning"])
         return
@@ -193,29 +193,29 @@ def cleaned(found: Mapping[str, Any], *, dry_run: bool, as_json: bool) -> None:
 
 
 def report(client: Client, sweep: str, output: Path | None) -> Path:
-    """Let a report be made there, and fetch it; the page's path."""
+    """Let the service write a report, and download it; return the path of the page."""
     from sweeps.constants import REPORT_PAGE
     from sweeps.report.folder import make_folder
 
     folder = make_folder(output or Path(f"{sweep}-report"))
     packed = zipfile.ZipFile(io.BytesIO(client.report(sweep)))
-    packed.extractall(folder)  # which keeps every name within the folder
+    packed.extractall(folder)  # keeps every name within the folder
     return folder / REPORT_PAGE
 
 
 def run_body(tokens: Sequence[str], name: str | None) -> dict[str, Any]:
-    """What was typed, as the service takes it.
+    """Return the body of a request that runs a sweep.
 
     Raises:
-        UserError: It does not say which sweep to run, or names a file that the service does not have.
+        UserError: No config is named, or a local file is.
     """
     confs = [token.removeprefix("conf=") for token in tokens if token.startswith("conf=")]
     if len(confs) != 1:
         raise UnknownName("say which sweep to run, once: conf=NAME; `python -m sweeps conf --server URL` lists them")
     if confs[0].endswith(".yaml"):
         raise UserError(
-            f"conf={confs[0]}: the service runs its own configs, and no file of this machine; put it into one of the "
-            "service's config_dirs"
+            f"conf={confs[0]}: the service cannot read files of this machine; put it into one of the service's "
+            "config_dirs"
         )
     overrides = [token for token in tokens if not token.startswith("conf=")]
     return {"conf": confs[0], "overrides": overrides, "name": name}

@@ -10,7 +10,7 @@ import click
 
 from sweeps.cli import remote
 from sweeps.cli.app import as_json, moved_to, server, stdout, tracking_uri, verb
-from sweeps.cli.output import drive, load, print_dry_run, print_json, resume_plan, say, show_outcome, typed
+from sweeps.cli.output import load, print_dry_run, print_json, resume_plan, run_and_exit, say, show_outcome, typed
 from sweeps.cli.remote import client_of
 from sweeps.errors import UserError
 from sweeps.folder import LOG_FILE
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.argument("tokens", nargs=-1, metavar="conf=NAME|FILE.yaml [key=value ...]")
 @click.option("--name", metavar="S", help="Name of the sweep; default: the config's name and the time.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
-@click.option("--detach", is_flag=True, help="Start it in the background, and print its name.")
+@click.option("--detach", is_flag=True, help="Run it in the background, and print its name.")
 @as_json
 @server
 def run(
@@ -55,20 +55,20 @@ def run(
         print_dry_run(plan, as_json=as_json)
         return
     if detach:
-        _in_background(plan, tokens, config_dirs, as_json=as_json)
+        _run_in_background(plan, tokens, config_dirs, as_json=as_json)
         return
     from sweeps.driver.run import run as run_plan
 
-    drive(run_plan, plan, as_json=as_json)
+    run_and_exit(run_plan, plan, as_json=as_json)
 
 
-def _in_background(plan: Plan, tokens: Sequence[str], config_dirs: Sequence[Path], *, as_json: bool) -> None:
+def _run_in_background(plan: Plan, tokens: Sequence[str], config_dirs: Sequence[Path], *, as_json: bool) -> None:
     from sweeps.service.subprocesses import control_folder, start
 
     command = ["run", *tokens, f"--name={plan.name}", "--json", *(f"--config-dir={each}" for each in config_dirs)]
     control = control_folder(plan.folder.parent, plan.name)
     if start(control, [command], plan.folder) is None:
-        raise UserError(f"{plan.name} starts in the background already; choose another --name")
+        raise UserError(f"{plan.name} was already started in the background; choose another --name")
     log = control / LOG_FILE
     if as_json:
         print_json({"sweep": plan.name, "log": str(log)})
@@ -91,7 +91,7 @@ def resume(
     tracking_uri: str | None,
     config_dirs: tuple[Path, ...],
 ) -> None:
-    """Go on with a sweep that was interrupted, from where its trials were."""
+    """Continue a sweep that was interrupted or stopped; its trials continue from their last checkpoints."""
     client = client_of(server, tracking_uri=tracking_uri, folder=folder)
     if client is not None:
         remote.submitted(client, client.ask(sweep, "resume"), detach=False, as_json=as_json)
@@ -123,11 +123,11 @@ def extend(
     tracking_uri: str | None,
     config_dirs: tuple[Path, ...],
 ) -> None:
-    """Let a sweep go further: python -m sweeps extend SWEEP search.num_trials=40
+    """Give a sweep more trials, longer trials or a wider space: python -m sweeps extend SWEEP search.num_trials=40
 
-    Takes search.num_trials, search.max_concurrent, search.max_retries and search.stop.*: a sweep that runs is told to
-    go on where it runs, and one that has ended goes on here. Of one that has ended, trials become longer with
-    train.max_steps or train.epochs, and ranges wider with space.PATH.low, high or choices.
+    Accepts search.num_trials, search.max_concurrent, search.max_retries and search.stop.*. A sweep that is running
+    continues where it runs, and one that has ended continues here. If it has ended, its trials can also become longer
+    (train.max_steps, train.epochs) and its ranges wider (low, high or choices of space.PATH).
     """
     client = client_of(server, tracking_uri=tracking_uri, folder=folder)
     if client is not None:
@@ -152,7 +152,7 @@ def extend(
 
 @verb("stop")
 @click.argument("sweep")
-@click.option("--trial", metavar="ID", help="End only this trial; the sweep goes on without it.")
+@click.option("--trial", metavar="ID", help="End only this trial; the sweep continues without it.")
 @as_json
 @server
 @tracking_uri
@@ -164,9 +164,9 @@ def stop(
     tracking_uri: str | None,
     config_dirs: tuple[Path, ...],
 ) -> None:
-    """End a sweep that runs elsewhere, or one of its trials: they save their state first.
+    """End a sweep that another process runs, or one of its trials. Trials save their state first.
 
-    `resume` goes on with a sweep that was stopped; a trial that was stopped by itself is not taken up again.
+    `resume` continues a sweep that was stopped, but not a trial that was stopped on its own.
     """
     from sweeps.driver.stop import stop as stop_sweep
 

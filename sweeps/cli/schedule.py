@@ -1,4 +1,4 @@
-"""What comes by itself: ``schedule list``, ``schedule next``, ``schedule run`` and ``schedule nights``."""
+"""The verbs ``schedule list``, ``schedule next``, ``schedule run`` and ``schedule nights``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweeps.cli.app import app, as_json, server, stdout, verb
-from sweeps.cli.output import drive, print_json, say
+from sweeps.cli.output import print_json, run_and_exit, say
 from sweeps.cli.remote import client_of, submitted
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ of_service = click.argument("tokens", nargs=-1, metavar="[service=NAME] [databas
 
 @app.group("schedule")
 def schedule() -> None:
-    """List the schedules in conf/schedule/, show what comes, and fire one now; `serve` fires them."""
+    """List the schedules in conf/schedule/, show their next firings, or fire one now; `serve` fires them on time."""
 
 
 @verb("list", schedule)
@@ -34,7 +34,7 @@ def schedule() -> None:
 @as_json
 @server
 def list_schedules(tokens: tuple[str, ...], as_json: bool, server: str | None, config_dirs: tuple[Path, ...]) -> None:
-    """List schedules with their last and next firing."""
+    """List the schedules with their last and next firings."""
     from sweeps.service.schedules.tables import print_schedules
 
     client = client_of(server, config_dir=config_dirs)
@@ -60,13 +60,13 @@ def _states(tokens: Sequence[str], config_dirs: Sequence[Path]) -> list[dict[str
 
 @verb("next", schedule)
 @click.argument("words", nargs=-1, metavar="[NAME ...] [service=NAME] [database=URL]")
-@click.option("-n", "count", type=click.IntRange(1, 10_000), default=5, show_default=True, help="How many.")
+@click.option("-n", "count", type=click.IntRange(1, 10_000), default=5, show_default=True, help="Number of firings.")
 @as_json
 @server
 def next_firings(
     words: tuple[str, ...], count: int, as_json: bool, server: str | None, config_dirs: tuple[Path, ...]
 ) -> None:
-    """Show the firings to come, of all schedules or of some."""
+    """Show the next firings of all schedules, or of some."""
     from sweeps.service.schedules.tables import print_coming
 
     tokens, names = [each for each in words if "=" in each], [each for each in words if "=" not in each]
@@ -95,9 +95,9 @@ def _coming(
 @as_json
 @server
 def run(name: str, tokens: tuple[str, ...], as_json: bool, server: str | None, config_dirs: tuple[Path, ...]) -> None:
-    """Fire a schedule now, besides the firings of its cron line.
+    """Fire a schedule now, in addition to the firings of its cron line.
 
-    Its sweep goes into the queue of the service, if one runs; else it runs here.
+    The sweep joins the queue of the service if one is running; otherwise it runs in this process.
     """
     client = client_of(server, config_dir=config_dirs)
     if client is not None:
@@ -114,11 +114,11 @@ def run(name: str, tokens: tuple[str, ...], as_json: bool, server: str | None, c
     from sweeps.driver.run import run as run_plan
 
     say(
-        "no service runs: the sweep runs here"
-        + (", alone: nights need a service" if definition.schedule.nights else "")
+        "no service is running: the sweep runs here"
+        + (", without what its nights add, which needs a service" if definition.schedule.nights else "")
     )
     now = time.time()
-    drive(run_plan, definition.plan(now, definition.sweep_name(now)), as_json=as_json)
+    run_and_exit(run_plan, definition.plan(now, definition.sweep_name(now)), as_json=as_json)
 
 
 @verb("nights", schedule)
@@ -129,7 +129,7 @@ def run(name: str, tokens: tuple[str, ...], as_json: bool, server: str | None, c
 def nights(
     name: str, tokens: tuple[str, ...], as_json: bool, server: str | None, config_dirs: tuple[Path, ...]
 ) -> None:
-    """Show what the nights of a schedule have brought: values, champions, regressions."""
+    """Show the results of a schedule's nights: values, champions, regressions."""
     from sweeps.service.promotion.table import print_nights
 
     client = client_of(server, config_dir=config_dirs)
@@ -151,13 +151,13 @@ def _nights(name: str, tokens: Sequence[str], config_dirs: Sequence[Path]) -> li
         else:
             with engine.connect() as connection:
                 found = [night.as_json() for night in of_schedule(connection, name)]
-    if not found:  # of a schedule that there was, too, its nights can be looked at
+    if not found:  # a schedule that was removed can still have nights; only then may its name be unknown
         find_definition(_defined(tokens, config_dirs)[1], name)
     return found
 
 
 def _queued(engine: Engine, config: Service, definition: Definition, *, as_json: bool) -> bool:
-    """Whether a service was there to take the sweep into its queue."""
+    """Add the sweep to the queue of the service, and return whether one is running."""
     from sweeps.service.database.engine import writing
     from sweeps.service.queue.heartbeat import is_served
     from sweeps.service.schedules.firing import fire_now
@@ -185,7 +185,7 @@ def _defined(tokens: Sequence[str], config_dirs: Sequence[Path]) -> tuple[Servic
 
 @contextlib.contextmanager
 def _database(config: Service) -> Iterator[Engine | None]:
-    """The service's database, if there is one yet: looking makes none."""
+    """Open the service's database if it exists; reading must not create one."""
     from sweeps.service.database.engine import database_exists, open_database
 
     if not database_exists(config.database):

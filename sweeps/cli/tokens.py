@@ -1,4 +1,4 @@
-"""The verbs for the service's tokens: ``token create``, ``token list`` and ``token revoke``."""
+"""The verbs ``token create``, ``token list`` and ``token revoke``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ of_service = click.argument("tokens", nargs=-1, metavar="[service=NAME] [databas
 
 @app.group("token")
 def token() -> None:
-    """Make, list and revoke the tokens that the service knows people by."""
+    """Create, list and revoke the tokens with which people sign in to the service."""
 
 
 def _verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
@@ -35,12 +35,18 @@ def _verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
 
 @_verb("create")
 @of_service
-@click.option("--user", required=True, metavar="U", help="Who is to hold it.")
-@click.option("--role", required=True, metavar="R", help="read, run or admin: each may do what those before it may.")
-@click.option("--project", "projects", metavar="P", multiple=True, help="Whose sweeps it reaches, too. Repeatable.")
-@click.option("--expires", metavar="AGE", help="When it is good no more, such as 90d; default: never.")
-@click.option("--label", metavar="TEXT", default="", help="What it is for.")
-@click.option("--file", type=click.Path(path_type=Path), help="Write it there, for you alone, and do not print it.")
+@click.option("--user", required=True, metavar="U", help="User of the token.")
+@click.option("--role", required=True, metavar="R", help="read, run or admin; each includes the ones before it.")
+@click.option(
+    "--project", "projects", metavar="P", multiple=True, help="Project whose sweeps the user may see, too. Repeatable."
+)
+@click.option("--expires", metavar="AGE", help="Time until the token expires, such as 90d; default: never.")
+@click.option("--label", metavar="TEXT", default="", help="Description of its purpose.")
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path),
+    help="Write the token to this file, readable only by you, instead of printing it.",
+)
 def create(
     tokens: tuple[str, ...],
     user: str,
@@ -51,9 +57,9 @@ def create(
     file: Path | None,
     config_dirs: tuple[Path, ...],
 ) -> None:
-    """Make a token: python -m sweeps token create --user ada --role run
+    """Create a token: python -m sweeps token create --user ada --role run
 
-    It is shown now, and never again.
+    It is shown only once.
     """
     from sweeps.retention.policy import parse_age
     from sweeps.service.auth import tokens as of
@@ -74,7 +80,7 @@ def create(
 @of_service
 @as_json
 def list_tokens(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path, ...]) -> None:
-    """List all tokens there ever were, without what is secret of them."""
+    """List all tokens, also expired and revoked ones, without their secrets."""
     from sweeps.service.auth import tokens as of
 
     with _database(tokens, config_dirs) as connection:
@@ -89,7 +95,7 @@ def list_tokens(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path,
 @click.argument("number", type=int, metavar="ID")
 @of_service
 def revoke(number: int, tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> None:
-    """Let a token be good no more, and the browsers that signed in with it: python -m sweeps token revoke 3"""
+    """Revoke a token, and end the browser sessions that signed in with it: python -m sweeps token revoke 3"""
     from sweeps.service.auth import tokens as of
 
     with _database(tokens, config_dirs) as connection:
@@ -99,7 +105,7 @@ def revoke(number: int, tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) 
 
 @contextmanager
 def _database(tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> Iterator[Connection]:
-    """A writing transaction in the service's database."""
+    """Write transaction in the service's database."""
     from sweeps.compose.service import compose_service
     from sweeps.service.database.engine import open_database, writing
 

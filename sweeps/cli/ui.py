@@ -1,4 +1,4 @@
-"""Verbs that show what there is: ``ui`` and ``conf``."""
+"""The verbs ``ui`` and ``conf``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sweeps.errors import UserError
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True, help="Port on 127.0.0.1.")
 @tracking_uri
 def ui(port: int, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
-    """Open the MLflow UI on the sweeps of this folder."""
+    """Start the MLflow UI for the sweeps of this folder."""
     from sweeps.redact import redact_uri
     from sweeps.tracking import default_uri
     from sweeps.tracking.reader import list_sweeps
@@ -37,7 +37,7 @@ def ui(port: int, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> No
         stderr.print(f"{name}: {page}", markup=False, highlight=False, soft_wrap=True)
     if is_server:
         return
-    # Not an argument: those are for all to see, and it may hold a password.
+    # Not an argument: every user can list those, and the URI may have a password.
     os.environ["MLFLOW_BACKEND_STORE_URI"] = uri
     arguments = ["-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(port)]
     os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - becomes the server, so that signals reach it
@@ -54,8 +54,8 @@ def _check_free(port: int) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise UserError(
-                f"--port={port}: cannot be listened on at 127.0.0.1 ({error.strerror}); give another one, or end what "
-                "runs there"
+                f"--port={port}: cannot listen on 127.0.0.1 ({error.strerror}); choose another port, or end "
+                "the process that uses it"
             ) from None
 
 
@@ -64,7 +64,7 @@ def _check_free(port: int) -> None:
 @as_json
 @server
 def conf(group: str | None, as_json: bool, server: str | None, config_dirs: tuple[Path, ...]) -> None:
-    """List the sweeps and the options that can be chosen, with one line on each."""
+    """List the configs that can be run and the options of each group, with a description."""
     from sweeps.report.choices import choices_document, print_choices
 
     client = client_of(server, config_dir=config_dirs)

@@ -1,6 +1,6 @@
-"""From ``conf/`` and the command line to one typed config: ``compose_sweep`` in ``sweep.py`` is the way in.
+"""Composition of ``conf/`` and the command line's overrides into one typed config. Begin with ``sweep.compose_sweep``.
 
-Only the composition itself is offered here, since trials need it, and none of Hydra.
+This module exports only the result, which trials need on workers, without importing Hydra.
 """
 
 from sweeps.compose.composition import Composition, Variant

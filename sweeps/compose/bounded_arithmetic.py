@@ -1,5 +1,5 @@
-"""Python's arithmetic with results of bounded size, for expressions that other people write: one that would make a
-number, a text or a list of millions is an error before it is made."""
+"""Arithmetic with results of bounded size, for expressions from untrusted users: an operation whose result would be a
+huge number, string or list raises an error before it is computed."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from collections.abc import Callable
 from typing import Any
 
 MAX_BITS = 4096
-"""Maximum bits of a whole number, some 1,200 digits. Floats have their own bound."""
+"""Maximum number of bits of an integer: about 1,200 digits."""
 MAX_CHARACTERS = 10_000
-"""Maximum characters of a text."""
+"""Maximum number of characters of a string."""
 MAX_ITEMS = 1000
-"""Maximum items of a list, nested ones included."""
+"""Maximum number of items of a list, including those of nested lists."""
 
 
 class TooLarge(ValueError):
-    """A result that is not made."""
+    """The result would be too large."""
 
 
 def add(left: Any, right: Any) -> Any:
-    """``left + right``."""
+    """Return ``left + right``."""
     if isinstance(left, str | bytes | list | tuple):
         _check_size(size(left) + size(right), left)
     return _checked(left + right)
 
 
 def multiply(left: Any, right: Any) -> Any:
-    """``left * right``; of texts and lists, the repetition."""
+    """Return ``left * right``; repeats a string or a list."""
     for one, times in ((left, right), (right, left)):
         if isinstance(one, str | bytes | list | tuple) and isinstance(times, int):
             _check_size(max(size(one), 1) * times, one)
@@ -36,34 +36,34 @@ def multiply(left: Any, right: Any) -> Any:
 
 
 def power(base: Any, exponent: Any) -> Any:
-    """``base ** exponent``."""
+    """Return ``base ** exponent``."""
     if isinstance(base, int) and isinstance(exponent, int) and exponent > 0 and abs(base) > 1:
-        _check_bits((bits(base) - 1) * exponent)  # that many at least
+        _check_bits((bits(base) - 1) * exponent)  # a lower bound of the result's bits
     return _checked(base**exponent)
 
 
 def modulo(left: Any, right: Any) -> Any:
-    """``left % right``, of numbers: of a text it would be C's formatting, of any width."""
+    """Return ``left % right`` of numbers. For a string it would be formatting, whose result may have any width."""
     if isinstance(left, str | bytes):
         raise TypeError("% takes numbers")
     return left % right
 
 
 def rounded(number: Any, digits: Any = None) -> Any:
-    """``round``: of a whole number it would compute a power of ten."""
+    """Return ``round(number, digits)``, which computes a power of ten if the number is an integer."""
     if digits is not None and abs(digits) > MAX_BITS // 4:
         raise TooLarge(f"round(..., {repr(digits)[:50]}): at most {MAX_BITS // 4} digits")
     return round(number, digits)
 
 
 def joined(values: list[Any]) -> list[Any]:
-    """A list that is written out, or what ``min`` and ``max`` are given."""
+    """Return a list after a check of its size."""
     _check_size(size(values), values)
     return values
 
 
 def size(value: Any) -> int:
-    """Characters of a text; items of a list, with those of lists in it, counted no further than is allowed."""
+    """Return the characters of a string, or the items of a list with nested ones, counted to ten times the limit."""
     if isinstance(value, str | bytes):
         return len(value)
     if not isinstance(value, list | tuple):
@@ -77,7 +77,7 @@ def size(value: Any) -> int:
 
 
 def bits(value: Any) -> int:
-    """Bits of a whole number; 0 for anything else."""
+    """Return the bits of an integer; 0 for other values."""
     return value.bit_length() if isinstance(value, int) else 0
 
 
@@ -106,4 +106,4 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "%": modulo,
     "-": lambda left, right: _checked(operator.sub(left, right)),
 }
-"""By the sign that they stand for."""
+"""Bounded operations by their operators."""

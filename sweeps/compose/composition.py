@@ -1,4 +1,4 @@
-"""What ``conf/`` and the command line come to: a sweep's typed config, and that of any of its trials. Free of Hydra."""
+"""A composed sweep: its typed config, and the config of any of its trials. Does not import Hydra."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from sweeps.errors import ConfigError
 _FROM_ENVIRONMENT = re.compile(r"\$\{oc\.env:[^${}]*\}")
 
 Variant = tuple[tuple[str, str], ...]
-"""Options of the searched groups, in order of the groups."""
+"""Chosen options of the searched groups, sorted by group."""
 
 
 @dataclass(frozen=True)
 class Composition:
-    """A sweep's config, and how to make a trial's config from sampled values. Free of Hydra, and it pickles."""
+    """A sweep's config, and everything needed to make a trial's config from sampled values. Can be pickled."""
 
     conf: str
     config: SweepConfig
     options: dict[str, str]
-    """Option that the config chose for each group."""
+    """Option that the config chooses for each group."""
     searched_groups: list[str]
     variants: dict[Variant, dict[str, Any]]
-    """Unresolved config of every combination of searched groups' options."""
+    """Unresolved config for each combination of the searched groups' options."""
     fixed: list[str] = field(default_factory=list)
-    """Paths that the command line took out of the space by giving them a value."""
+    """Paths that an override removed from the space by giving them one value."""
 
     def variant(self, parameters: Mapping[str, Any]) -> Variant:
-        """Which options of the searched groups a trial has."""
+        """Return the options of the searched groups that a trial has."""
         return tuple((group, str(parameters.get(group, self.options[group]))) for group in self.searched_groups)
 
     def derives(self, parameters: Mapping[str, Any], path: str) -> bool:
-        """Whether a value of a trial's config follows others in the YAML, which may be sampled."""
+        """Whether a value is computed from other values in the YAML, which may be sampled."""
         value: Any = self.variants[self.variant(parameters)]
         for part in path.split("."):
             value = value.get(part) if isinstance(value, Mapping) else value
         return _interpolates(value)
 
     def container(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The config of a trial, resolved but not checked: the sweep's with the sampled values set. One that is
-        derived from another in the YAML is set like any other, and no longer derived."""
+        """Return the resolved config of a trial, unchecked: the sweep's with the sampled values set. A sampled value
+        replaces an interpolation at its path."""
         raw = self.variants[self.variant(parameters)]
         values = {path: value for path, value in parameters.items() if path not in self.searched_groups}
         plain = _with_plain_values(raw, values)
@@ -58,12 +58,12 @@ class Composition:
             return plain
         variant = OmegaConf.create(raw)
         for path, value in values.items():
-            _own_sections(variant, path)
+            _copy_referenced_sections(variant, path)
             OmegaConf.update(variant, path, value, merge=False, force_add=True)
         return resolve(variant)
 
     def trial(self, parameters: Mapping[str, Any]) -> SweepConfig:
-        """The checked config of a trial.
+        """Return the checked config of a trial.
 
         Raises:
             ConfigError: The values do not make a valid config.
@@ -71,20 +71,20 @@ class Composition:
         return read_config(self.container(parameters))
 
     def changed(self, values: Mapping[str, Any], space: Mapping[str, Any] | None = None) -> Composition:
-        """The same sweep with other values at dotted paths that no trial searches.
+        """Return the same sweep with other values at paths that are not searched.
 
         Args:
-            values: By path.
-            space: As the schema reads it; default: the same.
+            values: New values by dotted path.
+            space: New space in the schema's form; default: unchanged.
 
         Raises:
-            ConfigError: They do not make a valid config.
+            ConfigError: The result is not a valid config.
         """
         document = SWEEP_CONFIG.dump_python(self.config, mode="json", by_alias=True)
         if not values and space in (None, document["space"]):
             return self
         config = OmegaConf.create({**document, "space": document["space"] if space is None else dict(space)})
-        config.tracking.uri = self.config.tracking.uri  # in JSON it has no password
+        config.tracking.uri = self.config.tracking.uri  # the JSON form has no password
         variants = {key: OmegaConf.create(raw) for key, raw in self.variants.items()}
         for each in [config, *variants.values()]:
             for path, value in values.items():
@@ -93,11 +93,11 @@ class Composition:
         return replace(self, config=read_config(resolve(config)), variants=raw)
 
     def recorded_at(self, uri: str) -> Composition:
-        """The same sweep with its record in another place."""
+        """Return the same sweep with another tracking URI."""
         return replace(self, config=replace(self.config, tracking=replace(self.config.tracking, uri=uri)))
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, in plain values; ``from_json`` reads it."""
+        """Return the composition as plain values, for ``from_json``."""
         return {
             "conf": self.conf,
             "config": SWEEP_CONFIG.dump_python(self.config, mode="json", by_alias=True),
@@ -109,10 +109,10 @@ class Composition:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Composition:
-        """The composition behind ``as_json``.
+        """Return the composition from the values of ``as_json``.
 
         Raises:
-            ConfigError: Another version of Sweeps wrote it, whose config this one does not take.
+            ConfigError: Another version of Sweeps wrote it, and its config is not valid here.
         """
         return cls(
             conf=document["conf"],
@@ -124,12 +124,12 @@ class Composition:
         )
 
     def as_yaml(self, parameters: Mapping[str, Any] | None = None) -> str:
-        """The whole config, defaults included, of the sweep or of one trial."""
+        """Return the whole config with defaults, of the sweep or of one trial, as YAML."""
         return config_as_yaml(self.trial(parameters) if parameters else self.config)
 
 
 def config_as_yaml(config: SweepConfig) -> str:
-    """A whole config, defaults included."""
+    """Return a whole config with defaults as YAML."""
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C, where PyYAML was built with it
     raw = SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True)
     text: str = yaml.dump(raw, Dumper=dumper, sort_keys=False, allow_unicode=True)
@@ -137,10 +137,10 @@ def config_as_yaml(config: SweepConfig) -> str:
 
 
 def resolve(container: Mapping[str, Any] | DictConfig) -> dict[str, Any]:
-    """Interpolations replaced by what they point to.
+    """Return a config with its interpolations replaced by their values.
 
     Raises:
-        ConfigError: One points nowhere, or a value that the YAML leaves open (``???``) was not given.
+        ConfigError: An interpolation cannot be resolved, or a required value (``???``) is missing.
     """
     register_calc()
     config = container if isinstance(container, DictConfig) else OmegaConf.create(dict(container))
@@ -163,13 +163,13 @@ def _interpolates(value: Any) -> bool:
     return isinstance(value, str) and "${" in value
 
 
-class _TakesOmegaConf(Exception):
-    """A value is anything but itself."""
+class _NeedsOmegaConf(Exception):
+    """A value has an interpolation or is missing."""
 
 
 def _with_plain_values(raw: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What OmegaConf would make of it, twenty times as fast, which every trial waits for. None where it takes
-    OmegaConf: for interpolations, open values, and paths through anything but mappings."""
+    """Set values twenty times as fast as OmegaConf does, since every trial waits for it. None if the config needs
+    OmegaConf: for interpolations, missing values, and paths through anything but mappings."""
     try:
         config: dict[str, Any] = _copied(raw)
         for path, value in values.items():
@@ -180,7 +180,7 @@ def _with_plain_values(raw: Mapping[str, Any], values: Mapping[str, Any]) -> dic
                 if not isinstance(section, dict):
                     return None
             section[name] = _copied(value)
-    except (_TakesOmegaConf, OmegaConfBaseException):
+    except (_NeedsOmegaConf, OmegaConfBaseException):
         return None
     return config
 
@@ -194,13 +194,13 @@ def _copied(value: Any) -> Any:
         return OmegaConf.to_container(OmegaConf.create([value]), resolve=True)[0]  # type: ignore[index]
     if value is None or type(value) in {bool, int, float} or (isinstance(value, str) and not _interpolates(value)):
         if value == "???":
-            raise _TakesOmegaConf
+            raise _NeedsOmegaConf
         return value
-    raise _TakesOmegaConf
+    raise _NeedsOmegaConf
 
 
-def _own_sections(config: DictConfig, path: str) -> None:
-    """A section above a path that is an interpolation becomes a copy of what it points to, so that setting one of its
+def _copy_referenced_sections(config: DictConfig, path: str) -> None:
+    """Replace each section above a path that is an interpolation by a copy of its target, so that setting one of its
     values keeps the others."""
     parts = path.split(".")
     for length in range(1, len(parts)):
@@ -213,4 +213,5 @@ def _own_sections(config: DictConfig, path: str) -> None:
 
 
 def first_line(error: Exception) -> str:
+    """Return the first line of an error's message."""
     return str(error).strip().split("\n", 1)[0]

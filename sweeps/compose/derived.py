@@ -1,4 +1,4 @@
-"""Derived values: ``${calc:'2 * model.lora.r'}`` in a config follows what is sampled."""
+"""The resolver ``calc`` for derived values: ``${calc:'2 * model.lora.r'}`` is computed from the sampled values."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from omegaconf.errors import OmegaConfBaseException
 
 
 def register_calc() -> None:
-    """Make ``calc`` known to OmegaConf, in whatever process a config is resolved."""
+    """Register ``calc`` with OmegaConf; needed in every process that resolves a config."""
     if not OmegaConf.has_resolver("calc"):
         OmegaConf.register_new_resolver("calc", _calc)
 
 
 _being_calculated: ContextVar[tuple[str, ...]] = ContextVar("being_calculated", default=())
-"""The expressions around the one at hand: one that comes up again depends on itself."""
+"""Stack of the expressions that are being computed, to detect one that depends on itself."""
 
 
 class _NotCalculated(Exception):
-    """Passes through the expression around it."""
+    """An expression cannot be computed. Not a ``ValueError``, so that an outer expression lets it pass."""
 
 
 def _calc(text: str, _root_: DictConfig) -> Any:
     """
     Args:
-        text: An expression; OmegaConf has replaced the interpolations in it by their values.
-        _root_: The whole config, by OmegaConf's own name for it.
+        text: Expression, in which OmegaConf has replaced interpolations by their values.
+        _root_: Whole config; OmegaConf passes it under this name.
 
     Raises:
-        _NotCalculated: It cannot be; OmegaConf adds the key.
+        _NotCalculated: The expression cannot be computed; OmegaConf adds the key.
     """
     from sweeps.compose.expressions import Absent, Expression
 
@@ -62,5 +62,5 @@ def _value(root: DictConfig, absent: type[Exception], path: str) -> Any:
 
 
 def without_prefix(message: str) -> str:
-    """OmegaConf's message without what it puts before ours."""
+    """Return OmegaConf's message without its prefix."""
     return message.removeprefix(f"{_NotCalculated.__name__} raised while resolving interpolation: ")

@@ -9,7 +9,7 @@ MISSING = object()
 
 
 def find(values: Any, path: str) -> Any:
-    """The value at a path, or ``MISSING``."""
+    """Return the value at a path, or ``MISSING``."""
     for part in path.split("."):
         if not isinstance(values, Mapping) or part not in values:
             return MISSING
@@ -18,7 +18,7 @@ def find(values: Any, path: str) -> Any:
 
 
 def leaves(values: Any, prefix: str = "", without: Collection[str] = ()) -> list[str]:
-    """Paths of all values that are no mappings, but for those below the names of ``without``."""
+    """Return the paths of all values that are not mappings, except those below the names of ``without``."""
     if not isinstance(values, Mapping):
         return [prefix.removesuffix(".")]
     return [leaf for name in values if name not in without for leaf in leaves(values[name], f"{prefix}{name}.")]

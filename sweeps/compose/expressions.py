@@ -1,8 +1,8 @@
 """Expressions over a config's values: ``train.global_batch_size * data.sequence_length <= 8192``.
 
-Python's arithmetic, comparisons, ``and``, ``or``, ``not``, ``in``, ``a if b else c`` and a few functions, evaluated by
-simpleeval: a dotted name is a path of the config, and nothing else can be reached or called. An expression is short,
-and so is all that it makes: none takes more than some milliseconds, whoever has written it.
+Arithmetic, comparisons, ``and``, ``or``, ``not``, ``in``, ``a if b else c`` and a few functions, with simpleeval. A
+dotted name is a path of the config; an expression can reach and call nothing else. The length of an expression and the
+size of its results are bounded, so that one from an untrusted user takes at most a few milliseconds.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from simpleeval import DEFAULT_OPERATORS, EvalWithCompoundTypes, InvalidExpressi
 
 from sweeps.compose import bounded_arithmetic as bounded
 
-LONGEST = 2000
-"""Characters of an expression."""
-MOST_NODES = 300
-"""Names, numbers and operations in one."""
-LONGEST_SHOWN = 200
-"""Characters of a value in a message."""
-DEEPEST = 40
-"""Operations within operations."""
+MAX_LENGTH = 2000
+"""Maximum number of characters of an expression."""
+MAX_NODES = 300
+"""Maximum number of names, numbers and operations in an expression."""
+MAX_SHOWN = 200
+"""Maximum number of characters of a value in a message."""
+MAX_DEPTH = 40
+"""Maximum depth of nested operations."""
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": min,
     "max": max,
@@ -49,35 +49,35 @@ OPERATORS |= {
     for sign, text in ((ast.Add, "+"), (ast.Sub, "-"), (ast.Mult, "*"), (ast.Pow, "**"), (ast.Mod, "%"))
 }
 YAML_NAMES = {"true": True, "false": False, "null": None}
-"""What YAML calls ``True``, ``False`` and ``None``; both spellings are understood."""
+"""YAML's spellings of ``True``, ``False`` and ``None``, accepted besides Python's."""
 
 
 class Absent(LookupError):
-    """The config has no value at a path that was read; its text is the path."""
+    """The config has no value at a path; the message is the path."""
 
 
 class Expression:
-    """One expression, parsed and found to stay within the language."""
+    """One expression, parsed and checked."""
 
     def __init__(self, text: str):
         """
         Raises:
-            ValueError: It is no expression, or goes beyond the language.
+            ValueError: The text is not an expression, or uses something that is not allowed.
         """
         self.text = text
         self._tree = _parsed(text.strip())
         self.paths = list(dict.fromkeys(_paths(self._tree)))
-        """The config's paths that it names."""
+        """Paths of the config that the expression names."""
 
     def evaluate(self, values: Callable[[str], Any]) -> Any:
-        """Its value.
+        """Compute the expression.
 
         Args:
-            values: The config's value at a path, or ``Absent``; only asked for what the result depends on.
+            values: Returns the config's value at a path, or raises ``Absent``; called only for values that are needed.
 
         Raises:
-            Absent: As ``values`` does.
-            ValueError: It cannot be computed with these values.
+            Absent: The config lacks a value.
+            ValueError: The expression cannot be computed with these values.
         """
         try:
             return _Evaluator(values).eval(self.text, previously_parsed=self._tree)
@@ -85,11 +85,11 @@ class Expression:
             raise ValueError(f"{str(error) or type(error).__name__}{self.inputs(values)}") from None
 
     def inputs(self, values: Callable[[str], Any]) -> str:
-        """The values that it was computed from, for a message: ``, with train.lr=0.1``; the empty text if from none."""
+        """Describe the values that the expression reads, for a message: ``, with train.lr=0.1``, or nothing."""
         read = []
         for path in self.paths:
             try:
-                read.append(f"{path}={repr(values(path))[:LONGEST_SHOWN]}")
+                read.append(f"{path}={repr(values(path))[:MAX_SHOWN]}")
             except Absent:
                 continue
         return f", with {', '.join(read)}" if read else ""
@@ -118,31 +118,31 @@ class _Evaluator(EvalWithCompoundTypes):  # type: ignore[misc]  # simpleeval has
 def _parsed(text: str) -> ast.expr:
     """
     Raises:
-        ValueError: It is no expression, or one that is too long or too deep.
+        ValueError: The text is not an expression, or is too long or too deep.
     """
-    if len(text) > LONGEST:
-        raise ValueError(f"has {len(text):,} characters; at most {LONGEST:,} are understood")
+    if len(text) > MAX_LENGTH:
+        raise ValueError(f"has {len(text):,} characters; at most {MAX_LENGTH:,} are allowed")
     try:
         tree = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # a null byte, a thousand brackets
-        raise ValueError(f"is no expression ({getattr(error, 'msg', error)})") from None
+        raise ValueError(f"is not an expression ({getattr(error, 'msg', error)})") from None
     level: list[ast.AST] = [tree]
     count = depth = 0
     while level:
         count, depth = count + len(level), depth + 1
-        if count > MOST_NODES or depth > DEEPEST:
+        if count > MAX_NODES or depth > MAX_DEPTH:
             raise ValueError(
-                f"has more than {MOST_NODES} parts, or more than {DEEPEST} within each other; simplify it, or make two"
+                f"has more than {MAX_NODES} parts, or is nested more than {MAX_DEPTH} deep; simplify or split it"
             )
         level = [child for node in level for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
     return tree
 
 
 def _paths(node: ast.AST) -> Iterator[str]:
-    """The paths that a tree names, after a check that it holds nothing else than the language has.
+    """Check a syntax tree, and yield the paths that it names.
 
     Raises:
-        ValueError: It does.
+        ValueError: The tree has something that is not allowed.
     """
     match node:
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
@@ -150,14 +150,14 @@ def _paths(node: ast.AST) -> Iterator[str]:
                 yield from _paths(argument)
         case ast.Call(func=function):
             known = ", ".join(FUNCTIONS)
-            raise ValueError(f"calls {ast.unparse(function)!r}; there is {known}, without named arguments")
+            raise ValueError(f"calls {ast.unparse(function)!r}; the functions are {known}, without named arguments")
         case ast.Name(id=name):
             if name not in YAML_NAMES:
                 yield name
         case ast.Attribute():
             text = ast.unparse(node)
             if not all(part.isidentifier() for part in text.split(".")):
-                raise ValueError(f"has {text!r}, which is no dotted path of the config")
+                raise ValueError(f"has {text!r}, which is not a dotted path of the config")
             yield text
         case _:
             _check_node(node)
@@ -171,5 +171,5 @@ def _check_node(node: ast.AST) -> None:
     if type(node) not in NODES or any(type(each) not in {*OPERATORS, ast.And, ast.Or} for each in operators):
         raise ValueError(
             f"has {ast.unparse(node)!r}; only arithmetic, comparisons, and, or, not, in, if else, lists and "
-            f"{', '.join(FUNCTIONS)} are understood"
+            f"{', '.join(FUNCTIONS)} are allowed"
         )

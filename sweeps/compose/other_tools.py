@@ -1,4 +1,4 @@
-"""Distributions as other tools write them (Ray Tune, Optuna, W&B, hyperopt), and how they are written here."""
+"""Suggestions for distributions in the notation of other tools (Ray Tune, Optuna, W&B, hyperopt)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-LONGEST = 300
-"""Letters of a value that are looked at."""
+MAX_LENGTH = 300
+"""Number of characters of a value that are searched for a distribution."""
 _INNERMOST_CALL = re.compile(r"(?<![\w.])(?P<name>[A-Za-z_][\w.]*+)\((?P<inside>[^()]*+)\)")
 _WITH_LOG = re.compile(r"\blog\s?=\s?true\b", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?", re.IGNORECASE)
@@ -17,7 +17,7 @@ _MODULES = re.compile(r"^(ray|tune|hp|trial|optuna|distributions|np|numpy|random
 
 @dataclass(frozen=True)
 class _Form:
-    """One distribution of ours."""
+    """One distribution in our notation: as an override, in YAML, and a note on the difference."""
 
     override: str
     yaml: str
@@ -69,20 +69,20 @@ _KEYS = {
     "condition": "when",
     "default": "prior",
 }
-"""Keys of a distribution elsewhere, and ours."""
+"""Our name of each key that distributions have in other tools."""
 
 
 def hint_for_override(token: str) -> str | None:
-    """How ``train.lr=loguniform(1e-5, 1e-2)`` is written here; None if it is no distribution that we know."""
+    """Return our notation for an override such as ``train.lr=loguniform(1e-5, 1e-2)``; None for an unknown one."""
     key, _, value = token.partition("=")
-    found = _INNERMOST_CALL.search(value[:LONGEST])
+    found = _INNERMOST_CALL.search(value[:MAX_LENGTH])
     if found is None:
         return None
     name, arguments = found["name"], [each.strip() for each in found["inside"].split(",") if each.strip()]
     form = _form(name, log="log" in value[: found.start()] or _WITH_LOG.search(found["inside"]) is not None)
     if form is None:
         return None
-    if "suggest" in name:  # Optuna's name of the parameter comes first
+    if "suggest" in name:  # the first argument is Optuna's name of the parameter
         del arguments[:1]
     path, is_space = key.strip().lstrip("+").removeprefix("space."), key.startswith("space.")
     ours = form.yaml if is_space or not form.override else form.override
@@ -97,7 +97,7 @@ def _bounds(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def hint_for_type(name: str) -> str | None:
-    """How ``type: loguniform`` is written here."""
+    """Return our notation for a distribution type such as ``loguniform``; None for an unknown one."""
     form = _form(name)
     if form is None:
         return None
@@ -106,12 +106,12 @@ def hint_for_type(name: str) -> str | None:
 
 
 def is_distribution_elsewhere(value: Mapping[str, Any]) -> bool:
-    """Whether a mapping has only such keys as distributions have elsewhere: ``{min: 1, max: 2}``."""
+    """Whether a mapping has only keys that distributions have in other tools: ``{min: 1, max: 2}``."""
     return _KEYS.keys() >= value.keys() and not any(isinstance(each, Mapping) for each in value.values())
 
 
 def hint_for_key(name: str) -> str | None:
-    """Our name of a key that distributions have elsewhere, such as ``min``."""
+    """Return our name of a key that distributions have in other tools, such as ``min``."""
     return _KEYS.get(name)
 
 

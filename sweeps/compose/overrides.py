@@ -1,4 +1,4 @@
-"""What was typed after ``conf=NAME``, in Hydra's grammar."""
+"""Overrides in Hydra's grammar: parsing, and writing them from Python values."""
 
 from __future__ import annotations
 
@@ -18,12 +18,17 @@ from sweeps.compose.other_tools import hint_for_override
 from sweeps.errors import ConfigError
 
 Overrides = Sequence[str] | Mapping[str, Any]
-"""Overrides as Python's functions take them: ``["train.lr=0.01"]`` or ``{"train.lr": 0.01}``."""
+"""Overrides as Python functions accept them: ``["train.lr=0.01"]`` or ``{"train.lr": 0.01}``."""
 
 _RANGE = re.compile(r"(tag|choice|interval|range|glob|int|float|sort|shuffle)\(.*\)", re.DOTALL)
 
 
 def parse_overrides(tokens: Sequence[str]) -> list[Override]:
+    """Parse overrides.
+
+    Raises:
+        ConfigError: A token is not an override.
+    """
     parser = OverridesParser.create()
     parsed = []
     for token in tokens:
@@ -31,7 +36,7 @@ def parse_overrides(tokens: Sequence[str]) -> list[Override]:
             override = parser.parse_override(token)
         except HydraException as error:
             if (hint := hint_for_override(token)) is not None:
-                raise ConfigError(f"{token!r}: that is how other tools write it; {hint}") from None
+                raise ConfigError(f"{token!r} is the notation of another tool; {hint}") from None
             raise ConfigError(
                 f"{token!r} is not an override ({first_line(error)}); write key=value, and quote what the shell "
                 "would take, as in 'train.lr=interval(1e-4, 1e-2)'"
@@ -43,10 +48,10 @@ def parse_overrides(tokens: Sequence[str]) -> list[Override]:
 
 
 def parse_values(tokens: Sequence[str]) -> dict[str, Any]:
-    """Plain values by dotted path, from ``key=value`` in Hydra's grammar.
+    """Parse overrides that are plain values; return these by dotted path.
 
     Raises:
-        ConfigError: A token is something else.
+        ConfigError: A token is not ``key=value``.
     """
     values = {}
     for override in parse_overrides(tokens):
@@ -57,10 +62,10 @@ def parse_values(tokens: Sequence[str]) -> dict[str, Any]:
 
 
 def override_tokens(overrides: Overrides) -> list[str]:
-    """Overrides as they are typed, from a list of these or from a mapping of values by key.
+    """Return overrides as they are typed, from a list of these or from a mapping of values by key.
 
     Raises:
-        ConfigError: It is neither, such as one text, whose letters would be taken for overrides.
+        ConfigError: It is neither, such as one string, whose characters would be taken for overrides.
     """
     if isinstance(overrides, Mapping):
         return [_token(str(key), value) for key, value in overrides.items()]
@@ -82,7 +87,7 @@ def _token(key: str, value: Any) -> str:
 
 
 def written_override(key: str, value: Any) -> str:
-    """``key=value`` in Hydra's grammar, for any value that JSON has: the composed config has it as it is."""
+    """Return ``key=value`` in Hydra's grammar, so that the composed config has exactly this JSON value."""
     return f"{key}={_written(value)}"
 
 
@@ -91,7 +96,7 @@ def _written(value: Any) -> str:
         case None | bool():
             return json.dumps(value)
         case str():
-            # Hydra takes a backslash for itself only before a quote, and OmegaConf one before an interpolation.
+            # Hydra reads a backslash as an escape only before a quote, and OmegaConf only before an interpolation.
             quoted = re.sub(r'(?<!\\)(\\*+)("|$)', lambda found: found[1] * 2 + found[2].replace('"', '\\"'), value)
             return '"' + quoted.replace("${", "\\${") + '"'
         case Mapping():
@@ -100,7 +105,7 @@ def _written(value: Any) -> str:
             return "[" + ", ".join(map(_written, value)) + "]"
         case os.PathLike():
             return _written(os.fspath(value))
-    if isinstance(value, numbers.Real):  # NumPy's numbers, too, whose repr names their type
+    if isinstance(value, numbers.Real):  # also NumPy's numbers, whose repr names their type
         value = int(value) if isinstance(value, numbers.Integral) else float(value)
     return repr(value)
 
@@ -108,7 +113,7 @@ def _written(value: Any) -> str:
 def check_option(override: Override, groups: set[str]) -> None:
     """
     Raises:
-        ConfigError: A group is given what can be no option's name, at which Hydra would break.
+        ConfigError: The value of a group cannot be the name of an option; Hydra would fail on it.
     """
     value = override.value()
     if override.key_or_group not in groups or override.is_delete() or isinstance(value, str | dict | QuotedString):
@@ -121,8 +126,8 @@ def check_option(override: Override, groups: set[str]) -> None:
 
 
 def hydra_token(override: Override, groups: set[str]) -> str:
-    """Values are set whether or not the YAML lists their key: the typed schema, which knows every key,
-    is the one that refuses unknown ones."""
+    """Return an override as Hydra gets it: with ``++``, so that it may set keys that the YAML does not list. The schema
+    rejects unknown ones."""
     text: str = override.input_line or ""
     is_group = override.key_or_group in groups and not isinstance(override.value(), dict)
     if is_group or override.is_delete():
@@ -131,5 +136,6 @@ def hydra_token(override: Override, groups: set[str]) -> str:
 
 
 def with_options(arguments: Sequence[str], options: Mapping[str, str]) -> list[str]:
+    """Return Hydra's arguments with these options of groups instead of their own."""
     kept = [argument for argument in arguments if argument.lstrip("+").split("=", 1)[0] not in options]
     return [*kept, *(f"{group}={option}" for group, option in options.items())]

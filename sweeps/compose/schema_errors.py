@@ -1,4 +1,4 @@
-"""Turns pydantic's errors into messages that name the full key, the value and the fix."""
+"""Messages for mistakes in a config, from pydantic's errors: each names the full key, the value and the fix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Schema = TypeVar("Schema")
 
 
 def read_config(container: Mapping[str, Any]) -> SweepConfig:
-    """The typed config of a composed one.
+    """Return the typed config of a composed one.
 
     Raises:
         ConfigError: With every mistake, one a line.
@@ -28,7 +28,7 @@ def read_config(container: Mapping[str, Any]) -> SweepConfig:
 
 
 def read_as(schema: type[Schema], container: Mapping[str, Any]) -> Schema:
-    """The same of any other typed dataclass: a schedule, the service.
+    """Return a typed dataclass, such as a schedule or the service's config, from plain values.
 
     Raises:
         ConfigError: With every mistake, one a line.
@@ -43,13 +43,13 @@ def read_as(schema: type[Schema], container: Mapping[str, Any]) -> Schema:
 
 
 def _without_alternatives(details: Sequence[Any]) -> list[Mapping[str, Any]]:
-    """Drops "must be a valid list" for a text where a choice or a list of choices is allowed."""
+    """Remove "must be a valid list" for a string where either a choice or a list of choices is allowed."""
     of_words = {detail["loc"][:-1] for detail in details if detail["type"] == "literal_error"}
     return [detail for detail in details if detail["type"] != "list_type" or detail["loc"][:-1] not in of_words]
 
 
 def knows(path: str) -> bool:
-    """Whether the schema has a dotted path, whichever kinds of model, data, ... are chosen."""
+    """Whether the schema has a dotted path for any kind of model, data, and so on."""
     return _knows(SweepConfig, path.split("."))
 
 
@@ -62,12 +62,12 @@ def _knows(annotation: Any, parts: Sequence[str]) -> bool:
             _knows(field.annotation, parts[1:]) for name, field in fields.items() if parts[0] in (name, field.alias)
         )
     if typing.get_origin(annotation) is dict:
-        return True  # a mapping of names that the schema leaves open
+        return True  # a mapping with arbitrary names
     return any(_knows(member, parts) for member in typing.get_args(annotation))
 
 
 def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
-    """One mistake in one line: ``train.lr='abc': must be a valid number``."""
+    """Describe one mistake in one line: ``train.lr='abc': must be a valid number``."""
     path, parent = _locate(detail["loc"], container)
     key, value = ".".join(path), detail["input"]
     match detail["type"]:
@@ -88,35 +88,35 @@ def describe(schema: type, detail: Mapping[str, Any], container: Any) -> str:
 
 
 def _wrong_tag(path: Sequence[str], context: Mapping[str, Any]) -> str:
-    """The key that says what a section is (``kind``, ``type``) is missing, or names nothing that there is."""
+    """Describe a missing or unknown value of the key that selects a section's type (``kind``, ``type``)."""
     key, tag, is_space = ".".join(path), context["discriminator"].strip("'"), path[0] == "space"
     if "tag" not in context:
         example = ", as in {type: float, low: LOW, high: HIGH}" if is_space else ""
-        return f"{key}: needs the key {tag!r}, which says what it is{example}"
+        return f"{key}: needs the key {tag!r}, which selects its type{example}"
     given, known = context["tag"], str(context["expected_tags"])
     hint = hint_for_type(str(given)) if is_space else None
     return f"{key}.{tag}={given!r}: must be one of {known}{f'; {hint}' if hint else _meant(given, known)}"
 
 
 def _searched(key: str, value: Any) -> str:
-    """How the values of a list are searched, where one value must be."""
+    """Suggest a search over the values of a list that was given instead of one value."""
     if not isinstance(value, list) or not value or isinstance(value[0], list | dict):
         return ""
     return f"; to search these, write '{key}=choice({', '.join(map(str, value[:5]))}{', ...' if value[5:] else ''})'"
 
 
 def _not_a_mapping(key: str, value: Any) -> str:
-    """A plain value where there must be keys, such as a distribution in the words of another tool."""
+    """Describe a plain value in the place of a section, such as a distribution in the notation of another tool."""
     hint = hint_for_override(f"{key}={value}") if isinstance(value, str) else None
     return f"{key}={_short(value)}: must have keys of its own, as in {{key: value}}{f'; {hint}' if hint else ''}"
 
 
 def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
-    """``"; did you mean train.lr?"``: only the last part is compared, since all have the others."""
+    """Suggest keys, as ``"; did you mean train.lr?"``; only the last part is compared."""
     owner, name = path[:-1], path[-1]
     other = hint_for_key(name) if path[0] == "space" else None
     close = [other] if other is not None and other in known else closest_names(name, known)
-    if not close and not owner:  # train.lr, where only lr was typed
+    if not close and not owner:  # only `lr` of `train.lr` was typed
         within = [f"{section}.{name}" for section in known if name in _fields(SweepConfig, [section])]
         return f"; did you mean {', '.join(within)}?" if within else did_you_mean(name, known)
     if not close:
@@ -125,16 +125,16 @@ def _nearest_key(path: Sequence[str], known: Sequence[str]) -> str:
 
 
 def _meant(value: Any, words: str) -> str:
-    """``"; did you mean max?"`` if one of the quoted words of pydantic's text is near."""
+    """Suggest the words that pydantic's message quotes, as ``"; did you mean max?"``."""
     close = closest_names(value, re.findall(r"'([^']*)'", words)) if isinstance(value, str) else []
     return f"; did you mean {', '.join(close)}?" if close else ""
 
 
 def _locate(location: Sequence[str | int], container: Any) -> tuple[list[str], list[str]]:
-    """The dotted path of an error, and pydantic's location of the mapping around it.
+    """Return the dotted path of an error, and pydantic's location of the mapping around it.
 
-    Pydantic puts the tag of a discriminated union into the location (``model, conv_net, channels``); a tag is
-    recognised by not being a key of the data at that place.
+    Pydantic adds the tag of a discriminated union to the location (``model, conv_net, channels``). A part that is not a
+    key of the data at that place is a tag.
     """
     path: list[str] = []
     for index, part in enumerate(location):
@@ -150,7 +150,7 @@ def _locate(location: Sequence[str | int], container: Any) -> tuple[list[str], l
 
 
 def _fields(schema: type, location: Sequence[str]) -> list[str]:
-    """Names that the schema knows at a location (discriminator tags included in it)."""
+    """Return the field names of the schema at one of pydantic's locations."""
     annotation: Any = schema
     for part in location:
         annotation = _step(annotation, part)
@@ -159,14 +159,14 @@ def _fields(schema: type, location: Sequence[str]) -> list[str]:
 
 
 def _step(annotation: Any, part: str) -> Any:
-    """The type one location part further: into a field, a union's member by its tag, or a mapping's values."""
+    """Return the type for the next part of a location: of a field, of a union's member, or of a mapping's values."""
     fields = getattr(annotation, "__pydantic_fields__", None)
     if fields is not None:
         for name, field in fields.items():
             if part in (name, field.alias):
                 return field.annotation
         return None
-    if typing.get_origin(annotation) is dict:  # a mapping of names, such as the space
+    if typing.get_origin(annotation) is dict:  # a mapping with arbitrary names, such as the space
         value = typing.get_args(annotation)[1]
         return typing.get_args(value)[0] if typing.get_origin(value) is typing.Annotated else value
     members = list(_members(annotation))
@@ -180,7 +180,7 @@ def _step(annotation: Any, part: str) -> Any:
 
 
 def _members(annotation: Any) -> Iterator[Any]:
-    """The types that a union, which may be optional and annotated, is made of."""
+    """Yield the members of a union, which may be optional and annotated."""
     if typing.get_origin(annotation) is typing.Annotated:
         yield from _members(typing.get_args(annotation)[0])
     elif typing.get_origin(annotation) in (typing.Union, types.UnionType):

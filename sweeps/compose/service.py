@@ -23,21 +23,21 @@ from sweeps.suggestions import did_you_mean
 
 GROUP = "service"
 VARIABLES = {"database": "SWEEPS_DATABASE", "tracking_uri": "MLFLOW_TRACKING_URI"}
-"""Environment variables for what may have a password in it."""
+"""Environment variables for values that may have a password."""
 
 logger = logging.getLogger(__name__)
 
 
 def compose_service(tokens: Sequence[str], config_dirs: Sequence[Path]) -> Service:
-    """The service of ``serve [service=NAME] [key=value ...]``.
+    """Compose the service's config from ``serve [service=NAME] [key=value ...]``.
 
     Args:
-        tokens: As typed; the default is ``service=local``.
-        config_dirs: Users' folders of configs, before our own.
+        tokens: Arguments as typed; the default is ``service=local``.
+        config_dirs: Users' folders of configs, which take precedence.
 
     Raises:
         UnknownName: There is no such service.
-        ConfigError: It is not valid; every mistake is named.
+        ConfigError: The config is not valid; every mistake is named.
     """
     _warn_of_passwords(tokens)
     values = parse_values(tokens)
@@ -47,8 +47,8 @@ def compose_service(tokens: Sequence[str], config_dirs: Sequence[Path]) -> Servi
     file = next((file for file in files if file.is_file()), None)
     if file is None:
         raise UnknownName(
-            f"{GROUP}={name}: there is no such option{did_you_mean(name, search_path.options(GROUP))}; a file "
-            f"{GROUP}/{name}.yaml in a folder given with --config-dir makes one"
+            f"{GROUP}={name}: there is no such option{did_you_mean(name, search_path.options(GROUP))}; to add "
+            f"it, write {GROUP}/{name}.yaml in a folder given with --config-dir"
         )
     try:
         config = OmegaConf.create(yaml.safe_load(file.read_text(encoding="utf-8")) or {})
@@ -67,7 +67,7 @@ def _warn_of_passwords(tokens: Sequence[str]) -> None:
         key, _, value = token.partition("=")
         if key in VARIABLES and holds_password(value):
             logger.warning(
-                "%s=: everybody on this machine can read its password in the list of processes; give the URL in the "
+                "%s=: every user of this machine can read its password in the list of processes; give the URL in the "
                 "environment variable %s, or in a service/NAME.yaml that only you can read",
                 key,
                 VARIABLES[key],

@@ -1,4 +1,4 @@
-"""The space of a config, as YAML and the command line give it."""
+"""The search space of a config, from YAML and overrides."""
 
 from __future__ import annotations
 
@@ -22,25 +22,30 @@ DISTRIBUTION_KEYS = {"type", "low", "high", "log", "step", "choices", "value", "
 
 
 def flatten_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """``{train: {lr: {type: float}}}`` and ``{train.lr: {type: float}}`` are the same space."""
+    """Return a space by dotted path: ``{train: {lr: {type: float}}}`` means ``{train.lr: {type: float}}``."""
     flat: dict[str, Any] = {}
     for name, value in space.items():
         path = f"{prefix}{name}"
         if _is_section(value):
             flat.update(flatten_space(value, f"{path}."))
-        elif value is not None:  # null takes a path out of the space
+        elif value is not None:  # null removes a path from the space
             flat[path] = dict(value) if isinstance(value, Mapping) else value
     return flat
 
 
 def _is_section(value: Any) -> bool:
-    """Whether distributions are below it, and it is none itself."""
+    """Whether a mapping holds distributions, and is not one itself."""
     if not isinstance(value, Mapping) or not value:
         return False
     return not DISTRIBUTION_KEYS & {str(key) for key in value} and not is_distribution_elsewhere(value)
 
 
 def change_space(space: dict[str, Any], override: Override) -> None:
+    """Apply an override of ``space.PATH`` or ``space.PATH.FIELD``.
+
+    Raises:
+        UserError: The path does not exist, or the value is not a distribution.
+    """
     path = override.key_or_group.removeprefix("space.")
     owner, _, name = path.rpartition(".")
     value = override.value()
@@ -63,6 +68,11 @@ def change_space(space: dict[str, Any], override: Override) -> None:
 
 
 def options_of(config: SweepConfig, group: str) -> list[str]:
+    """Return the options of a group that the space searches.
+
+    Raises:
+        ConfigError: The distribution cannot search a group.
+    """
     distribution = config.space[group]
     match distribution:
         case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
@@ -84,7 +94,7 @@ def options_of(config: SweepConfig, group: str) -> list[str]:
 def check_group_conditions(config: SweepConfig, loader: ConfigLoader, groups: set[str]) -> None:
     """
     Raises:
-        UnknownName: A parameter's condition names an option that its group does not have.
+        UnknownName: The condition of a parameter names an unknown option of a group.
     """
     for path, distribution in config.space.items():
         for group, wanted in distribution.when.items():
@@ -99,13 +109,13 @@ def check_group_conditions(config: SweepConfig, loader: ConfigLoader, groups: se
                     )
 
 
-def is_whole(base: Mapping[str, Any], path: str) -> bool:
-    """Whether a config's value is a whole number; one that is null is what the schema would take."""
+def is_integer(base: Mapping[str, Any], path: str) -> bool:
+    """Whether a config's value is an integer; for null, whether the schema accepts nothing else."""
     config = OmegaConf.create({**base, "space": {}})
     try:
         value = find(SWEEP_CONFIG.dump_python(read_config(resolve(config)), by_alias=True), path)
     except ConfigError:
-        return False  # reading the sweep will tell
+        return False  # reported when the sweep is read
     if value is not None:
         return isinstance(value, int)
     OmegaConf.update(config, path, 0.5)

@@ -1,4 +1,4 @@
-"""Composes ``conf/`` (and users' folders before it) with Hydra into a ``Composition``."""
+"""Composition of a sweep from ``conf/``, users' folders and overrides, with Hydra."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sweeps.compose.overrides import check_option, hydra_token, parse_overrides,
 from sweeps.compose.ranges import distribution_of_range
 from sweeps.compose.schema_errors import read_config
 from sweeps.compose.search_path import ConfSearchPath, confs_of, groups_of
-from sweeps.compose.space import change_space, check_group_conditions, flatten_space, is_whole, options_of
+from sweeps.compose.space import change_space, check_group_conditions, flatten_space, is_integer, options_of
 from sweeps.errors import ConfigError, SweepsError, UnknownName
 from sweeps.suggestions import did_you_mean
 
@@ -28,9 +28,9 @@ MAX_GROUP_COMBINATIONS = 64
 def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath) -> Composition:
     """Compose ``conf/CONF.yaml`` with Hydra overrides.
 
-    A range in an override (``train.lr=interval(1e-5, 1e-2)``) joins the space; a plain value for a searched path
-    takes it out of the space; ``space.PATH.FIELD=value`` changes a distribution, ``~space.PATH`` drops
-    it, ``~space`` drops all.
+    A range in an override (``train.lr=interval(1e-5, 1e-2)``) is added to the space; a plain value for a searched path
+    removes it from the space; ``space.PATH.FIELD=value`` changes a distribution, ``~space.PATH`` removes it, and
+    ``~space`` removes all.
 
     Raises:
         UnknownName: ``conf``, a group's option or a key does not exist.
@@ -51,16 +51,16 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         arguments = [hydra_token(each, groups) for each in plain]
 
         base, choices = _compose(conf, arguments)
-        # Also where the conf has it as values: Hydra's own `~space` only takes a group's option out of the defaults.
+        # Hydra's own `~space` only removes the group from the defaults, and not a space that the config itself has.
         space = {} if without_space else flatten_space(base.get("space") or {})
         fixed = [each.key_or_group for each in plain if space.pop(each.key_or_group, None) is not None]
-        for each in overrides:  # in the order in which they were typed: a range, and then one of its fields
+        for each in overrides:  # in the order in which they were typed: a range, then one of its fields
             path = each.key_or_group
             if each in of_space:
                 change_space(space, each)
             elif each in ranges:
                 options = sorted(loader.get_group_options(path)) if path in groups else None
-                space[path] = distribution_of_range(each, options, partial(is_whole, base, path))
+                space[path] = distribution_of_range(each, options, partial(is_integer, base, path))
         base["space"] = space
         config = read_config(resolve(base))
 
@@ -73,7 +73,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
                 f"at most {MAX_GROUP_COMBINATIONS} can be searched together"
             )
         combinations = [dict(zip(searched, each, strict=True)) for each in itertools.product(*searched.values())]
-        own = {group: choices[group] for group in searched}  # may lie outside what is searched
+        own = {group: choices[group] for group in searched}  # may be outside the searched options
         variants = {}
         for combination in [own, *combinations]:
             raw = base if combination == own else _compose(conf, with_options(arguments, combination))[0]
@@ -89,7 +89,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
 
 
 def _compose(conf: str, arguments: Iterable[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The unresolved config, and the option chosen for each group."""
+    """Return the unresolved config, and the option chosen for each group."""
     try:
         composed = compose(conf, overrides=list(arguments), return_hydra_config=True)
         choices = OmegaConf.to_container(composed.hydra.runtime.choices)
@@ -98,7 +98,7 @@ def _compose(conf: str, arguments: Iterable[str]) -> tuple[dict[str, Any], dict[
         container = OmegaConf.to_container(composed, resolve=False)
     except SweepsError:
         raise
-    except Exception as error:  # noqa: BLE001 - Hydra and OmegaConf have many for what they do not expect
+    except Exception as error:  # noqa: BLE001 - Hydra and OmegaConf raise many types for unexpected input
         raise _explain(conf, error) from None
     assert isinstance(container, dict)
     assert isinstance(choices, dict)
@@ -108,10 +108,10 @@ def _compose(conf: str, arguments: Iterable[str]) -> tuple[dict[str, Any], dict[
 
 
 def _explain(conf: str, error: Exception) -> ConfigError | UnknownName:
-    """Hydra's own message, shortened to what a person can act on."""
+    """Return Hydra's message, reduced to the part that helps to fix the mistake."""
     text = str(error)
     if isinstance(error, RecursionError):
-        return ConfigError(f"conf={conf}: its defaults, or a YAML anchor (&a), lead back to themselves; remove one")
+        return ConfigError(f"conf={conf}: its defaults, or a YAML anchor (&a), refer to themselves; remove one")
     if isinstance(error, MissingConfigException) and "Could not load" in text:
         inside = text.partition("'")[2].partition("'")[0]
         return UnknownName(
@@ -131,8 +131,6 @@ def _explain(conf: str, error: Exception) -> ConfigError | UnknownName:
         group = message.partition("Could not override '")[2].partition("'")[0]
         groups = groups_of(GlobalHydra.instance().config_loader())
         if group in groups:
-            return ConfigError(
-                f"{where}chooses no option of the group {group}, which could be replaced; +{group}=OPTION adds one"
-            )
+            return ConfigError(f"{where}has no option of the group {group} to replace; +{group}=OPTION adds one")
         message += did_you_mean(group, groups, listed=0)
     return ConfigError(f"{where}{message}")

@@ -1,7 +1,8 @@
-"""The typed schema of a sweep. ``sweeps.compose`` reads ``conf/`` into it; nothing behind it sees a raw config.
+"""Typed schema of a sweep. ``sweeps.compose`` reads ``conf/`` into it; the rest of the code sees only these
+dataclasses.
 
-Every field says what it is, with its unit; pydantic reports unknown keys, wrong types and values out of range,
-all at once. What one training run needs is defined in ``sweeps_train.config``, which a worker reads too.
+Every field is documented with its unit; pydantic reports unknown keys, wrong types and values out of range, all at
+once. The schema of one training run is in ``sweeps_train.config``, which workers read, too.
 """
 
 from __future__ import annotations
@@ -35,25 +36,25 @@ from sweeps_train.config.reach import Reach as Reach
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120), Reach.NOTHING]
 AnyTask = Annotated[CausalLMTask | ImageClassificationTask | FunctionTask, Field(discriminator="kind")]
 
-OF_OUR_TASKS = ("model", "data", "train", "strategy")
-"""Sections that our own tasks need, and that a user's own function knows nothing of."""
+TRAINING_SECTIONS = ("model", "data", "train", "strategy")
+"""Sections that built-in tasks require, and that a user's own function does not have."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class Preflight:
-    """The look at a user's own data and model before the first trial: lengths, NaN and infinite values, labels, and one
-    forward pass on the CPU, in a process of its own while Ray starts."""
+    """Check of a user's own data and model before the first trial: lengths, NaN and infinite values, labels, and one
+    forward pass on the CPU, in a separate process while Ray starts."""
 
     timeout_s: NonNegativeFloat = 60.0
-    """Seconds after which the sweep goes on without its result; 0 leaves it out."""
+    """Seconds after which the sweep continues without the result; 0 skips the check."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class SweepConfig:
-    """One sweep, whole: what a trial trains, and how the search goes over it."""
+    """Config of one sweep: the training of a trial, and the search."""
 
     name: Name
-    """Start of the sweep's name, to which its starting time is added."""
+    """Beginning of the sweep's name; the time of its start is added."""
     task: AnyTask
     model: Model | None = None
     data: Data | None = None
@@ -61,21 +62,21 @@ class SweepConfig:
     strategy: Strategy | None = None
     checkpoint: Checkpoint
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Seeds weights, data order, dropout and the search; a 32-bit number, since numpy takes no other."""
+    """Seed of weights, data order, dropout and the search; a 32-bit number, since NumPy accepts no other."""
     search: Search
     scaling: Scaling
     tracking: Tracking
     cluster: Cluster
     space: Annotated[dict[str, Distribution], Reach.SPACE] = Field(default_factory=dict)
-    """Dotted path of a value, or name of a group -> distribution."""
+    """Distributions by dotted path of a value, or by name of a group."""
     preflight: Preflight = Field(default_factory=Preflight)
     output_dir: Annotated[NonEmpty, Reach.FOLDER] = "outputs"
-    """Folder for checkpoints and Ray's files, one subfolder a sweep."""
+    """Folder for checkpoints and Ray's files, with one subfolder for each sweep."""
 
     def __post_init__(self) -> None:
         if isinstance(self.task, FunctionTask):
             self._check_function()
-        elif missing := [name for name in OF_OUR_TASKS if getattr(self, name) is None]:
+        elif missing := [name for name in TRAINING_SECTIONS if getattr(self, name) is None]:
             raise ValueError(
                 f"{', '.join(missing)}: required by task.kind={self.task.kind}; choose one, "
                 f"as {' and '.join(f'`{name}: OPTION`' for name in missing)} in the config's defaults"
@@ -85,28 +86,28 @@ class SweepConfig:
             check_fit(self.task, self.model, self.data)
 
     def _check_function(self) -> None:
-        given = [name for name in OF_OUR_TASKS if getattr(self, name) is not None]
+        given = [name for name in TRAINING_SECTIONS if getattr(self, name) is not None]
         if given:
             which, them = ("these sections", "them") if len(given) > 1 else ("this section", "it")
             raise ValueError(
                 f"{', '.join(given)}: task.kind=function ignores {which}; remove {them} "
                 f"({' '.join(f'~{name}' for name in given)}), and give the function what it needs in task.arguments"
-                f"{_right_kind(self.model)}"
+                f"{_suggest_task(self.model)}"
             )
         if self.checkpoint.every is not None:
             raise ValueError(
-                f"checkpoint.every={self.checkpoint.every}: a function saves whenever it reports a checkpoint; drop it"
+                f"checkpoint.every={self.checkpoint.every}: a function saves whenever it reports; remove it"
             )
 
     @property
     def warm(self) -> bool:
-        """Whether worker processes outlive a trial."""
+        """Whether worker processes are reused for the next trial."""
         if self.scaling.isolation == "auto":
             return not isinstance(self.task, FunctionTask)
         return self.scaling.isolation == "warm"
 
     def training(self) -> TrainingConfig | FunctionConfig:
-        """The part that a worker needs."""
+        """Return the part of the config that workers need."""
         if isinstance(self.task, FunctionTask):
             return FunctionConfig(task=self.task, checkpoint=self.checkpoint, seed=self.seed)
         assert self.model is not None and self.data is not None
@@ -122,8 +123,8 @@ class SweepConfig:
         )
 
 
-def _right_kind(model: Model | None) -> str:
-    """The kind of task that trains a model of the config."""
+def _suggest_task(model: Model | None) -> str:
+    """Suggest the task that trains the config's model."""
     if model is None:
         return ""
     kind = "causal_lm" if isinstance(model, CausalLM) else "image_classification"
@@ -131,4 +132,4 @@ def _right_kind(model: Model | None) -> str:
 
 
 SWEEP_CONFIG: TypeAdapter[SweepConfig] = TypeAdapter(SweepConfig)
-"""Reads a ``SweepConfig`` from plain dicts."""
+"""Adapter that converts a ``SweepConfig`` from and to plain dicts."""

@@ -1,4 +1,4 @@
-"""The schema of where a sweep runs, and where it is recorded."""
+"""Schema of a sweep's workers, its tracking and its cluster."""
 
 from __future__ import annotations
 
@@ -16,32 +16,33 @@ NonEmpty = Annotated[str, Field(min_length=1)]
 
 @dataclass(config=STRICT, kw_only=True)
 class Scaling:
-    """The workers of one trial."""
+    """Workers of one trial."""
 
     num_workers: PositiveInt = 2
-    """Processes that train one trial together."""
+    """Number of processes that train one trial together."""
     use_gpu: Flag | Literal["auto"] = "auto"
-    """One GPU for each worker; auto: if the cluster has any."""
+    """Whether each worker gets one GPU; auto: if the cluster has GPUs."""
     resources_per_worker: Annotated[dict[str, NonNegativeFloat], Reach.NOTHING] = Field(default_factory=dict)
-    """What Ray reserves for a worker besides its GPU; default: one CPU."""
+    """Resources that Ray reserves for each worker besides its GPU; default: one CPU."""
     placement: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
-    """How a trial's workers lie on the nodes: ``PACK`` on as few as possible, ``SPREAD`` on as many; ``STRICT_PACK``
-    all on one, ``STRICT_SPREAD`` each on another one, or the trial does not start."""
+    """Placement of a trial's workers: ``PACK`` on as few nodes as possible, ``SPREAD`` on as many as possible,
+    ``STRICT_PACK`` on one node, ``STRICT_SPREAD`` on different nodes. If a strict placement is impossible, the trial
+    does not start."""
     accelerator_type: Annotated[NonEmpty | None, Reach.NOTHING] = None
-    """Only GPUs of this kind, as Ray names them: ``A100``, ``H100``, ``L4``."""
+    """Type of GPU to use, by Ray's name: ``A100``, ``H100``, ``L4``; default: any."""
     labels: Annotated[dict[str, str], Reach.NOTHING] = Field(default_factory=dict)
-    """Only nodes with these labels, which ``ray start --labels`` gives them: ``{market-type: spot}``."""
+    """Labels that a node must have, set by ``ray start --labels``: ``{market-type: spot}``."""
     isolation: Literal["auto", "warm", "process"] = "auto"
-    """``warm``: worker processes outlive a trial, and the next one starts in them within milliseconds;
-    ``process``: every trial has fresh ones; auto: warm for our own tasks, process for a user's function."""
+    """``warm``: worker processes are reused, and the next trial starts in them within milliseconds; ``process``: every
+    trial has new ones; auto: warm for built-in tasks, process for a user's function."""
     hang_timeout_s: PositiveFloat = 1800.0
-    """Seconds without a word from a trial's workers, once they train, after which they are taken to hang: the trial
-    fails, and is retried in new ones."""
+    """Seconds without any message from a trial's training workers after which they count as hanging: the trial fails,
+    and is retried with new workers."""
 
     def __post_init__(self) -> None:
         if self.accelerator_type is not None and self.use_gpu is False:
             raise ValueError(
-                f"accelerator_type={self.accelerator_type} goes with use_gpu=true; set it, or drop the type"
+                f"accelerator_type={self.accelerator_type} needs use_gpu=true; set it, or remove accelerator_type"
             )
         gpus = self.resources_per_worker.get("GPU", 1.0)
         if 0 < gpus < 1 and self.num_workers > 1 and self.placement != "STRICT_SPREAD":
@@ -54,29 +55,29 @@ class Scaling:
 
 @dataclass(config=STRICT, kw_only=True)
 class Tracking:
-    """MLflow."""
+    """Recording in MLflow."""
 
     uri: Annotated[NonEmpty, PlainSerializer(redact_uri, when_used="json"), Reach.STORE] = "sqlite:///mlflow.db"
-    """Tracking server or store. A password in it is written nowhere."""
+    """Tracking server or store. A password in it is never written to a file or a log."""
     experiment: Annotated[NonEmpty | None, Reach.NOTHING] = None
-    """MLflow experiment; default: the name of the conf."""
+    """MLflow experiment; default: the name of the config."""
     checkpoints: Literal["copy", "reference", "none"] = "copy"
-    """``copy`` a trial's kept checkpoints into its run's artifacts; ``reference``: its run's tags say where they are in
-    the sweep's folder, which must then stay; or ``none``."""
+    """``copy``: copy a trial's checkpoints to the artifacts of its run; ``reference``: only tag the run with their
+    paths in the sweep's folder, which must then stay; or ``none``."""
     patience_s: PositiveFloat = 60.0
-    """Seconds that the end of a sweep waits for a tracking server that takes nothing. What it has not taken by then
-    stays in the sweep's folder, from where ``resume`` delivers it."""
+    """Seconds that a sweep waits at its end for a tracking server that does not answer. Undelivered records stay in the
+    sweep's folder, and ``resume`` delivers them."""
     report: Flag = True
-    """When the sweep has ended, make the page that ``python -m sweeps report`` makes, and attach it to its run."""
+    """Whether to write the report (see ``python -m sweeps report``) at the end, and attach it to the sweep's run."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class Cluster:
-    """The Ray cluster that trials run on."""
+    """Ray cluster on which trials run."""
 
     address: Annotated[NonEmpty, Reach.CLUSTER] = "local"
-    """``local`` starts Ray here, for this sweep alone; ``auto`` or an address joins a running cluster."""
+    """``local`` starts Ray on this machine for this sweep only; ``auto`` or an address joins a running cluster."""
     num_cpus: PositiveInt | None = None
-    """Logical CPUs of a local cluster; default: the machine's."""
+    """Number of logical CPUs of a local cluster; default: all of the machine."""
     num_gpus: Annotated[int, Field(ge=0)] | None = None
-    """GPUs of a local cluster; default: the machine's."""
+    """Number of GPUs of a local cluster; default: all of the machine."""

@@ -1,4 +1,4 @@
-"""What a search is after: one metric or several, which way each is better, and what a trial must stay within."""
+"""Objectives of a search: its metrics, their directions, and limits on reported metrics."""
 
 from __future__ import annotations
 
@@ -11,26 +11,24 @@ from sweeps.config.search import Limit, Mode, Search
 
 Key = TypeVar("Key", bound=Hashable)
 Values = tuple[float, ...]
-"""One value for each objective, in their order."""
-
-
-BROKEN = 1e6
-"""The excess of a value that is not finite: far beyond any bound, and still a number to a sampler's model."""
+"""Values of the objectives, in their order."""
+NOT_FINITE_EXCESS = 1e6
+"""Excess of a value that is not finite: far beyond any bound, but still a number for a sampler's model."""
 
 
 class _Bound(NamedTuple):
-    """One end of a limit."""
+    """One bound of a limit."""
 
     name: str
     metric: str
     value: float
     sign: int
-    """1 if larger values break it, -1 if smaller ones do."""
+    """1 for an upper bound, -1 for a lower one."""
 
 
 @dataclass(frozen=True)
 class Objectives:
-    """The metrics that are optimised; the first one is what schedulers and the best checkpoint go by."""
+    """Optimised metrics; schedulers and the best checkpoint use the first one."""
 
     metrics: tuple[str, ...]
     modes: tuple[Mode, ...]
@@ -41,18 +39,18 @@ class Objectives:
         return cls(search.metrics, search.modes, search.limits)
 
     def values(self, metrics: Mapping[str, float]) -> Values | None:
-        """What a report says of all objectives; None if it lacks one, or one is not finite."""
+        """Return the values of all objectives in a report; None if one is missing or not finite."""
         values = tuple(metrics.get(name, math.nan) for name in self.metrics)
         return values if all(math.isfinite(value) for value in values) else None
 
     def improves(self, new: Values, old: Values | None) -> bool:
-        """Whether a report is better than an earlier one of the same trial: by the first objective."""
+        """Whether a report is better than an earlier one of the same trial, by the first objective."""
         if old is None:
             return True
         return new[0] < old[0] if self.modes[0] == "min" else new[0] > old[0]
 
     def violation(self, metrics: Mapping[str, float]) -> str | None:
-        """The first limit that a report breaks, in words; None if it breaks none."""
+        """Describe the first limit that a report violates; None if it violates none."""
         for name, limit in self.limits.items():
             value = metrics.get(name)
             if value is None:
@@ -64,16 +62,16 @@ class Objectives:
         return None
 
     def bounds(self) -> list[str]:
-        """Names of the limits' single bounds, as ``system/memory_mib <= 2000``."""
+        """Return the names of all bounds, such as ``system/memory_mib <= 2000``."""
         return [bound.name for bound in self._bounds()]
 
     def excesses(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """By how much a report breaks each bound whose metric it has, relative to the bound; zero if it keeps it."""
+        """Return the relative excess of a report over each bound whose metric it has; zero within the bound."""
         excesses: dict[str, float] = {}
         for bound in self._bounds():
             if (value := metrics.get(bound.metric)) is not None:
                 excess = bound.sign * (value - bound.value) / (abs(bound.value) or 1.0)
-                excesses[bound.name] = max(0.0, excess) if math.isfinite(excess) else BROKEN
+                excesses[bound.name] = max(0.0, excess) if math.isfinite(excess) else NOT_FINITE_EXCESS
         return excesses
 
     def _bounds(self) -> Iterator[_Bound]:
@@ -84,10 +82,10 @@ class Objectives:
                 yield _Bound(f"{metric} >= {limit.min:g}", metric, limit.min, -1)
 
     def front(self, values: Mapping[Key, Values]) -> list[Key]:
-        """The keys of the Pareto front, best first by the first objective: no other is as good in every objective and
-        better in one. With one objective that is the best alone, the earlier of two equal ones."""
+        """Return the keys of the Pareto front, sorted by the first objective. With one objective this is the best key
+        only, the earlier of two equal ones."""
         front: list[Key] = []
-        # In this order nothing dominates what came before it.
+        # In this order no key dominates an earlier one.
         for key in sorted(values, key=lambda each: self._losses(values[each])):
             mine = self._losses(values[key])
             if not any(_at_least_as_good(self._losses(values[other]), mine) for other in front):

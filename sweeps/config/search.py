@@ -1,4 +1,4 @@
-"""The schema of a search: what is optimised, who suggests, who goes on, and when it is enough."""
+"""Schema of a search: objectives, sampler, scheduler and stop rules."""
 
 from __future__ import annotations
 
@@ -22,57 +22,57 @@ class TPESampler:
 
     kind: Literal["tpe"]
     startup_trials: PositiveInt = 8
-    """Random trials before the model is used."""
+    """Number of random trials before the model is used."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class BOHBSampler:
-    """TPE that learns from the highest rung with enough trials, as BOHB does (Falkner et al., 2018,
-    https://arxiv.org/abs/1807.01774); made for Hyperband and ASHA."""
+    """TPE that learns from the highest rung with enough trials, as in BOHB (Falkner et al., 2018,
+    https://arxiv.org/abs/1807.01774); for Hyperband and ASHA."""
 
     kind: Literal["bohb"]
     startup_trials: PositiveInt = 8
-    """Random trials before the model is used, and the number that a rung needs to be learned from."""
+    """Number of random trials before the model is used, and of trials on a rung before the model learns from it."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class GPSampler:
-    """Gaussian process with expected improvement, by Optuna: for few and costly trials (up to some hundreds).
-    It learns from the trials that finished; conditional parameters are left to TPE."""
+    """Gaussian process with expected improvement, by Optuna: for few, expensive trials (up to a few hundred). Learns
+    from finished trials; TPE samples conditional parameters."""
 
     kind: Literal["gp"]
     startup_trials: PositiveInt = 8
-    """Random trials before the model is used."""
+    """Number of random trials before the model is used."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class CmaEsSampler:
-    """Covariance matrix adaptation (Hansen and Ostermeier, 2001), by the package cmaes through Optuna, of the
-    trials that finished; for one objective. Choices and conditional parameters are left to TPE."""
+    """Covariance matrix adaptation (Hansen and Ostermeier, 2001), by the package cmaes through Optuna; for one
+    objective. Learns from finished trials; TPE samples categorical and conditional parameters."""
 
     kind: Literal["cmaes"]
     startup_trials: PositiveInt = 1
-    """Random trials before the model is used."""
+    """Number of random trials before the model is used."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class NSGASampler:
-    """Genetic search for several objectives, by Optuna: NSGA-II (Deb et al., 2002), or NSGA-III (Deb and Jain, 2014)
+    """Genetic algorithm for several objectives, by Optuna: NSGA-II (Deb et al., 2002), or NSGA-III (Deb and Jain, 2014)
     for more than three."""
 
     kind: Literal["nsga2", "nsga3"]
     population: Annotated[int, Field(ge=2)] = 50
-    """Trials of a generation."""
+    """Number of trials of a generation."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class QMCSampler:
-    """Quasi-Monte Carlo: points that cover the space more evenly than random ones, by scipy through Optuna.
-    Conditional parameters and choices have their place in the sequence."""
+    """Quasi-Monte Carlo: points that cover the space more evenly than random ones, by SciPy through Optuna. Includes
+    conditional and categorical parameters."""
 
     kind: Literal["qmc"]
     sequence: Literal["sobol", "halton"] = "sobol"
-    """Sobol covers best after a power of two of trials."""
+    """Sequence of points; Sobol is best after a power of two of trials."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -84,27 +84,27 @@ class RandomSampler:
 
 @dataclass(config=STRICT, kw_only=True)
 class GridSampler:
-    """Every combination, once, in a shuffled order; real-valued parameters need a ``step``."""
+    """Every combination once, in random order; float parameters need a ``step``."""
 
     kind: Literal["grid"]
 
 
 @dataclass(config=STRICT, kw_only=True)
 class BruteForceSampler:
-    """Every combination, once, found by trying (define-by-run), by Optuna; real-valued parameters need a ``step``."""
+    """Every combination once, found during the search (define-by-run), by Optuna; float parameters need a ``step``."""
 
     kind: Literal["brute_force"]
 
 
 @dataclass(config=STRICT, kw_only=True)
 class CustomSampler:
-    """Any other sampler of Optuna, or of one's own: ``_target_(**arguments)``."""
+    """Any other sampler of Optuna, or your own: ``_target_(**arguments)``."""
 
     kind: Literal["custom"]
     target: Import = Field(alias="_target_")
     """Import path of a subclass of ``optuna.samplers.BaseSampler``, or of a function that returns one."""
     arguments: Annotated[dict[str, Any], Reach.ARGUMENTS] = Field(default_factory=dict)
-    """Keyword arguments for it; ``seed`` is added where it takes one."""
+    """Keyword arguments of the sampler; ``seed`` is added if it accepts one."""
 
 
 Sampler = Annotated[
@@ -124,88 +124,87 @@ Sampler = Annotated[
 # --- schedulers -------------------------------------------------------------------------------------------
 
 Resource = Literal["evaluations", "steps", "epochs", "samples", "tokens", "seconds"]
-"""What a scheduler counts a trial's progress in; ``seconds`` are seconds of training."""
+"""Unit in which a scheduler counts a trial's progress; ``seconds`` are seconds of training."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class AshaScheduler:
-    """Asynchronous successive halving (Li et al., 2018, https://arxiv.org/abs/1810.05934): at each rung only
-    the best 1/eta of the trials that reached it go on."""
+    """Asynchronous successive halving (Li et al., 2018, https://arxiv.org/abs/1810.05934): at each rung only the best
+    1/eta of the trials that reached it continue."""
 
     kind: Literal["asha"]
     resource: Resource = "evaluations"
     """Unit of the rungs."""
     grace: PositiveFloat = 1
-    """What every trial gets: the first rung."""
+    """Position of the first rung, which every trial reaches."""
     eta: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3
-    """Rungs are at grace, grace * eta, ...; one in eta goes on."""
+    """Reduction factor: rungs are at grace, grace * eta, ..., and one in eta trials continues."""
     brackets: PositiveInt = 1
-    """Number of sets of rungs, each with a later first rung."""
+    """Number of brackets, each with a later first rung."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class HyperbandScheduler:
-    """Hyperband (Li et al., 2017, https://arxiv.org/abs/1603.06560): trials pause at a rung until all of their
-    bracket have reached it, and the best 1/eta go on. With the sampler bohb this is BOHB."""
+    """Hyperband (Li et al., 2017, https://arxiv.org/abs/1603.06560): trials pause at a rung until all trials of their
+    bracket have reached it, and the best 1/eta continue. With the sampler bohb this is BOHB."""
 
     kind: Literal["hyperband"]
     resource: Resource = "evaluations"
     """Unit of the rungs."""
     grace: PositiveFloat | None = None
-    """What every trial gets, about: the first rung; default: what a trial has used at its first evaluation, where that
-    follows from the config."""
+    """Approximate position of the first rung; default: a trial's first evaluation, if it follows from the config."""
     longest: PositiveFloat | None = None
-    """What a whole trial takes, from which the rungs are counted down; default: where that follows from the config."""
+    """Length of a whole trial, from which the rungs are counted down; default: computed from the config if possible."""
     eta: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 3
-    """One in eta goes on."""
+    """Reduction factor: one in eta trials continues."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class MedianScheduler:
     """Median stopping (Golovin et al., 2017): a trial ends when its best value so far is worse than the median of the
-    others' running averages at the same point."""
+    other trials' running averages at the same point."""
 
     kind: Literal["median"]
     resource: Resource = "evaluations"
     """Unit of ``grace``."""
     grace: PositiveFloat = 1
-    """What every trial gets."""
+    """Minimum length of every trial."""
     min_trials: PositiveInt = 3
-    """Trials that must have come as far, before one is compared with them."""
+    """Number of other trials that must have reached the same point for a comparison."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class PBTScheduler:
-    """Population based training (Jaderberg et al., 2017, https://arxiv.org/abs/1711.09846): the worst trials go on from
-    a checkpoint of the best, with changed values. The population is all of ``search.num_trials``."""
+    """Population based training (Jaderberg et al., 2017, https://arxiv.org/abs/1711.09846): the worst trials continue
+    from checkpoints of the best, with changed values. The population has ``search.num_trials`` trials."""
 
     kind: Literal["pbt"]
     resource: Resource = "evaluations"
     """Unit of ``interval``."""
     interval: PositiveFloat = 1
-    """How often a trial may be changed."""
+    """Interval between possible changes of a trial."""
     quantile: Annotated[float, Field(gt=0, le=0.5)] = 0.25
-    """Part of the population that is replaced, and that is copied."""
+    """Fraction of the population that is replaced, and fraction that is copied."""
     resample_probability: Annotated[float, Field(ge=0, le=1)] = 0.25
-    """How often a value is sampled anew rather than moved by a fifth, or to a neighbour."""
+    """Probability that a value is sampled again instead of changed by a fifth, or to a neighbouring choice."""
     mutate: list[Text] | None = None
-    """Searched paths that change; default: those that can change in the middle of a training."""
+    """Searched paths that change; default: all that can change during training."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class PB2Scheduler:
-    """Population based bandits (Parker-Holder et al., 2020, https://arxiv.org/abs/2002.02518): PBT whose new values
-    come from a Gaussian process; only for ranges of numbers."""
+    """Population based bandits (Parker-Holder et al., 2020, https://arxiv.org/abs/2002.02518): PBT with new values from
+    a Gaussian process; only for ranges of numbers."""
 
     kind: Literal["pb2"]
     resource: Resource = "evaluations"
     """Unit of ``interval``."""
     interval: PositiveFloat = 1
-    """How often a trial may be changed."""
+    """Interval between possible changes of a trial."""
     quantile: Annotated[float, Field(gt=0, le=0.5)] = 0.25
-    """Part of the population that is replaced, and that is copied."""
+    """Fraction of the population that is replaced, and fraction that is copied."""
     mutate: list[Text] | None = None
-    """Searched paths that change; default: those that can change in the middle of a training."""
+    """Searched paths that change; default: all that can change during training."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -220,15 +219,15 @@ Scheduler = Annotated[
     Field(discriminator="kind"),
 ]
 
-# --- when it is enough ------------------------------------------------------------------------------------
+# --- stop rules -------------------------------------------------------------------------------------------
 
 
 @dataclass(config=STRICT, kw_only=True)
 class Cost:
-    """A budget in money."""
+    """Budget in money."""
 
     limit: PositiveFloat
-    """In the currency of the prices."""
+    """Maximum cost, in the currency of the prices."""
     per_gpu_hour: NonNegativeFloat = 0.0
     """Price of one GPU for an hour."""
     per_cpu_hour: NonNegativeFloat = 0.0
@@ -241,32 +240,32 @@ class Cost:
 
 @dataclass(config=STRICT, kw_only=True)
 class Plateau:
-    """No trial has improved on the best for long."""
+    """Rule that stops a search when the best value no longer improves."""
 
     trials: PositiveInt
-    """Trials that have ended since."""
+    """Number of ended trials without an improvement."""
     min_change: NonNegativeFloat = 0.0
-    """A smaller change is no improvement; in units of the metric."""
+    """Minimum change that counts as an improvement, in units of the metric."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class Stop:
-    """When to end a search before ``num_trials`` are done. The budgets (hours, cost) end trials that run, too; at a
-    target, a plateau or a bound no further trial starts, and those that run come to their end."""
+    """Rules that end a search before ``num_trials``. Budgets (hours, cost) also end running trials; with the other
+    rules no further trial starts, and the running ones finish."""
 
     wall_hours: PositiveFloat | None = None
-    """Hours since the sweep began, of all its runs together."""
+    """Maximum hours of the sweep, over all its sessions."""
     gpu_hours: PositiveFloat | None = None
-    """Hours of GPUs that trials held."""
+    """Maximum hours of GPUs that trials use."""
     cost: Cost | None = None
-    """Money for what trials held."""
+    """Maximum cost of the resources that trials use."""
     target: Finite | None = None
-    """A value of the metric that is good enough."""
+    """Value of the metric that is good enough."""
     plateau: Plateau | None = None
-    """No improvement for a number of trials."""
+    """Number of trials without an improvement."""
     expected_improvement: PositiveFloat | None = None
-    """Stop when no point of the space is expected to improve on the best by more than this, in units of the metric,
-    by a Gaussian process through the trials that finished."""
+    """Stop when no point of the space has a larger expected improvement, in units of the metric, by a Gaussian process
+    fitted to the finished trials."""
 
 
 # --- the search -------------------------------------------------------------------------------------------
@@ -274,7 +273,7 @@ class Stop:
 
 @dataclass(config=STRICT, kw_only=True)
 class Limit:
-    """Bounds of a reported metric, both allowed."""
+    """Inclusive bounds of a reported metric."""
 
     min: Finite | None = None
     max: Finite | None = None
@@ -286,41 +285,42 @@ class Limit:
 
 @dataclass(config=STRICT, kw_only=True)
 class Search:
-    """What is optimised, with how many trials, and how the next one is chosen."""
+    """Objectives, number of trials, and choice of the next trial."""
 
     metric: Text | Annotated[list[Text], Field(min_length=1)]
-    """A metric that the task reports, such as ``eval/loss``, or a list of several. A trial's value is the best it
-    reported; of several objectives, what it reported when the first was best."""
+    """Metric that the task reports, such as ``eval/loss``, or a list of several. A trial's value is the best that it
+    reported; with several objectives, the values of the report in which the first was best."""
     mode: Mode | list[Mode]
-    """Whether a smaller or a larger value is better; for each of several metrics."""
+    """Whether a smaller or a larger value is better; a list for several metrics."""
     num_trials: PositiveInt
-    """Trials to start; with the grid sampler at most so many."""
+    """Number of trials to start; with the grid sampler the maximum number."""
     sampler: Sampler
     scheduler: Scheduler
     stop: Stop = Field(default_factory=Stop)
-    """When to end before that."""
+    """Rules that end the search earlier."""
     max_concurrent: PositiveInt | None = None
-    """Trials at the same time; default: as many as fit into the cluster."""
+    """Maximum number of trials at the same time; default: as many as fit into the cluster."""
     max_retries: Annotated[int, Field(ge=0)] = 1
-    """How often a trial is started again, from its last checkpoint, after a failure. An error before the first report
-    is retried only if it came from outside (out of memory, a lost worker, a connection, a disk), or if other trials
-    have made reports and none has failed with that error before."""
+    """Maximum number of times that a failed trial is started again, from its last checkpoint. An error before the first
+    report is retried only if it has an external cause (out of memory, a lost worker, a connection, a disk), or if other
+    trials have reported and none has failed with the same error."""
     default_first: Flag = True
-    """Try the config's own values first, so that the search starts from what is known to work."""
+    """Whether the first trial has the config's own values, so that the search starts from a known point."""
     points: Annotated[list[dict[str, Any]], Reach.POINTS] = Field(default_factory=list)
-    """Points to try next: mappings of dotted paths to values; what a point leaves out is sampled."""
+    """Points to try next: values by dotted path; values that a point omits are sampled."""
     warm_start: Annotated[list[str], Reach.SWEEPS] = Field(default_factory=list)
-    """Names of earlier sweeps, whose finished trials the sampler may learn from."""
+    """Names of earlier sweeps whose finished trials the sampler learns from."""
     duplicates: Flag = False
-    """Train a point again that was trained already. Else a finite space ends when all of it was trained."""
+    """Whether a point may be trained more than once. If not, the search of a finite space ends when all points were
+    trained."""
     constraints: Annotated[list[str], Reach.CONSTRAINTS] = Field(default_factory=list)
-    """Conditions between parameters, as ``train.global_batch_size * data.sequence_length <= 8192``: a point for which
-    one is false is not trained."""
+    """Conditions between parameters, such as ``train.global_batch_size * data.sequence_length <= 8192``. A point that
+    violates one is not trained."""
     limits: Annotated[dict[str, Limit], Reach.NOTHING] = Field(default_factory=dict)
-    """Bounds on reported metrics, as ``{system/memory_mib: {max: 2000}}``: a trial that reports a value beyond
-    one cannot be the best. The samplers tpe, bohb, gp, nsga2 and nsga3 learn to keep away."""
+    """Bounds on reported metrics, such as ``{system/memory_mib: {max: 2000}}``. A trial that violates one cannot be the
+    best. The samplers tpe, bohb, gp, nsga2 and nsga3 learn to avoid violations."""
     avoid_failures: Flag = True
-    """Keep away from where trials failed again and again (out of memory, diverged)."""
+    """Whether to avoid regions of the space in which trials failed repeatedly (out of memory, diverged)."""
 
     def __post_init__(self) -> None:
         if len(self.metrics) != len(self.modes):
@@ -332,25 +332,25 @@ class Search:
 
     @property
     def pauses_trials(self) -> bool:
-        """Whether the scheduler lets trials pause, and go on later."""
+        """Whether the scheduler pauses trials and continues them later."""
         return self.scheduler.kind in ("hyperband", "pbt", "pb2")
 
     @property
     def judges_trials(self) -> bool:
-        """Whether the scheduler may stop a trial at a report while it trains on."""
+        """Whether the scheduler may stop a trial at a report without pausing it."""
         return self.scheduler.kind in ("asha", "median")
 
     @property
     def copies_trials(self) -> bool:
-        """Whether the scheduler lets a trial go on from another one's state."""
+        """Whether the scheduler may replace a trial's state by another trial's."""
         return self.scheduler.kind in ("pbt", "pb2")
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """All objectives; the first one is what schedulers and the best checkpoint go by."""
+        """All objectives; schedulers and the best checkpoint use the first one."""
         return (self.metric,) if isinstance(self.metric, str) else tuple(self.metric)
 
     @property
     def modes(self) -> tuple[Mode, ...]:
-        """Of each objective."""
+        """Mode of each objective."""
         return (self.mode,) if isinstance(self.mode, str) else tuple(self.mode)

@@ -14,7 +14,7 @@ from sweeps import constants
 from sweeps.compose import Composition
 from sweeps.driver.provenance import COMPOSITION, present_origin, recorded_origin
 from sweeps.errors import UnknownName, UserError
-from sweeps.plan.export import choose, lineage, new_name, plan_alone
+from sweeps.plan.export import choose, new_name, plan_alone, repeat_tags
 from sweeps.plan.plan import Plan, new_plan
 from sweeps.provenance.secrets import HIDDEN
 from sweeps.report.reproduction_result import Repeated
@@ -22,6 +22,7 @@ from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.client import connect
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.validate.config import Approve
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -51,7 +52,13 @@ class Reproduction:
 
 
 def plan_reproduction(
-    uri: str, run: str, trial: str | None, name: str | None, command: str, config_dirs: Sequence[Path] = ()
+    uri: str,
+    run: str,
+    trial: str | None,
+    name: str | None,
+    command: str,
+    config_dirs: Sequence[Path] = (),
+    approve: Approve | None = None,
 ) -> Reproduction:
     """
     Args:
@@ -61,6 +68,7 @@ def plan_reproduction(
         name: Of the new sweep; default: after the old one.
         command: What was typed.
         config_dirs: Users' folders of configs.
+        approve: See ``check_sweep``.
 
     Raises:
         UserError: There is no such run, or too little of it is recorded to run it again.
@@ -69,11 +77,11 @@ def plan_reproduction(
     if trial is not None:
         chosen = choose(record, trial)
     name = new_name(record, chosen, "again") if name is None else name
-    tags = lineage(record, chosen, "reproduce")
+    tags = repeat_tags(record, chosen, "reproduce")
     if chosen is not None:
-        plan = plan_alone(record, chosen, (), config_dirs, name, command, tags)
+        plan = plan_alone(record, chosen, (), config_dirs, name, command, tags, approve)
     else:
-        plan = _plan_all(record, name, command, tags)
+        plan = _plan_all(record, name, command, tags, approve)
     then = recorded_origin(record)
     return Reproduction(record, chosen, plan, None if then is None else then.differences(present_origin(plan)))
 
@@ -142,7 +150,7 @@ def _find(uri: str, run: str) -> tuple[SweepRecord, TrialRecord | None]:
     return record, choose(record, tags[constants.TAG_TRIAL]) if constants.TAG_TRIAL in tags else None
 
 
-def _plan_all(record: SweepRecord, name: str, command: str, tags: Mapping[str, str]) -> Plan:
+def _plan_all(record: SweepRecord, name: str, command: str, tags: Mapping[str, str], approve: Approve | None) -> Plan:
     text = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, constants.COMPOSITION_ARTIFACT)
     if text is None:
         raise UserError(
@@ -155,7 +163,7 @@ def _plan_all(record: SweepRecord, name: str, command: str, tags: Mapping[str, s
     hidden = [line.strip() for line in lines if HIDDEN in line and not line.strip().startswith("uri:")]
     if hidden:
         raise UserError(f"{record.sweep}: a secret in its config is not recorded ({hidden[0]}); run it anew with `run`")
-    return new_plan(composition, name, command, tags)
+    return new_plan(composition, name, command, tags, approve)
 
 
 def _compare(

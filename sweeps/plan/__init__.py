@@ -1,3 +1,3 @@
-"""The plan of a sweep: everything that is known and checked before it starts, and the ways to make one: new, resumed,
-extended, retrained or exported. Begin with ``plan``.
+"""Plans of sweeps: everything that is known and checked before one starts, whether it is new, resumed, extended or
+retrained. Begin with ``plan.make_plan``.
 """

@@ -1,4 +1,4 @@
-"""A sweep that has ended and has nothing left to do: why, and how to extend it."""
+"""Detection of a sweep that is complete, and the message that says how to extend it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ RULE = re.compile(r"search\.stop\.[a-z_]+")
 
 
 def is_complete(record: SweepRecord, plan: Plan) -> bool:
-    """Whether `resume` would find nothing to do: the search has ended by itself, and MLflow has all of it.
+    """Whether nothing is left to resume: the search has ended by itself, and MLflow has received everything.
 
     Args:
-        record: The sweep, as it is recorded now.
-        plan: Of the same sweep, as its folder has it.
+        record: The sweep as it is recorded now.
+        plan: The same sweep's plan, from its folder.
     """
     if record.status not in ("finished", "failed") or record.counts["running"] or not is_delivered(plan.folder):
         return False
@@ -31,7 +31,7 @@ def is_complete(record: SweepRecord, plan: Plan) -> bool:
 
 
 def describe_completion(record: SweepRecord, plan: Plan) -> str:
-    """Why nothing is left to do, and the command that lets the sweep go further, in a line or two."""
+    """Describe why nothing is left to resume, with a command that extends the sweep."""
     planned = plan.config.search.num_trials
     ended = record.tags.get(TAG_ENDED, "")
     by_rule = bool(ended) and ALL_STARTED.match(ended) is None
@@ -49,9 +49,9 @@ def _more_trials(planned: int) -> tuple[str, str]:
 
 
 def _change(ended: str, planned: int) -> tuple[str, str]:
-    """The override of ``extend`` that lets a search go on which ended for this reason, and its effect."""
+    """Return the override with which ``extend`` continues a search that ended for this reason, and its effect."""
     if (budget := BUDGET.match(ended)) is not None:
-        return f"{budget[1]}={2 * float(budget[2]):g}", "doubles the budget and goes on"
+        return f"{budget[1]}={2 * float(budget[2]):g}", "doubles the budget and continues"
     if (rule := RULE.search(ended)) is not None:
-        return f"{rule[0]}=null", f"removes this rule and goes on, up to {planned} trials"
-    return "space.PATH.high=VALUE", "widens the range of a parameter, which makes new points"
+        return f"{rule[0]}=null", f"removes this rule and continues, up to {planned} trials"
+    return "space.PATH.high=VALUE", "widens the range of a parameter, which adds points"

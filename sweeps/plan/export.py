@@ -1,4 +1,4 @@
-"""A recorded trial as a sweep of its own: what ``best --export`` writes, and what ``retrain`` and ``reproduce`` run."""
+"""A recorded trial as a sweep of one trial, which ``best --export`` writes and ``retrain`` and ``reproduce`` run."""
 
 from __future__ import annotations
 
@@ -23,49 +23,50 @@ from sweeps.tracking.client import connect
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.summary import describe_no_best
 from sweeps.tracking.values import short
+from sweeps.validate.config import Approve
 
 DEFAULT_URI = '${oc.env:MLFLOW_TRACKING_URI,"sqlite:///mlflow.db"}'
 KEPT_OF_SEARCH = ("metric", "mode", "limits", "max_retries")
-LONGEST_NAME = 120
+MAX_NAME_LENGTH = 120
 
 
 def choose(record: SweepRecord, trial: str | None) -> TrialRecord:
-    """A trial by its id (``7`` is ``0007``), or the best; of several objectives, the best by the first.
+    """Return a trial by its id (``7`` is ``0007``), or the best one by the first objective.
 
     Raises:
-        UserError: There is none.
+        UserError: There is no such trial.
     """
     if trial is None:
         if record.best is None:
-            raise UserError(f"{record.sweep}: {describe_no_best(record)} Name a trial with --trial")
+            raise UserError(f"{record.sweep}: {describe_no_best(record)} Choose a trial with --trial")
         return record.best
     by_id = {each.trial: each for each in record.trials}
     chosen = by_id.get(trial) or (by_id.get(trial.zfill(4)) if trial else None)
     if chosen is None:
-        known = f"it has {record.trials[0].trial} to {record.trials[-1].trial}" if by_id else "it has none yet"
+        known = f"it has {record.trials[0].trial} to {record.trials[-1].trial}" if by_id else "it has no trials yet"
         raise UnknownName(f"--trial={trial}: {record.sweep} has no such trial; {known}")
     return chosen
 
 
 def alone(record: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
-    """The config of a sweep whose only trial is this one: the trial's own config, with nothing left to search. It
-    trains to its end, also where the trial was stopped early.
+    """Return the config of a sweep whose only trial is this one, with nothing to search. It trains to its end, even if
+    the trial was stopped early.
 
     Raises:
-        UserError: MLflow does not have the trial's config, or no config leads to what the trial became.
+        UserError: MLflow does not have the trial's config, or no single config leads to the trial's result.
     """
     config = _recorded(record, trial)
     _check_unchanged(record, trial)
     search = {key: config["search"][key] for key in KEPT_OF_SEARCH if key in config["search"]}
     config["search"] = {**search, "num_trials": 1, "sampler": {"kind": "random"}, "scheduler": {"kind": "none"}}
     config["space"] = {}
-    config["name"] = f"{record.sweep}-{trial.trial}"[:LONGEST_NAME]
+    config["name"] = f"{record.sweep}-{trial.trial}"[:MAX_NAME_LENGTH]
     config["tracking"]["experiment"] = record.experiment or None
     return config
 
 
 def export(record: SweepRecord, trial: TrialRecord, file: Path) -> None:
-    """Write a trial as a config that ``run conf=FILE`` takes as it is.
+    """Write a trial as a config for ``run conf=FILE``.
 
     Raises:
         UserError: The file cannot be written, or the trial's config is not known.
@@ -74,7 +75,8 @@ def export(record: SweepRecord, trial: TrialRecord, file: Path) -> None:
 
 
 def write_export(text: str, file: Path) -> None:
-    """
+    """Write the text of an exported config.
+
     Raises:
         UserError: The file cannot be written.
     """
@@ -82,18 +84,18 @@ def write_export(text: str, file: Path) -> None:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(
-            f"--export={file}: cannot be written ({error.strerror}); give a file in a folder that can"
+            f"--export={file}: cannot be written ({error.strerror}); choose a file in another folder"
         ) from None
 
 
 def exported(record: SweepRecord, trial: TrialRecord, file: Path) -> str:
-    """The text of that file.
+    """Return the text of an exported config.
 
     Raises:
-        UserError: It could be no config's file, or the trial's config is not known.
+        UserError: The file's name is not that of a config, or the trial's config is not known.
     """
     if file.suffix != ".yaml":
-        raise ConfigError(f"--export={file}: must end in .yaml, as every config that `run conf=` takes")
+        raise ConfigError(f"--export={file}: must end in .yaml, like every config")
     config = alone(record, trial)
     config["tracking"]["uri"] = _portable(config["tracking"]["uri"])
     values = trial.values or (() if trial.value is None else (trial.value,))
@@ -114,17 +116,19 @@ def plan_alone(
     name: str,
     command: str,
     tags: Mapping[str, str],
+    approve: Approve | None = None,
 ) -> Plan:
-    """The plan of a sweep whose only trial is this one, recorded where it was.
+    """Return the plan of a sweep whose only trial is this one, recorded in the same MLflow store.
 
     Args:
-        record: The trial's sweep.
-        trial: What is trained again.
-        tokens: Overrides; a group's option (``data=dolly``) takes the place of what the trial had of that group.
-        config_dirs: Users' folders of configs, before our own.
-        name: Of the new sweep.
-        command: What was typed.
+        record: Sweep of the trial.
+        trial: Trial to train again.
+        tokens: Overrides; an option of a group (``data=dolly``) replaces the trial's whole section.
+        config_dirs: Users' folders of configs, which take precedence.
+        name: Name of the new sweep.
+        command: Command as it was typed.
         tags: See ``new_plan``.
+        approve: See ``check_sweep``.
 
     Raises:
         UserError: For every mistake that can be seen from here.
@@ -143,22 +147,24 @@ def plan_alone(
     with TemporaryDirectory() as folder:
         file = Path(folder, f"{record.conf or record.sweep}.yaml")
         file.write_text(_as_yaml(config), encoding="utf-8")
-        plan = make_plan([f"conf={file}", *texts], config_dirs, name, command, tags)
+        plan = make_plan([f"conf={file}", *texts], config_dirs, name, command, tags, approve)
     if len(plan.space) or plan.config.search.num_trials > 1:
         searched = ", ".join(plan.space) or f"search.num_trials={plan.config.search.num_trials}"
-        raise ConfigError(f"{searched}: one trial is trained here, with one value of everything; use `run` to search")
+        raise ConfigError(
+            f"{searched}: only one trial is trained here, so nothing can be searched; use `run` to search"
+        )
     return replace(plan, composition=plan.composition.recorded_at(record.mlflow.tracking_uri))
 
 
 def new_name(record: SweepRecord, trial: TrialRecord | None, what: str) -> str:
-    """Of a sweep that repeats another one, or a trial of it: ``digits-1-0003-retrain-20261120-021500``."""
+    """Return a name for a sweep that repeats another one or its trial: ``digits-1-0003-retrain-20261120-021500``."""
     whose = record.sweep if trial is None else f"{record.sweep}-{trial.trial}"
     ending = f"-{what}-{time.strftime('%Y%m%d-%H%M%S')}"
-    return whose[: LONGEST_NAME - len(ending)] + ending
+    return whose[: MAX_NAME_LENGTH - len(ending)] + ending
 
 
-def lineage(record: SweepRecord, trial: TrialRecord | None, what: str) -> dict[str, str]:
-    """Tags of a sweep that repeats another one, or a trial of it."""
+def repeat_tags(record: SweepRecord, trial: TrialRecord | None, what: str) -> dict[str, str]:
+    """Return the MLflow tags of a sweep that repeats another one, or a trial of it."""
     tags = {TAG_OF: what, TAG_OF_SWEEP: record.sweep, TAG_OF_RUN: record.mlflow.run_id}
     return tags if trial is None else tags | {TAG_OF_TRIAL: trial.trial, TAG_OF_RUN: trial.run_id}
 
@@ -171,10 +177,10 @@ def _remove(config: dict[str, Any], path: str) -> None:
 
 
 def config_of(record: SweepRecord, trial: TrialRecord) -> SweepConfig:
-    """The typed config of a trial.
+    """Return the typed config of a trial.
 
     Raises:
-        UserError: MLflow does not have it, or another version of Sweeps wrote it, whose config this one does not take.
+        UserError: MLflow does not have it, or another version of Sweeps wrote it and it is not valid here.
     """
     return read_config(_recorded(record, trial))
 
@@ -195,14 +201,14 @@ def _check_unchanged(record: SweepRecord, trial: TrialRecord) -> None:
     changed = sorted(name for name in {**data.metrics, **data.tags} if name.startswith(PARAMETER_PREFIX))
     if changed:
         raise UserError(
-            f"trial {trial.trial} of {record.sweep}: it took over other trials' states and values on its way (of "
-            f"{', '.join(name.removeprefix(PARAMETER_PREFIX) for name in changed)}), so that no config leads to it; "
-            "its checkpoint is what there is of it, or name another one with --trial"
+            f"trial {trial.trial} of {record.sweep}: it copied states and values of other trials during training "
+            f"({', '.join(name.removeprefix(PARAMETER_PREFIX) for name in changed)}), so no single config leads to its "
+            "result; use its checkpoint, or choose another trial with --trial"
         )
 
 
 def _portable(uri: str) -> str:
-    """The default, which follows the environment, stays one; a server's password stays out of files."""
+    """Return a tracking URI for an exported file: the default stays the default, and no password is written."""
     address = uri.partition("://")[2].partition("/")[0]
     return DEFAULT_URI if uri.endswith("mlflow.db") or "@" in address else uri
 
@@ -216,7 +222,7 @@ def _as_yaml(config: dict[str, Any]) -> str:
 
 
 def _literal(value: Any) -> Any:
-    """With what OmegaConf would take for an interpolation escaped."""
+    """Return a value with ``${`` escaped, which OmegaConf would read as an interpolation."""
     if isinstance(value, dict):
         return {key: _literal(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What ``extend`` may change of a sweep: how far it goes, how long its trials are, how wide its space is."""
+"""Changes that ``extend`` may make to a sweep: more trials, longer trials, a wider space."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sweeps.tracking.record import SweepRecord
 from sweeps.validate.config import lookup_in
 
 STOP = TypeAdapter(Stop)
-WHILE_IT_RUNS = {
+CHANGEABLE_WHILE_RUNNING = {
     "search.num_trials",
     "search.max_concurrent",
     "search.max_retries",
@@ -40,23 +40,23 @@ WHILE_IT_RUNS = {
     "search.stop.plateau.min_change",
     "search.stop.expected_improvement",
 }
-"""What may be changed at any time."""
+"""Keys that may be changed at any time."""
 LENGTH = {"train.max_steps", "train.epochs"}
-"""With these, finished trials go on."""
-OF_A_RANGE = {"low", "high", "choices"}
-"""What may be changed of a distribution."""
-COUNTED_FROM_THE_LENGTH = ("hyperband", "pbt", "pb2")
-"""Schedulers for which a trial that has ended cannot become a longer one."""
+"""Keys of the length of a trial; with a larger value, finished trials continue."""
+CHANGEABLE_FIELDS = {"low", "high", "choices"}
+"""Fields of a distribution that may be changed."""
+FIXED_LENGTH_SCHEDULERS = ("hyperband", "pbt", "pb2")
+"""Schedulers for which the length of a trial cannot change."""
 
 Changes = Mapping[str, Any]
 """Values by dotted path."""
 
 
 def read_changes(tokens: Sequence[str]) -> dict[str, Any]:
-    """What ``extend`` is asked to change.
+    """Parse the changes for ``extend``.
 
     Raises:
-        ConfigError: A token is no ``key=value``, or names what cannot be changed.
+        ConfigError: A token is not ``key=value``, or its key cannot be changed.
     """
     changes = parse_values(tokens)
     check_changes(changes)
@@ -66,14 +66,14 @@ def read_changes(tokens: Sequence[str]) -> dict[str, Any]:
 def check_changes(changes: Changes) -> None:
     """
     Raises:
-        ConfigError: Something cannot be changed.
+        ConfigError: A key cannot be changed.
     """
     for key, value in changes.items():
-        if key not in WHILE_IT_RUNS | LENGTH and not _is_of_the_space(key):
+        if key not in CHANGEABLE_WHILE_RUNNING | LENGTH and not _is_in_space(key):
             raise ConfigError(
-                f"{key}={value}: extend changes how far a sweep goes: search.num_trials, search.max_concurrent, "
-                f"search.max_retries, search.stop.*, train.max_steps, train.epochs, and a space.PATH.low, high or "
-                f"choices{did_you_mean(key, WHILE_IT_RUNS | LENGTH)}; for anything else run a new sweep, with "
+                f"{key}={value}: extend can change search.num_trials, search.max_concurrent, search.max_retries, "
+                f"search.stop.*, train.max_steps, train.epochs, and low, high or choices of space.PATH"
+                f"{did_you_mean(key, CHANGEABLE_WHILE_RUNNING | LENGTH)}; for other changes run a new sweep with "
                 "search.warm_start"
             )
 
@@ -81,21 +81,21 @@ def check_changes(changes: Changes) -> None:
 def check_running(changes: Changes) -> None:
     """
     Raises:
-        ConfigError: Something cannot be changed while the sweep runs.
+        ConfigError: A key cannot be changed while the sweep runs.
     """
-    if later := [key for key in changes if key not in WHILE_IT_RUNS]:
+    if later := [key for key in changes if key not in CHANGEABLE_WHILE_RUNNING]:
         raise ConfigError(
-            f"{', '.join(later)}: cannot be changed while the sweep runs; end it with `python -m sweeps stop`, and "
-            "extend it then"
+            f"{', '.join(later)}: cannot be changed while the sweep runs; end it with `python -m sweeps stop`, "
+            "then extend it"
         )
 
 
 def ask_driver(record: SweepRecord, folder: Path, changes: Changes) -> str | None:
-    """Tell the driver of a sweep that runs to go further; what it answers, or None if none does: the sweep has ended.
+    """Ask the driver of a running sweep to extend it; return its answer, or None if the sweep has ended.
 
     Args:
-        record: The sweep, as it is recorded now.
-        folder: Its folder.
+        record: The sweep as it is recorded now.
+        folder: The sweep's folder.
         changes: Values by dotted path.
 
     Raises:
@@ -107,17 +107,17 @@ def ask_driver(record: SweepRecord, folder: Path, changes: Changes) -> str | Non
 
 
 def extended(before: Composition, changes: Changes, record: SweepRecord) -> Composition:
-    """The composition of a sweep that goes further.
+    """Return the composition of an extended sweep.
 
     Args:
-        before: Of the sweep as it is.
+        before: Composition of the sweep so far.
         changes: Values by dotted path.
-        record: Its trials so far.
+        record: The sweep with its trials so far.
 
     Raises:
-        ConfigError: The changes make no valid sweep, or less of one.
+        ConfigError: The changes make the sweep invalid or smaller.
     """
-    plain = {key: value for key, value in changes.items() if not _is_of_the_space(key)}
+    plain = {key: value for key, value in changes.items() if not _is_in_space(key)}
     composition = before.changed(plain, _widened(before, changes))
     _check_more_trials(before.config.search, composition.config.search, record.sweep)
     for path, distribution in composition.config.space.items():
@@ -129,40 +129,40 @@ def extended(before: Composition, changes: Changes, record: SweepRecord) -> Comp
 
 
 def _check_same_rungs(before: Composition, after: Composition, changes: Changes) -> None:
-    """Hyperband's decisions so far were made at rungs that follow from the longest trial that the space can make."""
+    """Check that Hyperband's rungs stay the same, since it has decided at them; they depend on the longest trial."""
     if not isinstance(after.config.search.scheduler, HyperbandScheduler):
         return
     was, now = (hyperband_range(each, Space(each.config.space), lookup_in(each)) for each in (before, after))
     if was != now:
-        what = ", ".join(f"{key}={value}" for key, value in changes.items() if _is_of_the_space(key))
+        what = ", ".join(f"{key}={value}" for key, value in changes.items() if _is_in_space(key))
         raise ConfigError(
-            f"{what}: search.scheduler.kind=hyperband counts from the longest trial that the space can make; run a new "
-            "sweep, with search.warm_start"
+            f"{what}: the rungs of search.scheduler.kind=hyperband depend on the longest trial in the space; run a new "
+            "sweep with search.warm_start"
         )
 
 
 def is_longer(before: Composition, after: Composition) -> bool:
-    """Whether trials have another length, with which finished ones go on."""
+    """Whether the length of trials has changed, so that finished ones continue."""
     length, now = before.config.train, after.config.train
     return length is not None and now is not None and (length.max_steps, length.epochs) != (now.max_steps, now.epochs)
 
 
 def describe_search(search: Search) -> str:
-    """How far a search goes, in one line."""
+    """Describe the limits of a search in one line."""
     stop = STOP.dump_python(search.stop, exclude_none=True, exclude_defaults=True)
     rules = "".join(f", {name}={value}" for name, value in stop.items())
     return f"up to {search.num_trials} trials{rules}"
 
 
-def _is_of_the_space(key: str) -> bool:
-    return key.startswith("space.") and key.rpartition(".")[2] in OF_A_RANGE
+def _is_in_space(key: str) -> bool:
+    return key.startswith("space.") and key.rpartition(".")[2] in CHANGEABLE_FIELDS
 
 
 def _widened(before: Composition, changes: Changes) -> dict[str, Any]:
-    """The space as the schema reads it."""
+    """Return the changed space in the schema's form."""
     space: dict[str, Any] = SWEEP_CONFIG.dump_python(before.config, mode="json", by_alias=True)["space"]
     for key, value in changes.items():
-        if _is_of_the_space(key):
+        if _is_in_space(key):
             path, _, name = key.removeprefix("space.").rpartition(".")
             if path not in space:
                 raise ConfigError(f"{key}={value}: {path} is not searched{did_you_mean(path, space)}")
@@ -173,7 +173,7 @@ def _widened(before: Composition, changes: Changes) -> dict[str, Any]:
 def _check_more_trials(before: Search, after: Search, sweep: str) -> None:
     if after.num_trials < before.num_trials:
         raise ConfigError(
-            f"search.num_trials={after.num_trials}: {sweep} has {before.num_trials} already; extend takes a larger "
+            f"search.num_trials={after.num_trials}: {sweep} already has {before.num_trials}; extend needs a larger "
             "number"
         )
 
@@ -182,34 +182,36 @@ def _check_wider(path: str, before: Distribution, after: Distribution, groups: C
     if before == after:
         return
     if path in groups:
-        raise ConfigError(
-            f"space.{path}: {path} is a config group, and its options are part of the sweep; run a new one"
-        )
+        raise ConfigError(f"space.{path}: {path} is a config group, whose options cannot change; run a new sweep")
     changed = {each.name for each in fields(before) if getattr(before, each.name) != getattr(after, each.name, None)}
-    if changed <= OF_A_RANGE and _in_order(before, after) and all(contains(after, value) for value in _telling(before)):
+    if (
+        changed <= CHANGEABLE_FIELDS
+        and _in_order(before, after)
+        and all(contains(after, value) for value in _deciding_values(before))
+    ):
         return
     raise ConfigError(
-        f"space.{path}: extend takes a range that has all of the old one in it ({_described(before)}); for another one "
-        "run a new sweep, with search.warm_start"
+        f"space.{path}: extend needs a range that includes the old one ({_describe(before)}); for another range "
+        "run a new sweep with search.warm_start"
     )
 
 
 def _in_order(before: Distribution, after: Distribution) -> bool:
-    """Whether ordered choices are still ordered so."""
+    """Whether ordinal choices keep their order."""
     if not isinstance(before, OrdinalDistribution) or not isinstance(after, OrdinalDistribution):
         return True
     return [choice for choice in after.choices if choice in before.choices] == before.choices
 
 
-def _telling(distribution: Distribution) -> list[Any]:
-    """Values that decide whether another range has all of this one: every choice, or both ends, and with a step the
-    one after the first."""
+def _deciding_values(distribution: Distribution) -> list[Any]:
+    """Return values of a range that decide whether another one includes it: every choice; or both ends, and with a step
+    the second value."""
     values = boundary_values(distribution)
     step = getattr(distribution, "step", None)
     return values if step is None or len(values) < 2 else [*values, values[0] + step]
 
 
-def _described(distribution: Distribution) -> str:
+def _describe(distribution: Distribution) -> str:
     choices = getattr(distribution, "choices", None)
     if choices is not None:
         return f"choices {choices}"
@@ -219,26 +221,26 @@ def _described(distribution: Distribution) -> str:
 
 
 def _check_longer(before: Composition, after: Composition, record: SweepRecord) -> None:
-    """Finished trials go on from where they ended: that must be where a longer training would have been."""
+    """Check that finished trials can continue: their last state must be one that a longer training passes through."""
     config, train = after.config, after.config.train
     assert train is not None
     assert before.config.train is not None
     what = f"train.max_steps={train.max_steps}" if train.max_steps is not None else f"train.epochs={train.epochs}"
     kind = config.search.scheduler.kind
-    if kind in COUNTED_FROM_THE_LENGTH:
-        raise ConfigError(f"{what}: search.scheduler.kind={kind} counts from the length of a trial; run a new sweep")
+    if kind in FIXED_LENGTH_SCHEDULERS:
+        raise ConfigError(f"{what}: search.scheduler.kind={kind} depends on the length of a trial; run a new sweep")
     if searched := LENGTH & config.space.keys():
         raise ConfigError(f"{what}: {', '.join(searched)} is searched; widen space.{min(searched)} instead")
     for kept, now in ((before.config.train.max_steps, train.max_steps), (before.config.train.epochs, train.epochs)):
         if (kept is None) != (now is None) or (kept is not None and now is not None and now < kept):
             raise ConfigError(
-                f"{what}: extend takes a larger number of what the sweep has; its trials have {kept or now}"
+                f"{what}: extend needs a larger number in the sweep's unit; its trials have {kept or now}"
             )
     for trial in record.trials:
         own = after.trial(trial.params).train if trial.state == "finished" else None
         if own is not None and (own.schedule != "constant" or own.warmup_fraction):
             raise ConfigError(
                 f"{what}: trial {trial.trial} was trained with train.schedule={own.schedule} and "
-                f"train.warmup_fraction={own.warmup_fraction:g}, so that a longer training would have been another one "
-                "from its first step on; run a new sweep with search.warm_start, or retrain the best"
+                f"train.warmup_fraction={own.warmup_fraction:g}, so a longer training would differ from its first step "
+                "on; run a new sweep with search.warm_start, or retrain the best trial"
             )

@@ -1,4 +1,4 @@
-"""The plan of a sweep: everything that is known, and checked, before anything starts."""
+"""Plan of a sweep: everything that is known and checked before it starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sweeps.space.initial_points import InitialPoints
 from sweeps.tracking.sqlite_file import check_sqlite_file
 from sweeps.tracking.uris import sqlite_path
 from sweeps.validate.arguments import check_arguments
-from sweeps.validate.config import check_sweep, lookup_in
+from sweeps.validate.config import Approve, check_sweep, lookup_in
 from sweeps.validate.data import check_data
 from sweeps.validate.search import search_notes
 from sweeps.validate.targets import check_targets
@@ -33,42 +33,43 @@ from sweeps.validate.tracking import tracking_notes
 if TYPE_CHECKING:
     from sweeps.search.samplers.earlier_trials import EarlierSweep
 
-LONGEST_NAME = 120
-"""Letters of a sweep's name."""
+MAX_NAME_LENGTH = 120
+"""Maximum number of characters of a sweep's name."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A sweep that can be run."""
+    """Checked sweep that can be run."""
 
     name: str
     composition: Composition
     space: Space
     scalings: list[Scaling]
-    """Of every kind of trial that the space can make."""
+    """Workers of every kind of trial in the space."""
     command: str
     folder: Path
-    """Where the sweep's checkpoints, its study and Ray's files are; absolute."""
+    """Absolute path of the sweep's folder, with its checkpoints, its study and Ray's files."""
     working_folder: Path
-    """Where it was started: relative paths of the config, and people's own modules, are looked for there."""
+    """Folder in which the sweep was started: base of the config's relative paths and of users' modules."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Of its MLflow run, besides the usual ones."""
+    """Additional tags of its MLflow run."""
 
     @property
     def config(self) -> SweepConfig:
+        """Typed config of the sweep."""
         return self.composition.config
 
     @cached_property
     def points(self) -> InitialPoints:
-        """What is tried first, and what is never tried."""
+        """Points to try first, and constraints on all points."""
         return InitialPoints(self.composition, self.space, Constraints(self.composition), lookup_in(self.composition))
 
     @cached_property
     def warm_start(self) -> list[EarlierSweep]:
-        """Earlier sweeps to learn from, as they are recorded in MLflow when this is first asked.
+        """Earlier sweeps to learn from, read from MLflow on first access.
 
         Raises:
-            UserError: One does not exist, or has nothing to tell of this sweep's space and metric.
+            UserError: A sweep does not exist, or shares neither the metric nor a part of the space.
         """
         from sweeps.search.samplers.earlier_trials import load_earlier
 
@@ -85,14 +86,14 @@ class Plan:
     def check_point(self, point: Mapping[str, Any]) -> None:
         """
         Raises:
-            ConfigError: The values do not make a valid trial; ``Forbidden``, if the constraints leave it out.
+            ConfigError: The values do not make a valid trial; ``Forbidden`` if a constraint excludes it.
         """
         self.composition.trial(point)
         self.points.constraints.check(point)
 
     @property
     def notes(self) -> list[str]:
-        """What is allowed, and may not be what was meant."""
+        """Notes on settings that are allowed, but may not be intended."""
         return [
             *self.points.notes(),
             *search_notes(self.composition, self.space, self.points.lookup),
@@ -101,7 +102,7 @@ class Plan:
 
     @property
     def local_fit(self) -> Fit | None:
-        """How many trials run at once, where that is known without asking a cluster."""
+        """Number of trials that can run at once on a local cluster; None for any other."""
         if self.config.cluster.address != "local":
             return None
         return fit(self.config, self.scalings, [local_resources(self.config)])
@@ -113,15 +114,17 @@ def make_plan(
     name: str | None,
     command: str,
     tags: Mapping[str, str] | None = None,
+    approve: Approve | None = None,
 ) -> Plan:
-    """The plan for what was typed; imports neither ray, torch nor mlflow.
+    """Make the plan of a sweep from the command line. Imports neither ray, torch nor mlflow.
 
     Args:
         tokens: ``conf=NAME`` or ``conf=FILE.yaml``, and overrides.
-        config_dirs: Users' folders of configs, before our own.
+        config_dirs: Users' folders of configs, which take precedence.
         name: Name of the sweep; default: the config's name and the time.
-        command: What was typed, for the record; without secrets there.
-        tags: Of the sweep's MLflow run, besides the usual ones.
+        command: Command as it was typed; it is recorded without secrets.
+        tags: Additional tags of the sweep's MLflow run.
+        approve: See ``check_sweep``.
 
     Raises:
         UserError: For every mistake that can be seen from here.
@@ -136,12 +139,18 @@ def make_plan(
         raise UnknownName(f"say which sweep to run, once: conf=NAME; there is {known}")
     overrides = [token for token in tokens if not token.startswith("conf=")]
     composition = compose_sweep(confs[0], overrides, search_path)
-    return new_plan(composition, name, command, tags)
+    return new_plan(composition, name, command, tags, approve)
 
 
-def new_plan(composition: Composition, name: str | None, command: str, tags: Mapping[str, str] | None = None) -> Plan:
-    """The plan of a new sweep; see ``make_plan``."""
-    space = check_sweep(composition)
+def new_plan(
+    composition: Composition,
+    name: str | None,
+    command: str,
+    tags: Mapping[str, str] | None = None,
+    approve: Approve | None = None,
+) -> Plan:
+    """Make the plan of a new sweep; see ``make_plan``."""
+    space = check_sweep(composition, approve)
     name = _checked_name(name) if name is not None else f"{composition.config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     plan = Plan(
         name=name,
@@ -170,16 +179,16 @@ def _check_file(file: Path) -> None:
 
 def _checked_name(name: str) -> str:
     plain = name.replace("-", "").replace("_", "").replace(".", "")
-    if not name[:1].isalnum() or not plain.isalnum() or len(name) > LONGEST_NAME:
+    if not name[:1].isalnum() or not plain.isalnum() or len(name) > MAX_NAME_LENGTH:
         raise ConfigError(
-            f"--name={name}: use letters, digits, '.', '_' and '-', at most {LONGEST_NAME}, and begin with a letter or "
-            "a digit; without --name the sweep is named after its config and the time"
+            f"--name={name}: use letters, digits, '.', '_' and '-', at most {MAX_NAME_LENGTH}, and begin with a letter "
+            "or a digit; without --name the sweep is named after its config and the time"
         )
     return name
 
 
 def all_scalings(composition: Composition, space: Space) -> list[Scaling]:
-    """The sweep's own scaling, and those at the ends of what the space searches of it."""
+    """Return the scaling of the sweep, and those at the ends of the ranges that the space has for it."""
     scalings = [composition.config.scaling]
     for path, _, point in space.corners(lookup_in(composition)):
         if path.startswith("scaling"):

@@ -1,4 +1,4 @@
-"""Starts the process that looks at data and models, waits for it while Ray starts, and says what it found."""
+"""Preflight: starts the process that checks users' data and models while Ray starts, and reads its findings."""
 
 from __future__ import annotations
 
@@ -23,30 +23,28 @@ from sweeps.validate.config import lookup_in
 from sweeps.validate.source import source_signature
 from sweeps_train.config import CausalLM, CustomData, CustomModel, FunctionTask, TextData
 
-MOST_CONFIGS = 24
-"""Maximum number of a search's choices that are checked."""
-LONGEST_S = 1e6
-"""Seconds, beyond any look, that a timer takes."""
-MOST_BYTES = 500 * 2**20
-"""Size of a language model's folder, and of a text file, up to which a batch goes through the model."""
-
-
-LEAVE_OUT = "This is from a look at data and model before the first trial; preflight.timeout_s=0 starts without it."
+MAX_CONFIGS = 24
+"""Maximum number of configs that are checked."""
+MAX_TIMER_S = 1e6
+"""Maximum seconds of a timer."""
+MAX_BYTES = 500 * 2**20
+"""Maximum size of a language model's folder, and of a text file, for a forward pass in the preflight."""
+HOW_TO_SKIP = "This is from the check of data and model before the first trial; preflight.timeout_s=0 skips it."
 
 
 class Preflight:
-    """The look at the data and models of one sweep; a context, which ends the process."""
+    """Check of the data and models of one sweep, in a process that the context manager starts and ends."""
 
     def __init__(self, plan: Plan):
         self._plan = plan
         self._timeout_s = plan.config.preflight.timeout_s
         self._configs: list[tuple[dict[str, Any], SweepConfig]] = []
-        """With what sets each apart from the sweep's own config."""
+        """Configs to check, each with the values that differ from the sweep's own config."""
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
 
     def __enter__(self) -> Preflight:
-        self._configs = list(worth_a_look(self._plan)) if self._timeout_s else []
+        self._configs = list(configs_to_check(self._plan)) if self._timeout_s else []
         if self._configs:
             self._folder = tempfile.TemporaryDirectory(prefix="sweeps-preflight-")
             self._start()
@@ -55,19 +53,19 @@ class Preflight:
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # with what the user's code has started
+                os.killpg(self._process.pid, signal.SIGKILL)  # with the child processes of the user's code
             self._process.wait()
             self._process = None
             self._folder.cleanup()
 
     def result(self) -> list[str]:
-        """Waits for what was found, at most for as long as the config allows.
+        """Wait for the findings, at most for the configured time.
 
         Returns:
             Warnings.
 
         Raises:
-            ConfigError: Every training would fail; one mistake a line.
+            ConfigError: Every trial would fail; one mistake a line.
         """
         if self._process is None:
             return []
@@ -75,18 +73,18 @@ class Preflight:
         ended = ""
         try:
             if self._process.wait(max(left, 0.0)) != 0:
-                ended = f"the look at data and model ended with status {self._process.returncode}; {self._error()}"
+                ended = f"the check of data and model ended with status {self._process.returncode}; {self._error()}"
         except subprocess.TimeoutExpired:
-            ended = f"preflight.timeout_s={self._timeout_s:g} is over before data and model were looked at whole"
+            ended = f"preflight.timeout_s={self._timeout_s:g} was over before all data and models were checked"
         mistakes, warnings = self._read()
         if mistakes and self._plan.config.cluster.address == "local":
-            raise ConfigError("\n".join([*dict.fromkeys(mistakes), LEAVE_OUT]))
-        return list(dict.fromkeys([*mistakes, *warnings, *([f"{ended}; the sweep goes on"] if ended else [])]))
+            raise ConfigError("\n".join([*dict.fromkeys(mistakes), HOW_TO_SKIP]))
+        return list(dict.fromkeys([*mistakes, *warnings, *([f"{ended}; the sweep continues"] if ended else [])]))
 
     def _start(self) -> None:
-        order = {
+        request = {
             "results": str(self._results),
-            "timeout_s": min(self._timeout_s, LONGEST_S),
+            "timeout_s": min(self._timeout_s, MAX_TIMER_S),
             "space": list(self._plan.space),
             "configs": [SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True) for _, config in self._configs],
         }
@@ -103,7 +101,7 @@ class Preflight:
         self._started = time.monotonic()
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError), self._process.stdin:
-            self._process.stdin.write(json.dumps(order).encode())
+            self._process.stdin.write(json.dumps(request).encode())
 
     @property
     def _results(self) -> Path:
@@ -111,26 +109,26 @@ class Preflight:
 
     def _error(self) -> str:
         text = (Path(self._folder.name) / "stderr").read_text(encoding="utf-8", errors="replace").strip()
-        return redacted_log(text.splitlines()[-1][:300]) if text else "it left no message"
+        return redacted_log(text.splitlines()[-1][:300]) if text else "it printed no error"
 
     def _read(self) -> tuple[list[str], list[str]]:
-        """Mistakes and warnings. What only some values of the space make fail is a warning: others may train."""
+        """Return mistakes and warnings. A failure with only some values of the space is a warning: others may train."""
         mistakes: list[str] = []
         warnings: list[str] = []
         lines = self._results.read_text(encoding="utf-8").splitlines() if self._results.exists() else []
-        for (apart, _), line in zip(self._configs, lines, strict=False):
-            is_of_value = any(path not in self._plan.composition.searched_groups for path in apart)
-            with_these = f"with {', '.join(f'{path}={value}' for path, value in apart.items())}: " if apart else ""
+        for (differing, _), line in zip(self._configs, lines, strict=False):
+            depends_on_values = any(path not in self._plan.composition.searched_groups for path in differing)
+            prefix = f"with {', '.join(f'{path}={value}' for path, value in differing.items())}: " if differing else ""
             for kind, text in json.loads(line):
-                is_mistake = kind == "mistake" and not is_of_value
+                is_mistake = kind == "mistake" and not depends_on_values
                 known = any(each.endswith(text) for each in (*mistakes, *warnings))
                 if not known:
-                    (mistakes if is_mistake else warnings).append(f"{with_these}{text}")
+                    (mistakes if is_mistake else warnings).append(f"{prefix}{text}")
         return mistakes, warnings
 
 
-def worth_a_look(plan: Plan) -> Iterator[tuple[dict[str, Any], SweepConfig]]:
-    """Configs that hold something of the user's, each once, with the values that set it apart from the first."""
+def configs_to_check(plan: Plan) -> Iterator[tuple[dict[str, Any], SweepConfig]]:
+    """Yield configs with users' code, data or models, each once, with the values that differ from the first."""
     lookup = lookup_in(plan.composition)
     seen: set[str] = set()
     first: dict[str, Any] | None = None
@@ -138,23 +136,23 @@ def worth_a_look(plan: Plan) -> Iterator[tuple[dict[str, Any], SweepConfig]]:
         first = point if first is None else first
         document = SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True)
         key = json.dumps([document[section] for section in ("task", "model", "data")], sort_keys=True, default=str)
-        apart = {path: value for path, value in point.items() if path not in first or first[path] != value}
-        of_ours = set(_ours(apart)) - set(plan.composition.searched_groups)
-        if key in seen or of_ours or not _is_users(config):
+        differing = {path: value for path, value in point.items() if path not in first or first[path] != value}
+        checked = set(_checked_before(differing)) - set(plan.composition.searched_groups)
+        if key in seen or checked or not _has_users_parts(config):
             continue
         seen.add(key)
-        yield apart, config
-        if len(seen) == MOST_CONFIGS:
+        yield differing, config
+        if len(seen) == MAX_CONFIGS:
             return
 
 
-def _ours(paths: Iterable[str]) -> list[str]:
-    """Those that are neither arguments of the user's code, nor of data: the checks of the config know their values."""
+def _checked_before(paths: Iterable[str]) -> list[str]:
+    """Return the paths whose values the checks of the config cover: all but users' arguments and data."""
     return [path for path in paths if ".arguments." not in path and not path.startswith("data.")]
 
 
-def _is_users(config: SweepConfig) -> bool:
-    """Whether a look may find what the checks of the config cannot."""
+def _has_users_parts(config: SweepConfig) -> bool:
+    """Whether the preflight can find mistakes that the checks of the config cannot."""
     task, model, data = config.task, config.model, config.data
     if isinstance(task, FunctionTask):
         return task.framework != "script" and source_signature(task.target) is None
@@ -165,12 +163,12 @@ def _is_users(config: SweepConfig) -> bool:
     own_data = _size(data.path)
     own_model = 0 if model.path.startswith("builtin:") else _size(model.path)
     if own_data is None and data.path.startswith("builtin:"):
-        return own_model is not None and 0 < own_model <= MOST_BYTES
-    return own_data is not None and own_data <= MOST_BYTES and own_model is not None and own_model <= MOST_BYTES
+        return own_model is not None and 0 < own_model <= MAX_BYTES
+    return own_data is not None and own_data <= MAX_BYTES and own_model is not None and own_model <= MAX_BYTES
 
 
 def _size(path: str) -> int | None:
-    """Bytes of a file or folder of this machine."""
+    """Return the bytes of a local file or folder; None if it does not exist."""
     local = Path(path).expanduser()
     if local.is_file():
         return local.stat().st_size

@@ -1,4 +1,4 @@
-"""The process that looks at data and models: reads what to look at from stdin, and writes what it finds to a file."""
+"""Process of the preflight: reads configs from stdin, checks their data and models, and writes findings to a file."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from sweeps_train.config import FunctionTask, TrainingConfig
 from sweeps_train.preflight import Finding, examine
 from sweeps_train.targets import import_target
 
-OF_THIS_PROCESS = re.compile(
+ONLY_IN_PREFLIGHT = re.compile(
     r"cuda|nvidia|gpu|triton|process group|torch\.distributed|(\b|_)rank\b|world_size|\bmaster_|ray\.train"
     r"|not implemented for|alloc|MemoryError|start new thread",
     re.IGNORECASE,
 )
-"""Errors that training processes need not have: here are no GPU, no process group and little memory."""
+"""Errors that may not occur in training: this process has no GPU, no process group and little memory."""
 NICENESS = 10
-MOST_MEMORY = 0.5
-"""Part of the machine's available memory that the process may take."""
+MEMORY_FRACTION = 0.5
+"""Fraction of the machine's available memory that the process may use."""
 
 
 def main() -> None:
-    order: dict[str, Any] = json.load(sys.stdin)
-    signal.setitimer(signal.ITIMER_REAL, order["timeout_s"])  # its driver may die before it ends this process
-    os.nice(NICENESS)  # Ray starts beside it
+    request: dict[str, Any] = json.load(sys.stdin)
+    signal.setitimer(signal.ITIMER_REAL, request["timeout_s"])  # the driver may die before it ends this process
+    os.nice(NICENESS)  # Ray starts at the same time
     torch.set_num_threads(1)
-    most = int(psutil.virtual_memory().available * MOST_MEMORY)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, resource.RLIM_INFINITY))
-    with Path(order["results"]).open("a", encoding="utf-8") as results:
-        for config in order["configs"]:
-            found = [[finding.kind, finding.text] for finding in _findings(read_config(config), order["space"])]
+    limit = int(psutil.virtual_memory().available * MEMORY_FRACTION)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
+    with Path(request["results"]).open("a", encoding="utf-8") as results:
+        for config in request["configs"]:
+            found = [[finding.kind, finding.text] for finding in _findings(read_config(config), request["space"])]
             results.write(json.dumps(found) + "\n")
             results.flush()
 
@@ -61,19 +61,19 @@ def _findings(config: SweepConfig, space: list[str]) -> Iterator[Finding]:
         training = config.training()
         if isinstance(training, TrainingConfig):
             yield from examine(training)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's code raises
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - users' code may raise anything
         told = redacted_error(caught(error, rank=0, num_workers=1))
         code = told.frame.source if told.frame is not None and not told.message else ""  # an assertion's
-        said = f"{told.type}: {told.message[:10_000]}{code}"
-        passes = OF_THIS_PROCESS.search(said) or FROM_OUTSIDE.search(without_place(told.described))
+        text = f"{told.type}: {told.message[:10_000]}{code}"
+        may_train = ONLY_IN_PREFLIGHT.search(text) or FROM_OUTSIDE.search(without_place(told.described))
         section = next(iter(getattr(error, "__notes__", [])), "")
         target = getattr(getattr(config, section, None), "target", None)
         where = f"{section}._target_={target}: " if target and f"{section}." not in told.message else ""
-        yield Finding("warning" if passes else "mistake", f"{where}{told.described}")
+        yield Finding("warning" if may_train else "mistake", f"{where}{told.described}")
 
 
 def _signature(target: str) -> inspect.Signature | None:
-    """The signature of what can be imported; what cannot is told by what needs it."""
+    """Return the signature of an import path; None if it has none."""
     try:
         return inspect.signature(import_target("task", target))
     except (TypeError, ValueError):

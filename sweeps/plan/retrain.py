@@ -1,13 +1,14 @@
-"""Trains a recorded trial anew: to its end, or with other data and steps."""
+"""Plan that trains a recorded trial again: to its end, or with other data and steps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from sweeps.plan.export import lineage, new_name, plan_alone
+from sweeps.plan.export import new_name, plan_alone, repeat_tags
 from sweeps.plan.plan import Plan
 from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.validate.config import Approve
 
 
 def plan_retraining(
@@ -17,11 +18,12 @@ def plan_retraining(
     config_dirs: Sequence[Path],
     name: str | None,
     command: str,
+    approve: Approve | None = None,
 ) -> Plan:
-    """The plan of a sweep of one trial, which says in its tags whom it repeats; see ``plan_alone``.
+    """Make the plan of a sweep of one trial, whose tags name the repeated trial; see ``plan_alone``.
 
     Raises:
         UserError: For every mistake that can be seen from here.
     """
     name = new_name(record, trial, "retrain") if name is None else name
-    return plan_alone(record, trial, tokens, config_dirs, name, command, lineage(record, trial, "retrain"))
+    return plan_alone(record, trial, tokens, config_dirs, name, command, repeat_tags(record, trial, "retrain"), approve)

@@ -1,4 +1,4 @@
-"""A sweep that goes on after its end, and what its folder keeps for that."""
+"""Saved composition of a sweep in its folder, from which ``resume`` and ``extend`` make their plan."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from sweeps.tracking.journal import check_journal
 from sweeps.tracking.reader import HEARTBEAT_TIMEOUT_S
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.uris import absolute
-from sweeps.validate.config import check_sweep
+from sweeps.validate.config import Approve, check_sweep
 from sweeps.versions import Document, Format
 
 SWEEP_FILE = "sweep.json"
-"""In the sweep's folder: the whole composition, so that later changes of ``conf/`` do not change the sweep."""
+"""File in the sweep's folder with the whole composition, so that later changes of ``conf/`` do not change the sweep."""
 COPY_FILE = "sweep.copy.json"
-"""The same again, should a disk spoil the first."""
+"""Second copy of that file, in case a disk damages the first."""
 
 
 def _with_working_folder(document: Document) -> Document:
-    """Version 1 to 2: the folder where it was started, which the first sweeps did not say."""
+    """Version 1 to 2: add the folder in which the sweep was started."""
     return {"working_folder": str(Path.cwd()), **document}
 
 
 FORMAT = Format((_with_working_folder,))
-"""The versions of ``sweep.json``."""
+"""Versions of ``sweep.json``."""
 
 
 def save(plan: Plan) -> None:
-    """Write what ``reopened`` reads; whole, or not at all."""
+    """Write the files that ``reopened`` reads, each atomically."""
     document = FORMAT.stamped(
         {
             "name": plan.name,
@@ -51,25 +51,28 @@ def save(plan: Plan) -> None:
         write_json(plan.folder / name, document, indent=1)
 
 
-def reopened(record: SweepRecord, changes: Mapping[str, Any], folder: Path | None = None) -> Plan:
-    """The plan of an earlier sweep, to go on with.
+def reopened(
+    record: SweepRecord, changes: Mapping[str, Any], folder: Path | None = None, approve: Approve | None = None
+) -> Plan:
+    """Make the plan with which an earlier sweep continues.
 
     Args:
         record: The sweep.
-        changes: What ``extend`` changes, by dotted path.
-        folder: Where its folder is now; default: where it was.
+        changes: Changes of ``extend`` by dotted path.
+        folder: Present path of its folder; default: the recorded one.
+        approve: See ``check_sweep``.
 
     Raises:
-        UserError: Its folder is not here, or the changes make no valid sweep.
-        NewerVersion: A later release wrote what is in its folder.
+        UserError: Its folder is not on this machine, or the changes make the sweep invalid.
+        NewerVersion: A later release wrote a file in its folder.
     """
     was = Path(record.tags.get(TAG_FOLDER, ""))
     folder = was if folder is None else folder.expanduser().absolute()
-    has_moved = not (was / SWEEP_FILE).exists()  # and was not copied, where the driver may be in the first one
+    has_moved = not (was / SWEEP_FILE).exists()  # rather than been copied: then the driver may use the original
     if folder != was and record.status == "running" and not has_died(folder if has_moved else was):
         raise UserError(
-            f"{record.sweep} runs in {was}: its driver was heard of within the last {HEARTBEAT_TIMEOUT_S:.0f} s; end "
-            f"it with `python -m sweeps stop {record.sweep}`, or wait if its machine is lost"
+            f"{record.sweep} is running in {was}: its driver was active within the last {HEARTBEAT_TIMEOUT_S:.0f} s; "
+            f"end it with `python -m sweeps stop {record.sweep}`, or wait if its machine is lost"
         )
     document = _read(record.sweep, folder)
     check_study(folder)
@@ -78,11 +81,11 @@ def reopened(record: SweepRecord, changes: Mapping[str, Any], folder: Path | Non
     if not working_folder.is_dir():  # on another machine
         working_folder = Path.cwd()
     uri = record.mlflow.tracking_uri
-    # The URI that was written down has no password, and the store may have moved.
+    # The saved URI has no password, and the store may have moved.
     before = Composition.from_json(document["composition"])
     before = before.recorded_at(uri if working_folder == Path.cwd() else absolute(uri))
     composition = extended(before, changes, record) if changes else before
-    space = check_sweep(composition)
+    space = check_sweep(composition, approve)
     return Plan(
         name=record.sweep,
         composition=composition,
@@ -95,15 +98,15 @@ def reopened(record: SweepRecord, changes: Mapping[str, Any], folder: Path | Non
 
 
 def saved(plan: Plan) -> Composition:
-    """What the plan's sweep was when it was last saved."""
+    """Return the composition of the plan's sweep as it was last saved."""
     return Composition.from_json(_read(plan.name, plan.folder)["composition"])
 
 
 def _read(sweep: str, folder: Path) -> dict[str, Any]:
     """
     Raises:
-        UserError: There is nothing that can be read.
-        NewerVersion: A later release wrote it.
+        UserError: No file can be read.
+        NewerVersion: A later release wrote the file.
     """
     for name in (SWEEP_FILE, COPY_FILE):
         try:
@@ -111,9 +114,9 @@ def _read(sweep: str, folder: Path) -> dict[str, Any]:
         except (OSError, ValueError):
             continue
         if document["name"] != sweep:
-            raise UserError(f"--folder={folder}: is the folder of {document['name']}, and not of {sweep}")
+            raise UserError(f"--folder={folder}: is the folder of {document['name']}, not of {sweep}")
         return FORMAT.brought_forward(document, str(folder / name))
     raise UserError(
-        f"{sweep}: its folder {folder} is not on this machine, or not whole (it lacks {SWEEP_FILE}); go on where it "
-        "was started, or with its output_dir on storage that both machines share, or say with --folder where it is now"
+        f"{sweep}: its folder {folder} is not on this machine, or is incomplete (it has no {SWEEP_FILE}); continue on "
+        "the machine where it was started, or give the path of its folder with --folder"
     )

@@ -39,7 +39,6 @@ from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.firing import fire_now
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord
-from sweeps.validate.approval import approved_by
 
 if TYPE_CHECKING:
     from sweeps.registry.register import RegisteredModel
@@ -196,23 +195,23 @@ class Commands:
         """
         asked, begun = job.parsed_request, self._begun(job)
         changes = asked.changes if isinstance(asked, Extend) else ()
+        approve = partial(self._policy.check, sees=lambda _: True)
         if isinstance(asked, Run) and begun is None:
             placed = set(here(self._config, ()))  # by the service itself
             overrides = [each for each in asked.overrides if each not in placed]
             self._policy.check_request(asked.conf, overrides)
             composition = compose_sweep(asked.conf, asked.overrides, ConfSearchPath(self._config_dirs))
-            self._policy.check(composition, lambda _: True)
+            approve(composition)
             return
-        with approved_by(lambda composition: self._policy.check(composition, lambda _: True)):
-            if begun is not None:
-                reopened(begun, read_changes(changes))
-            elif isinstance(asked, Retrain):
-                record = load_sweep(self._config.tracking_uri, asked.sweep)
-                trial = choose(record, asked.trial)
-                plan_retraining(record, trial, asked.overrides, self._config_dirs, asked.name, "")
-            elif isinstance(asked, Reproduce):
-                uri = self._config.tracking_uri
-                plan_reproduction(uri, asked.sweep, asked.trial, asked.name, "", self._config_dirs)
+        if begun is not None:
+            reopened(begun, read_changes(changes), approve=approve)
+        elif isinstance(asked, Retrain):
+            record = load_sweep(self._config.tracking_uri, asked.sweep)
+            trial = choose(record, asked.trial)
+            plan_retraining(record, trial, asked.overrides, self._config_dirs, asked.name, "", approve)
+        elif isinstance(asked, Reproduce):
+            uri = self._config.tracking_uri
+            plan_reproduction(uri, asked.sweep, asked.trial, asked.name, "", self._config_dirs, approve)
 
     def _begun(self, job: Job) -> SweepRecord | None:
         """The job's sweep, if it has begun: it is as it was then."""

@@ -1,1 +1,3 @@
-"""What is checked on the driver before anything starts: values, the search, and targets that a config names."""
+"""Checks of a sweep before anything starts: values, the search, and the code and files that a config names. Begin with
+``config.check_sweep``.
+"""

@@ -1,4 +1,4 @@
-"""Whether what a config names by ``_target_`` takes the arguments that it is given, fixed and searched ones."""
+"""Check of the arguments for functions and classes that a config names by ``_target_``, fixed and searched ones."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from sweeps.validate.source import keys_read, source_signature
 from sweeps_train.config import CustomData, CustomModel, FunctionTask
 
 Signature = Callable[[str], inspect.Signature | None]
-"""The signature behind an import path; None where it is not known."""
+"""Function that returns the signature of an import path; None if it is unknown."""
 MISSPELT = 0.8
-"""Similarity from which a name that is not read is taken for a misspelt one that has a value, too."""
+"""Minimum similarity of an unused argument to one that is read, for it to be reported as misspelt."""
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def check_arguments(composition: Composition, space: Space, lookup: Lookup) -> None:
-    """Binds every signature that the source tells, for each option of a searched group and each searched argument.
+    """Check the arguments of every signature found in the source, for each option of a searched group and each searched
+    argument.
 
     Raises:
-        ConfigError: With every argument that is not taken, or missing, one a line.
+        ConfigError: With every unknown or missing argument, one a line.
     """
     mistakes = [
         line
@@ -46,14 +47,14 @@ def configs_of_trials(
     lookup: Lookup,
     sections: Collection[str] = ("model", "data", "task", "search"),
 ) -> Iterator[tuple[dict[str, Any], SweepConfig]]:
-    """Points, each with its config: one for each combination of options of searched groups, the sweep's own first, and
-    one for each value at the ends of a range, with arguments that only the space names set to one of their values.
+    """Yield points with their configs: one for each combination of options of searched groups, the sweep's own first,
+    and one for each value at the ends of a range. Arguments that only the space names have one of their values.
 
     Args:
-        composition: The sweep's.
-        space: The sweep's.
-        lookup: The sweep's own values.
-        sections: Whose ranges are gone through.
+        composition: The sweep.
+        space: The sweep's space.
+        lookup: Returns the sweep's own values.
+        sections: Sections of the config whose ranges are included.
     """
     points: dict[Variant, dict[str, Any]] = {}
     own = composition.variant({})
@@ -69,7 +70,7 @@ def configs_of_trials(
 def _with_arguments(
     composition: Composition, space: Space, lookup: Lookup, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A point in which all arguments have a value that trials with these options have."""
+    """Return a point in which all arguments have a value that trials with these options can have."""
     point, values = dict(options), composition.container(options)
     for path, distribution in space.distributions.items():
         is_missing = find(values, path) is MISSING and ".arguments." in path
@@ -79,17 +80,17 @@ def _with_arguments(
 
 
 def values_of(space: Space, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Searched values that a config has, by path."""
+    """Return the values of the searched paths that a config has."""
     return {path: value for path in space if (value := find(values, path)) is not MISSING}
 
 
 def argument_mistakes(config: SweepConfig, signature: Signature, space: Collection[str] = ()) -> Iterator[str]:
-    """One line each, with key, value and the nearest name.
+    """Yield one line for each mistake, with key, value and the nearest name.
 
     Args:
-        config: Of a sweep or a trial.
-        signature: Looks up signatures.
-        space: Paths that are searched.
+        config: Config of a sweep or a trial.
+        signature: Returns signatures.
+        space: Searched paths.
     """
     for key, section in (("model", config.model), ("data", config.data)):
         if isinstance(section, CustomModel | CustomData):
@@ -111,7 +112,7 @@ def mistakes_of_call(
     signature: inspect.Signature | None,
     space: Collection[str] = (),
 ) -> Iterator[str]:
-    """Why ``target(**arguments)`` cannot be called, as far as its signature is known."""
+    """Yield the reasons why ``target(**arguments)`` cannot be called."""
     if signature is None:
         return
     parameters = signature.parameters.values()
@@ -127,13 +128,13 @@ def mistakes_of_call(
         if each.kind in NAMED and each.default is inspect.Parameter.empty and each.name not in arguments
     ]
     if unknown and missing:
-        return  # most probably one of them, spelt wrongly
+        return  # the missing one is most likely an unknown one, misspelt
     for name in missing:
         yield f"{key}.arguments.{name}: {key}._target_={target} needs it; give it a value"
 
 
 def _mistakes_of_task(task: FunctionTask, signature: Signature, space: Collection[str]) -> Iterator[str]:
-    """A function gets all of ``task.arguments`` as one mapping; a script as ``--name=value``."""
+    """Check ``task.arguments``: a function gets them as one mapping, a script as ``--name=value``."""
     if task.framework == "script":
         options = script_options(task.target)
         for name, value in task.arguments.items():
@@ -149,21 +150,21 @@ def _mistakes_of_task(task: FunctionTask, signature: Signature, space: Collectio
     required = [each.name for each in parameters if each.default is inspect.Parameter.empty]
     if len(required) > 1:
         yield (
-            f"task._target_={task.target}: takes {', '.join(required)}, and is called with one mapping; write "
+            f"task._target_={task.target}: takes {', '.join(required)}, but is called with one mapping; write "
             "`def train(config)`, and read config['NAME'] there"
         )
         return
     if not parameters and (task.arguments or task.framework != "ray_train"):
         yield (
             f"task.arguments={task.arguments}: task._target_={task.target} takes none; write `def train(config)`, or "
-            "remove them (~task.arguments ~space)"
+            "remove the arguments (~task.arguments ~space)"
         )
         return
-    yield from _unread(task, keys_read(task.target), space)
+    yield from _unused_arguments(task, keys_read(task.target), space)
 
 
-def _unread(task: FunctionTask, keys: set[str] | None, space: Collection[str]) -> Iterator[str]:
-    """Searched arguments that the function does not read, and fixed ones that look like a misspelt key."""
+def _unused_arguments(task: FunctionTask, keys: set[str] | None, space: Collection[str]) -> Iterator[str]:
+    """Report searched arguments that the function does not read, and fixed ones that look like a misspelt key."""
     for name, value in task.arguments.items() if keys is not None else ():
         assert keys is not None
         path = f"task.arguments.{name}"
@@ -171,7 +172,7 @@ def _unread(task: FunctionTask, keys: set[str] | None, space: Collection[str]) -
             continue
         if path in space:
             yield (
-                f"space.{path}: task._target_={task.target} does not read {name!r}, so nothing depends on it; "
+                f"space.{path}: task._target_={task.target} does not read {name!r}, so it has no effect; "
                 f"remove it (~space.{path}){_reads(keys, name)}"
             )
         elif closest_names(name, keys - task.arguments.keys()) or difflib.get_close_matches(

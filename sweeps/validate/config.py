@@ -1,4 +1,4 @@
-"""What the schema alone cannot see: mistakes between one key and another, found before anything starts."""
+"""Checks of a whole sweep beyond the schema: mistakes between one key and another. Begin with ``check_sweep``."""
 
 from __future__ import annotations
 
@@ -8,32 +8,40 @@ from typing import Any, ParamSpec, TypeVar
 
 from sweeps.compose import Composition, Variant
 from sweeps.compose.dotted import MISSING, find, leaves
-from sweeps.config import OF_OUR_TASKS, SWEEP_CONFIG, SweepConfig
+from sweeps.config import SWEEP_CONFIG, TRAINING_SECTIONS, SweepConfig
 from sweeps.errors import ConfigError
 from sweeps.space.constraints import Constraints
 from sweeps.space.distributions import Lookup, Space
 from sweeps.space.initial_points import InitialPoints
 from sweeps.suggestions import did_you_mean
-from sweeps.validate.approval import check_approval
 from sweeps.validate.model import check_model_on_data
 from sweeps.validate.search import search_mistakes
 from sweeps.validate.strategy import check_strategy
 from sweeps.validate.tracking import tracking_mistakes
 from sweeps_train.config import FunctionTask
 
-OF_THE_SWEEP = {"name", "output_dir", "space", "search", "tracking", "cluster", "preflight"}
+SWEEP_SECTIONS = {"name", "output_dir", "space", "search", "tracking", "cluster", "preflight"}
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def check_sweep(composition: Composition) -> Space:
+Approve = Callable[[Composition], None]
+"""Check of somebody else's sweep by the one who runs it for them, who raises a ``ConfigError`` to refuse it."""
+
+
+def check_sweep(composition: Composition, approve: Approve | None = None) -> Space:
     """Check a whole sweep, and return its space.
+
+    Args:
+        composition: The sweep.
+        approve: Called before anything else, so that a sweep that is refused reaches no code and no files.
 
     Raises:
         ConfigError: With every mistake, one a line.
     """
-    check_approval(composition)
+    if approve is not None:
+        approve(composition)
     mistakes = _Mistakes()
     config, lookup = composition.config, lookup_in(composition)
     mistakes.collect(check_training, config)
@@ -54,10 +62,10 @@ def check_sweep(composition: Composition) -> Space:
 
 
 def check_training(config: SweepConfig) -> None:
-    """The checks that hold for a sweep's config and for every trial's own.
+    """Check a config for training: a sweep's, and that of every trial.
 
     Raises:
-        ConfigError: Keys that exclude each other.
+        ConfigError: Some values exclude each other.
     """
     if config.train is None:
         return
@@ -72,7 +80,7 @@ def check_training(config: SweepConfig) -> None:
 
 
 def lookup_in(composition: Composition) -> Lookup:
-    """The sweep's own values by dotted path; a searched group's value is the option that the config chose."""
+    """Return a function that returns the sweep's own value at a path; for a group, the option that the config chose."""
     values = SWEEP_CONFIG.dump_python(composition.config, by_alias=True)
 
     def lookup(path: str) -> Any:
@@ -106,7 +114,7 @@ class _Mistakes:
 
 
 def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) -> None:
-    """Every searched path is in the config, for every option of a searched group under which it can be reached."""
+    """Check that every searched path is in the config, for every option of a group under which it is active."""
     variants = {}
     for key in composition.variants:
         options = mistakes.collect(composition.trial, dict(key))
@@ -114,13 +122,13 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) ->
             variants[key] = SWEEP_CONFIG.dump_python(options, by_alias=True)
     lookup = lookup_in(composition)
     for path in space:
-        if re.split("[./]", path)[0] in OF_THE_SWEEP:
-            mistakes.add(f"space.{path}: belongs to the sweep and not to a trial, so it cannot be searched; drop it")
+        if re.split("[./]", path)[0] in SWEEP_SECTIONS:
+            mistakes.add(f"space.{path}: belongs to the sweep and not to a trial, so it cannot be searched; remove it")
             continue
         if path in composition.searched_groups:
             continue
         section = re.split("[./]", path)[0]
-        if isinstance(composition.config.task, FunctionTask) and section in OF_OUR_TASKS:
+        if isinstance(composition.config.task, FunctionTask) and section in TRAINING_SECTIONS:
             mistakes.add(
                 f"space.{path}: task.kind=function ignores {section}; search task.arguments.NAME, or remove it "
                 f"(~space.{path})"
@@ -132,7 +140,7 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) ->
             reached = context is not None and space.active(path, {**context, **dict(key)}, lookup)
             if reached and find(values, path) is MISSING and not _takes_any_name(composition, key, values, path):
                 within = "".join(f" when {group} is {option}" for group, option in key)
-                hint = _condition_hint(path, variants) or did_you_mean(path, leaves(values, without=OF_THE_SWEEP))
+                hint = _condition_hint(path, variants) or did_you_mean(path, leaves(values, without=SWEEP_SECTIONS))
                 mistakes.add(f"space.{path}: the config has no such value{within}{hint}")
                 break
 
@@ -140,16 +148,16 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) ->
 def _check_conditions(
     composition: Composition, variants: Mapping[Variant, Any], path: str, mistakes: _Mistakes
 ) -> None:
-    """What a parameter's ``when`` names is there, and can have those values: else it would silently never exist."""
+    """Check that the paths in a parameter's ``when`` exist and can have those values, so that it can be active."""
     own_values, space = SWEEP_CONFIG.dump_python(composition.config, by_alias=True), composition.config.space
     for other, wanted in space[path].when.items():
         if other in composition.options:
             continue  # a group, whose options were checked when it was composed
         if other not in space and find(own_values, other) is MISSING:
-            hint = did_you_mean(other, [*space, *leaves(own_values, without=OF_THE_SWEEP)])
+            hint = did_you_mean(other, [*space, *leaves(own_values, without=SWEEP_SECTIONS)])
             mistakes.add(f"space.{path}.when.{other}: neither the space nor the config has it{hint}")
         if wanted == []:
-            mistakes.add(f"space.{path}.when.{other}=[]: so {path} would never exist; name one or more values")
+            mistakes.add(f"space.{path}.when.{other}=[]: {path} would never exist; name one or more values")
         for value in wanted if isinstance(wanted, list) else [wanted]:
             refusal = _refusal(composition, variants, other, value)
             if refusal is not None:
@@ -157,7 +165,7 @@ def _check_conditions(
 
 
 def _refusal(composition: Composition, variants: Mapping[Variant, Any], path: str, value: Any) -> str | None:
-    """Why a path cannot have a value under any options of the searched groups; None if it can, or is not there."""
+    """Return why a path cannot have a value under any options of the searched groups; None if it can, or is absent."""
     refusal = None
     for key, values in variants.items():
         if find(values, path) is MISSING:
@@ -175,7 +183,7 @@ def _refusal(composition: Composition, variants: Mapping[Variant, Any], path: st
 
 
 def _takes_any_name(composition: Composition, key: Variant, values: Any, path: str) -> bool:
-    """Whether the path is a new name in a mapping whose names the schema leaves open, as ``model.arguments``."""
+    """Whether a path is a new name in a mapping with arbitrary names, such as ``model.arguments``."""
     owner, _, _ = path.rpartition(".")
     if not isinstance(find(values, owner), Mapping):
         return False

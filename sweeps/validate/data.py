@@ -1,4 +1,4 @@
-"""Looks at the files that a config names, before a worker would: whether they are there, and have the columns."""
+"""Check of the data files that a config names: they exist, and have the columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sweeps_train.data.files import File, find_files, pieces_of, read_piece
 
 
 def check_data(config: SweepConfig) -> None:
-    """Files of this machine; object stores and the hub are left to those who have the keys to them.
+    """Check data files on this machine. Object stores and the hub are not checked, as only workers may have access.
 
     Raises:
         ConfigError: With every mistake, one a line.
@@ -33,13 +33,13 @@ def check_data(config: SweepConfig) -> None:
 def _mistakes(key: str, path: str, data: TextData) -> list[str]:
     files = find_files(key, path)
     if files is None:
-        return []  # a name on the hub
+        return []  # the name of a data set on the hub
     filled = [file for file in files if file.size > 0]
     if not filled:
-        return [f"{key}={path}: there is nothing in it; give files with documents"]
+        return [f"{key}={path}: is empty; give files with documents"]
     columns = _columns(filled[0], data)
     if columns is None:
-        return [f"{key}={path}: {filled[0].location} has no documents; give files that have"]
+        return [f"{key}={path}: {filled[0].location} has no documents; give files with documents"]
     return [
         f"data.{option}={name}: {filled[0].location} has no such column{did_you_mean(name, columns)}; it has {columns}"
         for option, name in _wanted(data).items()
@@ -48,7 +48,7 @@ def _mistakes(key: str, path: str, data: TextData) -> list[str]:
 
 
 def _columns(file: File, data: TextData) -> list[str] | None:
-    """Of the first document."""
+    """Return the columns of the first document."""
     if file.location.endswith(".txt"):
         return ["text"]
     for piece in pieces_of(file, lines=data.lines_are_documents)[:1]:
@@ -58,7 +58,7 @@ def _columns(file: File, data: TextData) -> list[str] | None:
 
 
 def _wanted(data: TextData) -> dict[str, str]:
-    """Columns by the option that names them."""
+    """Return the required columns by the option that names them."""
     if data.messages_field is not None:
         return {"messages_field": data.messages_field}
     if data.prompt_field is not None and data.completion_field is not None:

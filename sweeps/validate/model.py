@@ -1,4 +1,4 @@
-"""Whether a model that ships, or whose files are on this machine, takes the data that it is given."""
+"""Check that the model fits the data, for models whose config is on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DIGITS_PIXELS = 8
 def check_model_on_data(config: SweepConfig) -> None:
     """
     Raises:
-        ConfigError: Sequences are longer than the model has positions for, or images do not divide as it cuts them.
+        ConfigError: Sequences are longer than the model allows, or images cannot be divided into its patches or blocks.
     """
     model, data = config.model, config.data
     if isinstance(model, CausalLM) and isinstance(data, TextData):
@@ -43,7 +43,7 @@ def check_model_on_data(config: SweepConfig) -> None:
 
 
 def model_facts(path: str) -> dict[str, Any]:
-    """``config.json`` of a causal language model, as a mapping; empty if it is not on this machine."""
+    """Return ``config.json`` of a causal language model; empty if the file is not on this machine."""
     if path.startswith("builtin:"):
         spec = importlib.util.find_spec("sweeps_train")
         assert spec is not None and spec.submodule_search_locations
@@ -64,5 +64,5 @@ def model_facts(path: str) -> dict[str, Any]:
     if not file.is_file():
         return {}
     content = json.loads(file.read_text(encoding="utf-8"))
-    facts: dict[str, Any] = content.get("text_config", content)  # apart in a model that also sees
+    facts: dict[str, Any] = content.get("text_config", content)  # a section of its own in a model for images and text
     return facts

@@ -1,4 +1,4 @@
-"""Which options a user's script takes, read from its source."""
+"""Options of a user's script, read from its source."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 
 from sweeps.validate.source import find_module, parents_of, parsed_file, parsed_module
 
-OF_A_PARSER = ("add_argument", "parse_args", "error", "print_help")
-"""Methods of an ``ArgumentParser`` after which its options are still those that the source lists."""
+PARSER_METHODS = ("add_argument", "parse_args", "error", "print_help")
+"""Methods of an ``ArgumentParser`` that leave its options as the source lists them."""
 
 
 class _AnyOption(Exception):
-    """The script may take options that its source does not list."""
+    """The script may accept options that its source does not list."""
 
 
 def script_options(target: str) -> set[str] | None:
-    """``--name`` options of a script that has one ``ArgumentParser``, without dashes; None where it may take others.
+    """Return the ``--name`` options of a script with one ``ArgumentParser``, without dashes; None if there may be more.
 
     Args:
-        target: A ``.py`` file, or a module as after ``python -m``.
+        target: Path of a ``.py`` file, or name of a module as after ``python -m``.
     """
     tree = _source(target)
     if tree is None:
@@ -49,8 +49,8 @@ def _options(tree: ast.Module) -> set[str]:
             continue
         attribute, call = parents[node], parents[parents[node]]
         if not isinstance(attribute, ast.Attribute) or not isinstance(call, ast.Call):
-            raise _AnyOption  # handed on to who may add options
-        if attribute.attr not in OF_A_PARSER:
+            raise _AnyOption  # passed to code that may add options
+        if attribute.attr not in PARSER_METHODS:
             raise _AnyOption
         if attribute.attr == "add_argument":
             options |= _added(call)
@@ -58,7 +58,7 @@ def _options(tree: ast.Module) -> set[str]:
 
 
 def _parser(tree: ast.Module, parents: Mapping[ast.AST, ast.AST]) -> str:
-    """Name of the variable that holds the one parser."""
+    """Return the name of the variable that holds the parser."""
     made = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) == "ArgumentParser"]
     if len(made) == 1 and all(each.arg not in (None, "parents") for each in made[0].keywords):
         match parents[made[0]]:

@@ -1,5 +1,5 @@
-"""Checks of ``search``: samplers, schedulers, stopping rules and objectives that do not go together, or not with the
-space, the task or the cluster. Nothing here imports what searches."""
+"""Checks of the section ``search``: sampler, scheduler, stop rules and objectives must fit each other, the space, the
+task and the cluster. Imports none of the libraries that search."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
 from sweeps.space.distributions import Lookup, Space, contains, describe, grid_values
 from sweeps.suggestions import did_you_mean
 
-OF_WHOLE_TRIALS = ("tpe", "bohb", "gp", "cmaes", "nsga2", "nsga3")
-"""Samplers that learn from trials; a population's change their values while they train."""
-OF_ONE_OBJECTIVE = ("cmaes", "bohb")
+NEED_WHOLE_TRIALS = ("tpe", "bohb", "gp", "cmaes", "nsga2", "nsga3")
+"""Samplers that learn from whole trials, and exclude schedulers that change a trial's values while it trains."""
+SINGLE_OBJECTIVE = ("cmaes", "bohb")
 SYSTEM_METRICS = ("system/cpu_percent", "system/memory_mib", "system/gpu_memory_mib")
-"""What workers report of their process, whatever the task."""
+"""Metrics of the process that workers report for every task."""
 COUNTED: dict[str, tuple[Resource, ...]] = {
     "image_classification": ("evaluations", "steps", "epochs", "samples", "seconds"),
     "function": ("evaluations", "steps", "seconds"),
 }
-"""Units in which a task counts its progress, where it does not in all of them."""
+"""Units in which a task counts its progress, for tasks that do not count in all of them."""
 SWEEP_NAME = re.compile(r"[A-Za-z0-9._-]{1,120}")
 
 
 def search_mistakes(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
-    """One line each, with key, value and fix."""
+    """Yield one line for each mistake, with key, value and fix."""
     config = composition.config
     yield from _metrics(config)
     yield from _objectives(config.search)
@@ -56,16 +56,16 @@ def search_mistakes(composition: Composition, space: Space, lookup: Lookup) -> I
 
 
 def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
-    """What is allowed, and may not be what was meant: for the dry run."""
+    """Yield notes for the dry run on settings that are allowed, but may not be intended."""
     search = composition.config.search
     sampler, scheduler = search.sampler, search.scheduler
     if isinstance(sampler, NSGASampler) and sampler.population > search.num_trials:
         yield (
             f"search.sampler.population={sampler.population} is more than search.num_trials={search.num_trials}: the "
-            "first generation does not end, and all points are random"
+            "first generation never ends, and all points are random"
         )
     if sampler.kind == "bohb" and scheduler.kind == "none":
-        yield "search.sampler.kind=bohb learns from a scheduler's rungs; with search.scheduler.kind=none it is tpe"
+        yield "search.sampler.kind=bohb learns from a scheduler's rungs; with search.scheduler.kind=none it acts as tpe"
     if isinstance(scheduler, AshaScheduler | MedianScheduler):
         length = longest_trial(composition, space, scheduler.resource, lookup)
         if length is not None and scheduler.grace == length:
@@ -75,13 +75,13 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
             )
     for path in space:
         if space.context(path, lookup) is None:
-            yield f"{path} is never searched, since what it depends on does not have such a value"
+            yield f"{path} is never searched, since the values in its `when` cannot occur"
 
 
 def _metrics(config: SweepConfig) -> Iterator[str]:
     known = config.task.metrics
     if not known:
-        return  # a task that does not say what it reports
+        return  # the task does not declare its metrics
     for metric in config.search.metrics:
         if metric not in known:
             yield (
@@ -99,15 +99,15 @@ def _objectives(search: Search) -> Iterator[str]:
     if len(search.metrics) == 1:
         return
     objectives = " and ".join(search.metrics)
-    if search.sampler.kind in OF_ONE_OBJECTIVE:
+    if search.sampler.kind in SINGLE_OBJECTIVE:
         yield (
-            f"search.sampler.kind={search.sampler.kind}: is for one objective, and there is {objectives}; use "
+            f"search.sampler.kind={search.sampler.kind}: is for one objective, and the sweep has {objectives}; use "
             "search/sampler=nsga2, tpe or gp, or one search.metric"
         )
     for rule in ("target", "plateau", "expected_improvement"):
         if getattr(search.stop, rule) is not None:
             yield (
-                f"search.stop.{rule}: is for one objective, and there is {objectives}; drop it, or name one "
+                f"search.stop.{rule}: is for one objective, and the sweep has {objectives}; remove it, or name one "
                 "search.metric (search.stop.wall_hours, gpu_hours and cost work for several)"
             )
 
@@ -129,7 +129,7 @@ def _sampler(search: Search, space: Space, lookup: Lookup) -> Iterator[str]:
 
 def _population(search: Search, scheduler: PBTScheduler | PB2Scheduler, space: Space) -> Iterator[str]:
     kind = scheduler.kind
-    if search.sampler.kind in OF_WHOLE_TRIALS:
+    if search.sampler.kind in NEED_WHOLE_TRIALS:
         yield (
             f"search.sampler.kind={search.sampler.kind}: learns from whole trials, and search.scheduler.kind={kind} "
             "changes a trial's values while it trains; use search/sampler=random or qmc"
@@ -137,7 +137,7 @@ def _population(search: Search, scheduler: PBTScheduler | PB2Scheduler, space: S
     if search.num_trials < 2:
         yield (
             f"search.num_trials={search.num_trials}: is the size of the population for search.scheduler.kind={kind}; "
-            "give it 2 or more, so that one can learn from another"
+            "set it to 2 or more, so that one trial can learn from another"
         )
     for index, path in enumerate(scheduler.mutate or []):
         problem = _why_fixed(kind, path, space)
@@ -145,40 +145,40 @@ def _population(search: Search, scheduler: PBTScheduler | PB2Scheduler, space: S
             yield f"search.scheduler.mutate.{index}={path}: {problem}"
     if not mutated_paths(scheduler, space):
         yield (
-            f"search.scheduler.kind={kind}: the space has nothing that can change in the middle of a training; search "
+            f"search.scheduler.kind={kind}: the space has no parameter that can change during training; search "
             f"one of {', '.join(MUTABLE)}, or name your own arguments in search.scheduler.mutate"
         )
 
 
 def _why_fixed(kind: str, path: str, space: Space) -> str | None:
-    """Why a parameter cannot change in the middle of a training; None if it can."""
+    """Return why a parameter cannot change during training; None if it can."""
     if path not in space.distributions:
         return f"the space has no such path{did_you_mean(path, space)}"
     distribution, of_numbers = space[path], isinstance(space[path], FloatDistribution | IntDistribution)
     problems = {
-        f"cannot change in the middle of a training; what can is {', '.join(MUTABLE)}": not is_mutable(path),
-        "exists only under a condition, which a change elsewhere may end; drop it here, or its `when`": bool(
+        f"cannot change during training; these can: {', '.join(MUTABLE)}": not is_mutable(path),
+        "exists only under a condition, which another change may end; remove it here, or its `when`": bool(
             distribution.when
         ),
-        "decides whether other parameters exist, which cannot come and go; drop it here": any(
+        "decides whether other parameters exist, which cannot change during training; remove it here": any(
             path in space[other].when for other in space
         ),
-        "is constant; drop it here": isinstance(distribution, ConstantDistribution),
-        f"is {distribution.type}, and pb2 changes ranges of numbers only; drop it here, or use pbt": kind == "pb2"
+        "is constant; remove it here": isinstance(distribution, ConstantDistribution),
+        f"is {distribution.type}, and pb2 changes ranges of numbers only; remove it here, or use pbt": kind == "pb2"
         and not of_numbers,
     }
     return next((problem for problem, is_so in problems.items() if is_so), None)
 
 
 def _resource(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
-    """Whether a trial ever comes to where the scheduler decides."""
+    """Check that a trial reaches the point where the scheduler decides."""
     config, scheduler = composition.config, composition.config.search.scheduler
     assert scheduler.kind != "none"
     resource = scheduler.resource
     counted = COUNTED.get(config.task.kind)
     if counted is not None and resource not in counted:
         yield (
-            f"search.scheduler.resource={resource}: the task {config.task.kind} counts none; use "
+            f"search.scheduler.resource={resource}: the task {config.task.kind} does not count them; use "
             f"{', '.join(counted[:-1])} or {counted[-1]}"
         )
         return
@@ -187,19 +187,19 @@ def _resource(composition: Composition, space: Space, lookup: Lookup) -> Iterato
         grace, longest = hyperband_range(composition, space, lookup)
         if longest is None:
             yield (
-                f"search.scheduler.longest: how many {resource} a trial takes does not follow from the config; "
-                "give it, as in search.scheduler.longest=81"
+                f"search.scheduler.longest: the number of {resource} of a trial does not follow from the config; "
+                "set it, as in search.scheduler.longest=81"
             )
         elif grace is None:
             yield (
-                f"search.scheduler.grace: how many {resource} a trial takes to its first evaluation does not follow "
-                f"from the config; give it, as in search.scheduler.grace={longest / 27:g}"
+                f"search.scheduler.grace: the number of {resource} until a trial's first evaluation does not follow "
+                f"from the config; set it, as in search.scheduler.grace={longest / 27:g}"
             )
         elif longest < grace * scheduler.eta:
             whose = "search.scheduler.longest" if scheduler.longest else "a trial's length"
             yield (
-                f"search.scheduler.eta={scheduler.eta:g}: {whose} of {longest:g} {resource} is less than so many times "
-                f"what every trial gets ({grace:g}), so no trial is compared with another before its end; evaluate "
+                f"search.scheduler.eta={scheduler.eta:g}: {whose} of {longest:g} {resource} is less than eta times the "
+                f"first rung ({grace:g}), so no trial is compared with another before its end; evaluate "
                 "more often (train.eval_every), or lower eta or grace"
             )
         return
@@ -220,13 +220,13 @@ def _stop(config: SweepConfig) -> Iterator[str]:
         return
     if stop.gpu_hours is not None:
         yield (
-            f"search.stop.gpu_hours={stop.gpu_hours:g}: trials hold no GPU, so it would never stop; "
+            f"search.stop.gpu_hours={stop.gpu_hours:g}: trials use no GPU, so it would never stop; "
             "use search.stop.wall_hours, or scaling.use_gpu=true where there are GPUs"
         )
     if stop.cost is not None and not stop.cost.per_cpu_hour:
         yield (
-            f"search.stop.cost.per_gpu_hour={stop.cost.per_gpu_hour:g}: trials hold no GPU, so they cost nothing; "
-            "give search.stop.cost.per_cpu_hour"
+            f"search.stop.cost.per_gpu_hour={stop.cost.per_gpu_hour:g}: trials use no GPU, so they cost nothing; "
+            "set search.stop.cost.per_cpu_hour"
         )
 
 
@@ -237,15 +237,15 @@ def _priors(space: Space) -> Iterator[str]:
             continue
         value = distribution.prior.value
         if not contains(distribution, value):
-            yield f"space.{path}.prior.value={value!r}: must be {describe(distribution)}, as the space says"
+            yield f"space.{path}.prior.value={value!r}: must be {describe(distribution)}, as in the space"
 
 
 def _warm_start(search: Search) -> Iterator[str]:
     for index, name in enumerate(search.warm_start):
         if not SWEEP_NAME.fullmatch(name):
             yield (
-                f"search.warm_start.{index}={name!r}: is no sweep's name (letters, digits, '.', '_' and '-'); "
-                "python -m sweeps list shows them"
+                f"search.warm_start.{index}={name!r}: is not the name of a sweep (letters, digits, '.', '_' and '-'); "
+                "python -m sweeps list shows the names"
             )
         if name in search.warm_start[:index]:
-            yield f"search.warm_start.{index}={name}: is named twice; drop one"
+            yield f"search.warm_start.{index}={name}: is named twice; remove one"

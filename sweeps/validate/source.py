@@ -1,4 +1,5 @@
-"""Reads from a user's source what it takes. Importing it instead would run it, and may take seconds (torch)."""
+"""Signatures of users' code and the config keys that it reads, from its source. Importing it would run it, and may take
+seconds (torch)."""
 
 from __future__ import annotations
 
@@ -13,23 +14,23 @@ from pathlib import Path
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 READS_A_KEY = ("get", "pop", "setdefault")
-"""Methods of a mapping that read the key which is their first argument."""
-MOST_IMPORTS = 10
-"""Modules that are followed to find where a name is defined."""
+"""Methods of a mapping that read the key given as their first argument."""
+MAX_IMPORTS = 10
+"""Maximum number of imports that are followed to the definition of a name."""
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A function or class, and the module whose names it sees."""
+    """Function or class, with the module that defines it."""
 
     node: Function | ast.ClassDef
     module: str
 
 
 def find_module(module: str) -> ModuleSpec | None:
-    """Where a module is, without importing it (packages above it are); the working folder is searched, too."""
+    """Find a module without importing it (its parent packages are imported); also searches the working folder."""
     working_folder = str(Path.cwd())
-    if working_folder not in sys.path:  # a module beside the config is importable on the workers, too
+    if working_folder not in sys.path:  # workers can import a module beside the config, too
         sys.path.insert(0, working_folder)
     try:
         return importlib.util.find_spec(module)
@@ -38,8 +39,8 @@ def find_module(module: str) -> ModuleSpec | None:
 
 
 def find_definition(target: str) -> Definition | None:
-    """The source behind ``package.module.name``, through imports; None where it cannot be told without running it."""
-    for _ in range(MOST_IMPORTS):
+    """Find the source of ``package.module.name``, following imports; None if only running the code could tell."""
+    for _ in range(MAX_IMPORTS):
         module, _, name = target.rpartition(".")
         spec = find_module(module) if module else None
         tree = parsed_module(spec)
@@ -51,9 +52,9 @@ def find_definition(target: str) -> Definition | None:
                 return Definition(node, module)
             case ast.ImportFrom(module=source, level=level, names=names):
                 package = module if spec.submodule_search_locations else module.rpartition(".")[0]
-                whole = "." * level + (source or "")
+                imported = "." * level + (source or "")
                 try:
-                    origin = importlib.util.resolve_name(whole, package) if level else whole
+                    origin = importlib.util.resolve_name(imported, package) if level else imported
                 except ImportError:
                     return None
                 original = next(each.name for each in names if (each.asname or each.name) == name)
@@ -64,7 +65,7 @@ def find_definition(target: str) -> Definition | None:
 
 
 def source_signature(target: str) -> inspect.Signature | None:
-    """The signature of a function, or of a class as it is called; None where the source does not tell."""
+    """Return the signature of a function, or of calling a class; None if the source does not show it."""
     found = find_definition(target)
     if found is None or found.node.decorator_list:
         return None
@@ -81,7 +82,7 @@ def source_signature(target: str) -> inspect.Signature | None:
 
 
 def keys_read(target: str) -> set[str] | None:
-    """Keys that a function reads of the one mapping that it is called with; None where it may read any."""
+    """Return the keys that a function reads from its mapping argument; None if it may read any."""
     found = find_definition(target)
     if found is None or isinstance(found.node, ast.ClassDef) or found.node.decorator_list:
         return None
@@ -90,12 +91,12 @@ def keys_read(target: str) -> set[str] | None:
 
 
 def _keys(found: Definition, parameter: str, seen: set[str]) -> set[str] | None:
-    """Keys read of one parameter of a function, and of those that it is handed on to in the same module."""
+    """Return the keys read from a parameter of a function, and in functions of the same module that it is passed to."""
     assert not isinstance(found.node, ast.ClassDef)
     parents, keys = parents_of(found.node), set[str]()
     for node in ast.walk(found.node):
         if isinstance(node, ast.arg) and node.arg == parameter and parents[node] is not found.node.args:
-            return None  # another one of that name, further in
+            return None  # a nested function has a parameter of this name
         if not isinstance(node, ast.Name) or node.id != parameter:
             continue
         match parents[node]:
@@ -110,10 +111,10 @@ def _keys(found: Definition, parameter: str, seen: set[str]) -> set[str] | None:
             case ast.Compare(left=ast.Constant(value=str(key)), ops=[ast.In() | ast.NotIn()]):
                 keys.add(key)
             case ast.Call(func=ast.Name(id=name), args=arguments) if node in arguments:
-                handed_on = _keys_of_call(found.module, name, arguments.index(node), seen)
-                if handed_on is None:
+                read_there = _keys_of_call(found.module, name, arguments.index(node), seen)
+                if read_there is None:
                     return None
-                keys |= handed_on
+                keys |= read_there
             case _:
                 return None
     return keys
@@ -133,14 +134,14 @@ def _keys_of_call(module: str, name: str, position: int, seen: set[str]) -> set[
 
 
 def parsed_module(spec: ModuleSpec | None) -> ast.Module | None:
-    """A module's syntax; None where it has no source that can be read."""
+    """Return the syntax tree of a module; None if its source cannot be read."""
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return None
     return parsed_file(Path(spec.origin))
 
 
 def parsed_file(path: Path) -> ast.Module | None:
-    """The same of a file."""
+    """Return the syntax tree of a file; None if it cannot be read."""
     try:
         return ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -148,10 +149,10 @@ def parsed_file(path: Path) -> ast.Module | None:
 
 
 def _bindings(tree: ast.Module, name: str) -> Iterator[ast.stmt]:
-    """Statements outside of functions and classes that give a name its meaning."""
-    waiting: list[ast.AST] = list(tree.body)
-    while waiting:
-        node = waiting.pop()
+    """Yield the statements outside functions and classes that bind a name."""
+    nodes: list[ast.AST] = list(tree.body)
+    while nodes:
+        node = nodes.pop()
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 if node.name == name:
@@ -163,14 +164,14 @@ def _bindings(tree: ast.Module, name: str) -> Iterator[ast.stmt]:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 if any(isinstance(each, ast.Name) and each.id == name for each in targets):
                     yield node
-        waiting += ast.iter_child_nodes(node)
+        nodes += ast.iter_child_nodes(node)
 
 
 def _signature(arguments: ast.arguments, bound: int = 0) -> inspect.Signature:
     """
     Args:
-        arguments: As the source has them.
-        bound: Of the first ones, how many the caller does not give (``self``).
+        arguments: Arguments in the source.
+        bound: Number of first arguments that the caller does not pass (``self``).
     """
     of_kind = inspect.Parameter
     given = [*arguments.posonlyargs, *arguments.args]
@@ -195,5 +196,5 @@ def _signature(arguments: ast.arguments, bound: int = 0) -> inspect.Signature:
 
 
 def parents_of(tree: ast.AST) -> dict[ast.AST, ast.AST]:
-    """The node around each node."""
+    """Return the parent of each node."""
     return {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}

@@ -1,4 +1,4 @@
-"""Whether a trial's workers can be spread as its strategy says, over the model that it trains."""
+"""Check that the strategy fits the workers, the batch and the model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sweeps_train.config.strategy import ContextParallel, FSDPTensorParallel, Pi
 def check_strategy(config: SweepConfig) -> None:
     """
     Raises:
-        ConfigError: The workers, the batch or the model cannot be cut so.
+        ConfigError: The workers, the batch or the model cannot be divided as the strategy requires.
     """
     strategy, train, num_workers = config.strategy, config.train, config.scaling.num_workers
     assert strategy is not None and train is not None
@@ -41,7 +41,7 @@ def _check_tensor(config: SweepConfig, kind: str, size: int) -> None:
     model = config.model
     if isinstance(model, ConvNet):
         raise ConfigError(
-            f"strategy.kind={kind}: a model.kind=conv_net cannot be cut within its layers; use strategy=ddp, fsdp or "
+            f"strategy.kind={kind}: a model.kind=conv_net cannot be split within its layers; use strategy=ddp, fsdp or "
             "pipeline, or model=vision_transformer"
         )
     key = "strategy.tensor_size" if kind == "fsdp_tensor_parallel" else "strategy.size"
@@ -52,7 +52,7 @@ def _check_context(config: SweepConfig, size: int) -> None:
     model = config.model
     if not isinstance(model, CausalLM):
         raise ConfigError(
-            "strategy.kind=context_parallel: only a model.kind=causal_lm has sequences that can be cut; use "
+            "strategy.kind=context_parallel: only a model.kind=causal_lm has sequences that can be split; use "
             "strategy=ddp, fsdp or pipeline"
         )
     if model.attention == "eager":
@@ -64,17 +64,17 @@ def _check_context(config: SweepConfig, size: int) -> None:
     if other:
         raise ConfigError(
             f"strategy.kind=context_parallel: model.path={model.path} has layers ({', '.join(other)}) whose sequences "
-            "cannot be cut; use strategy=fsdp"
+            "cannot be split; use strategy=fsdp"
         )
     _check_heads("strategy.size", _heads(model), size)
 
 
 _ATTENTIONS = {"full_attention", "sliding_attention", "chunked_attention"}
-"""transformers' kinds of layers that see other tokens by attention alone."""
+"""Layer types of transformers in which tokens interact by attention only."""
 
 
 def _heads(model: object) -> dict[str, int]:
-    """Numbers of heads, by what they are called."""
+    """Return the numbers of heads by their names in the config."""
     if isinstance(model, VisionTransformer):
         return {"model.heads": model.heads}
     if isinstance(model, CausalLM):
@@ -97,13 +97,13 @@ def _check_pipeline(config: SweepConfig, stages: int, num_micro_batches: int, sh
     parts = _num_parts(config)
     if parts is not None and stages > parts:
         raise ConfigError(
-            f"strategy.stages: the model has {parts} parts that can be stages, and not {stages}; set it to at most "
+            f"strategy.stages: the model has {parts} parts that can be stages, fewer than {stages}; set it to at most "
             f"{parts}"
         )
     micro_batch_size = config.train.micro_batch_size if config.train is not None else None
     if micro_batch_size == "auto":
         raise ConfigError(
-            "train.micro_batch_size=auto: what fits cannot be measured with strategy.kind=pipeline; set it to null, "
+            "train.micro_batch_size=auto: cannot be measured with strategy.kind=pipeline; set it to null, "
             "which gives every stage enough micro batches, or to a number"
         )
     if num_micro_batches < stages:
@@ -116,12 +116,12 @@ def _check_pipeline(config: SweepConfig, stages: int, num_micro_batches: int, sh
         key = "global_batch_size" if micro_batch_size is None else "micro_batch_size"
         raise ConfigError(
             f"train.{key}={getattr(config.train, key)}: with {num_micro_batches} micro batches for {stages} stages "
-            f"(strategy.kind=pipeline), some would always wait; {fix}"
+            f"(strategy.kind=pipeline), some stages would always be idle; {fix}"
         )
 
 
 def _num_parts(config: SweepConfig) -> int | None:
-    """None where only the worker can know."""
+    """Return the number of parts of the model that can be stages; None if only a worker can tell."""
     model = config.model
     if isinstance(model, ConvNet):
         return 2 * model.blocks + 1  # a convolution and a normalisation each, and the classifier

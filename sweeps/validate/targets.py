@@ -1,4 +1,4 @@
-"""Checks what a config points to outside itself: users' own code by import path, and local files."""
+"""Check of import paths and local files that a config names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sweeps_train.config import CausalLM, CustomData, CustomModel, FunctionTask
 def check_targets(config: SweepConfig) -> None:
     """
     Raises:
-        ConfigError: An import path, or a path that can only be a local file, leads nowhere.
+        ConfigError: An import path or a local file does not exist.
     """
     for key, section in (("task", config.task), ("model", config.model), ("data", config.data)):
         if isinstance(section, FunctionTask) and section.framework == "script":
@@ -33,7 +33,7 @@ def check_targets(config: SweepConfig) -> None:
 
 
 def check_target(key: str, target: str) -> None:
-    """Finds ``package.module.name`` without importing the module, which may take seconds (torch)."""
+    """Check ``package.module.name`` without importing the module, which may take seconds (torch)."""
     module_name, _, name = target.rpartition(".")
     if not module_name:
         raise ConfigError(f"{key}={target}: must be an import path such as package.module.name")
@@ -45,7 +45,7 @@ def check_target(key: str, target: str) -> None:
     try:
         tree = ast.parse(Path(spec.origin).read_bytes())
     except SyntaxError as error:
-        raise ConfigError(f"{key}={target}: {spec.origin}, line {error.lineno}: {error.msg}; mend it") from error
+        raise ConfigError(f"{key}={target}: {spec.origin}, line {error.lineno}: {error.msg}; fix it") from error
     names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     imported = {
         alias.asname or alias.name
@@ -61,7 +61,7 @@ def check_target(key: str, target: str) -> None:
 
 
 def _check_script(target: str) -> None:
-    """A file, or a module as after ``python -m``."""
+    """Check a file, or a module as after ``python -m``."""
     if target.endswith(".py"):
         if not Path(target).expanduser().is_file():
             raise ConfigError(f"task._target_={target}: there is no such file; give a script that exists, or a module")
@@ -80,6 +80,6 @@ def _check_lightning() -> None:
 
 
 def _check_path(key: str, path: str) -> None:
-    """A hub name looks like ``owner/name``; what begins like a path of this machine must exist on it."""
+    """Check a path that begins like a local one; any other may be a name on the hub (``owner/name``)."""
     if path.startswith(("/", "./", "../", "~")) and not Path(path).expanduser().exists():
         raise ConfigError(f"{key}={path}: there is no such folder; give one that exists, or a hub name")

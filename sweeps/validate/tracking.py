@@ -1,4 +1,4 @@
-"""Checks of ``tracking``."""
+"""Checks of the section ``tracking``."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from sweeps.redact import holds_password, redact_uri
 
 
 def tracking_mistakes(composition: Composition) -> Iterator[str]:
-    """What cannot be recorded as asked, one line each."""
+    """Yield one line for each mistake, with key, value and fix."""
     config = composition.config
     literals = [raw.get("tracking", {}).get("uri") for raw in composition.variants.values()]
     if any(isinstance(uri, str) and holds_password(uri) for uri in literals):
         yield (
-            f"tracking.uri={redact_uri(config.tracking.uri)}: a password there is seen by all who can list processes "
-            "or read the config; put the whole URI into the environment as MLFLOW_TRACKING_URI, or, for a server, only "
+            f"tracking.uri={redact_uri(config.tracking.uri)}: everybody who can list processes or read the config "
+            "sees the password; set the environment variable MLFLOW_TRACKING_URI to the whole URI, or, for a server, "
             "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
         )
     if config.tracking.checkpoints == "reference" and not config.checkpoint.keep:
         yield (
-            "tracking.checkpoints=reference: checkpoint.keep=[] keeps none that could be referred to; use "
+            "tracking.checkpoints=reference: checkpoint.keep=[] keeps no checkpoint to refer to; use "
             "checkpoint.keep=[best], or tracking.checkpoints=none"
         )
 
 
 def tracking_notes(config: SweepConfig) -> Iterator[str]:
-    """What is allowed, and may not be what was meant."""
+    """Yield notes on settings that are allowed, but may not be intended."""
     if config.tracking.checkpoints == "reference" and "://" not in config.output_dir:
         yield (
-            f"tracking.checkpoints=reference: MLflow will name folders in output_dir={config.output_dir}; checkpoints "
-            "can be loaded as long as they stay there, and by those who see that folder"
+            f"tracking.checkpoints=reference: MLflow will refer to folders in output_dir={config.output_dir}; only "
+            "machines that can read that folder can load the checkpoints, as long as they stay there"
         )

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from recording import record_small_sweep, wait_until
 
-from sweeps.cli import answered
+from sweeps.cli import run_command
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.service import compose_service
 from sweeps.compose.sweep import compose_sweep
@@ -61,7 +61,7 @@ def serving(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
 
 def printed(capsys: Run, *arguments: str, status: int = 0) -> str:
     capsys.readouterr()
-    assert answered(arguments)[0] == status
+    assert run_command(arguments)[0] == status
     return capsys.readouterr().out
 
 
@@ -110,25 +110,25 @@ def test_a_mistake_has_the_same_words_and_status_through_a_server(serving: Servi
         ["best", "digits-1", "--trial", "77"],
         ["compare", "digits-1", "digits-1"],
     ):
-        here = answered(arguments)
+        here = run_command(arguments)
         assert here[0] == 2
-        there = answered([*arguments, "--server", serving.url])
+        there = run_command([*arguments, "--server", serving.url])
         assert there[0] == here[0], (arguments, there)
         assert str(there[1])[:25] == str(here[1])[:25]
 
 
 def test_what_is_only_here_and_a_server_are_not_given_together(serving: Serving, capsys: Run, tmp_path: Path) -> None:
-    status, error = answered(["list", "--server", serving.url, "--tracking-uri", "sqlite:///mlflow.db"])
+    status, error = run_command(["list", "--server", serving.url, "--tracking-uri", "sqlite:///mlflow.db"])
     assert status == 2
     assert "--server and --tracking-uri: the service at" in str(error)
-    assert answered(["run", "conf=mine.yaml", "--server", serving.url])[0] == 2
-    status, error = answered(["list", "--server", "http://127.0.0.1:1"])
+    assert run_command(["run", "conf=mine.yaml", "--server", serving.url])[0] == 2
+    status, error = run_command(["list", "--server", "http://127.0.0.1:1"])
     assert (status, "is `python -m sweeps serve` running there?" in str(error)) == (2, True)
-    assert answered(["list", "--server", "127.0.0.1:8642"])[0] == 2
+    assert run_command(["list", "--server", "127.0.0.1:8642"])[0] == 2
 
 
 def test_a_report_and_an_export_come_to_this_machine(serving: Serving, capsys: Run, tmp_path: Path) -> None:
-    status, error = answered(["best", "digits-1", "--export", str(tmp_path / "best.txt"), "--server", serving.url])
+    status, error = run_command(["best", "digits-1", "--export", str(tmp_path / "best.txt"), "--server", serving.url])
     assert (status, "must end in .yaml" in str(error)) == (2, True)
     page = Path(printed(capsys, "report", "digits-1", "--output", "mine", "--server", serving.url).strip())
     assert page.parent == Path("mine")
@@ -140,7 +140,7 @@ def test_a_submitted_sweep_waits_and_is_followed_until_it_is_cancelled(serving: 
     assert name == "mine\n"
     done: list[tuple[int, str | None]] = []
     arguments = ["run", "conf=digits", "--name=yours", "--server", serving.url]
-    thread = threading.Thread(target=lambda: done.append(answered(arguments)), daemon=True)
+    thread = threading.Thread(target=lambda: done.append(run_command(arguments)), daemon=True)
     thread.start()
 
     def cancelled() -> bool:
@@ -150,7 +150,7 @@ def test_a_submitted_sweep_waits_and_is_followed_until_it_is_cancelled(serving: 
 
     wait_until(cancelled)
     thread.join(20)
-    assert done == [(2, "yours: was taken out of the queue before it started")]
+    assert done == [(2, "yours: was removed from the queue before it started")]
 
 
 def test_the_token_comes_from_the_environment_or_a_file(
@@ -158,7 +158,7 @@ def test_the_token_comes_from_the_environment_or_a_file(
 ) -> None:
     with writing(serving.service.database) as connection:
         _, secret = tokens.create(connection, "root", "admin", time.time())
-    status, error = answered(["list", "--server", serving.url])
+    status, error = run_command(["list", "--server", serving.url])
     assert (status, "the command line takes it from SWEEPS_TOKEN" in str(error)) == (2, True)
     monkeypatch.setenv("SWEEPS_TOKEN", secret)
     monkeypatch.setenv("SWEEPS_SERVER", serving.url)

@@ -15,7 +15,7 @@ from recording import CONFIG, open_recorder, wait_until
 from test_server_option import Serving
 
 import sweeps
-from sweeps.cli import answered
+from sweeps.cli import run_command
 from sweeps.runtime.log_writer import BoundedFile
 from sweeps.tracking.failed_attempts import FailedAttempt, from_text, to_text
 from sweeps.tracking.reader import load_sweep
@@ -76,7 +76,7 @@ def serving(ended: None, uri: str) -> Iterator[Serving]:
 
 def printed(capsys: Captured, *arguments: str) -> str:
     capsys.readouterr()
-    status, error = answered(arguments)
+    status, error = run_command(arguments)
     assert status == 0, error
     return capsys.readouterr().out
 
@@ -144,17 +144,17 @@ def test_a_server_shows_the_same(serving: Serving, capsys: Captured) -> None:
         assert here
         assert printed(capsys, *arguments, "--server", serving.url) == here, arguments
     for arguments in (["logs", "told", "--trial", "9"], ["show", "told", "--trial", "9"], ["logs", "toll"]):
-        here_status, here_error = answered(arguments)
-        status, error = answered([*arguments, "--server", serving.url])
+        here_status, here_error = run_command(arguments)
+        status, error = run_command([*arguments, "--server", serving.url])
         assert (status, str(error)[:20]) == (here_status, str(here_error)[:20]) == (2, str(error)[:20])
 
 
 def test_what_is_not_there_is_named(ended: None) -> None:
-    status, error = answered(["logs", "told", "--trial", "3", "--worker", "7"])
+    status, error = run_command(["logs", "told", "--trial", "3", "--worker", "7"])
     assert (status, error) == (2, "--worker=7: trial 0003 has logs of the workers 0, 1")
-    assert answered(["logs", "told", "--worker", "7"]) == (2, "--worker=7: told has logs of the workers 0, 1")
+    assert run_command(["logs", "told", "--worker", "7"]) == (2, "--worker=7: told has logs of the workers 0, 1")
     shutil.rmtree(FOLDER / "trials")
-    assert answered(["show", "told", "--trial", "3", "--watch"])[0] == 2
+    assert run_command(["show", "told", "--trial", "3", "--watch"])[0] == 2
 
 
 def test_follow_shows_what_comes_until_the_trial_has_ended(recorder: Recorder, capsys: Captured) -> None:
@@ -209,7 +209,7 @@ def test_a_link_in_place_of_a_log_is_not_followed(recorder: Recorder, uri: str, 
     secret = tmp_path / "secret"
     secret.write_text("of somebody else")
     log_of("0004", 9).symlink_to(secret)
-    status, error = answered(["logs", "told", "--trial", "4", "--worker", "9"])
+    status, error = run_command(["logs", "told", "--trial", "4", "--worker", "9"])
     assert status == 2
     assert "of somebody else" not in str(error)
 

@@ -15,7 +15,7 @@ from unittest.mock import MagicMock
 import pytest
 from rich.console import Console
 
-from sweeps.cli.output import drive, show_outcome
+from sweeps.cli.output import run_and_exit, show_outcome
 from sweeps.config.search import Stop
 from sweeps.constants import COMPLETED, TRIAL
 from sweeps.driver.live import LiveView, PlainView, progress_table
@@ -147,7 +147,7 @@ def test_ctrl_c_is_not_echoed_into_the_live_table() -> None:
         pass
 
 
-@pytest.mark.parametrize(("begun", "words"), [(True, "resume s"), (False, "nothing is left of it")])
+@pytest.mark.parametrize(("begun", "words"), [(True, "resume s"), (False, "nothing was recorded")])
 def test_ctrl_c_before_the_search_says_how_to_go_on(
     begun: bool, words: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,7 +159,7 @@ def test_ctrl_c_before_the_search_says_how_to_go_on(
 
     plan: Any = SimpleNamespace(name="s", folder=tmp_path)
     with pytest.raises(SystemExit) as left:
-        drive(interrupted, plan, as_json=True)
+        run_and_exit(interrupted, plan, as_json=True)
     assert left.value.code == 130
     assert words in capfd.readouterr().err
 

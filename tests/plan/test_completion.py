@@ -31,8 +31,8 @@ from sweeps.tracking.sessions import MOST_SESSIONS, elapsed, with_session
 
 RESUME = """
 import json, sys
-from sweeps.cli import answered
-status, _ = answered(sys.argv[1:])
+from sweeps.cli import run_command
+status, _ = run_command(sys.argv[1:])
 print(json.dumps({"status": status, "ray": "ray" in sys.modules}), file=sys.stderr)
 """
 

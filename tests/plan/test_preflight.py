@@ -18,7 +18,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.errors import ConfigError
 from sweeps.plan.plan import make_plan
-from sweeps.plan.preflight import Preflight, worth_a_look
+from sweeps.plan.preflight import Preflight, configs_to_check
 from sweeps.validate.config import check_sweep
 from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
 from sweeps_train.preflight import examine
@@ -245,7 +245,7 @@ def test_no_process_is_started_for_what_ships_or_when_it_is_left_out() -> None:
 def test_a_text_file_is_looked_at_through_its_model(working_folder: Path) -> None:
     (working_folder / "texts.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in ("a document", None)))
     plan = make_plan(("conf=llm_lora", "data=text", "data.path=texts.jsonl", "data.sequence_length=8"), [], None, "")
-    assert [config.data for _, config in worth_a_look(plan)] == [plan.config.data]
+    assert [config.data for _, config in configs_to_check(plan)] == [plan.config.data]
     training = plan.config.training()
     assert isinstance(training, TrainingConfig)
     with pytest.raises(ValueError, match=r"data.text_field=text: document .* nothing in it"):

@@ -114,7 +114,7 @@ def test_ctrl_c_leaves_the_watch_and_not_the_sweep(running: Recorder, working_fo
     ended = start(working_folder, "show", "s", "--watch")
     assert "s stopped" in ended.communicate(timeout=30)[0]
     refused = start(working_folder, "show", "s", "--watch", "--json")
-    assert "--watch is for people" in refused.communicate(timeout=30)[1]
+    assert "--watch has no JSON" in refused.communicate(timeout=30)[1]
     assert refused.returncode == 2
 
 

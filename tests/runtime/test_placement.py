@@ -63,5 +63,5 @@ def test_what_cannot_be_placed_is_refused_with_what_could(scaling: dict[str, Any
 def test_workers_of_one_trial_do_not_share_a_gpu() -> None:
     with pytest.raises(ValidationError, match="which NCCL refuses; use num_workers=1"):
         Scaling(num_workers=2, resources_per_worker={"GPU": 0.5})
-    with pytest.raises(ValidationError, match="goes with use_gpu=true"):
+    with pytest.raises(ValidationError, match="needs use_gpu=true"):
         Scaling(use_gpu=False, accelerator_type="A100")

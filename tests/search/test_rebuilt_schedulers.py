@@ -166,6 +166,8 @@ def test_a_range_that_would_move_the_rungs_of_earlier_decisions_is_not_widened()
     tokens = ["search/scheduler=hyperband", "space=none", "train.max_steps=interval(40, 80)"]
     before = compose_sweep("digits", tokens, ConfSearchPath())
     record = cast("Any", SimpleNamespace(sweep="mine", trials=[]))
-    with pytest.raises(ConfigError, match=r"space.train.max_steps.\w+=.*: search.scheduler.kind=hyperband counts from"):
+    with pytest.raises(
+        ConfigError, match=r"space.train.max_steps.\w+=.*: the rungs of search.scheduler.kind=hyperband"
+    ):
         extended(before, {"space.train.max_steps.high": 400}, record)
     assert extended(before, {"search.num_trials": 1000}, record).config.search.num_trials == 1000

@@ -311,11 +311,11 @@ def test_a_point_that_cannot_be_run_is_not_chosen() -> None:
     [
         (
             ["search/scheduler=hyperband", "search.scheduler.resource=seconds"],
-            "search.scheduler.longest: how many seconds",
+            "search.scheduler.longest: the number of seconds",
         ),
         (
             ["search/scheduler=hyperband", "search.scheduler.resource=seconds", "search.scheduler.longest=9"],
-            "search.scheduler.longest of 9 seconds is less than so many times what every trial gets",
+            "search.scheduler.longest of 9 seconds is less than eta times the first rung",
         ),
         (["search/scheduler=hyperband", "checkpoint.every=15", "train.eval_every=10"], "checkpoint.every=15: search"),
         (["search/scheduler=pbt", "checkpoint.every=15", "train.eval_every=10"], "checkpoint.every=15: search"),

@@ -17,7 +17,6 @@ from sweeps.errors import ConfigError, SweepsError
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.service.auth.config_policy import ConfigPolicy
 from sweeps.service.auth.field_policy import undeclared_fields
-from sweeps.validate.approval import approved_by
 from sweeps_train.config.reach import Text
 
 PLANTED = "planted-secret-7Q"
@@ -159,8 +158,10 @@ def allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConfigPolicy:
 def plan(allowed: ConfigPolicy, conf: str, overrides: list[str], sees: Callable[[str], bool] = lambda _: False) -> Plan:
     """As the API plans what it is asked."""
     allowed.check_request(conf, overrides)
-    with approved_by(lambda composition: allowed.check(composition, sees)):
-        return make_plan([f"conf={conf}", *overrides], [], "asked", "asked through the API")
+    tokens = [f"conf={conf}", *overrides]
+    return make_plan(
+        tokens, [], "asked", "asked through the API", approve=lambda composition: allowed.check(composition, sees)
+    )
 
 
 @pytest.mark.parametrize(("conf", "overrides", "refusal"), HOSTILE, ids=in_words)
@@ -194,9 +195,7 @@ def test_a_hostile_config_is_refused(allowed: ConfigPolicy, conf: str, overrides
     ids=in_words,
 )
 def test_what_is_allowed_passes(allowed: ConfigPolicy, conf: str, overrides: list[str]) -> None:
-    allowed.check_request(conf, overrides)
-    with approved_by(lambda composition: allowed.check(composition, lambda name: name == "mine")):
-        assert make_plan([f"conf={conf}", *overrides], [], "asked", "asked through the API").name == "asked"
+    assert plan(allowed, conf, overrides, lambda name: name == "mine").name == "asked"
 
 
 def test_nothing_is_imported_before_it_is_allowed(allowed: ConfigPolicy) -> None:

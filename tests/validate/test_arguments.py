@@ -180,7 +180,7 @@ def test_the_options_of_a_script_are_known_or_any(change: str, options: set[str]
         ),
         (
             ("conf=ray_train_function", "task._target_=own_nets.two"),
-            ["task._target_=own_nets.two: takes config, other, and is called with one mapping"],
+            ["task._target_=own_nets.two: takes config, other, but is called with one mapping"],
         ),
         (
             ("conf=torchrun_script", "task._target_=own_script.py"),
@@ -201,8 +201,8 @@ def test_an_argument_that_is_not_taken_is_refused_by_name(tokens: tuple[str, ...
 def test_the_parameters_of_an_inherited_example_that_a_function_does_not_read_are_refused() -> None:
     (line,) = mistakes("conf=mine.yaml")
     assert line == (
-        "space.task.arguments.batch_size: task._target_=own_nets.train does not read 'batch_size', so nothing depends "
-        "on it; remove it (~space.task.arguments.batch_size); it reads hidden, lr, wd"
+        "space.task.arguments.batch_size: task._target_=own_nets.train does not read 'batch_size', so it has no "
+        "effect; remove it (~space.task.arguments.batch_size); it reads hidden, lr, wd"
     )
 
 

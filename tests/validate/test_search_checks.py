@@ -42,7 +42,7 @@ def mistakes(*tokens: str, conf: str = "digits") -> list[str]:
         (("search=pbt", "search.scheduler.mutate=[model]"), ["mutate.0=model", "cannot change"]),
         (
             ("search=pbt", "search.scheduler.mutate=[train.momentum]"),
-            ["mutate.0=train.momentum", "condition", "drop it"],
+            ["mutate.0=train.momentum", "condition", "remove it"],
         ),
         (
             (*POPULATION, "space.train.lr={type: constant, value: 0.1}", "search.scheduler.mutate=[train.lr]"),
@@ -54,7 +54,7 @@ def mistakes(*tokens: str, conf: str = "digits") -> list[str]:
         ),
         (
             ("search=pbt", *NO_SPACE, "train.max_steps=choice(50, 100)"),
-            ["search.scheduler.kind=pbt", "nothing that can change", "train.lr"],
+            ["search.scheduler.kind=pbt", "no parameter that can change", "train.lr"],
         ),
         ((*POPULATION, "search/sampler=tpe"), ["search.sampler.kind=tpe", "pbt", "search/sampler=random"]),
         ((*POPULATION, "search/scheduler=pb2", "search/sampler=gp"), ["search.sampler.kind=gp", "pb2", "random"]),
@@ -90,7 +90,7 @@ def mistakes(*tokens: str, conf: str = "digits") -> list[str]:
         (("search.limits={system/memory: {max: 1}}",), ["search.limits.system/memory", "system/memory_mib"]),
         ((*TWO, "search/sampler=cmaes"), ["search.sampler.kind=cmaes", "eval/accuracy and eval/loss", "nsga2"]),
         ((*TWO, "search/sampler=bohb"), ["search.sampler.kind=bohb", "one objective"]),
-        ((*TWO, "search.stop.target=0.9"), ["search.stop.target", "one objective", "drop it"]),
+        ((*TWO, "search.stop.target=0.9"), ["search.stop.target", "one objective", "remove it"]),
         ((*TWO, "search.stop.plateau.trials=9"), ["search.stop.plateau", "one objective"]),
         ((*TWO, "search.stop.expected_improvement=0.9"), ["search.stop.expected_improvement", "one objective"]),
         (("search.metric=[eval/loss,eval/los]", "search.mode=[min,min]"), ["search.metric=eval/los", "eval/loss"]),
@@ -112,7 +112,7 @@ def mistakes(*tokens: str, conf: str = "digits") -> list[str]:
             ("search.points=[{train.optimizer: adamw, train.momentum: 0.9}]",),
             ["search.points.0.train.momentum=0.9", "only while train.optimizer is 'sgd'"],
         ),
-        (("search/sampler=choice(tpe, gp)",), ["space.search/sampler", "belongs to the sweep", "drop it"]),
+        (("search/sampler=choice(tpe, gp)",), ["space.search/sampler", "belongs to the sweep", "remove it"]),
         (("space.search={type: categorical, choices: [asha, grid]}",), ["space.search", "belongs to the sweep"]),
         (("space.model={type: int, low: 0, high: 1}",), ["space.model.type=int", "ordinal"]),
     ],
@@ -169,7 +169,10 @@ def test_what_may_not_be_meant_is_noted(tokens: tuple[str, ...], words: list[str
 @pytest.mark.parametrize(
     ("tokens", "words"),
     [
-        (("search/scheduler=asha", "search.scheduler.resource=epochs"), ["resource=epochs", "function counts none"]),
+        (
+            ("search/scheduler=asha", "search.scheduler.resource=epochs"),
+            ["resource=epochs", "function does not count them"],
+        ),
         (("search/scheduler=hyperband",), ["search.scheduler.longest", "does not follow", "longest=81"]),
         (("search=pbt",), ["search.scheduler.kind=pbt", "search.scheduler.mutate"]),
     ],

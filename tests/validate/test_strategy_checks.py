@@ -15,7 +15,11 @@ from sweeps_train.config import Train, check_batch_split
     ("conf", "overrides", "message"),
     [
         ("digits", ["scaling.num_workers=4", "strategy=fsdp", "+strategy.shard_size=3"], r"use one of \[1, 2, 4\]"),
-        ("digits", ["strategy=tensor_parallel"], "cannot be cut within its layers; use strategy=ddp, fsdp or pipeline"),
+        (
+            "digits",
+            ["strategy=tensor_parallel"],
+            "cannot be split within its layers; use strategy=ddp, fsdp or pipeline",
+        ),
         ("digits", ["strategy=fsdp", "train.precision=fp16"], "use bf16, fp32, or strategy=ddp"),
         (
             "digits",
@@ -36,7 +40,7 @@ from sweeps_train.config import Train, check_batch_split
         (
             "digits",
             ["strategy=pipeline", "scaling.num_workers=6", "+train.micro_batch_size=1"],
-            r"the model has 5 parts that can be stages, and not 6; set it to at most 5",
+            r"the model has 5 parts that can be stages, fewer than 6; set it to at most 5",
         ),
         (
             "llm_lora",
@@ -46,7 +50,7 @@ from sweeps_train.config import Train, check_batch_split
         (
             "llm_lora",
             ["strategy=pipeline", "scaling.num_workers=4", "+train.micro_batch_size=1"],
-            "has 3 parts that can be stages, and not 4",
+            "has 3 parts that can be stages, fewer than 4",
         ),
         (
             "llm_lora",
@@ -59,7 +63,7 @@ from sweeps_train.config import Train, check_batch_split
             r"strategy\.shard_size=3 does not divide .* one of \[1, 2, 4\]",
         ),
         ("llm_lora", ["strategy=context_parallel", "+model.attention=eager"], "use sdpa, flash_attention_2 or flex"),
-        ("digits", ["strategy=context_parallel"], "only a model.kind=causal_lm has sequences that can be cut"),
+        ("digits", ["strategy=context_parallel"], "only a model.kind=causal_lm has sequences that can be split"),
         ("llm_lora", ["strategy=fsdp_tensor_parallel", "scaling.num_workers=3"], "tensor_size=2 does not divide"),
         ("digits", ["scaling.num_workers=5", "strategy=fsdp"], "cannot be split over 5 workers"),
     ],
@@ -99,5 +103,5 @@ def test_a_strategy_can_be_searched() -> None:
 
 def test_a_searched_strategy_that_cannot_work_is_refused() -> None:
     overrides = ["~space", "model=conv_net", "strategy=choice(ddp, tensor_parallel)"]
-    with pytest.raises(ConfigError, match=r"strategy reaches 'tensor_parallel': .* cannot be cut within its layers"):
+    with pytest.raises(ConfigError, match=r"strategy reaches 'tensor_parallel': .* cannot be split within its layers"):
         check_sweep(compose_sweep("digits", overrides, ConfSearchPath([])))

@@ -63,7 +63,7 @@ class ConfigPolicy:
         check_overrides(overrides, self._access)
 
     def check(self, composition: Composition, sees: SweepExists) -> None:
-        """A whole sweep, with every option and choice that it may take. ``approved_by`` is given this.
+        """A whole sweep, with every option and choice that it may take. ``check_sweep`` calls this first.
 
         Raises:
             ConfigError: With everything that is not allowed, one a line.

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from sweeps.report.plan_summary import plan_document, plan_text
 from sweeps.service.auth.config_policy import ConfigPolicy, SweepExists
 from sweeps.service.queue.requests import Reproduce, Retrain, Run
 from sweeps.tracking.record import SweepRecord
-from sweeps.validate.approval import approved_by
+from sweeps.validate.config import Approve
 
 
 @dataclass(frozen=True)
@@ -47,46 +46,48 @@ class Plans:
 
     def run(self, sees: SweepExists, asked: Run) -> Planned:
         """Plan of ``run``."""
-        with self._judging(sees, asked.conf, asked.overrides):
-            search_path = ConfSearchPath(self.config_dirs)
-            composition = compose_sweep(asked.conf, here(self.config, asked.overrides), search_path)
-            return _planned(new_plan(composition, asked.name, f"python -m sweeps {' '.join(asked.arguments())}"))
+        approve = self._check_request(sees, asked.conf, asked.overrides)
+        search_path = ConfSearchPath(self.config_dirs)
+        composition = compose_sweep(asked.conf, here(self.config, asked.overrides), search_path)
+        command = f"python -m sweeps {' '.join(asked.arguments())}"
+        return _planned(new_plan(composition, asked.name, command, approve=approve))
 
     def retrain(self, sees: SweepExists, record: SweepRecord, asked: Retrain) -> Planned:
         """Plan of ``retrain``."""
-        with self._judging(sees, None, asked.overrides):
-            trial = choose(record, asked.trial)
-            command = f"python -m sweeps {' '.join(asked.arguments())}"
-            overrides = here(self.config, asked.overrides)
-            plan = plan_retraining(record, trial, overrides, self.config_dirs, asked.name, command)
-            if not asked.no_register:
-                model = asked.register_as or record.conf
-                check_registration(plan.config, model, asked.alias, merged=asked.merged)
-            return _planned(plan)
+        approve = self._check_request(sees, None, asked.overrides)
+        trial = choose(record, asked.trial)
+        command = f"python -m sweeps {' '.join(asked.arguments())}"
+        overrides = here(self.config, asked.overrides)
+        plan = plan_retraining(record, trial, overrides, self.config_dirs, asked.name, command, approve)
+        if not asked.no_register:
+            model = asked.register_as or record.conf
+            check_registration(plan.config, model, asked.alias, merged=asked.merged)
+        return _planned(plan)
 
     def reproduce(self, sees: SweepExists, asked: Reproduce) -> Planned:
         """Plan of ``reproduce``, and what differs now from the recorded run."""
         command = f"python -m sweeps {' '.join(asked.arguments())}"
-        with self._judging(sees, None, ()):
-            uri = self.config.tracking_uri
-            found = plan_reproduction(uri, asked.sweep, asked.trial, asked.name, command, self.config_dirs)
-            return Planned(found.plan.name, document(found, None, ()), "\n".join(found.describe()))
+        approve = self._check_request(sees, None, ())
+        uri = self.config.tracking_uri
+        found = plan_reproduction(uri, asked.sweep, asked.trial, asked.name, command, self.config_dirs, approve)
+        return Planned(found.plan.name, document(found, None, ()), "\n".join(found.describe()))
 
     def extend(self, sees: SweepExists, record: SweepRecord, changes: Sequence[str]) -> tuple[Path, Mapping[str, Any]]:
         """The folder of a sweep that is to go further, and what changes of it; without changes, of one that goes on."""
-        with self._judging(sees, None, changes):
-            read = read_changes(changes)
-            return reopened(record, read).folder, read
+        approve = self._check_request(sees, None, changes)
+        read = read_changes(changes)
+        return reopened(record, read, approve=approve).folder, read
 
-    @contextmanager
-    def _judging(self, sees: SweepExists, conf: str | None, overrides: Sequence[str]) -> Iterator[None]:
-        """Within this nothing is planned that the operator does not allow."""
-        allowed = ConfigPolicy(
-            self.config.access, tracking_uri=self.config.tracking_uri, output_dir=self.config.output_dir
-        )
-        allowed.check_request(conf, overrides)
-        with approved_by(lambda composition: allowed.check(composition, sees)):
-            yield
+    def _check_request(self, sees: SweepExists, conf: str | None, overrides: Sequence[str]) -> Approve:
+        """Check the overrides as they were written, and return the check of the composed sweep.
+
+        Raises:
+            ConfigError: The operator does not allow them.
+        """
+        config = self.config
+        policy = ConfigPolicy(config.access, tracking_uri=config.tracking_uri, output_dir=config.output_dir)
+        policy.check_request(conf, overrides)
+        return lambda composition: policy.check(composition, sees)
 
 
 def here(config: Service, overrides: Sequence[str]) -> list[str]:

@@ -1,0 +1,91 @@
+"""Examples in the docstrings of the public modules, run as they stand; all of them share one small recorded sweep."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import FunctionType, ModuleType
+
+import pytest
+
+import sweeps
+
+PUBLIC_MODULES = ("sweeps", "sweeps.search", "sweeps_train")
+WRITTEN_OUT = ("Args", "Returns", "Raises", "Example")
+
+# 2026-11-22: packages whose docstrings do not have all sections yet.
+NOT_YET = ("sweeps.search.", "sweeps_train.")
+
+
+def public_members() -> Iterator[tuple[str, object]]:
+    for module in map(importlib.import_module, PUBLIC_MODULES):
+        yield from ((f"{module.__name__}.{name}", getattr(module, name)) for name in module.__all__)
+
+
+MEMBERS = dict(public_members())
+FUNCTIONS = {name: value for name, value in MEMBERS.items() if isinstance(value, FunctionType)}
+
+
+def run_example(name: str, value: object) -> None:
+    """Run the examples of a docstring, for which ``sweeps`` is imported."""
+    module = inspect.getmodule(value)
+    assert isinstance(module, ModuleType)
+    finder = doctest.DocTestFinder(recurse=False)
+    options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    for test in finder.find(value, name, module, globs={"sweeps": sweeps}):
+        result = doctest.DocTestRunner(optionflags=options).run(test)
+        assert result.failed == 0, f"the example of {name} failed; its output is above"
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
+    """Folder in which the example of ``sweeps.run`` was run, with the sweep ``first``."""
+    folder = tmp_path_factory.mktemp("examples")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        run_example("sweeps.run", sweeps.run)
+    return folder
+
+
+@pytest.fixture
+def finished_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps after the first are planned in earnest, and end without training."""
+
+    def end(plan: sweeps.Plan, view: sweeps.View) -> sweeps.SweepRecord:
+        plan.folder.mkdir(parents=True, exist_ok=True)
+        return replace(sweeps.load("first"), sweep=plan.name)
+
+    def load(name: str, *, tracking_uri: str | None = None) -> sweeps.SweepRecord:
+        return replace(sweeps.load("first"), sweep=name)
+
+    monkeypatch.setattr("sweeps.api.read.load", load)  # for compare, which takes more than one
+    monkeypatch.setattr("sweeps.driver.run.run", end)
+    monkeypatch.setattr("sweeps.driver.run.resume", end)
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if not name.startswith(NOT_YET)])
+def test_the_docstring_of_a_public_function_has_all_sections(name: str) -> None:
+    text = inspect.getdoc(FUNCTIONS[name]) or ""
+    assert [section for section in WRITTEN_OUT if f"{section}:" not in text] == []
+    arguments = [each for each in inspect.signature(FUNCTIONS[name]).parameters if f"{each}:" not in text]
+    assert arguments == [], "describe them under Args"
+
+
+@pytest.mark.filterwarnings("ignore")  # MLflow warns when a model is registered, importance of too few trials
+@pytest.mark.parametrize("name", [name for name, value in MEMBERS.items() if ">>>" in (value.__doc__ or "")])
+def test_an_example_gives_what_it_shows(
+    name: str, recorded: Path, finished_at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(recorded)
+    if name != "sweeps.run":  # has made the sweep
+        run_example(name, MEMBERS[name])
+
+
+def test_every_public_name_can_be_imported_and_the_old_name_of_list_sweeps_works() -> None:
+    for module in map(importlib.import_module, PUBLIC_MODULES):
+        assert [name for name in module.__all__ if not hasattr(module, name)] == []
+    assert sweeps.list is sweeps.list_sweeps
