@@ -30,8 +30,8 @@ PARAMETERS = "parameters"
 """Sampled values by dotted path."""
 ORIGIN = "origin"
 """The ``Origin`` of a trial that has taken over another one's state."""
-HEARD = "heard"
-"""Step of the last report that an earlier session has heard of, of a trial that goes on from there; 0 if of none."""
+LAST_DELIVERED = "last_delivered"
+"""Step of the last report of a resumed trial that Tune received in an earlier session; 0 if it received none."""
 
 # --- attributes of an Optuna trial -------------------------------------------------------------------------
 

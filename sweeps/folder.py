@@ -1,5 +1,7 @@
-"""The one process that runs a sweep, and how it keeps others away: those on this machine by a lock, and those on other
-machines, whose locks this one may not see on storage that they share, by a sign of life in the sweep's folder.
+"""The sweep's folder, and the lock by which one driver at a time holds it.
+
+A file lock excludes drivers on the same machine. Storage that machines share may not pass on such locks, so a driver
+also writes a heartbeat into the folder, for which drivers on other machines look.
 """
 
 from __future__ import annotations
@@ -21,28 +23,30 @@ from filelock import FileLock, Timeout
 from sweeps.errors import UserError
 
 DRIVER_LOCK = "driver.lock"
-"""In the sweep's folder: held by its driver."""
+"""File that the sweep's driver locks."""
 DRIVER_FILE = "driver.json"
-"""Beside it, as long as the driver runs, and after its death: who it is, and a number that grows."""
+"""File with the driver's identity and heartbeat, while it runs and after its death."""
 LOG_FILE = "driver.log"
-"""What a driver in the background prints."""
+"""File with the output of a driver in the background."""
 BEAT_S = 2.0
+"""Seconds between two heartbeats."""
 SILENCE_S = 20.0
-"""A driver on another machine whose number has not grown for so long is dead. What is compared is one machine's clock
-with itself: clocks of machines differ."""
+"""Seconds without a heartbeat after which a driver on another machine counts as dead, by the clock of the machine that
+waits: clocks of machines differ."""
 LEFT = 130
-"""Exit status of a driver that was taken for dead: interrupted."""
+"""Exit status of a driver whose sweep was taken over: interrupted."""
 
 logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def the_only_driver(folder: Path, sweep: str, *, machine: str | None = None) -> Iterator[None]:
-    """
+def only_driver(folder: Path, sweep: str, *, machine: str | None = None) -> Iterator[None]:
+    """Hold a sweep's folder, as its only driver.
+
     Args:
-        folder: The sweep's.
-        sweep: Its name.
-        machine: Default: this one.
+        folder: Folder of the sweep.
+        sweep: Name of the sweep.
+        machine: Identity of the machine; default: this one.
 
     Raises:
         UserError: Another driver runs this sweep; two would train its trials twice.
@@ -55,21 +59,23 @@ def the_only_driver(folder: Path, sweep: str, *, machine: str | None = None) -> 
         raise UserError(f"{sweep} is run by another process already; {_watch(sweep)}") from None
     try:
         _wait_for_silence(folder, sweep, machine)
-        with _signs_of_life(folder, sweep, machine):
+        with _heartbeats(folder, sweep, machine):
             yield
     finally:
         lock.release()
 
 
-def last_sign(folder: Path) -> str | None:
-    """The last sign of life of the driver in this folder, from whichever machine: another one than before says that it
-    lives. None if it has ended by itself, or its folder is not to be seen from here."""
+def last_heartbeat(folder: Path) -> str | None:
+    """Last heartbeat of the driver in this folder, on any machine; a driver whose heartbeat changes is alive.
+
+    None if it has ended by itself, or this machine does not see the folder.
+    """
     last = _read(folder)
     return None if last is None else f"{last['id']} {last['beat']}"
 
 
-def has_died(folder: Path) -> bool:
-    """Whether the driver that was last in this folder was on this machine, and was killed."""
+def driver_was_killed(folder: Path) -> bool:
+    """Whether the last driver of this folder ran on this machine, and was killed."""
     last = _read(folder)
     if last is None or last["machine"] != _machine():
         return False
@@ -81,13 +87,14 @@ def has_died(folder: Path) -> bool:
 
 
 def _wait_for_silence(folder: Path, sweep: str, machine: str) -> None:
-    """
+    """Wait until a driver on another machine counts as dead.
+
     Raises:
-        UserError: A driver on another machine gives signs of life.
+        UserError: Its heartbeat goes on.
     """
     last = _read(folder)
     if last is None or last["machine"] == machine:
-        return  # of this machine the lock has told
+        return  # the lock excludes drivers on this machine
     logger.warning("%s was last run on %s; waiting %.0f s to see that it no longer is", sweep, _host(last), SILENCE_S)
     deadline = time.monotonic() + SILENCE_S
     while time.monotonic() < deadline:
@@ -97,22 +104,22 @@ def _wait_for_silence(folder: Path, sweep: str, machine: str) -> None:
 
 
 @contextlib.contextmanager
-def _signs_of_life(folder: Path, sweep: str, machine: str) -> Iterator[None]:
+def _heartbeats(folder: Path, sweep: str, machine: str) -> Iterator[None]:
     me = {"id": uuid.uuid4().hex, "machine": machine, "pid": os.getpid()}
     closed = threading.Event()
     _write(folder, {**me, "beat": 0})
 
-    def live() -> None:
-        beat = 0
+    def beat() -> None:
+        count = 0
         while not closed.wait(BEAT_S):
-            with contextlib.suppress(OSError):  # a disk that is full, or away, is asked again
-                beat += 1
+            with contextlib.suppress(OSError):  # a disk that is full or cannot be reached is tried again
+                count += 1
                 other = _read(folder)
                 if other is not None and other["id"] != me["id"]:
                     _leave(sweep, other)
-                _write(folder, {**me, "beat": beat})
+                _write(folder, {**me, "beat": count})
 
-    thread = threading.Thread(target=live, name="signs-of-life", daemon=True)
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()
     try:
         yield
@@ -124,14 +131,17 @@ def _signs_of_life(folder: Path, sweep: str, machine: str) -> Iterator[None]:
 
 
 def _leave(sweep: str, other: dict[str, Any]) -> None:
-    """Another driver has taken over while this process slept. It ends as if killed: what it wrote would be doubled."""
+    """End this process at once, without writing: another driver has taken over while it was suspended."""
     logger.error("%s was taken over by %s, since this process gave no sign of life", sweep, _host(other))
     os._exit(LEFT)
 
 
 def _read(folder: Path) -> dict[str, Any] | None:
-    """Of the last driver; None if it ended by itself. Opened anew each time, as NFS then asks its server."""
-    for _ in range(3):  # half of it may be written
+    """Content of the last driver's file; None if the driver ended by itself.
+
+    The file is opened anew each time, since NFS then asks its server.
+    """
+    for _ in range(3):  # it may be half written
         try:
             content: dict[str, Any] = json.loads((folder / DRIVER_FILE).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -144,12 +154,12 @@ def _read(folder: Path) -> dict[str, Any] | None:
 
 
 def _write(folder: Path, content: dict[str, Any]) -> None:
-    # In place, not by renaming: other machines may keep names in their caches for long.
+    # In place, and not by renaming: other machines may cache names for long.
     (folder / DRIVER_FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
 def _machine() -> str:
-    """This machine, until it is started anew: its locks end with it."""
+    """Identity of this machine until its next boot, at which its locks end."""
     with contextlib.suppress(OSError):
         return f"{socket.gethostname()}/{Path('/proc/sys/kernel/random/boot_id').read_text(encoding='ascii').strip()}"
     return f"{socket.gethostname()}/{uuid.getnode()}"

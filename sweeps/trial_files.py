@@ -9,15 +9,16 @@ from pathlib import Path
 from sweeps.worker_error import WorkerError
 
 LOGS = "logs"
-"""Folder in that of a trial, and among its run's artifacts."""
+"""Name of the folder in a trial's one, and among the artifacts of its run."""
 LEFT_OUT = re.compile(rb"^\[sweeps: (\d[\d,]*) bytes are left out here\]\n", re.MULTILINE)
-"""The line in a log that says how much of it is not kept."""
+"""Line in a log with the number of bytes that are left out there."""
 START_LINE = "--- sweeps: "
-"""Begins the line with which the log of each start of a worker begins."""
+"""Beginning of a log's first line, which is repeated at each start of the worker."""
 
 
 def logs_folder(sweep: Path, trial: str) -> Path:
-    """
+    """Folder of a trial's logs.
+
     Args:
         sweep: Folder of the sweep.
         trial: The trial's id.
@@ -26,21 +27,22 @@ def logs_folder(sweep: Path, trial: str) -> Path:
 
 
 def log_name(rank: int) -> str:
-    """File of what one worker has printed and logged."""
+    """Name of the file with a worker's output."""
     return f"worker-{rank}.log"
 
 
 def traceback_name(attempt: int) -> str:
-    """File of the tracebacks of an attempt that failed."""
+    """Name of the file with the tracebacks of a failed attempt."""
     return f"attempt-{attempt}.traceback.txt"
 
 
 def traceback_text(trial: str, attempt: int, errors: Sequence[WorkerError]) -> str:
-    """
+    """Content of the file with the tracebacks of a failed attempt.
+
     Args:
         trial: The trial's id.
-        attempt: Its number, from 1.
-        errors: Of its workers, the cause first.
+        attempt: Number of the attempt, from 1.
+        errors: Errors of its workers, the cause first.
     """
     parts = [f"trial {trial}, attempt {attempt}: {errors[0].described}\n"]
     parts += [f"\n--- worker {each.rank} on {each.node} ---\n{each.traceback.rstrip()}\n" for each in errors]

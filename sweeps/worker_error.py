@@ -1,6 +1,6 @@
-"""The error of a worker as structured data: the worker that raised it makes it, and the driver shows and records it.
+"""Error of a worker as structured data: made by the worker that raised it, shown and recorded by the driver.
 
-Only texts and numbers, so that it pickles whatever the exception holds.
+It holds only texts and numbers, so that it can be pickled whatever the exception holds.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from typing import Literal
 
 Kind = Literal["exception", "exit", "peer", "lost", "hang"]
 """``exception``: the training raised it. ``exit``: it called ``sys.exit``. ``peer``: the connection to another worker
-broke, so the cause is elsewhere. ``lost``: the worker's process died. ``hang``: the worker was silent for too long."""
+broke, so the cause is elsewhere. ``lost``: the worker's process died. ``hang``: the worker posted nothing for too
+long."""
 
 LONGEST_MESSAGE = 600
-"""Characters of an error's message that are shown; the traceback has all of it."""
+"""Maximum characters of an error's message to show; the traceback has all of it."""
 LONGEST_SOURCE = 120
 LONGEST_TEXT = 500_000
-"""Characters of a message or a traceback that are kept, half of them from each end."""
-PLACE = " (at "
-"""Begins the place of an error in its description."""
+"""Maximum characters of a message or a traceback to keep, half of them from each end."""
+LOCATION = " (at "
+"""Beginning of the location in code in an error's description."""
 FROM_OUTSIDE = re.compile(
     r"\b(nccl|gloo|cublas|cudnn|cuda error|hip error)|time(d |-)?out|temporarily|unavailable|too many requests"
     r"|connect|broken pipe|input/output error|stale file handle|remote i/o|too many open files|(died|killed|lost)\b",
@@ -47,14 +48,14 @@ _PEER = re.compile(
 
 @dataclass(frozen=True)
 class Frame:
-    """A line of code that was being executed."""
+    """Line of code that was being executed."""
 
     file: str
     line: int
     function: str
     source: str
     users: bool = True
-    """Whether it is in the user's own code."""
+    """Whether the line is in the user's own code."""
 
     def __str__(self) -> str:
         source = _shortened(self.source, LONGEST_SOURCE)
@@ -63,44 +64,45 @@ class Frame:
 
 @dataclass(frozen=True)
 class WorkerError:
-    """Why one worker failed."""
+    """Reason for which one worker failed."""
 
     kind: Kind
     type: str
     """The exception's class with its module, if that is not built in: ``torch.OutOfMemoryError``."""
     message: str
-    """The exception's whole text."""
+    """Text of the exception."""
     rank: int
     num_workers: int
     node: str
     """Host of the worker."""
     frame: Frame | None = None
-    """The last line of the user's code, or else of ours where a library was called."""
+    """Innermost line of the user's code, or else the line of Sweeps that called a library."""
     traceback: str = ""
-    """The whole traceback, with causes; of a lost worker, its native stacks if it left any."""
+    """Traceback with causes; the native stacks of a lost worker, if it left any."""
     types: tuple[str, ...] = ()
-    """The class and its bases, without ``object``: ``("KeyError", "LookupError", "Exception", "BaseException")``."""
+    """Names of the class and its bases, except ``object``: ``("KeyError", "LookupError", "Exception",
+    "BaseException")``."""
 
     @property
     def described(self) -> str:
-        """One line: what happened, where in the code, and on which of several workers."""
-        place = f"{PLACE}{self.frame})" if self.frame is not None else ""
+        """Description in one line: what happened, where in the code, and on which of several workers."""
+        location = f"{LOCATION}{self.frame})" if self.frame is not None else ""
         worker = (
             f"; worker {self.rank} on {self.node}" if self.num_workers > 1 and self.kind not in ("lost", "hang") else ""
         )
-        return f"{self._said()}{place}{worker}"
+        return f"{self._summary()}{location}{worker}"
 
     @property
     def alike(self) -> tuple[str, str, str]:
-        """Equal for two errors that have the same cause: their numbers may differ, as those of shapes and steps do."""
+        """Key that is equal for two errors with the same cause, though numbers such as shapes and steps differ."""
         text = re.sub(r"\d+", "#", self.message[:LONGEST_MESSAGE])
         return self.type, text, f"{self.frame.file}:{self.frame.line}" if self.frame is not None else ""
 
-    def _said(self) -> str:
+    def _summary(self) -> str:
         name = self.type.rpartition(".")[2]
         if self.kind == "exit":
             return f"sys.exit({self.message}) ended the worker; return from the function instead"
-        # Only the first line: libraries go on with advice and links.
+        # Only the first line: advice and links follow in errors of libraries.
         line = _shortened(next(iter(self.message.strip().splitlines()), "").strip(), LONGEST_MESSAGE)
         if not line or self.kind in ("lost", "hang"):
             return line or name
@@ -108,12 +110,12 @@ class WorkerError:
         return line if line.startswith(name) or _NAMES_A_KEY.match(line) else f"{name}: {line}"
 
 
-def caught(error: BaseException, rank: int, num_workers: int) -> WorkerError:
-    """The record of an exception that a worker has caught."""
-    told = traceback.TracebackException.from_exception(error)
+def describe_exception(error: BaseException, rank: int, num_workers: int) -> WorkerError:
+    """Describe an exception that a worker has caught."""
+    raised = traceback.TracebackException.from_exception(error)
     kind: Kind = "exit" if isinstance(error, SystemExit) else "exception"
     name = type(error).__name__
-    message = _exit_code(error) if isinstance(error, SystemExit) else str(told)
+    message = _exit_code(error) if isinstance(error, SystemExit) else str(raised)
     if kind == "exception" and name in _PEER_TYPES and _PEER.search(message[:10_000]):
         kind = "peer"
     module = type(error).__module__
@@ -124,41 +126,43 @@ def caught(error: BaseException, rank: int, num_workers: int) -> WorkerError:
         rank=rank,
         num_workers=num_workers,
         node=socket.gethostname(),
-        frame=_most_useful(told),
-        traceback=_both_ends("".join(told.format())),
+        frame=_most_useful(raised),
+        traceback=_both_ends("".join(raised.format())),
         types=tuple(each.__name__ for each in type(error).__mro__ if each is not object),
     )
 
 
 def root_cause(errors: Sequence[WorkerError]) -> WorkerError | None:
-    """The error of several workers that caused the others: of those that are no broken connection, the first. A lost
-    worker is told of later than an exception, and only caused what has no cause of its own."""
+    """Return the first error that is no broken connection, as the cause of the others.
+
+    Lost workers come after exceptions: a worker may be lost because another one has failed.
+    """
     own = [each for each in errors if each.kind not in ("peer", "lost")]
     lost = [each for each in errors if each.kind == "lost"]
     return next(iter([*own, *lost, *errors]), None)
 
 
-def without_place(description: str) -> str:
-    """A description without its line of code, in which words mean nothing."""
-    return description.partition(PLACE)[0]
+def without_location(description: str) -> str:
+    """Return an error's description without its line of code, whose words must not be read as part of the message."""
+    return description.partition(LOCATION)[0]
 
 
-def is_users(file: str) -> bool:
-    """Whether a file is neither of Python, nor of an installed package, nor of ours."""
+def is_user_code(file: str) -> bool:
+    """Whether a file belongs neither to Python nor to an installed package nor to Sweeps."""
     if file.startswith("<") or "site-packages" in file or "dist-packages" in file:
         return False
     return not file.startswith((*_PACKAGES, sysconfig.get_path("stdlib")))
 
 
-def _most_useful(told: traceback.TracebackException) -> Frame | None:
-    """The last frame of the user's code in the exception, or else in what caused it; or else the last frame of ours
-    that called a library. An error that we raise ourselves says in words what to do."""
-    for each in _chain(told):
+def _most_useful(raised: traceback.TracebackException) -> Frame | None:
+    """The innermost frame of the user's code in the exception or in its causes; or else the innermost frame of Sweeps
+    that called a library. None for an error that Sweeps itself raises, since its message says what to do."""
+    for each in _chain(raised):
         for frame in reversed(each.stack):
-            if is_users(frame.filename):
+            if is_user_code(frame.filename):
                 return _frame(frame, users=True)
-    if told.stack and not told.stack[-1].filename.startswith(_PACKAGES):
-        for frame in reversed(told.stack):
+    if raised.stack and not raised.stack[-1].filename.startswith(_PACKAGES):
+        for frame in reversed(raised.stack):
             if frame.filename.startswith(_PACKAGES):
                 return _frame(frame, users=False)
     return None
@@ -168,8 +172,8 @@ def _frame(summary: traceback.FrameSummary, *, users: bool) -> Frame:
     return Frame(summary.filename, summary.lineno or 0, summary.name, (summary.line or "").strip(), users)
 
 
-def _chain(told: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
-    following: traceback.TracebackException | None = told
+def _chain(raised: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    following: traceback.TracebackException | None = raised
     while following is not None:
         yield following
         following = following.__cause__ or (None if following.__suppress_context__ else following.__context__)

@@ -17,7 +17,7 @@ from ray.tune.schedulers import TrialScheduler
 
 from sweeps.config.space import FloatDistribution
 from sweeps.constants import COMPLETED, NUMBER, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
-from sweeps.driver.tuner import SweepSearcher
+from sweeps.driver.searcher import SweepSearcher
 from sweeps.runtime.checkpoint_layout import checkpoint_folder, pin
 from sweeps.search.schedulers.concurrency import PauseAwareLimiter
 from sweeps.search.schedulers.decisions import DecisionLog, was_stopped
@@ -131,11 +131,14 @@ class Driver:
         self.disk, self.length = disk, length
         self.interrupted = False
         self.exploits: list[Exploit] = []
-        monitor: Any = SimpleNamespace(is_interrupted=lambda: self.interrupted, exploited=self.exploits.append)
+        session: Any = SimpleNamespace(
+            state=SimpleNamespace(shutdown=SimpleNamespace(interrupts_trials=lambda: self.interrupted)),
+            worker_events=SimpleNamespace(exploited=self.exploits.append),
+        )
         chance = random.Random(0)
         points = [{"lr": 10 ** chance.uniform(-4, 0), "decay": chance.random()} for _ in range(trials)]
         self.searcher = SweepSearcher(
-            monitor,
+            session,
             SPACE,
             metric="loss",
             mode="min",

@@ -19,7 +19,7 @@ from sweeps.runtime.error_summary import TRACEBACK, summarize_error
 from sweeps.runtime.events import Ended
 from sweeps.search.advisors.failures import classify
 from sweeps.trial_files import traceback_text
-from sweeps.worker_error import WorkerError, caught, root_cause
+from sweeps.worker_error import WorkerError, describe_exception, root_cause
 from sweeps_train.targets import call_target
 
 
@@ -63,7 +63,7 @@ def error_of(function: Callable[[], Any], rank: int = 0, num_workers: int = 1) -
     try:
         function()
     except BaseException as error:  # noqa: BLE001 - as a worker does
-        return redacted_error(caught(error, rank, num_workers))
+        return redacted_error(describe_exception(error, rank, num_workers))
     raise AssertionError
 
 

@@ -1,4 +1,4 @@
-"""A running sweep: a live table on a terminal, one plain line per event elsewhere. Both on stderr."""
+"""Views of a running sweep on stderr: a live table on a terminal, one plain line per event elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sweeps.tracking.summary import describe
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from sweeps.driver.state import Monitor
+    from sweeps.driver.state import SweepState
     from sweeps.driver.trial_status import TrialStatus
 
 MAX_ROWS = 12
@@ -38,29 +38,29 @@ class PlainView:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def changed(self, monitor: Monitor) -> None:
+    def changed(self, state: SweepState) -> None:
         pass
 
     def starting(self, text: str) -> None:
         self._console.print(f"{time.strftime('%H:%M:%S')} {text}", markup=False, highlight=False, soft_wrap=True)
 
-    def event(self, monitor: Monitor, text: str) -> None:
-        done = f"{monitor.ended_count()}/{monitor.num_trials}"
+    def event(self, state: SweepState, text: str) -> None:
+        done = f"{state.ended_count()}/{state.num_trials}"
         line = f"{time.strftime('%H:%M:%S')} [{done}] {text}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 class LiveView:
-    """The trials that run, the best of the others, and the last lines about them."""
+    """Live table of the trials that run and the best of the others, with the last events."""
 
     def __init__(self, console: Console):
         self._console = console
         self._live = Live(console=console, auto_refresh=True, refresh_per_second=2, transient=True)
         self._opened = ExitStack()
         self._drawn = 0.0
-        self._news: list[str] = []
-        self._said_before: list[str] = []
-        """Lines that were shown before the sweep began."""
+        self._events: list[str] = []
+        self._started: list[str] = []
+        """Steps of the start that were shown before the present one."""
 
     def __enter__(self) -> LiveView:
         self._opened.enter_context(without_control_echo())
@@ -73,22 +73,22 @@ class LiveView:
         self._opened.__exit__(kind, error, trace)
 
     def starting(self, text: str) -> None:
-        before = [Text(each, no_wrap=True, overflow="ellipsis") for each in self._said_before]
-        self._said_before.append(text)
+        before = [Text(each, no_wrap=True, overflow="ellipsis") for each in self._started]
+        self._started.append(text)
         self._live.update(Group(*before, _Starting(text)), refresh=True)
 
-    def changed(self, monitor: Monitor) -> None:
+    def changed(self, state: SweepState) -> None:
         if time.monotonic() - self._drawn >= 0.25:  # a person reads no faster
             self._drawn = time.monotonic()
-            self._live.update(progress_table(monitor, self._news, self._console.width), refresh=True)
+            self._live.update(progress_table(state, self._events, self._console.width), refresh=True)
 
-    def event(self, monitor: Monitor, text: str) -> None:
-        self._news = [*self._news[-2:], text]
-        self.changed(monitor)
+    def event(self, state: SweepState, text: str) -> None:
+        self._events = [*self._events[-2:], text]
+        self.changed(state)
 
 
 class _Starting:
-    """The step that is being started, with its time so far."""
+    """Present step of the start, with its time so far."""
 
     def __init__(self, text: str):
         self._text, self._since = text, time.monotonic()
@@ -97,88 +97,88 @@ class _Starting:
         return Text(f"{self._text} {duration(time.monotonic() - self._since)}", no_wrap=True, overflow="ellipsis")
 
 
-def progress_table(monitor: Monitor, news: list[str], width: int) -> Group:
-    """The whole display, as rich draws it.
+def progress_table(state: SweepState, events: list[str], width: int) -> Group:
+    """Draw the live table.
 
     Args:
-        monitor: The sweep.
-        news: The last lines about it.
-        width: Of the terminal, in cells.
+        state: State of the sweep.
+        events: The last events.
+        width: Width of the terminal, in cells.
     """
-    front = monitor.front()
-    trials = _rows(monitor)
+    front = state.front()
+    trials = _rows(state)
     columns = [
         Column("trial"),
         Column("state"),
-        *(Column(metric, right=True) for metric in monitor.objectives.metrics),
+        *(Column(metric, right=True) for metric in state.objectives.metrics),
         Column("step", right=True),
         Column("speed", right=True),
     ]
-    cells = [_cells(monitor, status) for status in trials]
+    cells = [_cells(state, status) for status in trials]
     table, hidden = parameter_table(columns, cells, [status.parameters for status in trials], width)
-    lines: list[Text | Table] = [_headline(monitor), table]
-    if len(monitor.trials) > len(trials):
-        lines.append(Text(f"and {len(monitor.trials) - len(trials)} more trials", "dim"))
+    lines: list[Text | Table] = [_headline(state), table]
+    if len(state.trials) > len(trials):
+        lines.append(Text(f"and {len(state.trials) - len(trials)} more trials", "dim"))
     if hidden is not None:
         lines.append(hidden)
     for each in front[:MAX_FRONT]:
         assert each.values is not None
-        which = "best" if len(monitor.objectives.metrics) == 1 else "on the Pareto front:"
-        summary = f"{which} {monitor.describe_values(each.values)}: trial {each.trial}, {describe(each.parameters)}"
+        which = "best" if len(state.objectives.metrics) == 1 else "on the Pareto front:"
+        summary = f"{which} {state.describe_values(each.values)}: trial {each.trial}, {describe(each.parameters)}"
         lines.append(Text(summary, "bold", no_wrap=True, overflow="ellipsis"))
     if len(front) > MAX_FRONT:
         lines.append(Text(f"and {len(front) - MAX_FRONT} more on the Pareto front", "dim"))
-    lines.extend(Text(each, style="dim", no_wrap=True, overflow="ellipsis") for each in news)
+    lines.extend(Text(each, style="dim", no_wrap=True, overflow="ellipsis") for each in events)
     return Group(*lines)
 
 
-def _headline(monitor: Monitor) -> Text:
+def _headline(state: SweepState) -> Text:
     headline = Text(no_wrap=True, overflow="ellipsis")
-    headline.append(f"{monitor.sweep}  ", style="bold")
-    ended = monitor.ended_count()
-    headline.append(f"{ended}/{monitor.num_trials} trials  ")
-    for state, count in monitor.counts().items():
+    headline.append(f"{state.sweep}  ", style="bold")
+    ended = state.ended_count()
+    headline.append(f"{ended}/{state.num_trials} trials  ")
+    for name, count in state.counts().items():
         if count:
-            headline.append(f"{count} {state}  ", style=STATE_STYLES[state])
-    headline.append(f"{duration(monitor.time()['wall_s'])} gone")
-    remaining = monitor.remaining_s()
-    if ended >= monitor.num_trials:
+            headline.append(f"{count} {name}  ", style=STATE_STYLES[name])
+    headline.append(f"{duration(state.time()['wall_s'])} gone")
+    remaining = state.remaining_s()
+    if ended >= state.num_trials:
         headline.append(", writing the last results to MLflow")
-    elif remaining is not None and not monitor.stopping:
+    elif remaining is not None and state.shutdown.status is None:
         headline.append(f", about {duration(remaining)} left")
     return headline
 
 
-def _rows(monitor: Monitor) -> list[TrialStatus]:
-    """All trials that run, and the best of the others, within what a screen holds; the best first, as ``show`` has
-    them."""
-    front = {status.trial for status in monitor.front()}
-    sign = 1 if monitor.objectives.modes[0] == "min" else -1
+def _rows(state: SweepState) -> list[TrialStatus]:
+    """All trials that run, and the best of the others, as many as fit on a screen; the best first, as in ``show``."""
+    front = {status.trial for status in state.front()}
+    sign = 1 if state.objectives.modes[0] == "min" else -1
 
     def rank(status: TrialStatus) -> tuple[bool, bool, float, str]:
         return status.value is None, status.trial not in front, sign * (status.value or 0.0), status.trial
 
-    ranked = sorted((each for each in monitor.trials.values() if each.state != "waiting"), key=rank)
+    ranked = sorted((each for each in state.trials.values() if each.state != "waiting"), key=rank)
     running = [each for each in ranked if each.state == "running"]
     others = [each for each in ranked if each.state != "running"]
     chosen = {each.trial for each in [*running, *others][:MAX_ROWS]}
     return [each for each in ranked if each.trial in chosen]
 
 
-def _cells(monitor: Monitor, status: TrialStatus) -> list[str | Text]:
-    state, speed = status.state, status.speed if status.state == "running" else ""
+def _cells(state: SweepState, status: TrialStatus) -> list[str | Text]:
+    speed = status.speed if status.state == "running" else ""
     if status.is_starting:
         since = status.assigned or time.time()
         return [
             status.trial,
             Text("starting", style="dim cyan"),
-            *_values(monitor, status),
+            *_values(state, status),
             "",
             f"for {duration(max(0.0, time.time() - since))}",
         ]
     step = f"{status.step}/{status.last_step}" if status.last_step else str(status.step)
-    return [status.trial, Text(state, style=STATE_STYLES.get(state, "")), *_values(monitor, status), step, speed]
+    name = Text(status.state, style=STATE_STYLES.get(status.state, ""))
+    return [status.trial, name, *_values(state, status), step, speed]
 
 
-def _values(monitor: Monitor, status: TrialStatus) -> list[str]:
-    return [f"{value:.4g}" for value in status.values or ()] or [""] * len(monitor.objectives.metrics)
+def _values(state: SweepState, status: TrialStatus) -> list[str]:
+    return [f"{value:.4g}" for value in status.values or ()] or [""] * len(state.objectives.metrics)

@@ -1,4 +1,4 @@
-"""Keeps with a sweep where it comes from, and reads it back."""
+"""Provenance of a sweep: records its code, packages, data and machine with it, and reads them back."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     from sweeps.tracking.recorder import Recorder
 
 COMPOSITION = Format(())
-"""The versions of ``constants.COMPOSITION_ARTIFACT``."""
+"""Versions of ``constants.COMPOSITION_ARTIFACT``."""
 
 logger = logging.getLogger(__name__)
 
 
-def record_origin(plan: Plan, recorder: Recorder) -> threading.Thread:
-    """Look at code, packages, data and machine, and put them into the parent run, on a thread that is returned."""
-    thread = threading.Thread(target=_record, args=(plan, recorder), name="origin", daemon=True)
+def record_provenance(plan: Plan, recorder: Recorder) -> threading.Thread:
+    """Collect the provenance and put it into the parent run, on a thread that is returned."""
+    thread = threading.Thread(target=_record, args=(plan, recorder), name="provenance", daemon=True)
     thread.start()
     return thread
 
 
-def present_origin(plan: Plan) -> Provenance:
-    """Where a sweep would come from, were it started now."""
+def present_provenance(plan: Plan) -> Provenance:
+    """The provenance that a sweep would have if it were started now."""
     return collect_provenance(plan.command, plan.config.seed, trainings(plan))[0]
 
 
-def recorded_origin(record: SweepRecord) -> Provenance | None:
-    """Where a sweep came from; nothing if it was recorded by an earlier version, or was killed at its start."""
+def recorded_provenance(record: SweepRecord) -> Provenance | None:
+    """The recorded provenance; None if an earlier version recorded the sweep, or it was killed at its start."""
     text = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, constants.ORIGIN_ARTIFACT)
     return None if text is None else Provenance.from_json(text)
 
@@ -54,23 +54,23 @@ def trainings(plan: Plan) -> Iterator[Training]:
 
 def _record(plan: Plan, recorder: Recorder) -> None:
     try:
-        origin, diff = collect_provenance(plan.command, plan.config.seed, trainings(plan))
+        provenance, diff = collect_provenance(plan.command, plan.config.seed, trainings(plan))
         files = {
-            constants.ORIGIN_ARTIFACT: origin.as_json(),
-            constants.PACKAGES_ARTIFACT: requirements(origin),
+            constants.ORIGIN_ARTIFACT: provenance.as_json(),
+            constants.PACKAGES_ARTIFACT: requirements(provenance),
             constants.COMPOSITION_ARTIFACT: redacted_source(
                 json.dumps(COMPOSITION.stamped(plan.composition.as_json()), indent=1)
             ),
         }
-        tags = {constants.TAG_SEED: str(origin.seed), constants.TAG_CHANGES: "true" if diff else "false"}
+        tags = {constants.TAG_SEED: str(provenance.seed), constants.TAG_CHANGES: "true" if diff else "false"}
         if diff:
             files[constants.CHANGES_ARTIFACT] = diff
-        if origin.data_fingerprint is not None:
-            tags[constants.TAG_DATA] = origin.data_fingerprint
-        if origin.branch:
-            tags["mlflow.source.git.branch"] = origin.branch
-        if origin.remote:
-            tags["mlflow.source.git.repoURL"] = origin.remote
+        if provenance.data_fingerprint is not None:
+            tags[constants.TAG_DATA] = provenance.data_fingerprint
+        if provenance.branch:
+            tags["mlflow.source.git.branch"] = provenance.branch
+        if provenance.remote:
+            tags["mlflow.source.git.repoURL"] = provenance.remote
         recorder.attach(files, tags)
-    except Exception as error:  # noqa: BLE001 - a sweep is whole without it
-        logger.warning("where %s comes from could not be recorded: %s", plan.name, error)
+    except Exception as error:  # noqa: BLE001 - a sweep is complete without it
+        logger.warning("the provenance of %s could not be recorded: %s", plan.name, error)

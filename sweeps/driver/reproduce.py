@@ -1,4 +1,4 @@
-"""Runs a recorded trial, or a whole sweep, once more, and says whether the same comes out."""
+"""Reproduction of a recorded trial or of a whole sweep: runs it once more and compares the metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweeps import constants
 from sweeps.compose import Composition
-from sweeps.driver.provenance import COMPOSITION, present_origin, recorded_origin
+from sweeps.driver.provenance import COMPOSITION, present_provenance, recorded_provenance
 from sweeps.errors import UnknownName, UserError
 from sweeps.plan.export import choose, new_name, plan_alone, repeat_tags
 from sweeps.plan.plan import Plan, new_plan
@@ -28,22 +28,23 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 MEASURED_IN_TIME = re.compile(r"^(system|param)/|_per_second$")
-"""Metrics that no two runs have alike."""
+"""Metrics that differ between any two runs, since they are measured in time."""
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What is to be run again."""
+    """A recorded sweep or trial that is to be run again."""
 
     record: SweepRecord
     trial: TrialRecord | None
-    """None: the whole sweep."""
+    """The trial to run again; None for the whole sweep."""
     plan: Plan
     differences: dict[str, str] | None
-    """What is another now than it was then, in words, by what it is of; None if it is not known how it was."""
+    """Differences between then and now in words, by what differs (code, packages, data); None if the provenance of then
+    is not recorded."""
 
     def describe(self) -> list[str]:
-        """What differs, a line each."""
+        """The differences, a line each."""
         if self.differences is None:
             return [f"where {self.record.sweep} came from is not recorded: what differs now is not known"]
         if not self.differences:
@@ -60,13 +61,14 @@ def plan_reproduction(
     config_dirs: Sequence[Path] = (),
     approve: Approve | None = None,
 ) -> Reproduction:
-    """
+    """Plan a sweep that runs a recorded sweep, or one of its trials, again.
+
     Args:
         uri: Tracking URI.
         run: Name of a sweep, or MLflow's id of its run or of a trial's.
         trial: A trial of that sweep; None for all of it.
-        name: Of the new sweep; default: after the old one.
-        command: What was typed.
+        name: Name of the new sweep; default: after the old one.
+        command: The command that was typed.
         config_dirs: Users' folders of configs.
         approve: See ``check_sweep``.
 
@@ -82,12 +84,12 @@ def plan_reproduction(
         plan = plan_alone(record, chosen, (), config_dirs, name, command, tags, approve)
     else:
         plan = _plan_all(record, name, command, tags, approve)
-    then = recorded_origin(record)
-    return Reproduction(record, chosen, plan, None if then is None else then.differences(present_origin(plan)))
+    then = recorded_provenance(record)
+    return Reproduction(record, chosen, plan, None if then is None else then.differences(present_provenance(plan)))
 
 
 def document(reproduction: Reproduction, again: SweepRecord | None, comparisons: Sequence[Repeated]) -> dict[str, Any]:
-    """As ``reproduce --json`` prints it; ``again`` is None when nothing was run."""
+    """The document that ``reproduce --json`` prints; ``again`` is None when nothing was run."""
     record, trial = reproduction.record, reproduction.trial
     return {
         "of": {
@@ -104,11 +106,11 @@ def document(reproduction: Reproduction, again: SweepRecord | None, comparisons:
 
 
 def compare(reproduction: Reproduction, again: SweepRecord) -> list[Repeated]:
-    """Every metric of the trial at each step; of a whole sweep the objectives of all trials.
+    """Compare every metric of a trial at each step; of a whole sweep, the objectives of all trials.
 
     Args:
-        reproduction: What was run again.
-        again: What came out.
+        reproduction: The recorded run.
+        again: Record of the new one.
     """
     record, trial = reproduction.record, reproduction.trial
     client = connect(record.mlflow.tracking_uri)
@@ -126,7 +128,7 @@ def compare(reproduction: Reproduction, again: SweepRecord) -> list[Repeated]:
 
 
 def came_out_equal(comparisons: Sequence[Repeated]) -> bool:
-    """Whether all objectives were the same, to the last bit, at every step that both reached."""
+    """Whether all objectives are equal, to the last bit, at every step that both runs reached."""
     deciding = [each for each in comparisons if each.counts]
     return bool(deciding) and all(each.equal for each in deciding)
 

@@ -1,9 +1,9 @@
-"""Whether a failed attempt of a trial is tried again, and whether a sweep whose trials fail alike goes on.
+"""Retries of failed attempts, and the end of a sweep whose trials all fail with the same error.
 
-An error before the first report comes again with the same config, unless it came from outside: a lost worker, a device
-that was out of memory, a connection, a disk. In a sweep of which some trial has made a report it may have passed, too:
-it is tried again, until the sweep has seen the same error twice. Later errors are retried as ``search.max_retries``
-says.
+An error before the first report is expected to recur with the same config, unless its cause is outside of the training:
+a lost worker, a device that was out of memory, a connection, a disk. If another trial of the sweep has made a report,
+such an error is retried too, until the sweep has seen it twice. Errors after the first report are retried as
+``search.max_retries`` says.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 from ray.tune.experiment import Trial as TuneTrial
@@ -21,44 +22,44 @@ from sweeps.search.advisors.failures import EXTERNAL_CAUSE, OUT_OF_MEMORY
 from sweeps.worker_error import FROM_OUTSIDE, LONGEST_MESSAGE, WorkerError
 
 ALIKE = 3
-"""Trials that may fail at their first step with the same error, before the sweep ends with it."""
+"""Number of trials that fail at their first step with the same error after which the sweep ends."""
 WRONG_LABEL = re.compile("device-side assert", re.IGNORECASE)
-"""A CUDA error that the data cause: an index or a label out of range."""
+"""CUDA error caused by the data: an index or a label out of range."""
 WRONG_PATH = {"FileNotFoundError", "IsADirectoryError", "NotADirectoryError", "PermissionError", "FileExistsError"}
-"""Errors of the system that come again; its others may pass."""
+"""Errors of the operating system that recur; others may pass."""
 NAMES_A_MISTAKE = re.compile(r"(ConfigError|UserError|ValueError|TypeError|KeyError)\b|[a-z_]+(\.[\w/-]+)*=")
-"""How an error of the driver begins that no other attempt would mend."""
+"""Beginning of an error of the driver that recurs in every attempt."""
 
 
-def comes_again(text: str, error: WorkerError | None, *, reported: bool) -> bool:
-    """Whether another attempt would fail likewise.
+def recurs(text: str, error: WorkerError | None, *, reported: bool) -> bool:
+    """Whether another attempt would fail with the same error.
 
     Args:
         text: The failure in a line.
-        error: Of the worker that caused it, if a worker has told.
-        reported: The trial has made a report, in this attempt or before.
+        error: Error of the worker that caused it, if a worker has reported one.
+        reported: Whether the trial has made a report, in this attempt or before.
     """
     if reported or (error is not None and error.kind in ("peer", "lost", "hang")):
         return False
-    said = f"{error.type}: {error.message[:LONGEST_MESSAGE]}" if error is not None else text[:LONGEST_MESSAGE]
-    if WRONG_LABEL.search(said):
+    described = f"{error.type}: {error.message[:LONGEST_MESSAGE]}" if error is not None else text[:LONGEST_MESSAGE]
+    if WRONG_LABEL.search(described):
         return True
-    if any(pattern.search(said) for pattern in (OUT_OF_MEMORY, EXTERNAL_CAUSE, FROM_OUTSIDE)):
+    if any(pattern.search(described) for pattern in (OUT_OF_MEMORY, EXTERNAL_CAUSE, FROM_OUTSIDE)):
         return False
     if error is None:
-        return NAMES_A_MISTAKE.match(said) is not None
+        return NAMES_A_MISTAKE.match(described) is not None
     return "OSError" not in error.types or bool(WRONG_PATH & set(error.types))
 
 
 class RetriedTrial(TuneTrial):
-    """Tune's trial, which is tried again only after errors that may pass. A trial becomes one when it starts."""
+    """Tune's trial, retried only after errors that may pass. A trial becomes one when it starts."""
 
     mistake: str | None = None
-    """If the last error comes again: what is the same of two such errors."""
+    """Key of the last error, equal for two alike ones, if it recurs."""
     alike: AlikeFailures | None = None
     """Errors of the whole sweep."""
     passes = False
-    """The last error may pass, since it is the first of its kind in a sweep that works."""
+    """Whether the last error may pass, since it is the first of its kind in a sweep whose trials make reports."""
 
     def handle_error(self, exc: Any = None) -> None:
         super().handle_error(exc)
@@ -66,7 +67,7 @@ class RetriedTrial(TuneTrial):
         failed = cause if isinstance(cause, TrialFailed) else None
         error = failed.error if failed is not None and isinstance(failed.error, WorkerError) else None
         text = str(failed) if failed is not None else ""
-        is_mistake = comes_again(text, error, reported=STEP in (self.last_result or {}))
+        is_mistake = recurs(text, error, reported=STEP in (self.last_result or {}))
         self.mistake = (repr(error.alike) if error is not None else re.sub(r"\d+", "#", text)) if is_mistake else None
         self.passes = False
         if self.mistake is not None and self.alike is not None:
@@ -78,10 +79,10 @@ class RetriedTrial(TuneTrial):
 
 
 def retry_only_what_may_pass(trial: TuneTrial, alike: AlikeFailures) -> None:
-    """Makes a trial of Tune's one whose mistakes are not retried.
+    """Make a trial of Tune one whose recurring errors are not retried.
 
     Args:
-        trial: Tune's.
+        trial: Tune's trial.
         alike: Errors of the whole sweep.
     """
     if type(trial) is TuneTrial:
@@ -92,31 +93,31 @@ def retry_only_what_may_pass(trial: TuneTrial, alike: AlikeFailures) -> None:
 class AlikeFailures:
     """Counts trials that failed at their first step, by their error."""
 
-    def __init__(self, works: Callable[[], bool]) -> None:
+    def __init__(self, has_reports: Callable[[], bool]) -> None:
         """
         Args:
-            works: Whether a trial of the sweep has made a report.
+            has_reports: Returns whether a trial of the sweep has made a report.
         """
         self._counts: Counter[str] = Counter()
-        self._works = works
+        self._has_reports = has_reports
         self._seen: set[str] = set()
 
     def __reduce__(self) -> tuple[type[object], tuple[()]]:
-        # Tune pickles its trials for a restore that we do not use.
+        # Tune pickles its trials for a restore that Sweeps does not use.
         return object, ()
 
     def may_pass(self, mistake: str) -> bool:
-        """Whether a trial's error is the first of its kind, in a sweep that works."""
+        """Whether a trial's error is the first of its kind, in a sweep whose trials make reports."""
         is_new = mistake not in self._seen
         self._seen.add(mistake)
-        return is_new and self._works()
+        return is_new and self._has_reports()
 
-    def add(self, trial: TuneTrial | None, why: str) -> str | None:
-        """A trial has failed; returns why no further one is worth starting, if none of the sweep has ever reported.
+    def add(self, trial: TuneTrial | None, reason: str) -> str | None:
+        """Count a failed trial; returns a reason to start no further one, if all fail alike.
 
         Args:
-            trial: Tune's.
-            why: Its error in a line.
+            trial: Tune's trial.
+            reason: Its error in a line.
         """
         mistake = getattr(trial, "mistake", None)
         if mistake is None:
@@ -124,4 +125,13 @@ class AlikeFailures:
         self._counts[mistake] += 1
         if self._counts[mistake] < ALIKE:
             return None
-        return f"{ALIKE} trials failed at their first step with the same error: {why}"
+        return f"{ALIKE} trials failed at their first step with the same error: {reason}"
+
+
+def failure_reason(trial: TuneTrial) -> str:
+    """The last line of the error that ended a trial's last attempt."""
+    file = trial.error_file
+    # Tune appends each error to a local file, which it copies to the path that it reads itself some time later.
+    text = Path(file).read_text(encoding="utf-8") if file is not None and Path(file).exists() else ""
+    lines = (text or str(trial.get_error() or "")).strip().splitlines() or ["unknown error"]
+    return lines[-1].removeprefix("sweeps.errors.TrialFailed: ").strip()

@@ -1,4 +1,4 @@
-"""How a sweep ends before its time, on its driver: by a signal, or as asked from another terminal."""
+"""Ctrl-C and SIGTERM on the driver: trials save their state and stop; a second signal leaves at once."""
 
 from __future__ import annotations
 
@@ -7,39 +7,40 @@ import signal
 import threading
 from collections.abc import Iterator
 
-from sweeps.driver.state import Monitor, Stopping
+from sweeps.driver.shutdown import EarlyEnd
+from sweeps.driver.state import SweepState
 
 STOP_WITHIN_S = 6.0
-"""Seconds that trials have to save their state, when the whole sweep ends."""
+"""Maximum seconds for trials to save their state, when the whole sweep ends."""
 
 
 class LeaveNow(BaseException):
     """Raised in the main thread by a signal; like KeyboardInterrupt, it must pass through ``except Exception``."""
 
 
-class Ending:
-    """Trials save their state and stop at their next boundary; who is not done within the deadline
-    (it may still be starting) is killed with the connection to the cluster."""
+class ShutdownSignals:
+    """Begins the sweep's shutdown on a signal, with a deadline after which the main thread leaves. Trials that have not
+    stopped by then, since they may still be starting, are killed when the cluster is disconnected."""
 
-    def __init__(self, monitor: Monitor):
-        self._monitor = monitor
+    def __init__(self, state: SweepState):
+        self._state = state
         self._listens = False
 
-    def begin(self, how: Stopping, hint: str = "") -> None:
-        """A person wants the end of the sweep."""
-        monitor = self._monitor
-        if monitor.stopping:
-            return
-        monitor.stopping = how
-        monitor.view.event(monitor, f"stopping: trials save their state and end{hint}")
-        monitor.broker.stop_all.remote()
-        if self._listens:
-            signal.setitimer(signal.ITIMER_REAL, STOP_WITHIN_S)
+    def begin_shutdown(self, status: EarlyEnd, hint: str = "") -> None:
+        """Ask all trials to stop, and start the deadline.
+
+        Args:
+            status: Status with which the sweep ends.
+            hint: Added to the line that is shown.
+        """
+        if self._state.shutdown.begin(status):
+            self._state.announce(f"stopping: trials save their state and end{hint}")
+            if self._listens:
+                signal.setitimer(signal.ITIMER_REAL, STOP_WITHIN_S)
 
     @contextlib.contextmanager
-    def on_signals(self) -> Iterator[None]:
-        """Ctrl-C, or SIGTERM, begins it; when a person presses again, all leave at once. Signals reach the main thread
-        alone: elsewhere there is no deadline either."""
+    def handled(self) -> Iterator[None]:
+        """Handle signals for a while. They reach the main thread alone: on another one there is no deadline either."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -48,8 +49,8 @@ class Ending:
         self._listens = True
         try:
             yield
-        except BaseException:  # raised within Ray's own code, LeaveNow comes out as something else
-            if not self._monitor.stopping:
+        except BaseException:  # LeaveNow may come out of Ray's own code as another error
+            if self._state.shutdown.status is None:
                 raise
         finally:
             self._listens = False
@@ -60,6 +61,6 @@ class Ending:
     def _on_signal(self, *_: object) -> None:
         if not self._listens:
             return
-        if self._monitor.stopping:
+        if self._state.shutdown.status is not None:
             raise LeaveNow
-        self.begin("interrupted", "; once more to leave at once")
+        self.begin_shutdown("interrupted", "; once more to leave at once")

@@ -1,4 +1,4 @@
-"""Ends a sweep that runs elsewhere, or one of its trials."""
+"""Stop requests: ask the driver of a running sweep to end it, or one of its trials."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from pathlib import Path
 
 from sweeps.constants import TAG_FOLDER, TAG_HEARTBEAT
 from sweeps.errors import UserError
-from sweeps.folder import has_died
+from sweeps.folder import driver_was_killed
 from sweeps.tracking.control_channel import send_request
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
 ENDED_WITHIN_S = 90.0
-"""Seconds that a driver has to record the end, over a slow network to MLflow."""
+"""Maximum seconds for a driver to record the end, over a slow network to MLflow."""
 
 
 def stop(record: SweepRecord, trial: str | None = None) -> SweepRecord:
     """End a running sweep, or one of its trials, and wait until it has ended.
 
     Args:
-        record: The sweep, as it is recorded now.
+        record: The sweep's record.
         trial: Number of the trial, as ``0003`` or ``3``; default: the whole sweep.
 
     Returns:
-        How the sweep is recorded afterwards.
+        The sweep's record afterwards.
 
     Raises:
         UserError: It does not run, or there is no such trial, or the driver does not answer.
     """
     trial = None if trial is None else trial.zfill(4)
-    tell_to_stop(record, trial)
+    request_stop(record, trial)
     return _wait(record, trial)
 
 
-def tell_to_stop(record: SweepRecord, trial: str | None = None) -> None:
-    """Tell the driver of a sweep to end it, or one of its trials, and do not wait; see ``stop``.
+def request_stop(record: SweepRecord, trial: str | None = None) -> None:
+    """Ask the driver of a sweep to end it, or one of its trials, without waiting for that; see ``stop``.
 
     Raises:
         UserError: As ``stop`` does.
@@ -44,17 +44,17 @@ def tell_to_stop(record: SweepRecord, trial: str | None = None) -> None:
 
 
 def check_can_stop(record: SweepRecord, trial: str | None = None) -> str | None:
-    """The trial's number as it is recorded, of a sweep and a trial that run.
+    """Check that a sweep and one of its trials run; returns the trial's number as it is recorded.
 
     Raises:
-        UserError: One of them does not.
+        UserError: One of them does not run.
     """
     if record.status != "running":
         raise UserError(f"{record.sweep} does not run: it is {record.status}{_hint(record.status, record.sweep)}")
-    if has_died(Path(record.tags.get(TAG_FOLDER, ""))):
+    if driver_was_killed(Path(record.tags.get(TAG_FOLDER, ""))):
         silent = time.time() - float(record.tags.get(TAG_HEARTBEAT, record.started))
         raise UserError(
-            f"{record.sweep} does not run: its driver was killed, and last heard of {silent:.0f} s ago"
+            f"{record.sweep} does not run: its driver was killed, and gave its last sign of life {silent:.0f} s ago"
             f"{_hint('interrupted', record.sweep)}"
         )
     if trial is not None:
@@ -71,13 +71,13 @@ def _wait(record: SweepRecord, trial: str | None) -> SweepRecord:
             return record
         time.sleep(0.3)
     what = record.sweep if trial is None else f"trial {trial} of {record.sweep}"
-    raise UserError(f"{what} is told to end, and has not within {ENDED_WITHIN_S:.0f} s; see `sweeps show`")
+    raise UserError(f"{what} did not stop within {ENDED_WITHIN_S:.0f} s; see `sweeps show`")
 
 
 def _check_runs(record: SweepRecord, trial: str) -> None:
     """
     Raises:
-        UserError: It does not.
+        UserError: The trial does not run.
     """
     if (state := _trial(record, trial).state) != "running":
         raise UserError(f"trial {trial} of {record.sweep} does not run: it is {state}")

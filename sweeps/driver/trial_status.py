@@ -1,4 +1,4 @@
-"""One trial of a running sweep, as far as it has come."""
+"""Status of one trial of a running sweep."""
 
 from __future__ import annotations
 
@@ -14,46 +14,43 @@ State = Literal["waiting", "running", "finished", "pruned", "failed", "stopped"]
 
 @dataclass
 class TrialStatus:
-    """One trial, as far as it has come."""
+    """Status of one trial of a running sweep."""
 
     trial: str
     parameters: dict[str, Any]
     state: State = "waiting"
     attempt: int = 0
     earlier_attempts: int = 0
-    """Of sessions before this one."""
+    """Attempts in earlier sessions."""
     step: int = 0
     last_step: int | None = None
-    """The step at which it would end, if it is known."""
+    """Step at which the trial will end, if it is known."""
     values: Values | None = None
-    """Values of the objectives when the first was best."""
-    latest: float | None = None
-    """Of the first objective."""
+    """Values of the objectives at the report at which the first one was best."""
     violation: str | None = None
-    """The limit on a metric that it broke: it cannot be the best."""
+    """The limit on a metric that the trial broke; it cannot be the best then."""
     speed: str = ""
     error: str | None = None
-    needs: dict[str, float] = field(default_factory=dict)
-    """What its workers reserve together."""
     holds: dict[str, float] = field(default_factory=dict)
-    """What they reserve now: nothing, while the trial is paused."""
+    """Resources that its workers reserve now; none while the trial is paused."""
     assigned: float | None = None
-    """When it was last started; Unix time."""
+    """Unix time of its last start."""
     training_since: float | None = None
-    """Nothing while its workers start."""
+    """Unix time up to which ``train_s`` is counted; None while its workers start."""
     train_s: float = 0.0
     failure: str | None = None
-    """What its workers said of its last failed attempt."""
+    """Description of its last failed attempt."""
     failures: list[FailedAttempt] = field(default_factory=list)
-    """Its attempts that failed."""
     spans: list[Span] = field(default_factory=list)
-    """When and on which workers it trained."""
+    """Times and workers with which it trained."""
+    needs: dict[str, float] = field(default_factory=dict)
+    """Resources that its workers reserve together while it runs."""
     ending: bool = False
-    """Tune has said that it ended; what its workers posted is still being taken in."""
+    """Whether Tune has ended it, while events of its workers are still being recorded."""
 
     @property
     def is_starting(self) -> bool:
-        """Its workers do not train yet: they are started, or import."""
+        """Whether its workers do not train yet: they are being started, or import libraries."""
         return self.state == "running" and self.training_since is None
 
     @property

@@ -15,7 +15,7 @@ from sweeps.config import SWEEP_CONFIG
 from sweeps.config.search import HyperbandScheduler, Search, Stop
 from sweeps.config.space import Distribution, OrdinalDistribution
 from sweeps.errors import ConfigError
-from sweeps.folder import has_died
+from sweeps.folder import driver_was_killed
 from sweeps.search.schedulers.trial_length import hyperband_range
 from sweeps.space.distributions import Space, boundary_values, contains
 from sweeps.suggestions import did_you_mean
@@ -101,7 +101,7 @@ def ask_driver(record: SweepRecord, folder: Path, changes: Changes) -> str | Non
     Raises:
         UserError: The driver refuses, or does not answer.
     """
-    if record.status != "running" or has_died(folder):
+    if record.status != "running" or driver_was_killed(folder):
         return None
     return send_request(record, {"verb": "extend", "changes": dict(changes)})
 

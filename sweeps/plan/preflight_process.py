@@ -20,7 +20,7 @@ from sweeps.compose.schema_errors import read_config
 from sweeps.config import SweepConfig
 from sweeps.provenance.redacted_text import redacted_error
 from sweeps.validate.arguments import argument_mistakes
-from sweeps.worker_error import FROM_OUTSIDE, caught, without_place
+from sweeps.worker_error import FROM_OUTSIDE, describe_exception, without_location
 from sweeps_train.config import FunctionTask, TrainingConfig
 from sweeps_train.preflight import Finding, examine
 from sweeps_train.targets import import_target
@@ -62,10 +62,10 @@ def _findings(config: SweepConfig, space: list[str]) -> Iterator[Finding]:
         if isinstance(training, TrainingConfig):
             yield from examine(training)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - users' code may raise anything
-        told = redacted_error(caught(error, rank=0, num_workers=1))
+        told = redacted_error(describe_exception(error, rank=0, num_workers=1))
         code = told.frame.source if told.frame is not None and not told.message else ""  # an assertion's
         text = f"{told.type}: {told.message[:10_000]}{code}"
-        may_train = ONLY_IN_PREFLIGHT.search(text) or FROM_OUTSIDE.search(without_place(told.described))
+        may_train = ONLY_IN_PREFLIGHT.search(text) or FROM_OUTSIDE.search(without_location(told.described))
         section = next(iter(getattr(error, "__notes__", [])), "")
         target = getattr(getattr(config, section, None), "target", None)
         where = f"{section}._target_={target}: " if target and f"{section}." not in told.message else ""

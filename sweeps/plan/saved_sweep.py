@@ -11,7 +11,7 @@ from sweeps.compose import Composition
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import UserError
 from sweeps.files import write_json
-from sweeps.folder import has_died
+from sweeps.folder import driver_was_killed
 from sweeps.plan.extend import extended
 from sweeps.plan.plan import Plan, all_scalings
 from sweeps.search.study_version import check_study
@@ -69,7 +69,7 @@ def reopened(
     was = Path(record.tags.get(TAG_FOLDER, ""))
     folder = was if folder is None else folder.expanduser().absolute()
     has_moved = not (was / SWEEP_FILE).exists()  # rather than been copied: then the driver may use the original
-    if folder != was and record.status == "running" and not has_died(folder if has_moved else was):
+    if folder != was and record.status == "running" and not driver_was_killed(folder if has_moved else was):
         raise UserError(
             f"{record.sweep} is running in {was}: its driver was active within the last {HEARTBEAT_TIMEOUT_S:.0f} s; "
             f"end it with `python -m sweeps stop {record.sweep}`, or wait if its machine is lost"

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from sweeps.constants import TAG_KIND, TAG_OF_RUN
 from sweeps.errors import UnknownName, UserError
-from sweeps.folder import the_only_driver
+from sweeps.folder import only_driver
 from sweeps.retention.holdings import Holdings, sweep_folder
 from sweeps.retention.policy import Policy, describe_size
 from sweeps.retention.selection import Removal, best_trials, select
@@ -107,7 +107,7 @@ def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
         removals = [each for each in cleaning.removals if each.record.sweep == name]
         folder = sweep_folder(removals[0].record)
         try:
-            with the_only_driver(folder, name) if folder is not None else nullcontext():
+            with only_driver(folder, name) if folder is not None else nullcontext():
                 record, needed = load_sweep(uri, name), needed_runs(client)
                 best = {trial.run_id for trial in best_trials(record, cleaning.policy.keep_best)}
                 for each in removals:

@@ -1,1 +1,5 @@
-"""Running trials: the Tune trainable, the worker groups that trials are given to, and what passes between them."""
+"""Running trials on the cluster. Begin with ``trainable``, Tune's side of a trial.
+
+``worker_group`` starts, reuses and rebuilds the worker processes, which run ``worker_loop``; ``broker`` passes events
+and assignments between workers, trials and the driver, with the state machine of ``attempt``.
+"""

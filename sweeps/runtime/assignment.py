@@ -1,4 +1,4 @@
-"""What a slot's workers are given to train a trial."""
+"""Assignment of a trial to the workers of a slot."""
 
 from __future__ import annotations
 

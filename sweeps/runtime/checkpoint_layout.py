@@ -1,8 +1,8 @@
-"""The folders of a trial's checkpoints, of which one trial may go on where another one is.
+"""Folders of a trial's checkpoints, and of those that other trials take over.
 
-``trials/0003`` holds ``step-00000020``, ...; after the trial has taken over another's state for the second time,
-``trials/0003/lineage-2`` does. ``trials/0007/pinned`` holds the checkpoint from which others may go on, since the
-training removes what it has superseded. Files are shared by hard links, so that a copy takes no room.
+``trials/0003`` holds ``step-00000020``, ...; after the trial has taken over another one's state for the second time,
+``trials/0003/lineage-2`` does. ``trials/0007/pinned`` holds the checkpoint from which others may continue, since the
+training deletes older ones. Files are shared by hard links, so that a copy takes no space.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from sweeps.files import replacing
 
 PINNED = "pinned"
 METRICS_FILE = "metrics.json"
-"""What was reported at a checkpoint's step."""
+"""Metrics that were reported at a checkpoint's step."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a trial goes on from."""
+    """Checkpoint of another trial from which a trial continues."""
 
     trial: str
     step: int
-    """Optimizer steps done there."""
+    """Optimizer steps done at the checkpoint."""
     lineage: int
-    """How often the trial has taken over another's state, this time included."""
+    """Number of times that the trial has taken over another one's state, this time included."""
 
 
 def checkpoint_folder(trials: Path, trial: str, lineage: int) -> Path:
-    """Where a trial saves.
+    """Folder in which a trial saves its checkpoints.
 
     Args:
         trials: Folder of all trials.
-        trial: Its number.
-        lineage: How often it has taken over another's state.
+        trial: Number of the trial.
+        lineage: Number of times that it has taken over another one's state.
     """
     return trials / trial / f"lineage-{lineage}" if lineage else trials / trial
 
 
 def checkpoint_folders(trials: Path, trial: str) -> Iterator[Path]:
-    """All in which a trial has saved, in their order."""
+    """All folders in which a trial has saved checkpoints, in their order."""
     for lineage in itertools.count():
         folder = checkpoint_folder(trials, trial, lineage)
         if not folder.is_dir():
@@ -55,7 +55,7 @@ def checkpoint_folders(trials: Path, trial: str) -> Iterator[Path]:
 
 
 def pin(trials: Path, trial: str, lineage: int, step: int) -> bool:
-    """Keep the checkpoint of a trial's step for others, until the next one is pinned; whether there is one."""
+    """Keep the checkpoint of a trial's step for others, until the next one is pinned; returns whether it exists."""
     checkpoint = _checkpoint(checkpoint_folder(trials, trial, lineage), step)
     kept = _checkpoint(trials / trial / PINNED, step)
     if not checkpoint.is_dir():
@@ -70,23 +70,24 @@ def pin(trials: Path, trial: str, lineage: int, step: int) -> bool:
 
 
 def is_pinned(trials: Path, origin: Origin) -> bool:
-    """Whether a trial can go on from there."""
+    """Whether a trial can continue from an origin."""
     return _checkpoint(trials / origin.trial / PINNED, origin.step).is_dir()
 
 
 def take_over(trials: Path, trial: str, origin: Origin, metric: str, mode: str) -> None:
-    """Put another trial's pinned checkpoint where a trial goes on from, and remove what the trial itself had, but for
-    its best checkpoint and its newest. Nothing may be saving there.
+    """Give another trial's pinned checkpoint to a trial, and remove the trial's own ones except the best and newest.
+
+    No worker may be saving there.
 
     Args:
         trials: Folder of all trials.
-        trial: Who goes on.
-        origin: From where; it must be pinned.
-        metric: What the best checkpoint is measured by.
+        trial: Number of the trial that continues.
+        origin: The other trial's checkpoint, which must be pinned.
+        metric: Metric that decides which checkpoint is best.
         mode: Whether ``min`` or ``max`` of it is best.
     """
     folder = checkpoint_folder(trials, trial, origin.lineage)
-    shutil.rmtree(folder, ignore_errors=True)  # of a session before this one
+    shutil.rmtree(folder, ignore_errors=True)  # left by an earlier session
     _link(_checkpoint(trials / origin.trial / PINNED, origin.step), _checkpoint(folder, origin.step))
     before = [
         path for each in range(origin.lineage) for path in sorted(checkpoint_folder(trials, trial, each).glob("step-*"))
@@ -99,7 +100,7 @@ def take_over(trials: Path, trial: str, origin: Origin, metric: str, mode: str) 
 
 
 def release(trials: Path, trial: str) -> None:
-    """Nobody can go on from a trial any more: what is pinned of it may go."""
+    """Remove the pinned checkpoint of a trial from which no other one can continue any more."""
     shutil.rmtree(trials / trial / PINNED, ignore_errors=True)
 
 
@@ -108,7 +109,7 @@ def _checkpoint(folder: Path, step: int) -> Path:
 
 
 def _loss(checkpoint: Path, metric: str, mode: str) -> float | None:
-    """The metric at a checkpoint with smaller as better; None if it has none, or that is no number."""
+    """The metric at a checkpoint, negated if larger is better; None if it has none, or that is no number."""
     try:
         metrics: dict[str, float] | None = json.loads((checkpoint / METRICS_FILE).read_text(encoding="utf-8"))
     except OSError:
@@ -118,7 +119,7 @@ def _loss(checkpoint: Path, metric: str, mode: str) -> float | None:
 
 
 def _link(source: Path, target: Path) -> None:
-    """A folder under a further name: all of it, or nothing."""
+    """Give a folder a further name, completely or not at all."""
     with replacing(target) as unfinished:
         shutil.copytree(source, unfinished, copy_function=_link_file)
 

@@ -1,7 +1,7 @@
-"""The process that writes what a worker prints into the trial's log file, and outlives the worker to write all of it.
+"""Process that writes what a worker prints into the trial's log file, and outlives the worker to write all of it.
 
-A program of its own, with the standard library alone, so that it starts within milliseconds. Over a socket it is sent
-pipes, each with the path of a file. A file keeps its beginning and its end, and says how much is left out between.
+It is a program that imports only the standard library, so that it starts within milliseconds. Over a socket it receives
+pipes, each with the path of a file. A file keeps its beginning and its end; a line between gives the bytes left out.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import time
 from pathlib import Path
 
 HEAD = TAIL = 2**20
-"""Bytes that are kept of the beginning and of the end."""
+"""Bytes kept of a file's beginning and of its end."""
 LARGEST = 4 * 2**20
-"""Bytes at which a file is cut to these two: so a file of less is whole."""
+"""Bytes at which a file is cut to its beginning and its end."""
 READ = 2**18
 PIPE_BYTES = 2**20
-"""Bytes that a pipe holds at most."""
+"""Maximum bytes that a pipe holds."""
 AFTER_DEATH_S = 5.0
-"""Seconds that it waits for children of a dead worker that still hold a pipe."""
+"""Seconds to wait for children of a dead worker that still hold a pipe."""
 LEFT_OUT = re.compile(rb"^\[sweeps: (\d[\d,]*) bytes are left out here\]\n", re.MULTILINE)
 ACK = b"."
 
 
 class BoundedFile:
-    """A log file that is appended to, and never grows beyond its bound. What a full disk does not take is left out:
-    no trouble here may hold up the training."""
+    """Log file that is appended to and never grows beyond a limit. Output that a full disk does not take is dropped, so
+    that the training is not delayed."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -62,26 +62,26 @@ class BoundedFile:
         self._size = os.fstat(self._file).st_size
 
     def _cut(self) -> None:
-        """Replaces the file by its beginning, what was left out, and its end: by a whole new one, for who reads it."""
+        """Replace the file by a new one with its beginning, the number of bytes left out, and its end."""
         head, earlier = os.pread(self._file, HEAD, 0), 0
-        if (said := LEFT_OUT.search(os.pread(self._file, HEAD + 100, 0))) is not None:
-            head, earlier, between = head[: said.start()], int(said[1].replace(b",", b"")), said.end()
+        if (notice := LEFT_OUT.search(os.pread(self._file, HEAD + 100, 0))) is not None:
+            head, earlier, between = head[: notice.start()], int(notice[1].replace(b",", b"")), notice.end()
         else:
             head = head[: head.rfind(b"\n") + 1 or HEAD]
             between = len(head)
         tail = os.pread(self._file, TAIL, self._size - TAIL)
         tail = tail[tail.find(b"\n", 0, TAIL // 16) + 1 :]
         left_out = earlier + self._size - len(tail) - between
-        new = self._path.parent.with_name(f".{self._path.name}.new")  # where nobody looks for logs
-        notice = f"[sweeps: {left_out:,} bytes are left out here]\n".encode()
-        new.write_bytes(head + (b"" if head.endswith(b"\n") else b"\n") + notice + tail)
+        new = self._path.parent.with_name(f".{self._path.name}.new")  # not in the folder of logs
+        line = f"[sweeps: {left_out:,} bytes are left out here]\n".encode()
+        new.write_bytes(head + (b"" if head.endswith(b"\n") else b"\n") + line + tail)
         new.replace(self._path)
         self.close()
         self._open()
 
 
 class Writer:
-    """Reads all pipes until the worker has gone and its children have, too."""
+    """Reads all pipes until the worker and its children have ended."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -94,11 +94,11 @@ class Writer:
         while (self._files or self._ends_at == float("inf")) and time.monotonic() < self._ends_at:
             for key, _ in self._selector.select(None if self._ends_at == float("inf") else 0.2):
                 if key.fileobj is self._control:
-                    self._obey()
+                    self._receive()
                 else:
                     self._read(key.fd)
 
-    def _obey(self) -> None:
+    def _receive(self) -> None:
         try:
             message, pipes, _, _ = socket.recv_fds(self._control, 2**16, 1)
         except OSError:
@@ -108,9 +108,9 @@ class Writer:
             os.set_blocking(pipe, False)
             self._files[pipe] = BoundedFile(json.loads(message))
             self._selector.register(pipe, selectors.EVENT_READ)
-        elif message:  # asks to be told when all has been written
+        elif message:  # the worker asks for an answer when everything is written
             for pipe in list(self._files):
-                left = PIPE_BYTES  # no more can wait there now; a child may print for ever
+                left = PIPE_BYTES  # what waits there now; a child may print forever
                 while left > 0 and (read := self._read(pipe)):
                     left -= read
             with contextlib.suppress(OSError):
@@ -120,8 +120,8 @@ class Writer:
             self._ends_at = time.monotonic() + AFTER_DEATH_S
 
     def _read(self, pipe: int) -> int:
-        """Bytes that there were, up to a bound; a pipe that nobody can write to any more is closed."""
-        if pipe not in self._files:  # it was closed since the events were asked for
+        """Copy what a pipe holds to its file; returns the number of bytes. A pipe without a writer is closed."""
+        if pipe not in self._files:  # closed since the events were selected
             return 0
         try:
             data = os.read(pipe, READ)
@@ -137,7 +137,7 @@ class Writer:
 
 
 def main() -> None:
-    if os.fork():  # so that it is nobody's child: a worker that dies takes its children with it
+    if os.fork():  # to be no child of the worker, whose death would end its children
         os._exit(0)
     Writer(socket.socket(fileno=int(sys.argv[1]))).run()
 

@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sweeps.runtime.worker_log import STACKS_SIGNAL
 from sweeps.trial_files import START_LINE, log_name
-from sweeps.worker_error import Frame, WorkerError, is_users
+from sweeps.worker_error import Frame, WorkerError, is_user_code
 
 LOG_END = 200_000
 """Bytes read from the end of a log."""
@@ -111,7 +111,7 @@ def _training_frame(stacks: str) -> Frame | None:
     for thread in [each for each in threads if _WORKER_LOOP in each] or threads:
         frames = _FRAME.findall(thread)
         for file, line, function in frames:
-            if is_users(file):
+            if is_user_code(file):
                 return Frame(file, int(line), function, linecache.getline(file, int(line)).strip())
     return None
 

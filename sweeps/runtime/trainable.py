@@ -12,7 +12,7 @@ from ray import tune
 from ray.tune.result import AUTO_RESULT_KEYS
 
 from sweeps.compose import Composition
-from sweeps.constants import COMPLETED, EVALUATIONS, HEARD, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
+from sweeps.constants import COMPLETED, EVALUATIONS, LAST_DELIVERED, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
 from sweeps.errors import TrialFailed
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin
@@ -88,7 +88,7 @@ class Trial(tune.Trainable):
         )
         self._slot.release(spec, reuse=sweep.warm)
         attempt, delivered = ray.get(context.broker.begin.remote(self._trial, sweep.search.judges_trials))
-        last_delivered = max((step for step in (delivered, config.get(HEARD)) if step is not None), default=None)
+        known_steps = [step for step in (delivered, config.get(LAST_DELIVERED)) if step is not None]
         self._slot.assign(
             Assignment(
                 trial=self._trial,
@@ -101,7 +101,7 @@ class Trial(tune.Trainable):
                 origin=origin,
                 largest_micro_batch=self._largest_micro_batch,
                 waits_for_decision=sweep.search.pauses_trials,
-                last_delivered=None if sweep.search.pauses_trials else last_delivered,
+                last_delivered=None if sweep.search.pauses_trials else max(known_steps, default=None),
                 broker=context.broker,
                 holds_checkpoints=sweep.tracking.checkpoints == "copy" and bool(sweep.checkpoint.keep),
             ),

@@ -1,5 +1,5 @@
-"""Sends the standard output and error of a worker, its native code and its child processes to the log file of the
-trial that it trains."""
+"""Redirection of a worker's standard output and error to the log file of the trial that it trains, including its native
+code and its child processes."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from sweeps.runtime import log_writer
 from sweeps.trial_files import START_LINE, log_name
 
 STACKS_SIGNAL = signal.SIGRTMIN + 9
-"""A worker that gets it writes the stacks of all its threads into its log, also while native code holds the GIL."""
+"""Signal at which a worker writes the stacks of all its threads into its log, even if native code holds the GIL."""
 WRITTEN_WITHIN_S = 10.0
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class WorkerLog:
-    """One for a worker process: it begins and ends with each trial."""
+    """Redirection of one worker process, which begins and ends with each trial."""
 
     def __init__(self, rank: int, num_workers: int) -> None:
         self._rank, self._num_workers = rank, num_workers
         self._originals = os.dup(1), os.dup(2)
         self._written = threading.Event()
-        self._control, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)  # each message by itself
-        with theirs, contextlib.suppress(OSError):
-            command = [sys.executable, "-I", "-S", log_writer.__file__, str(theirs.fileno())]
+        self._control, remote = socket.socketpair(type=socket.SOCK_SEQPACKET)  # keeps messages apart
+        with remote, contextlib.suppress(OSError):
+            command = [sys.executable, "-I", "-S", log_writer.__file__, str(remote.fileno())]
             quiet = subprocess.DEVNULL
-            subprocess.run(  # it goes on by itself
+            subprocess.run(  # returns when the writer has forked
                 command,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[remote.fileno()],
                 stdin=quiet,
                 stdout=quiet,
                 stderr=quiet,
@@ -53,7 +53,7 @@ class WorkerLog:
         threading.Thread(target=self._follow, name="worker-log", daemon=True).start()
         faulthandler.enable(2, all_threads=True)
         faulthandler.register(STACKS_SIGNAL, 2, all_threads=True)
-        # For loggers that have no handler; whoever configures logging has it their way.
+        # For loggers without a handler; a user's own configuration of logging takes precedence.
         last_resort = logging.StreamHandler(_Stderr())
         last_resort.setFormatter(logging.Formatter(FORMAT))
         logging.lastResort = last_resort
@@ -62,10 +62,10 @@ class WorkerLog:
 
     @contextlib.contextmanager
     def of_trial(self, folder: str) -> Iterator[None]:
-        """Everything goes to the trial's file.
+        """Redirect everything to the trial's file.
 
         Args:
-            folder: Of the trial's logs.
+            folder: Folder of the trial's logs.
         """
         self._begin(Path(folder) / log_name(self._rank))
         try:
@@ -77,9 +77,9 @@ class WorkerLog:
         if not self._has_writer:
             return
         self._pipe, into = os.pipe()
-        with contextlib.suppress(OSError):  # more than an unprivileged user may have
+        with contextlib.suppress(OSError):  # above the limit of unprivileged users
             fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, log_writer.PIPE_BYTES)
-        with contextlib.suppress(OSError):  # it has died: `_follow` reads the pipe
+        with contextlib.suppress(OSError):  # the writer has died: `_follow` reads the pipe
             socket.send_fds(self._control, [json.dumps(str(path)).encode()], [self._pipe])
         worker = f"worker {self._rank} of {self._num_workers} on {socket.gethostname()}, process {os.getpid()}"
         os.write(into, f"{START_LINE}{worker}, {time.strftime('%Y-%m-%d %H:%M:%S')} ---\n".encode())
@@ -87,7 +87,7 @@ class WorkerLog:
         os.close(into)
 
     def _end(self) -> None:
-        ctypes.CDLL(None).fflush(None)  # what native code has printed waits there
+        ctypes.CDLL(None).fflush(None)  # buffers of native code
         _redirect(*self._originals)
         self._written.clear()
         with contextlib.suppress(OSError):
@@ -98,7 +98,7 @@ class WorkerLog:
             os.close(pipe)
 
     def _follow(self) -> None:
-        """If the writer dies, its pipe is emptied here: nothing that is printed may block the training, or fail it."""
+        """Empty the pipe if the writer dies: no output may block the training or fail it."""
         with contextlib.suppress(OSError):
             while self._control.recv(1):
                 self._written.set()
@@ -111,7 +111,7 @@ class WorkerLog:
 
 
 class _Stderr:
-    """``sys.stderr`` as it is at the time."""
+    """Stream that writes to the present ``sys.stderr``."""
 
     def write(self, text: str) -> None:
         sys.stderr.write(text)

@@ -14,7 +14,7 @@ from sweeps.runtime.events import Ended
 from sweeps.runtime.memory_cleanup import MemoryCleanup
 from sweeps.runtime.reporter import BrokerReporter
 from sweeps.runtime.worker_log import WorkerLog
-from sweeps.worker_error import caught
+from sweeps.worker_error import describe_exception
 from sweeps_train.config import FunctionConfig
 from sweeps_train.errors import MicroBatchHalved
 
@@ -50,7 +50,7 @@ def train_assignments(config: dict[str, Any]) -> None:
             ray.get(broker.end.remote(Ended(*attempt, str(halved), halved_to=halved.half)))
             raise
         except BaseException as error:  # noqa: BLE001 - sys.exit too
-            description = redacted_error(caught(error, rank, num_workers))
+            description = redacted_error(describe_exception(error, rank, num_workers))
             ray.get(broker.worker_failed.remote(*attempt, description))
             raise WorkerFailed(description.described) from None  # the error itself may not be picklable
         ray.get(broker.worker_finished.remote(*attempt, rank, num_workers, cleanup.run()))

@@ -14,13 +14,13 @@ import pytest
 
 from sweeps import folder as driver
 from sweeps.errors import UserError
-from sweeps.folder import DRIVER_FILE, DRIVER_LOCK, has_died, the_only_driver
+from sweeps.folder import DRIVER_FILE, DRIVER_LOCK, driver_was_killed, only_driver
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from sweeps.folder import the_only_driver
-with the_only_driver(Path(sys.argv[1]), "mine", machine=sys.argv[2] or None):
+from sweeps.folder import only_driver
+with only_driver(Path(sys.argv[1]), "mine", machine=sys.argv[2] or None):
     print("holds", flush=True)
     time.sleep(60)
 """
@@ -53,7 +53,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_second_driver_is_refused_at_once(tmp_path: Path, other: subprocess.Popen[str]) -> None:
-    with pytest.raises(UserError, match="mine is run by another process already"), the_only_driver(tmp_path, "mine"):
+    with pytest.raises(UserError, match="mine is run by another process already"), only_driver(tmp_path, "mine"):
         pass
 
 
@@ -61,7 +61,7 @@ def test_a_second_driver_on_another_machine_is_refused_by_signs_of_life(
     tmp_path: Path, other: subprocess.Popen[str]
 ) -> None:
     blind(tmp_path)
-    with pytest.raises(UserError, match="already, on far;"), the_only_driver(tmp_path, "mine"):
+    with pytest.raises(UserError, match="already, on far;"), only_driver(tmp_path, "mine"):
         pass
 
 
@@ -69,29 +69,29 @@ def test_a_lost_machines_sweep_is_taken_over_after_a_silence(tmp_path: Path, oth
     other.kill()
     other.wait()
     began = time.monotonic()
-    with the_only_driver(tmp_path, "mine"):
+    with only_driver(tmp_path, "mine"):
         assert time.monotonic() - began >= 5.0
         assert json.loads((tmp_path / DRIVER_FILE).read_text())["machine"] != "far/1"
     assert not (tmp_path / DRIVER_FILE).exists()
 
 
 def test_who_was_killed_on_this_machine_is_known_to_be_dead_at_once(tmp_path: Path) -> None:
-    assert not has_died(tmp_path)
+    assert not driver_was_killed(tmp_path)
     process = hold(tmp_path)
-    assert not has_died(tmp_path)
+    assert not driver_was_killed(tmp_path)
     process.kill()
     process.communicate()
-    assert has_died(tmp_path)
+    assert driver_was_killed(tmp_path)
     began = time.monotonic()
-    with the_only_driver(tmp_path, "mine"):
+    with only_driver(tmp_path, "mine"):
         assert time.monotonic() - began < 1
-    assert not has_died(tmp_path)
+    assert not driver_was_killed(tmp_path)
 
 
 def test_a_driver_that_slept_while_another_took_over_leaves(tmp_path: Path, other: subprocess.Popen[str]) -> None:
     other.send_signal(signal.SIGSTOP)
     blind(tmp_path)
-    with the_only_driver(tmp_path, "mine"):
+    with only_driver(tmp_path, "mine"):
         other.send_signal(signal.SIGCONT)
         _, err = other.communicate(timeout=30)
     assert other.returncode == driver.LEFT

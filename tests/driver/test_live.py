@@ -19,7 +19,10 @@ from sweeps.cli.output import run_and_exit, show_outcome
 from sweeps.config.search import Stop
 from sweeps.constants import COMPLETED, TRIAL
 from sweeps.driver.live import LiveView, PlainView, progress_table
-from sweeps.driver.state import Monitor
+from sweeps.driver.session import Session
+from sweeps.driver.shutdown import Shutdown
+from sweeps.driver.state import SweepState
+from sweeps.driver.trial_lifecycle import Line
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.report.formatting import duration
 from sweeps.report.terminal_echo import without_control_echo
@@ -27,13 +30,13 @@ from sweeps.tracking.journal import JOURNAL_FILE
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime
 
 
-def monitor(*metrics: str, **changes: Any) -> Monitor:
+def sweep_state(*metrics: str, **changes: Any) -> SweepState:
     metrics = metrics or ("eval/loss",)
     modes = ("min",) * len(metrics)
     search = SimpleNamespace(metrics=metrics, modes=modes, limits={}, stop=Stop(), num_trials=16)
     composition: Any = SimpleNamespace(config=SimpleNamespace(search=search))
     nobody: Any = None
-    made = Monitor("lora-1", composition, nobody, changes.pop("view", nobody), concurrent=1)
+    made = SweepState("lora-1", composition, changes.pop("view", nobody), 1, Shutdown(None))
     values = {0: (1.5, 3.0), 1: (1.6, 2.0), 2: (1.7, 4.0)}
     few = len(metrics)
     params = {"train.lr": 0.00213, "model.lora.r": 8, **{f"model.some_long_name_{index}": index for index in range(9)}}
@@ -56,7 +59,7 @@ def monitor(*metrics: str, **changes: Any) -> Monitor:
     return made
 
 
-def drawn(made: Monitor, width: int, news: tuple[str, ...] = ()) -> list[str]:
+def drawn(made: SweepState, width: int, news: tuple[str, ...] = ()) -> list[str]:
     console = Console(file=io.StringIO(), width=width)
     console.print(progress_table(made, [*news], width))
     lines: list[str] = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
@@ -66,7 +69,7 @@ def drawn(made: Monitor, width: int, news: tuple[str, ...] = ()) -> list[str]:
 
 @pytest.mark.parametrize("width", [80, 140])
 def test_the_live_table_has_parameters_as_columns_and_the_best_first(width: int) -> None:
-    headline, header, *rows = drawn(monitor(), width, ("trial 0003 started",))
+    headline, header, *rows = drawn(sweep_state(), width, ("trial 0003 started",))
     assert headline.startswith("lora-1  2/16 trials  1 finished  1 pruned  2 running")
     assert header.split()[:7] == ["trial", "state", "eval/loss", "step", "speed", "lr", "r"]
     assert [row.split()[0] for row in rows[:4]] == ["0001", "0002", "0000", "0003"]
@@ -79,14 +82,14 @@ def test_the_live_table_has_parameters_as_columns_and_the_best_first(width: int)
 
 
 def test_several_objectives_have_a_column_each_and_name_the_pareto_front() -> None:
-    out = "\n".join(drawn(monitor("eval/loss", "size"), 140))
+    out = "\n".join(drawn(sweep_state("eval/loss", "size"), 140))
     assert "on the Pareto front: eval/loss 1.5, size 3: trial 0001" in out
     assert "on the Pareto front: eval/loss 1.6, size 2: trial 0002" in out
     assert out.splitlines()[1].split()[2:4] == ["eval/loss", "size"]
 
 
 def test_no_time_is_left_when_all_trials_have_ended() -> None:
-    made = monitor()
+    made = sweep_state()
     made.num_trials = 2
     made.started -= 60
     headline = drawn(made, 140)[0]
@@ -99,13 +102,11 @@ def test_no_time_is_left_when_all_trials_have_ended() -> None:
 def test_a_trial_is_said_to_start_after_the_end_of_the_one_before() -> None:
     said: list[str] = []
     view: Any = SimpleNamespace(event=lambda _, text: said.append(text), changed=lambda _: None)
-    made = monitor(view=view)
-    made.recorder = MagicMock()
-    made.trial_ended({TRIAL: "0002"}, {COMPLETED: True})
-    with made._lock:
-        made._news.append(("0003", None, "trial 0003 started: lr=1"))
-    for each in made._news:
-        made._take_news(*each)
+    made = sweep_state(view=view)
+    lifecycle = Session(made, MagicMock(), None).lifecycle
+    lifecycle.ended({TRIAL: "0002"}, {COMPLETED: True})
+    lifecycle.queue(Line("trial 0003 started: lr=1"))
+    lifecycle.process(lifecycle.queued())
     assert [line.split(" at ")[0].split(":")[0] for line in said] == ["trial 0002 finished", "trial 0003 started"]
 
 

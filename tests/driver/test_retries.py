@@ -12,13 +12,13 @@ import torch
 from ray.tune.experiment import Trial as TuneTrial
 from running import run
 
-from sweeps.driver.retries import AlikeFailures, comes_again, retry_only_what_may_pass
+from sweeps.driver.retries import AlikeFailures, recurs, retry_only_what_may_pass
 from sweeps.errors import TrialFailed
-from sweeps.worker_error import caught
+from sweeps.worker_error import describe_exception
 
 
 def error_of(exception: BaseException) -> Any:
-    return caught(exception, rank=0, num_workers=2)
+    return describe_exception(exception, rank=0, num_workers=2)
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def error_of(exception: BaseException) -> Any:
 )
 def test_an_error_at_the_first_step_comes_again_and_after_a_report_it_may_pass(exception: BaseException) -> None:
     error = error_of(exception)
-    assert comes_again(error.described, error, reported=False)
-    assert not comes_again(error.described, error, reported=True)
+    assert recurs(error.described, error, reported=False)
+    assert not recurs(error.described, error, reported=True)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_an_error_at_the_first_step_comes_again_and_after_a_report_it_may_pass(e
 )
 def test_an_error_from_outside_may_pass_also_at_the_first_step(exception: BaseException) -> None:
     error = error_of(exception)
-    assert not comes_again(error.described, error, reported=False)
+    assert not recurs(error.described, error, reported=False)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_an_error_from_outside_may_pass_also_at_the_first_step(exception: BaseEx
     ],
 )
 def test_what_no_worker_has_told_is_judged_by_its_words(text: str, again: bool) -> None:
-    assert comes_again(text, None, reported=False) is again
+    assert recurs(text, None, reported=False) is again
 
 
 def failing(alike: AlikeFailures, *exceptions: BaseException) -> list[bool]:
@@ -90,12 +90,12 @@ def failing(alike: AlikeFailures, *exceptions: BaseException) -> list[bool]:
 
 
 def test_in_a_sweep_that_works_an_error_at_the_first_step_is_tried_again_until_it_is_seen_twice() -> None:
-    alike = AlikeFailures(works=lambda: True)
+    alike = AlikeFailures(has_reports=lambda: True)
     half_written = ValueError("Expecting value: line 1 column 1 (char 0)")
     assert failing(alike, half_written, RuntimeError("size 7"), RuntimeError("size 8")) == [True, True, False]
     assert failing(alike, half_written, RuntimeError("another")) == [False, True]
     assert failing(alike, ValueError("train.lr=-1: must be greater than 0")) == [False]
-    assert failing(AlikeFailures(works=lambda: False), half_written) == [False]
+    assert failing(AlikeFailures(has_reports=lambda: False), half_written) == [False]
     pickle.loads(pickle.dumps(alike))  # as Tune does with its trials
 
 

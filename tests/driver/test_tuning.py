@@ -12,13 +12,13 @@ def test_the_reason_is_that_of_the_last_attempt(tmp_path: Path, monkeypatch: pyt
     from ray.tune import TuneError
     from ray.tune.experiment import Trial
 
-    from sweeps.driver.tuner import _reason
+    from sweeps.driver.retries import failure_reason
 
     monkeypatch.setattr("ray.train._internal.storage._get_ray_train_session_dir", lambda: str(tmp_path / "session"))
     storage = StorageContext(str(tmp_path), experiment_dir_name="sweep", trial_dir_name="trial")
     trial = Trial("__fake", storage=storage, stub=True)
     trial.init_local_path()
-    assert _reason(trial) == "unknown error"
+    assert failure_reason(trial) == "unknown error"
     for number in (1, 2):
         trial.handle_error(TuneError(f"Traceback\nsweeps.errors.TrialFailed: RuntimeError: number {number}"))
-        assert _reason(trial) == f"RuntimeError: number {number}"
+        assert failure_reason(trial) == f"RuntimeError: number {number}"

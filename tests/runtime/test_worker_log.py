@@ -208,10 +208,10 @@ def test_a_child_that_prints_for_ever_does_not_keep_the_writer_from_answering(
     writer = Writer(theirs)
     with ours, theirs:
         socket.send_fds(ours, [json.dumps(str(tmp_path / "worker-0.log")).encode()], [reading])
-        writer._obey()
+        writer._receive()
         os.write(writing, b"x" * 60_000)
         ours.sendall(b"?")
-        writer._obey()
+        writer._receive()
         assert ours.recv(1) == b"."
     os.close(writing)
 

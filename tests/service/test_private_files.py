@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.compose.service import compose_service
-from sweeps.driver.run import _make_folder
+from sweeps.driver.startup import make_folder
 from sweeps.files import make_private
 from sweeps.folder import LOG_FILE
 from sweeps.plan.plan import make_plan
@@ -62,7 +62,7 @@ def test_a_sweeps_folder_and_what_says_what_it_is_are_its_owners_alone(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     plan = make_plan(["conf=digits"], [], "mine", "run conf=digits")
-    _make_folder(plan)
+    make_folder(plan)
     save(plan)
     Journal(plan.folder).close()
     assert mode(plan.folder) == 0o700

@@ -13,7 +13,7 @@ from sweeps.config.space import ConstantDistribution, Distribution, IntDistribut
 from sweeps.constants import NUMBER, REASON
 from sweeps.search.encoding import UnitCube, Vector
 from sweeps.space.distributions import Space
-from sweeps.worker_error import without_place
+from sweeps.worker_error import without_location
 
 if TYPE_CHECKING:
     import optuna
@@ -42,7 +42,7 @@ FEWER_WITH_MORE = ("worker", "parallel", "accumulation", "seed", "step", "epoch"
 
 def classify(reason: str) -> Failure | None:
     """Kind of a failure, by the text of its error; None if the point is not its cause (a person, a lost node)."""
-    reason = without_place(reason)
+    reason = without_location(reason)
     if OUT_OF_MEMORY.search(reason):
         return "out of memory"
     if EXTERNAL_CAUSE.search(reason):

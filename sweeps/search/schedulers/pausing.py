@@ -8,7 +8,7 @@ from typing import Any
 from ray.tune.experiment import Trial
 
 from sweeps.compat import ray_tune
-from sweeps.constants import HEARD, STEP, TRIAL
+from sweeps.constants import LAST_DELIVERED, STEP, TRIAL
 from sweeps.search.schedulers.concurrency import PauseAwareLimiter
 from sweeps.search.schedulers.decisions import DecisionLog
 from sweeps.search.schedulers.recorded import RecordedScheduler
@@ -43,7 +43,7 @@ class PausingScheduler(RecordedScheduler, ABC):
             # Tune has not started the trial. Should it be stopped before that, Tune needs its folder and a result.
             trial.set_status(Trial.PAUSED)  # type: ignore[no-untyped-call]
             trial.init_local_path()  # type: ignore[no-untyped-call]
-            trial.update_last_result({STEP: trial.config.get(HEARD, 0)})  # type: ignore[no-untyped-call]
+            trial.update_last_result({STEP: trial.config.get(LAST_DELIVERED, 0)})  # type: ignore[no-untyped-call]
             limiter.pause(trial.trial_id)
             limiter.hold_new_trials()
         return True

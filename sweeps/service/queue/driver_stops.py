@@ -6,7 +6,7 @@ import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from sweeps.driver.stop import check_can_stop, tell_to_stop
+from sweeps.driver.stop import check_can_stop, request_stop
 from sweeps.errors import SweepsError, UserError
 from sweeps.tracking.record import SweepRecord
 
@@ -46,7 +46,7 @@ class DriverStops:
 
     def _tell(self, record: SweepRecord, what: tuple[str, str | None]) -> None:
         try:
-            tell_to_stop(record, what[1])
+            request_stop(record, what[1])
         except SweepsError as error:
             logger.warning("%s, trial %s: %s", record.sweep, what[1], error)
         except Exception:

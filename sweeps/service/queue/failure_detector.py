@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from sweeps.constants import TAG_HEARTBEAT
-from sweeps.folder import last_sign
+from sweeps.folder import last_heartbeat
 from sweeps.service.clock import Clock
 from sweeps.service.queue.heartbeat import last_beat
 from sweeps.service.queue.jobs import Job
@@ -83,4 +83,4 @@ class FailureDetector:
             beat = last_beat(connection, job.host or "")
         record = self._record(job)
         tag = None if record is None else record.tags.get(TAG_HEARTBEAT)
-        return beat, last_sign(self._output_dir / job.sweep), tag
+        return beat, last_heartbeat(self._output_dir / job.sweep), tag

@@ -302,11 +302,11 @@ class JobRunner:
         logger.info("job %d (%s): %s starts as process %d", job.id, job.sweep, job.verb, child.pid)
 
     def _tell_to_stop(self, job: Job) -> None:
-        from sweeps.driver.stop import tell_to_stop
+        from sweeps.driver.stop import request_stop
         from sweeps.tracking.reader import load_sweep
 
         try:
-            tell_to_stop(load_sweep(self._uri, job.sweep))
+            request_stop(load_sweep(self._uri, job.sweep))
         except SweepsError as error:
             logger.warning("job %d (%s): %s; it gets SIGTERM", job.id, job.sweep, error)
             subprocesses.send(self.control_folder(job), signal.SIGTERM)

@@ -1,0 +1,62 @@
+"""Callbacks of Tune: what happens to trials, and when to stop all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray import tune
+from ray.tune.experiment import Trial as TuneTrial
+
+from sweeps.driver.retries import failure_reason, retry_only_what_may_pass
+from sweeps.driver.searcher import SweepSearcher
+from sweeps.driver.session import Session
+from sweeps.driver.shutdown import Shutdown
+
+
+class LifecycleCallback(tune.Callback):
+    """Passes starts, retries and ends of trials on to the session."""
+
+    def __init__(self, session: Session, searcher: SweepSearcher):
+        self._session, self._searcher = session, searcher
+        self._search_over = False
+
+    def __reduce__(self) -> tuple[type[object], tuple[()]]:
+        # Tune pickles its callbacks for a restore that Sweeps does not use; a session belongs to its driver.
+        return object, ()
+
+    def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
+        over = self._searcher.ended_because is not None
+        if over is not self._search_over:
+            self._search_over = over
+            self._session.broker.search_over.remote(over)
+
+    def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        self._searcher.tune_trials[trial.trial_id] = trial
+        retry_only_what_may_pass(trial, self._searcher.alike)
+        self._session.lifecycle.started(trial.config, trial.num_failures + 1)
+
+    def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        self._session.lifecycle.ended(trial.config, trial.last_result)
+
+    def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        self._session.lifecycle.retried(trial.config)
+
+    def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        self._session.lifecycle.ended(trial.config, trial.last_result, error=failure_reason(trial))
+
+
+class ShutdownStopper(tune.Stopper):
+    """Stops all trials when the sweep ends early."""
+
+    def __init__(self, shutdown: Shutdown):
+        self._shutdown = shutdown
+
+    def __reduce__(self) -> tuple[type[object], tuple[()]]:
+        # Tune pickles it for a restore that Sweeps does not use; it knows actors of this driver.
+        return object, ()
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self._shutdown.status is not None

@@ -1,0 +1,63 @@
+"""Steps of a sweep's end: delivery of its record, removal of checkpoints, and its report."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from sweeps.errors import Undelivered
+from sweeps.plan.plan import Plan
+from sweeps.redact import redact_uri
+from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.record import SweepRecord
+
+if TYPE_CHECKING:
+    from sweeps.tracking.recorder import Recorder
+
+LEAVE_WITHIN_S = 15.0
+"""Maximum seconds that a sweep which a person has ended waits for its tracking server."""
+
+logger = logging.getLogger(__name__)
+
+
+def close_record(plan: Plan, recorder: Recorder, status: str) -> None:
+    """Deliver what is left of the record, and close it with the sweep's status.
+
+    Raises:
+        Undelivered: The tracking server has not taken all of it.
+    """
+    patience_s = plan.config.tracking.patience_s
+    if status in ("interrupted", "stopped"):  # a person waits
+        left = recorder.close(status, min(patience_s, LEAVE_WITHIN_S), LEAVE_WITHIN_S)
+    else:
+        left = recorder.close(status, patience_s)
+    if left:
+        raise Undelivered(
+            f"{plan.name}: {status}, and MLflow at {redact_uri(plan.config.tracking.uri)} has not taken all of its "
+            f"record: {left.points} points of metrics and {left.artifacts} artifacts wait in {plan.folder}; "
+            f"`python -m sweeps resume {plan.name}` delivers them"
+        )
+
+
+def finish(plan: Plan) -> SweepRecord:
+    """Remove checkpoints that are not to be kept, write the report, and return the sweep's record.
+
+    A sweep is complete without a report, so an error is only logged; and none is written after an interruption, since a
+    person waits.
+    """
+    tracking, num_kept = plan.config.tracking, plan.config.checkpoint.trials
+    if num_kept is not None:
+        from sweeps.retention.cleaning import keep_only_the_best
+
+        keep_only_the_best(tracking.uri, plan.name, num_kept)
+    record = load_sweep(tracking.uri, plan.name)
+    if tracking.report and record.status != "interrupted":
+        from sweeps.report.folder import report_folder
+
+        try:
+            from sweeps.report.page.report import make_report
+
+            make_report(record, report_folder(record))
+        except Exception as error:  # noqa: BLE001 - any error of a figure or of the store
+            logger.warning("%s has no report: %s; `python -m sweeps report %s` makes it", plan.name, error, plan.name)
+    return record

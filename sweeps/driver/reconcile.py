@@ -1,0 +1,86 @@
+"""Reconciliation of the study and the record when a sweep is resumed: an earlier driver may have died between writing
+the one and the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from optuna.trial import FrozenTrial, TrialState
+
+from sweeps.constants import NUMBER, ORIGIN_PREFIX, REASON, STEP
+from sweeps.driver.session import Session
+from sweeps.driver.trial_status import State
+from sweeps.runtime.checkpoint_layout import Origin
+from sweeps.search.reported_values import reported_values
+from sweeps.search.schedulers.decisions import was_stopped
+from sweeps.search.schedulers.pbt import Exploit
+from sweeps.search.searcher import STOPPED_BY_USER, OptunaSearcher
+from sweeps.search.study import rebuild_trial
+from sweeps.search.study_version import STUDY_FILE
+from sweeps.space.distributions import Lookup, Space
+
+STATES: dict[TrialState, State] = {
+    TrialState.COMPLETE: "finished",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+}
+
+
+def reconcile(searcher: OptunaSearcher, lookup: Lookup, session: Session) -> None:
+    """Restore trials that the study has lost from the record, and record the ends of trials that only the study has."""
+    _restore(searcher, lookup, session)
+    for unfinished in searcher.unfinished:
+        session.state.reopen(f"{unfinished.number:04}")
+    searcher.prune_unfinished(was_stopped)
+    for trial in searcher.study.get_trials(deepcopy=False):
+        for exploit in _exploits(trial, searcher.space, lookup):
+            session.worker_events.exploited(exploit)
+    for trial in searcher.study.get_trials(deepcopy=False, states=tuple(STATES)):
+        if NUMBER in trial.user_attrs:
+            reason = trial.user_attrs.get(REASON)
+            session.lifecycle.catch_up(
+                f"{trial.user_attrs[NUMBER]:04}",
+                searcher.space.sample(trial, lookup),
+                "stopped" if reason == STOPPED_BY_USER else STATES[trial.state],
+                reason,
+                max(reported_values(trial), default=0) if trial.state == TrialState.PRUNED else None,
+            )
+
+
+def _exploits(trial: FrozenTrial, space: Space, lookup: Lookup) -> Iterator[Exploit]:
+    """The states of other trials that a trial has taken over, with the changed values, in their order."""
+    attributes = trial.user_attrs
+    lineages = sorted(int(name.removeprefix(ORIGIN_PREFIX)) for name in attributes if name.startswith(ORIGIN_PREFIX))
+    before = space.sample(trial, lookup) if lineages else {}
+    for lineage in lineages:
+        origin = attributes[f"{ORIGIN_PREFIX}{lineage}"]
+        parameters = origin["parameters"]
+        changed = {path: value for path, value in parameters.items() if before.get(path) != value}
+        number = f"{attributes[NUMBER]:04}"
+        yield Exploit(number, Origin(origin["trial"], origin["step"], lineage), parameters, changed)
+        before = parameters
+
+
+def _restore(searcher: OptunaSearcher, lookup: Lookup, session: Session) -> None:
+    """Add recorded trials to the study that a damage of its file has removed. Stopped ones are added as unfinished: the
+    record does not say who stopped them."""
+    known = {trial.user_attrs.get(NUMBER) for trial in searcher.study.get_trials(deepcopy=False)}
+    states: dict[str, TrialState] = {name: state for state, name in STATES.items()}
+    lost = [trial for trial in session.state.recorded_trials() if int(trial.trial) not in known]
+    for trial in lost:
+        reports = session.worker_events.reports(trial.trial)
+        restored = rebuild_trial(
+            searcher.space,
+            lookup,
+            searcher.objectives,
+            number=int(trial.trial),
+            point=trial.params,
+            results=[{**report.metrics, STEP: report.step, "training_iteration": report.step} for report in reports],
+            state=states.get(trial.state, TrialState.RUNNING),
+            values=trial.values or (None if trial.value is None else (trial.value,)),
+            reason=trial.error,
+        )
+        searcher.restore_trial(restored)
+    if lost:
+        names = ", ".join(trial.trial for trial in lost)
+        session.state.announce(f"{STUDY_FILE} had lost {names}: taken in again from what is recorded")

@@ -1,0 +1,58 @@
+"""Requests to a running sweep from other terminals and machines, handled by its driver: extend, stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from sweeps.driver.session import Session
+from sweeps.driver.signals import ShutdownSignals
+from sweeps.errors import UserError
+from sweeps.plan.extend import check_running, describe_search
+from sweeps.plan.plan import Plan
+from sweeps.plan.saved_sweep import reopened, save
+from sweeps.runtime.cluster import alive_nodes
+from sweeps.runtime.placement import fit
+from sweeps.tracking.reader import load_sweep
+
+if TYPE_CHECKING:
+    from sweeps.search.schedulers.concurrency import PauseAwareLimiter
+    from sweeps.search.searcher import OptunaSearcher
+
+
+class RequestHandler:
+    """Handles the requests that come while Tune searches."""
+
+    def __init__(self, plan: Plan, session: Session, limiter: PauseAwareLimiter, signals: ShutdownSignals):
+        self.plan = plan
+        """The plan, as extended so far."""
+        self._session, self._limiter, self._signals = session, limiter, signals
+
+    def handle(self, request: Mapping[str, Any]) -> str:
+        """Do what is asked; returns the answer.
+
+        Raises:
+            UserError: The request cannot be done.
+        """
+        match request:
+            case {"verb": "extend", "changes": changes}:
+                return self._extend(changes)
+            case {"verb": "stop", "trial": None}:
+                self._signals.begin_shutdown("stopped")
+                return f"{self.plan.name} ends: its trials save their state"
+            case {"verb": "stop", "trial": trial}:
+                self._session.lifecycle.stop(trial)
+                return f"trial {trial} saves its state and ends"
+        raise UserError(f"{self.plan.name}: its driver cannot {request['verb']}; it may be of an older version")
+
+    def _extend(self, changes: Mapping[str, Any]) -> str:
+        check_running(changes)
+        extended = reopened(load_sweep(self.plan.config.tracking.uri, self.plan.name), changes)
+        save(extended)
+        self.plan = extended
+        concurrent = fit(extended.config, extended.scalings, alive_nodes()).concurrent
+        self._session.state.extend(extended.composition, concurrent)
+        self._session.recorder.record_config(extended.composition.as_yaml())
+        self._limiter.max_concurrent = concurrent
+        cast("OptunaSearcher", self._limiter.searcher).num_trials = extended.config.search.num_trials
+        return f"{self.plan.name} goes on: {describe_search(extended.config.search)}; {concurrent} at once"

@@ -1,0 +1,92 @@
+"""The searcher of a sweep: Sweeps' Optuna searcher with numbered trials, resumed trials and the end of a sweep whose
+trials all fail."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from ray.tune.experiment import Trial as TuneTrial
+
+from sweeps.constants import LAST_DELIVERED, NUMBER, ORIGIN, ORIGIN_PREFIX, PARAMETERS, TRIAL
+from sweeps.driver.retries import AlikeFailures, failure_reason
+from sweeps.driver.session import Session
+from sweeps.errors import StorageFull, mentions_full_disk
+from sweeps.runtime.checkpoint_layout import Origin
+from sweeps.search.reported_values import reported_values
+from sweeps.search.schedulers.pbt import Exploit
+from sweeps.search.searcher import OptunaSearcher
+
+
+class SweepSearcher(OptunaSearcher):
+    """Gives every point a number, which names the trial for people."""
+
+    def __init__(self, session: Session, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._session = session
+        self.tune_trials: dict[str, TuneTrial] = {}
+        """Tune's own trials that were started, by Tune's id: they know why they failed."""
+        self.alike = AlikeFailures(self._has_reports)
+
+    def __reduce__(self) -> tuple[type[object], tuple[()]]:
+        # Tune pickles it for a restore that Sweeps does not use; it knows the store, whose address may hold a password.
+        return object, ()
+
+    def why_failed(self, trial_id: str) -> str:
+        trial = self.tune_trials.get(trial_id)
+        return "it could not be started" if trial is None else failure_reason(trial)
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        resumes = bool(self.unfinished)
+        point = super().suggest(trial_id)
+        if not isinstance(point, dict):
+            # Finished at once, and not only when the last trial has ended: Tune then releases the slots of the others.
+            return cast("dict[str, Any]", self.FINISHED) if self.ended_because is not None else point
+        delivered = {LAST_DELIVERED: max(self._running[trial_id].reports, default=0)} if resumes else {}
+        return {TRIAL: f"{self.number(trial_id):04}", PARAMETERS: point, **delivered, **self._last_exploit(trial_id)}
+
+    def _last_exploit(self, trial_id: str) -> dict[str, Any]:
+        """Parameters and origin that a resumed trial last took over from another one."""
+        attributes = self._running[trial_id].trial.user_attrs
+        lineages = [int(name.removeprefix(ORIGIN_PREFIX)) for name in attributes if name.startswith(ORIGIN_PREFIX)]
+        if not lineages:
+            return {}
+        last = attributes[f"{ORIGIN_PREFIX}{max(lineages)}"]
+        return {PARAMETERS: last["parameters"], ORIGIN: Origin(last["trial"], last["step"], max(lineages))}
+
+    def exploited(self, exploit: Exploit) -> None:
+        """Keep in the study, beside the values with which a trial began, that it continues from another one's state."""
+        self._session.worker_events.exploited(exploit)
+        trial_id = next(each for each in self._running if f"{self.number(each):04}" == exploit.trial)
+        origin = exploit.origin
+        self._running[trial_id].trial.set_user_attr(
+            f"{ORIGIN_PREFIX}{origin.lineage}",
+            {
+                "trial": origin.trial,
+                "step": origin.step,
+                "parameters": dict(exploit.parameters),
+                "decision": dict(exploit.decision),
+            },
+        )
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        shutdown = self._session.state.shutdown
+        if error and mentions_full_disk(reason := self.why_failed(trial_id)):
+            shutdown.storage_is_full(StorageFull(self._session.state.folder, reason))
+        self.interrupted = shutdown.interrupts_trials()
+        super().on_trial_complete(trial_id, result, error)
+        if error and not self.interrupted:
+            self._end_if_all_fail_alike(trial_id)
+
+    def _has_reports(self) -> bool:
+        """Whether a trial has made a report."""
+        return any(reported_values(trial) for trial in self.study.get_trials(deepcopy=False))
+
+    def _end_if_all_fail_alike(self, trial_id: str) -> None:
+        reason = self.alike.add(self.tune_trials.get(trial_id), self.why_failed(trial_id))
+        trials = self.study.get_trials(deepcopy=False)
+        left = self.num_trials is None or sum(NUMBER in trial.user_attrs for trial in trials) < self.num_trials
+        if reason is not None and left and not self._has_reports():
+            self.ended_because = (
+                f"{reason}. No trial has made a report, so no further one is started; mend it, and "
+                f"`python -m sweeps resume {self._session.state.sweep}` goes on"
+            )

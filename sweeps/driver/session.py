@@ -1,0 +1,85 @@
+"""A driver's session with a sweep: its event loop drains the broker into the sweep's state, tracking and the view."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sweeps.driver.state import SweepState
+from sweeps.driver.trial_lifecycle import TrialLifecycle
+from sweeps.driver.worker_events import WorkerEvents
+from sweeps.errors import StorageFull
+
+if TYPE_CHECKING:
+    from sweeps.tracking.recorder import Recorder
+
+DRAIN_TIMEOUT_S = 0.5
+
+logger = logging.getLogger(__name__)
+
+
+class Session:
+    """One driver's work on a sweep: its state, and the thread that keeps it up to date."""
+
+    def __init__(self, state: SweepState, recorder: Recorder, broker: Any):
+        self.state, self.recorder, self.broker = state, recorder, broker
+        self.worker_events = WorkerEvents(state, recorder)
+        self.lifecycle = TrialLifecycle(state, recorder, self.worker_events, broker)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="event-loop", daemon=True)
+
+    def start(self) -> None:
+        """Start the event loop."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take all events that were posted, and stop the event loop."""
+        self._closed.set()
+        self._thread.join()
+        with self._ended_by_full_storage():
+            self.lifecycle.process(self.lifecycle.queued())  # those that came after the cluster was gone
+            self._publish()
+
+    def _run(self) -> None:
+        import ray
+
+        while True:
+            closing = self._closed.is_set()
+            # A trial's workers post everything before Tune hears of its end: draining after taking the queue of ends
+            # cannot miss an event.
+            changes = self.lifecycle.queued()
+            timeout = 0.01 if closing or changes else DRAIN_TIMEOUT_S
+            with self._ended_by_full_storage():  # the events are in the trials' report logs, too
+                try:
+                    self.worker_events.take(ray.get(self.broker.drain.remote(timeout)))
+                except ray.exceptions.RayError:  # the cluster is gone; what was posted before has been taken
+                    self._closed.set()
+            with self._ended_by_full_storage():
+                try:
+                    self.lifecycle.process(changes)
+                    with self.state.lock:
+                        self._publish()
+                except StorageFull:
+                    raise
+                except Exception:  # an error in what is shown must not end what is recorded
+                    logger.exception("the progress of the sweep could not be shown")
+            if closing and self.lifecycle.is_idle:
+                return
+
+    @contextmanager
+    def _ended_by_full_storage(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageFull as error:
+            self.state.shutdown.storage_is_full(error)
+
+    def _publish(self) -> None:
+        """Count what was used, and update the sweep's record and the view."""
+        state = self.state
+        state.count_usage()
+        front = [(each.trial, each.values, each.parameters) for each in state.front() if each.values is not None]
+        self.recorder.update(state.counts(), front, state.time())
+        state.view.changed(state)

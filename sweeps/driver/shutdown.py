@@ -1,0 +1,51 @@
+"""Early end of a sweep: by a person, by a full disk, or by a spent budget. Its trials save their state and stop."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from sweeps.errors import StorageFull
+
+EarlyEnd = Literal["interrupted", "stopped"]
+"""Status of a sweep that a signal, or a request from another terminal, has ended."""
+
+
+class Shutdown:
+    """Reason for which the sweep ends early, if any."""
+
+    def __init__(self, broker: Any):
+        self._broker = broker
+        self.status: EarlyEnd | None = None
+        """Status with which the sweep ends, once a person has asked for the end or a disk is full."""
+        self.storage_full: StorageFull | None = None
+        self.budget_spent: str | None = None
+        """The budget that is used up, in words."""
+
+    def interrupts_trials(self) -> bool:
+        """Whether trials that stop now will continue in another session."""
+        return self.status is not None or self.budget_spent is not None
+
+    def begin(self, status: EarlyEnd) -> bool:
+        """Ask all trials to save their state and stop; False if that was done before."""
+        if self.status is not None:
+            return False
+        self.status = status
+        self._broker.stop_all.remote()
+        return True
+
+    def storage_is_full(self, error: StorageFull) -> None:
+        """End the sweep, so that nothing is measured that could not be recorded; all of it can be resumed."""
+        if self.storage_full is None:
+            self.storage_full = error
+            self.status = self.status or "interrupted"
+            self._broker.stop_all.remote()
+
+    def budget_is_spent(self, reason: str) -> None:
+        """Stop the trials that run, and start no further ones."""
+        self.budget_spent = reason
+        self._broker.stop_all.remote()
+
+    def budget_is_raised(self) -> None:
+        """Let trials run again."""
+        self.budget_spent = None
+        self._broker.resume.remote()

@@ -1,0 +1,146 @@
+"""Steps of a sweep's start: its folder, the tracking server, the record, and what earlier trials tell about memory."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from sweeps.config.objectives import Objectives
+from sweeps.constants import TAG_DASHBOARD, TAG_SWEEP
+from sweeps.driver.state import View
+from sweeps.errors import UserError
+from sweeps.files import FOLDER_MODE
+from sweeps.folder import DRIVER_LOCK, LOG_FILE
+from sweeps.plan.extend import is_longer
+from sweeps.plan.plan import Plan
+from sweeps.plan.saved_sweep import COPY_FILE, SWEEP_FILE, saved
+from sweeps.runtime.placement import Fit, memory_per_worker
+from sweeps.space.distributions import Space
+from sweeps.tracking.journal import JOURNAL_FILE
+from sweeps.tracking.store import fetch_metrics
+from sweeps.tracking.uris import sqlite_path
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+    from sweeps.search.advisors.memory import MemoryEstimate
+    from sweeps.tracking.record import SweepRecord
+    from sweeps.tracking.recorder import Recorder
+
+
+def announce_start(plan: Plan, view: View, *, resumed: bool = False) -> None:
+    """Show what is about to start, before anything is known of the cluster."""
+    starting = getattr(view, "starting", None)  # a user's own view may lack it
+    if starting is None:
+        return
+    if not resumed:
+        search, fit_here = plan.config.search, plan.local_fit
+        placement = "" if fit_here is None else f"; {fit_here.describe()}"
+        how = f"sampler {search.sampler.kind}, scheduler {search.scheduler.kind}"
+        starting(f"{plan.name}: {search.num_trials} trials{placement}; {how}")
+    starting(f"{plan.name}: starting Ray and connecting to MLflow")
+
+
+def make_folder(plan: Plan) -> None:
+    """Make the folder of a new sweep.
+
+    Raises:
+        UserError: It cannot be made.
+    """
+    try:
+        plan.folder.mkdir(mode=FOLDER_MODE, parents=True)
+    except OSError as error:
+        raise UserError(
+            f"output_dir={plan.config.output_dir}: cannot make the folder {plan.folder} ({error.strerror}); "
+            "set output_dir to a folder that can be written"
+        ) from None
+
+
+def remove_folder(plan: Plan) -> None:
+    """Remove the folder of a sweep that could not start; one in which the search has begun holds more, and stays."""
+    if {path.name for path in plan.folder.iterdir()} <= {DRIVER_LOCK, LOG_FILE, SWEEP_FILE, COPY_FILE, JOURNAL_FILE}:
+        shutil.rmtree(plan.folder, ignore_errors=True)
+
+
+def connect_in_background(uri: str) -> Future[MlflowClient]:
+    """Connect to MLflow, which takes seconds to import, while Ray starts.
+
+    Raises:
+        TrackingUnreachable: A server does not answer, which is to be known before anything starts.
+    """
+    from sweeps.tracking.client import connect
+
+    pool = ThreadPoolExecutor(1)
+    client = pool.submit(connect, uri)
+    pool.shutdown(wait=False)
+    if sqlite_path(uri) is None:
+        client.result()
+    return client
+
+
+def open_recorder(plan: Plan, dashboard: str | None, *, resume: bool = False) -> Recorder:
+    """Open the record of a sweep in MLflow.
+
+    Args:
+        plan: The sweep.
+        dashboard: Address of the cluster's dashboard.
+        resume: Whether to continue an existing record.
+    """
+    from sweeps.tracking.parent_run import SweepInfo
+    from sweeps.tracking.recorder import Recorder
+
+    tracking, conf = plan.config.tracking, plan.composition.conf
+    sweep = SweepInfo(
+        name=plan.name,
+        conf=conf,
+        objectives=Objectives.of(plan.config.search),
+        folder=plan.folder,
+        config_yaml=plan.composition.as_yaml(),
+        command=plan.command,
+        description=f"`{plan.command}`",
+        tags=plan.tags,
+    )
+    recorder = Recorder.open(
+        tracking.uri, tracking.experiment or conf, sweep, checkpoints=tracking.checkpoints, resume=resume
+    )
+    recorder.attach({}, {TAG_DASHBOARD: dashboard or ""})
+    return recorder
+
+
+def adapt_study(plan: Plan) -> None:
+    """Rewrite the study of a sweep that was extended: its trials are points of a wider space, too, and finished trials
+    that have become longer are not finished."""
+    before = saved(plan)
+    longer = is_longer(before, plan.composition)
+    if longer or before.config.space != plan.config.space:
+        from sweeps.search.study import rewrite_in_space
+
+        earlier_space = Space(before.config.space)
+        rewrite_in_space(plan.folder, plan.name, earlier_space, plan.space, plan.points.lookup, reopen=longer)
+
+
+def estimate_memory(
+    plan: Plan, trials: Fit, nodes: Sequence[Mapping[str, float]], earlier: SweepRecord | None = None
+) -> MemoryEstimate:
+    """Estimate of the memory that trials take, from the recorded trials of this sweep and of those it learns from.
+
+    Args:
+        plan: The sweep.
+        trials: Resources of its trials.
+        nodes: Resources of each node.
+        earlier: Record of the sessions before this one.
+    """
+    from sweeps.search.advisors.memory import MemoryEstimate
+
+    config = plan.config
+    memory = MemoryEstimate(plan.space, config.search.limits, memory_per_worker(trials, nodes, config.cluster.address))
+    known = {sweep.name: list(zip(sweep.runs, sweep.points, strict=True)) for sweep in plan.warm_start}
+    if earlier is not None:
+        known[plan.name] = [(trial.run_id, trial.params) for trial in earlier.trials]
+    for sweep, points in known.items():
+        metrics = fetch_metrics(config.tracking.uri, {TAG_SWEEP: sweep})
+        for run, point in points:
+            memory.observe(run, point, metrics.get(run, {}))
+    return memory

@@ -1,0 +1,237 @@
+"""Starts, retries and ends of trials, as Tune reports them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sweeps.compose.composition import config_as_yaml
+from sweeps.constants import COMPLETED, LAST_DELIVERED, PARAMETERS, STOPPED, TRIAL
+from sweeps.driver.state import SweepState
+from sweeps.driver.trial_status import State, TrialStatus
+from sweeps.driver.worker_events import WorkerEvents
+from sweeps.errors import UserError
+from sweeps.runtime.placement import reserved_per_trial
+from sweeps.tracking.summary import describe
+from sweeps.trial_files import logs_folder
+
+if TYPE_CHECKING:
+    from sweeps.tracking.recorder import Recorder
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line to show."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Retried:
+    """A trial that failed, and is started again."""
+
+    trial: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The end of a trial."""
+
+    trial: str
+    state: State
+    error: str | None
+
+
+Change = Line | Retried | Finished
+
+
+class TrialLifecycle:
+    """Follows the trials of a sweep from start to end.
+
+    Tune's callbacks come on the driver's main thread, often before the workers' last events. So changes are queued, and
+    the event loop processes them after those events.
+    """
+
+    def __init__(self, state: SweepState, recorder: Recorder, worker_events: WorkerEvents, broker: Any):
+        self._state, self._recorder, self._worker_events, self._broker = state, recorder, worker_events, broker
+        self._queue: list[Change] = []
+
+    # --- called by Tune's callbacks ---------------------------------------------------------------------------
+
+    def started(self, config: dict[str, Any], attempt: int) -> None:
+        """Take a trial's start: its first one, one after a failure, or one after a pause.
+
+        Args:
+            config: The trial's config in Tune.
+            attempt: Number of the attempt in this session, from 1.
+        """
+        trial, parameters = config[TRIAL], config[PARAMETERS]
+        state = self._state
+        with state.lock:
+            status = state.trials.setdefault(trial, TrialStatus(trial, parameters))
+            after_pause = status.state == "running" and status.attempt == attempt
+            status.state, status.attempt, status.ending = "running", attempt, False
+            own = state.composition.trial(parameters)
+            status.last_step = own.train.max_steps if own.train is not None else None
+            status.needs = status.holds = reserved_per_trial(own.scaling, use_gpu=state.use_gpu)
+            if after_pause:
+                return
+            status.assigned, status.training_since = time.time(), None
+            attempt += status.earlier_attempts
+            # Within the lock, so that events of its workers find the trial's run.
+            self._recorder.trials.start(trial, parameters, config_as_yaml(own), attempt)
+            self._worker_events.take_early(trial)
+        if state.earlier is not None and status.attempt == 1:
+            # Workers post again the reports that Tune has not received: the trial may be stopped before the later ones.
+            judged = state.composition.config.search.judges_trials
+            self._worker_events.take_report_log(trial, config.get(LAST_DELIVERED) if judged else None)
+        again = f", attempt {attempt}" if attempt > 1 else ""
+        memory = state.memory.describe(parameters) if state.memory is not None else ""
+        details = "; ".join(part for part in (describe(parameters), memory) if part)
+        self.queue(Line(f"trial {trial} started{again}{f': {details}' if details else ''}"))
+
+    def ended(self, config: dict[str, Any], result: dict[str, Any], error: str | None = None) -> None:
+        """Take a trial's end.
+
+        Args:
+            config: The trial's config in Tune.
+            result: Its last result.
+            error: Why it failed, if it did.
+        """
+        trial, state = config[TRIAL], self._end_state(result, error)
+        if trial not in self._state.trials:  # its actor could not be started, and Tune has not announced its start
+            self.started(config, 1)
+        with self._state.lock:
+            status = self._state.trials[trial]
+            if status.state == "waiting" and state in ("pruned", "stopped"):  # paused since an earlier session
+                if state == "pruned":
+                    self.catch_up(trial, status.parameters, state, None, None)
+                return
+            status.ending = True
+        if state == "pruned":
+            self._discard(trial)
+        self.queue(Finished(trial, state, error))
+
+    def retried(self, config: dict[str, Any]) -> None:
+        """Take the failure of a trial that is started again."""
+        self.queue(Retried(config[TRIAL]))
+
+    def all_ended(self) -> None:
+        """End the trials that Tune has stopped all together, without a callback for each."""
+        with self._state.lock:
+            for status in self._state.trials.values():
+                if status.state == "running" and not status.ending:
+                    self.ended({TRIAL: status.trial}, {})
+
+    def _end_state(self, result: dict[str, Any], error: str | None) -> State:
+        if error is not None:
+            return "failed"
+        if result.get(COMPLETED):
+            return "finished"
+        if result.get(STOPPED) or self._state.shutdown.interrupts_trials():
+            return "stopped"
+        return "pruned"
+
+    def _discard(self, trial: str) -> None:
+        """Stop the workers of a trial that the scheduler has stopped, and drop what they measure until they notice.
+
+        Scheduler and sampler have not learned from that.
+        """
+        import ray
+
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.get(self._broker.stop.remote(trial, discard=True))
+
+    # --- called on other threads ------------------------------------------------------------------------------
+
+    def stop(self, trial: str) -> None:
+        """Stop one trial for good, whether it runs, is paused or waits for another attempt.
+
+        Raises:
+            UserError: It has ended.
+        """
+        import ray
+
+        with self._state.lock:
+            status = self._state.trials.get(trial)
+            if status is None or status.state not in ("running", "waiting") or status.ending:
+                known = f": it is {status.state}" if status else ""
+                raise UserError(f"trial {trial} of {self._state.sweep} does not run{known}")
+        ray.get(self._broker.stop_for_good.remote(trial))
+
+    def catch_up(
+        self, trial: str, parameters: dict[str, Any], state: State, error: str | None, last_step: int | None
+    ) -> None:
+        """Record the end of a trial in an earlier session, whose driver died before it had recorded that.
+
+        Args:
+            trial: Its number.
+            parameters: Its point.
+            state: How it ended.
+            error: Why it failed.
+            last_step: Last step that counts; default: all count.
+        """
+        status = self._state.trials.setdefault(trial, TrialStatus(trial, parameters))
+        if status.state != "waiting":
+            return
+        status.earlier_attempts = max(1, status.earlier_attempts)
+        own_config = self._state.composition.as_yaml(parameters)
+        self._recorder.trials.start(trial, parameters, own_config, status.earlier_attempts)
+        self._worker_events.take_report_log(trial, last_step)
+        self._finish(Finished(trial, state, error))
+
+    # --- the queue --------------------------------------------------------------------------------------------
+
+    def queue(self, change: Change) -> None:
+        """Leave a change to the event loop."""
+        with self._state.lock:
+            self._queue.append(change)
+
+    def queued(self) -> list[Change]:
+        """Take all changes from the queue."""
+        with self._state.lock:
+            changes, self._queue = self._queue, []
+        return changes
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the queue is empty."""
+        return not self._queue
+
+    def process(self, changes: list[Change]) -> None:
+        """Show and record changes.
+
+        Raises:
+            StorageFull: An end cannot be recorded.
+        """
+        for change in changes:
+            match change:
+                case Finished():
+                    self._finish(change)
+                case Retried(trial):
+                    failure = self._state.trials[trial].failure or f"trial {trial}: its Tune actor died"
+                    self._state.announce(f"{failure}; it is tried again, from its newest checkpoint if it has one")
+                case Line(text):
+                    self._state.announce(text)
+
+    def _finish(self, end: Finished) -> None:
+        state = self._state
+        with state.lock:
+            status = state.trials[end.trial]
+            status.state, status.error = end.state, end.error
+            is_best = status in state.front()
+        attempts = status.attempt + status.earlier_attempts
+        self._recorder.trials.end(end.trial, end.state, status.step, attempts, end.error)
+        self._recorder.trials.attach_logs(end.trial, logs_folder(state.folder, end.trial))
+        text = f"trial {end.trial} {end.state} at step {status.step}"
+        if status.values is not None:
+            text += f", {state.describe_values(status.values)}"
+        if status.violation is not None:
+            text += f"; {status.violation}"
+        if end.error is not None:
+            text += f": {end.error}"
+        if is_best:
+            text += " (best so far)" if len(state.objectives.metrics) == 1 else " (on the Pareto front)"
+        state.announce(text)

@@ -1,0 +1,69 @@
+"""Time and resources that a running sweep has used."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from sweeps.search.budget import Usage, cost
+from sweeps.tracking.sessions import Session, with_session
+
+if TYPE_CHECKING:
+    from sweeps.config.search import Stop
+    from sweeps.driver.trial_status import TrialStatus
+    from sweeps.tracking.record import SweepRecord
+
+
+class UsageMeter:
+    """Counts wall time, training time, CPU and GPU seconds over all sessions of a sweep."""
+
+    def __init__(self, earlier: SweepRecord | None):
+        """
+        Args:
+            earlier: Record of the sessions before this one.
+        """
+        self.used = Usage()
+        self._wall_s_before = self._train_s_before = 0.0
+        self._sessions: tuple[Session, ...] = ()
+        if earlier is not None:
+            before = earlier.time
+            self.used = Usage(before.wall_s, before.cpu_s, before.gpu_s)
+            self._wall_s_before, self._train_s_before = before.wall_s, before.train_s
+            self._sessions = before.sessions or ((earlier.started, earlier.started + before.wall_s),)
+        self._counted_at = time.monotonic()
+
+    def count(self, trials: Collection[TrialStatus]) -> None:
+        """Add what has been used since the last call."""
+        now = time.monotonic()
+        passed, self._counted_at = now - self._counted_at, now
+        self.used.wall_s += passed
+        for status in trials:
+            if status.state == "running":
+                self.used.cpu_s += passed * status.holds.get("CPU", 0.0)
+                self.used.gpu_s += passed * status.holds.get("GPU", 0.0)
+
+    def summary(
+        self, trials: Collection[TrialStatus], concurrent: int, stop: Stop, session_began: float
+    ) -> dict[str, Any]:
+        """Totals of all sessions: ``wall_s``, ``train_s``, ``goodput``, ``cpu_s``, ``gpu_s``, ``cost``, ``sessions``.
+
+        ``train_s`` is summed over trials; goodput is its share of the wall time of all concurrent trials.
+
+        Args:
+            trials: All trials of the sweep.
+            concurrent: Number of trials at a time.
+            stop: Holds the prices.
+            session_began: Unix time at which this session began.
+        """
+        wall = self.used.wall_s
+        train = self._train_s_before + sum(status.train_s for status in trials)
+        return {
+            "wall_s": wall,
+            "train_s": train,
+            "goodput": min(1.0, train / max(wall * concurrent, 1e-9)),
+            "cpu_s": self.used.cpu_s,
+            "gpu_s": self.used.gpu_s,
+            "cost": cost(stop, self.used),
+            "sessions": with_session(self._sessions, session_began, session_began + wall - self._wall_s_before),
+        }

@@ -1,0 +1,153 @@
+"""Events of the workers, taken into the state of the sweep and into tracking."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sweeps.driver.state import SweepState
+from sweeps.driver.trial_status import TrialStatus
+from sweeps.errors import StorageFull, mentions_full_disk
+from sweeps.runtime.checkpoint_layout import checkpoint_folders
+from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
+from sweeps.runtime.report_log import read_report_log
+from sweeps.tracking.failed_attempts import FailedAttempt
+from sweeps.tracking.spans import Span
+from sweeps.tracking.summary import describe
+from sweeps.trial_files import LOGS, logs_folder, traceback_name, traceback_text
+
+if TYPE_CHECKING:
+    from sweeps.search.schedulers.pbt import Exploit
+    from sweeps.tracking.artifact_uploader import CheckpointKind
+    from sweeps.tracking.recorder import Recorder
+    from sweeps.worker_error import WorkerError
+
+
+class WorkerEvents:
+    """Takes the events of all trials' workers, in their order."""
+
+    def __init__(self, state: SweepState, recorder: Recorder):
+        self._state, self._recorder = state, recorder
+        self._early: dict[str, list[Event]] = {}
+        """Events of trials that Tune has not announced yet."""
+        self._exploits: dict[tuple[str, int], Exploit] = {}
+        """Exploits that are recorded when the trial's workers begin to train from there."""
+
+    def take(self, events: Iterable[Event]) -> None:
+        """
+        Raises:
+            StorageFull: The events cannot be recorded.
+        """
+        with self._state.lock:
+            for event in events:
+                status = self._state.trials.get(event.trial)
+                if status is None:
+                    self._early.setdefault(event.trial, []).append(event)
+                elif isinstance(event, Ended):
+                    self._take_end(status, event)
+                elif isinstance(event, Note):
+                    self._state.announce(f"trial {event.trial}: {event.text}")
+                elif isinstance(event, Started):
+                    self._take_start(status, event)
+                else:
+                    self._take_log(status, event)
+                    if isinstance(event, Report):
+                        self._take_report(status, event)
+
+    def take_early(self, trial: str) -> None:
+        """Take the events that came before Tune announced the trial's start."""
+        self.take(self._early.pop(trial, ()))
+
+    def take_report_log(self, trial: str, up_to: int | None = None) -> None:
+        """Take what a trial's workers have written into their report log, up to a step: an earlier driver may have died
+        before it had recorded that. What is recorded already is not recorded twice."""
+        for lineage, folder in enumerate(checkpoint_folders(self._state.folder / "trials", trial)):
+            if lineage < self._recorder.trials.exploits(trial):
+                continue  # all of it was recorded before the trial continued from another one's state
+            with self._state.lock:
+                self._record_exploit(trial, lineage)
+            self.take(read_report_log(str(folder), up_to))
+
+    def reports(self, trial: str) -> list[Report]:
+        """The evaluations in a trial's report logs."""
+        folders = checkpoint_folders(self._state.folder / "trials", trial)
+        return [event for folder in folders for event in read_report_log(str(folder)) if isinstance(event, Report)]
+
+    def exploited(self, exploit: Exploit) -> None:
+        """Note that a trial is to continue from another one's state, or did so in an earlier session."""
+        with self._state.lock:
+            self._exploits[exploit.trial, exploit.origin.lineage] = exploit
+
+    def _take_start(self, status: TrialStatus, event: Started) -> None:
+        status.training_since, status.holds = event.timestamp_ms / 1000, status.needs
+        held = event.assigned_ms or event.timestamp_ms
+        status.spans.append(Span(held=held / 1000, trained=event.timestamp_ms / 1000, workers=event.workers))
+        self._recorder.trials.record_spans(status.trial, status.spans)
+        self._record_exploit(event.trial, event.origin.lineage if event.origin is not None else 0)
+
+    def _take_end(self, status: TrialStatus, event: Ended) -> None:
+        status.holds = {}
+        ended = event.timestamp_ms / 1000
+        if status.spans and status.spans[-1].ended is None:
+            status.spans[-1] = replace(status.spans[-1], ended=ended)
+            self._recorder.trials.record_spans(status.trial, status.spans)
+        if event.halved_to is not None:
+            self._state.announce(f"trial {event.trial}: {event.error}")
+        elif event.error is not None:
+            attempt = status.attempt + status.earlier_attempts
+            status.failure = f"trial {event.trial}: attempt {attempt} failed: {event.error}"
+            status.failures.append(FailedAttempt(attempt=attempt, ended=ended, error=event.error))
+            self._recorder.trials.record_failures(event.trial, status.failures)
+            if event.failure is not None:
+                self._save_tracebacks(event.trial, attempt, [event.failure, *event.others])
+            if mentions_full_disk(event.error):
+                self._state.shutdown.storage_is_full(StorageFull(self._state.folder, event.error))
+
+    def _save_tracebacks(self, trial: str, attempt: int, errors: list[WorkerError]) -> None:
+        text, name = traceback_text(trial, attempt, errors), traceback_name(attempt)
+        folder = logs_folder(self._state.folder, trial)
+        with contextlib.suppress(OSError):  # the disk is full, or the folder is another machine's: MLflow has the text
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8", errors="replace")
+        self._recorder.trials.attach(trial, f"{LOGS}/{name}", text)
+
+    def _take_log(self, status: TrialStatus, event: Log) -> None:
+        self._recorder.trials.log(event.trial, event.step, event.metrics, event.timestamp_ms)
+        if self._state.memory is not None:
+            self._state.memory.observe(event.trial, status.parameters, event.metrics)
+        status.step = event.step
+        status.speed = _speed(event.metrics) or status.speed
+        if status.training_since is not None:
+            now = event.timestamp_ms / 1000
+            status.train_s += now - status.training_since
+            status.training_since = now
+
+    def _take_report(self, status: TrialStatus, report: Report) -> None:
+        objectives = self._state.objectives
+        values = objectives.values(report.metrics)
+        best = values is not None and objectives.improves(values, status.values)
+        status.violation = status.violation or objectives.violation(report.metrics)
+        if best:
+            status.values = values
+        if report.checkpoint is not None:
+            kinds: tuple[CheckpointKind, ...] = ("last", "best") if best else ("last",)
+            wanted = [kind for kind in kinds if kind in self._state.composition.config.checkpoint.keep]
+            self._recorder.trials.record_checkpoint(status.trial, report.checkpoint, *wanted, held=report.held)
+
+    def _record_exploit(self, trial: str, lineage: int) -> None:
+        exploit = self._exploits.get((trial, lineage))
+        if exploit is None:
+            return
+        origin = exploit.origin
+        if self._recorder.trials.record_exploit(trial, lineage, origin.step, exploit.changed):
+            values = f" with {describe(exploit.changed)}" if exploit.changed else ""
+            self._state.announce(f"trial {trial} goes on from trial {origin.trial}'s step {origin.step}{values}")
+
+
+def _speed(metrics: dict[str, float]) -> str:
+    for unit in ("tokens", "samples"):
+        if (rate := metrics.get(f"train/{unit}_per_second")) is not None:
+            return f"{rate:,.0f} {unit}/s"
+    return ""
