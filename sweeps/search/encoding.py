@@ -18,7 +18,7 @@ from sweeps.config.space import (
     IntDistribution,
     OrdinalDistribution,
 )
-from sweeps.space.distributions import Point, Space, encode
+from sweeps.space.distributions import Point, Space, decode, index_of
 
 Vector = npt.NDArray[np.float64]
 
@@ -61,7 +61,7 @@ class UnitCube:
             parameters: The trial's: choices as text or number, ordered choices as their index.
         """
         return {
-            path: _decode(distribution, parameters[path])
+            path: decode(distribution, parameters[path])
             for path, distribution in self._space.items()
             if path in parameters
         }
@@ -99,14 +99,16 @@ def scaled_bounds(distribution: FloatDistribution | IntDistribution | OrdinalDis
 
 def _scale(distribution: FloatDistribution | IntDistribution | OrdinalDistribution, value: Any) -> float:
     if isinstance(distribution, OrdinalDistribution):
-        return float(_index(distribution.choices, value))
+        index = index_of(distribution.choices, value)
+        assert index is not None
+        return float(index)
     return math.log(value) if distribution.log else float(value)
 
 
 def _columns(distribution: Distribution, value: Any) -> list[float]:
     """The columns of one parameter; for a value of None those of the middle of its range."""
     if isinstance(distribution, CategoricalDistribution):
-        chosen = _index(distribution.choices, value) if value in distribution.choices else -1
+        chosen = index_of(distribution.choices, value)
         columns = [math.sqrt(0.5) * (index == chosen) for index in range(len(distribution.choices))]
     else:
         assert not isinstance(distribution, ConstantDistribution)
@@ -117,20 +119,3 @@ def _columns(distribution: Distribution, value: Any) -> list[float]:
 def _absent(distribution: Distribution) -> list[float]:
     columns = _columns(distribution, None)
     return [*columns[:-1], 0.0] if distribution.when else columns
-
-
-def _index(choices: list[Any], value: Any) -> int:
-    """Index of a choice; ``True`` is not 1."""
-    return next(index for index, choice in enumerate(choices) if choice == value and type(choice) is type(value))
-
-
-def _decode(distribution: Distribution, stored: Any) -> Any:
-    if isinstance(distribution, OrdinalDistribution):
-        return distribution.choices[int(stored)]
-    if isinstance(distribution, CategoricalDistribution):
-        return next(
-            choice
-            for choice in distribution.choices
-            if encode(choice) == stored and isinstance(encode(choice), bool) == isinstance(stored, bool)
-        )
-    return stored

@@ -179,7 +179,7 @@ class Space:
         for path, value in point.items():
             match self.distributions.get(path):
                 case OrdinalDistribution(choices=choices):
-                    encoded[path] = next(index for index, choice in enumerate(choices) if _same(choice, value))
+                    encoded[path] = index_of(choices, value)
                 case ConstantDistribution():
                     continue
                 case None | CategoricalDistribution():
@@ -254,10 +254,9 @@ def _suggest(trial: Suggester, path: str, distribution: Distribution) -> Any:
         case IntDistribution(low=low, high=high, log=log, step=step):
             return trial.suggest_int(path, low, low + (high - low) // step * step, log=log, step=step)
         case CategoricalDistribution(choices=choices):
-            encoded = trial.suggest_categorical(path, [encode(choice) for choice in choices])
-            return next(choice for choice in choices if _same(encode(choice), encoded))
+            return decode(distribution, trial.suggest_categorical(path, [encode(choice) for choice in choices]))
         case OrdinalDistribution(choices=choices):  # the sampler sees indices, so that neighbours are near
-            return choices[trial.suggest_int(path, 0, len(choices) - 1)]
+            return decode(distribution, trial.suggest_int(path, 0, len(choices) - 1))
         case ConstantDistribution(value=value):
             return value
 
@@ -281,6 +280,21 @@ def encode(choice: Any) -> bool | int | float | str | None:
     return choice if choice is None or isinstance(choice, bool | int | float | str) else json.dumps(choice)
 
 
+def decode(distribution: Distribution, stored: Any) -> Any:
+    """A value of a distribution, as Optuna stores it: a choice from its encoding, an ordered choice from its index."""
+    match distribution:
+        case CategoricalDistribution(choices=choices):
+            return next(choice for choice in choices if _same(encode(choice), stored))
+        case OrdinalDistribution(choices=choices):
+            return choices[int(stored)]
+    return stored
+
+
+def index_of(choices: Sequence[Any], value: Any) -> int | None:
+    """Index of a value among choices; None if it is not one of them. ``True`` is not 1."""
+    return next((index for index, choice in enumerate(choices) if _same(choice, value)), None)
+
+
 def _same(one: Any, other: Any) -> bool:
     """Whether two values are equal and both or neither are a bool."""
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
@@ -290,7 +304,7 @@ def contains(distribution: Distribution, value: Any) -> bool:
     """Whether a value can be sampled."""
     match distribution:
         case CategoricalDistribution(choices=choices) | OrdinalDistribution(choices=choices):
-            return any(_same(choice, value) for choice in choices)
+            return index_of(choices, value) is not None
         case ConstantDistribution(value=constant):
             return _same(constant, value)
         case IntDistribution(low=low, high=high, step=step):

@@ -187,4 +187,4 @@ def test_trust_follows_from_how_well_earlier_trials_rank_todays() -> None:
     assert min(trusts[15:]) > 0.2
     opposite = EarlierTrials([earlier_of(function, 0, factor=-1)], space, "min", 0)
     assert opposite.trusts(study.trials) == [0.0]
-    assert opposite.to_show(study.trials) == []
+    assert opposite.trials(study.trials) == []
