@@ -1,4 +1,4 @@
-"""What can be chosen: every sweep and every group's options, one line on each."""
+"""Sweeps that can be run and the options of every config group, with one line about each."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from sweeps.errors import UnknownName
 from sweeps.suggestions import did_you_mean
 
 Document = dict[str, dict[str, str]]
-"""Group -> option -> what it is. Sweeps are the group ``conf``."""
+"""Group -> option -> its description. Sweeps are the group ``conf``."""
 
 
 def choices_document(config_dirs: Sequence[Path], group: str | None) -> Document:
-    """
+    """Options of one group, or of all groups.
+
     Raises:
         UnknownName: There is no such group.
     """

@@ -56,7 +56,9 @@ class Compared:
     @cached_property
     def curve(self) -> list[BestSoFar]:
         """Best value so far, at the end of each trial."""
-        ended = sorted((trial for trial in self.record.trials if trial.ended is not None), key=lambda each: each.ended)
+        ended = sorted(
+            (trial for trial in self.record.trials if trial.ended is not None), key=lambda each: each.ended or 0.0
+        )
         hours, known = 0.0, True
         curve = []
         for count, (trial, best) in enumerate(zip(ended, best_values(ended, self.record.mode), strict=True), 1):

@@ -1,4 +1,4 @@
-"""Recorded sweeps as pandas tables."""
+"""Recorded sweeps as pandas data frames."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from sweeps.tracking.record import SweepRecord, TrialRecord
 
 
 def trials_frame(records: Sequence[SweepRecord]) -> pd.DataFrame:
-    """A row for each trial; parameters that a trial does not have are missing."""
+    """Data frame with a row for each trial; a parameter that a trial does not have is missing."""
     return pd.DataFrame([_row(record, trial) for record in records for trial in record.trials])
 
 
 def curves_frame(records: Sequence[SweepRecord], metric: str | None = None) -> pd.DataFrame:
-    """A row for each finite value of a metric that a trial reported, in order of steps.
+    """Data frame with a row for each finite value of a metric that a trial reported, in the order of steps.
 
     Args:
         records: The sweeps.
@@ -38,8 +38,9 @@ def curves_frame(records: Sequence[SweepRecord], metric: str | None = None) -> p
 
 
 def importance_frame(record: SweepRecord, objective: int = 0) -> pd.DataFrame:
-    """How much each parameter matters, the most important first: a row for each, a column for each of Optuna's
-    evaluators, which sum to 1, and ``trials``, on how many it rests. Empty where there are too few trials to tell.
+    """Importance of each parameter, the most important first; empty if there are too few trials.
+
+    Each of Optuna's evaluators has a column that sums to 1; ``trials`` is the number of trials that it is based on.
 
     Args:
         record: The sweep.
@@ -51,16 +52,16 @@ def importance_frame(record: SweepRecord, objective: int = 0) -> pd.DataFrame:
     table = importances_table(data, objective)
     if table.empty:
         why = (
-            f"{len(data.valued)} of its trials have a value, and it takes {FEWEST_TRIALS}"
+            f"{len(data.valued)} of its trials have a value, and {FEWEST_TRIALS} are needed"
             if len(data.valued) < FEWEST_TRIALS
-            else "its trials differ in no parameter, or all came out the same"
+            else "its trials differ in no parameter, or all have the same value"
         )
-        warnings.warn(f"{record.sweep}: the importance of parameters cannot be told: {why}", stacklevel=3)
+        warnings.warn(f"{record.sweep}: the importance of parameters cannot be computed: {why}", stacklevel=3)
     return table
 
 
 def importances_table(data: ReportData, objective: int = 0) -> pd.DataFrame:
-    """See ``importance_frame``."""
+    """Data frame of ``importance_frame``, without a warning."""
     paths = {name: path for path, name in data.names.items()}
     found = pd.DataFrame(importances(data, objective)).rename(index=paths).rename_axis("parameter")
     found = found.loc[found.fillna(0.0).mean(axis=1).sort_values(ascending=False).index]

@@ -1,4 +1,4 @@
-"""Where a sweep's report is."""
+"""Path of a sweep's report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sweeps.tracking.record import SweepRecord
 
 
 def report_folder(record: SweepRecord) -> Path:
-    """In the sweep's folder; in the working folder, where that is on another machine."""
+    """Report folder in the sweep's folder, or in the working folder if that is on another machine."""
     folder = Path(record.tags.get(TAG_FOLDER, ""))
     if folder.is_absolute() and folder.is_dir():
         return folder / REPORT_ARTIFACTS
@@ -18,10 +18,10 @@ def report_folder(record: SweepRecord) -> Path:
 
 
 def make_folder(folder: Path) -> Path:
-    """Make a report's folder, if it is not there.
+    """Make a report's folder if it does not exist.
 
     Raises:
-        UserError: It cannot be made, or nothing can be written in it.
+        UserError: It cannot be made or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -34,6 +34,6 @@ def make_folder(folder: Path) -> Path:
 
 
 def existing_report(record: SweepRecord) -> Path | None:
-    """The page, if it has been made here."""
+    """Path of the report's page; None if it does not exist on this machine."""
     page = report_folder(record) / REPORT_PAGE
     return page if page.is_file() else None

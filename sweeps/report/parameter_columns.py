@@ -1,4 +1,4 @@
-"""Parameters as columns of a table on a terminal, as many as it has room for."""
+"""Table of trials on a terminal, with as many parameters as fit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Cell = str | Text
 
 @dataclass(frozen=True)
 class Column:
-    """A column that every row has."""
+    """Column that is always shown."""
 
     name: str
     right: bool = False
@@ -31,13 +31,13 @@ class Column:
 def parameter_table(
     columns: Sequence[Column], rows: Sequence[Sequence[Cell]], params: Sequence[Mapping[str, Any]], width: int
 ) -> tuple[Table, Text | None]:
-    """A table of trials with a column for each parameter, and a line on those that it has no room for.
+    """Table of trials with a column for each parameter that fits, and a line that names the others.
 
     Args:
         columns: The first columns.
         rows: Their cells, by trial.
         params: The parameters of each trial, by path.
-        width: Of the terminal, in cells.
+        width: Width of the terminal in cells.
     """
     table = Table(box=None, pad_edge=False, header_style="dim")
     used = -GAP

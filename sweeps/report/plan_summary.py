@@ -1,4 +1,4 @@
-"""The plan of a sweep, as ``run --dry-run`` prints it."""
+"""Plan of a sweep as ``run --dry-run`` prints it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ WIDTH = 200
 
 
 def plan_document(plan: Plan, warnings: Sequence[str] = ()) -> dict[str, Any]:
-    """The plan as ``--dry-run --json`` prints it.
+    """Document that ``--dry-run --json`` prints.
 
     Args:
         plan: The plan.
-        warnings: Further notes, of a look at the data.
+        warnings: Further notes, from checks of the data.
     """
     fit = plan.local_fit
     return {
@@ -40,7 +40,7 @@ def plan_document(plan: Plan, warnings: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def plan_text(plan: Plan) -> str:
-    """What ``print_plan`` prints, for a terminal elsewhere."""
+    """Text that ``print_plan`` prints, for a client of the service."""
     console = plain_console(file=io.StringIO(), width=WIDTH)
     with console.capture() as printed:
         print_plan(plan, console)
@@ -80,7 +80,7 @@ def describe_condition(wanted: Any) -> str:
 
 
 def describe_distribution(distribution: Distribution) -> str:
-    """``0.0001 to 0.03, log`` or ``4, 8, 16``; a guess with it."""
+    """``0.0001 to 0.03, log`` or ``4, 8, 16``, with the prior if there is one."""
     if isinstance(distribution, ConstantDistribution):
         return f"always {distribution.value}"
     prior = distribution.prior

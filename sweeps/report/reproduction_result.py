@@ -1,4 +1,4 @@
-"""What came out when a trial was run once more, beside what came out then."""
+"""Comparison of a reproduced trial with the original."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ MOST_ROWS = 40
 
 @dataclass(frozen=True)
 class Repeated:
-    """A metric of a trial, then and now."""
+    """Metric of a trial in the original and in the reproduction."""
 
     trial: str
     metric: str
     steps: int
-    """At which both have a value."""
+    """Number of steps at which both have a value."""
     first_difference: tuple[int, float, float] | None
-    """Step, value then, value now."""
+    """Step, original value, reproduced value."""
     counts: bool
-    """Whether it is an objective, which decides whether the same came out."""
+    """Whether the metric is an objective, which decides whether the reproduction succeeded."""
 
     @property
     def equal(self) -> bool:
@@ -45,13 +45,13 @@ class Repeated:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Repeated:
-        """What ``as_json`` wrote; whether it counts is not in it."""
+        """Read a document of ``as_json``, which does not say whether the metric counts."""
         difference = document["first_difference"]
         first = None if difference is None else (difference["step"], difference["then"], difference["now"])
         return cls(document["trial"], document["metric"], document["steps"], first, counts=False)
 
     def describe(self) -> str:
-        """In words."""
+        """Result in words."""
         if not self.steps:
             return "no step that both have"
         if self.first_difference is None:
@@ -61,7 +61,7 @@ class Repeated:
 
 
 def print_repeated(repeated: Sequence[Repeated], console: Console) -> None:
-    """What differs first; what decides before what does not."""
+    """Print a row for each metric: objectives first, and of these the different ones first."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("trial", "metric", "came out"):
         table.add_column(name)

@@ -1,4 +1,4 @@
-"""Tables and summaries of recorded sweeps, on a terminal."""
+"""Tables and summaries of recorded sweeps on a terminal."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sweeps.tracking.values import short
 
 
 def print_sweeps(sweeps: Sequence[SweepSummary], console: Console, where: str) -> None:
-    """A row for each sweep.
+    """Print a row for each sweep.
 
     Args:
-        sweeps: The newest first.
-        console: Where to print.
-        where: Address of the store or the service that was asked.
+        sweeps: The sweeps, the newest first.
+        console: The terminal.
+        where: Address of the store or service.
     """
     if not sweeps:
         console.print(f"There are no sweeps in {where}. Start one: python -m sweeps run conf=digits", soft_wrap=True)
@@ -50,7 +50,7 @@ def print_sweeps(sweeps: Sequence[SweepSummary], console: Console, where: str) -
 
 
 def print_sweep(record: SweepRecord, console: Console) -> None:
-    """Everything about one sweep: its trials from best to worst."""
+    """Print a sweep with its trials from best to worst."""
     _print_headline(record, console)
     console.print(_trials_table(record, by_rank(record)))
     if len(record.metrics) > 1:
@@ -64,7 +64,7 @@ def print_sweep(record: SweepRecord, console: Console) -> None:
 
 
 def took(record: SweepRecord, trial: TrialRecord) -> str:
-    """A trial's time from its start to its end, or to now, without the pauses between drivers."""
+    """Time from a trial's start to its end, or to now, without the pauses between drivers."""
     seconds = record.took(trial)
     return "" if seconds is None else duration(seconds)
 
@@ -81,40 +81,41 @@ def by_rank(record: SweepRecord) -> list[TrialRecord]:
 
 
 def _trials_table(record: SweepRecord, trials: Sequence[TrialRecord]) -> Table:
-    """Trials of a sweep, in this order, with all that was searched."""
+    """Table of trials with all their parameters."""
     paths = list(dict.fromkeys(path for trial in record.trials for path in trial.params))
     names = short_names(dict.fromkeys(paths))
-    again = any(trial.attempts > 1 for trial in trials)
+    has_retries = any(trial.attempts > 1 for trial in trials)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("trial", "state"):
         table.add_column(name, no_wrap=True)
-    for name in (*record.metrics, "step", "took", *(["attempts"] if again else [])):
+    for name in (*record.metrics, "step", "took", *(["attempts"] if has_retries else [])):
         table.add_column(name, justify="right")
     for path in paths:
         table.add_column(names[path], justify="right")
     for trial in trials:
-        style = STATE_STYLES.get(trial.state, "")
         cells = [short(trial.params[path]) if path in trial.params else "" for path in paths]
         table.add_row(
-            trial.trial,
-            Text(trial.state, style),
-            *shown_values(record, trial),
-            str(trial.steps),
-            took(record, trial),
-            *([str(trial.attempts)] if again else []),
+            *trial_cells(record, trial),
+            *([str(trial.attempts)] if has_retries else []),
             *cells,
         )
     return table
 
 
-def shown_values(record: SweepRecord, trial: TrialRecord) -> list[str]:
-    """Its value of each objective."""
+def trial_cells(record: SweepRecord, trial: TrialRecord) -> list[str | Text]:
+    """Cells of a trial: id, state, a value for each objective, steps and time."""
+    state = Text(trial.state, STATE_STYLES.get(trial.state, ""))
+    return [trial.trial, state, *_values(record, trial), str(trial.steps), took(record, trial)]
+
+
+def _values(record: SweepRecord, trial: TrialRecord) -> list[str]:
+    """Texts of a trial's values, one for each objective."""
     values = trial.values or (() if trial.value is None else (trial.value,))
     return [short(value) for value in values] or [""] * len(record.metrics)
 
 
 def print_best(record: SweepRecord, console: Console) -> None:
-    """The best trial and where its model is; of several objectives every trial of the Pareto front."""
+    """Print the best trial and its checkpoint, or every trial of the Pareto front."""
     if not record.front:
         console.print(describe_no_best(record), markup=False, highlight=False, soft_wrap=True)
     for index, best in enumerate(record.front):
@@ -138,12 +139,12 @@ def _print_trial(record: SweepRecord, best: TrialRecord, console: Console) -> No
 
 
 def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False) -> None:
-    """How a sweep came out, and what to type next.
+    """Print the result of a sweep, and useful commands.
 
     Args:
-        record: The sweep's.
-        console: Where it is shown.
-        debug: With the tracebacks of trials that failed.
+        record: The sweep.
+        console: The terminal.
+        debug: Whether to print the tracebacks of failed trials.
     """
     _print_headline(record, console)
     print_best(record, console)
@@ -157,8 +158,8 @@ def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False)
     console.print(f"trials    python -m sweeps show {record.sweep}", markup=False, soft_wrap=True)
     failed = [trial for trial in record.trials if trial.state == "failed"]
     if failed:
-        say = f"logs      python -m sweeps logs {record.sweep} --trial {failed[0].trial}"
-        console.print(say, markup=False, highlight=False, soft_wrap=True)
+        line = f"logs      python -m sweeps logs {record.sweep} --trial {failed[0].trial}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     for trial in failed[:3]:
         console.print(f"trial {trial.trial} failed: {trial.error}", markup=False, highlight=False, soft_wrap=True)
         if debug:

@@ -1,4 +1,4 @@
-"""Consoles that print text as it is."""
+"""Consoles that print text without reading markup in it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from rich.console import Console
 
 
 def plain_console(**options: Any) -> Console:
-    """A console that takes neither ``[lightning]`` for markup nor ``:warning:`` for an emoji: what it prints comes
-    from users and their YAML. Styles are set with ``Text``, or as an argument of ``print`` and ``add_column``.
+    """Console that prints ``[lightning]`` and ``:warning:`` as they are, since texts come from users and their YAML.
+
+    Styles are set with ``Text``, or as an argument of ``print`` and ``add_column``.
 
     Args:
-        options: Of ``rich.console.Console``.
+        options: Options of ``rich.console.Console``.
     """
     return Console(markup=False, emoji=False, **options)

@@ -1,4 +1,4 @@
-"""The echo of control characters, which a terminal writes as ``^C`` into a live display."""
+"""Terminal echo of control characters, such as ``^C``, which would spoil a live display."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def without_control_echo() -> Iterator[None]:
-    """While something is drawn in place: after an echo the cursor is not where rich believes that it is, and a line of
-    the display would stay on the screen."""
-    echoed = _set_echo(on=False)
+    """Turn the echo off while a live display is shown.
+
+    After an echo the cursor is not where rich expects it, and a line of the display would stay on the screen.
+    """
+    changed = _set_echo(on=False)
     try:
         yield
     finally:
-        if echoed:
+        if changed:
             _set_echo(on=True)
 
 
 def _set_echo(*, on: bool) -> bool:
-    """Switches the echo of control characters; whether that has changed it."""
+    """Turn the echo of control characters on or off; returns whether that changed it."""
     try:
         import termios
     except ImportError:  # Windows
@@ -35,6 +37,6 @@ def _set_echo(*, on: bool) -> bool:
             return False
         settings[3] ^= termios.ECHOCTL
         termios.tcsetattr(terminal, termios.TCSADRAIN, settings)
-    except (OSError, ValueError, termios.error):  # stdin is no terminal
+    except (OSError, ValueError, termios.error):  # stdin is not a terminal
         return False
     return True

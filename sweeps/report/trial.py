@@ -1,4 +1,4 @@
-"""One trial whole: its parameters, values, attempts and checkpoints, and the end of its logs."""
+"""One trial in full: parameters, values, attempts, checkpoints, and the end of its logs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from sweeps.tracking.trial_logs import TrialLogs
 from sweeps.tracking.values import short
 
 END_LINES = 20
-"""Lines shown from the end of each worker's log."""
+"""Number of lines from the end of each worker's log."""
 END_OF_WORKERS = 8
-"""Workers whose logs' ends are shown."""
+"""Number of workers whose logs are shown."""
 
 
 def trial_document(record: SweepRecord, trial: TrialRecord, lines: int = END_LINES) -> dict[str, Any]:
-    """The document of ``show --trial --json``; reads the trial's logs.
+    """Document of ``show --trial --json``, with the end of the trial's logs.
 
     Args:
-        record: The sweep's.
-        trial: One of its trials.
-        lines: Of the end of each worker's log.
+        record: The sweep.
+        trial: The trial.
+        lines: Number of lines from the end of each worker's log.
     """
     logs = TrialLogs(record, trial)
     workers = logs.workers()
@@ -53,11 +53,12 @@ def trial_document(record: SweepRecord, trial: TrialRecord, lines: int = END_LIN
 
 
 def print_trial(document: Mapping[str, Any], console: Console, *, debug: bool = False) -> None:
-    """
+    """Print a trial.
+
     Args:
-        document: Of ``trial_document``.
-        console: Where it is shown.
-        debug: With the whole traceback.
+        document: Document of ``trial_document``.
+        console: The terminal.
+        debug: Whether to print the whole traceback.
     """
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="dim", no_wrap=True)

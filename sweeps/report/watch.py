@@ -1,4 +1,4 @@
-"""A sweep that runs elsewhere, live: from MLflow's record alone, so from any machine that reaches it."""
+"""Live table of a running sweep from its MLflow record, on any machine that reaches the store."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from rich.text import Text
 from sweeps.errors import TrackingUnreachable
 from sweeps.report.formatting import STATE_STYLES, duration
 from sweeps.report.parameter_columns import Column, parameter_table
-from sweeps.report.tables import by_rank, shown_values, took
+from sweeps.report.tables import by_rank, trial_cells
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.summary import describe
 from sweeps.tracking.values import short
 
-LOOK_EVERY_S = 2.0
+INTERVAL_S = 2.0
 SHARE_OF_TIME = 0.2
-"""Of its time in which it asks MLflow at most: a sweep of thousands of trials takes a server seconds to tell."""
+"""Maximum share of time spent on reading from MLflow; reading thousands of trials takes a server seconds."""
 OTHER_LINES = 9
-"""On the screen besides the trials."""
+"""Number of lines on the screen that are not trials."""
 
 Load = Callable[[], SweepRecord]
 
 
 def watch(load: Load, console: Console) -> SweepRecord:
-    """Show a sweep until it has ended, or a person presses Ctrl-C.
+    """Show a sweep until it has ended or the user presses Ctrl-C.
 
     Args:
-        load: Reads the sweep anew.
+        load: Reads the sweep.
         console: A terminal gets a live table, anything else a line for each change.
 
     Returns:
-        How it stood last.
+        The latest record.
     """
     record = load()
     if not console.is_terminal:
@@ -51,10 +51,10 @@ def watch(load: Load, console: Console) -> SweepRecord:
 
 
 def _in_lines(record: SweepRecord, load: Load, console: Console) -> SweepRecord:
-    said: dict[str, str] = {}
+    states: dict[str, str] = {}
     try:
         while True:
-            for line in changes(record, said):
+            for line in changes(record, states):
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
             if record.status != "running":
                 break
@@ -64,25 +64,25 @@ def _in_lines(record: SweepRecord, load: Load, console: Console) -> SweepRecord:
     return record
 
 
-def changes(record: SweepRecord, said: dict[str, str]) -> Iterator[str]:
-    """A line for each trial whose state is another one than was said, which is noted."""
+def changes(record: SweepRecord, states: dict[str, str]) -> Iterator[str]:
+    """A line for each trial whose state differs from ``states``, which is updated."""
     for trial in record.trials:
-        if said.get(trial.trial) != trial.state:
-            said[trial.trial] = trial.state
+        if states.get(trial.trial) != trial.state:
+            states[trial.trial] = trial.state
             value = "" if trial.value is None else f", {record.metric} {short(trial.value)}"
             yield f"{time.strftime('%H:%M:%S')} trial {trial.trial} {trial.state} at step {trial.steps}{value}"
 
 
 def _next(record: SweepRecord, load: Load) -> tuple[SweepRecord, str]:
-    """The record after a while; the old one, and why, if MLflow does not answer."""
-    began = time.monotonic()
+    """The record after the next interval; the old one and the reason if MLflow does not answer."""
+    started = time.monotonic()
     trouble = ""
     try:
         record = load()
     except TrackingUnreachable as error:
         trouble = f"{error}; trying again"
-    took = time.monotonic() - began
-    time.sleep(max(LOOK_EVERY_S - took, took * (1 / SHARE_OF_TIME - 1), 0.1))
+    took = time.monotonic() - started
+    time.sleep(max(INTERVAL_S - took, took * (1 / SHARE_OF_TIME - 1), 0.1))
     return record, trouble
 
 
@@ -101,7 +101,7 @@ def _screen(record: SweepRecord, console: Console, trouble: str = "") -> Rendera
     if (best := record.best) is not None and best.value is not None:
         text = f"best {record.metric} {best.value:.5g}: trial {best.trial}, {describe(best.params)}"
         lines.append(Text(text, "bold green", no_wrap=True, overflow="ellipsis"))
-    shown = _most_telling(record, max(3, console.height - OTHER_LINES))
+    shown = _shown_trials(record, max(3, console.height - OTHER_LINES))
     table, hidden = _table(record, shown, console.width)
     lines += [table] if hidden is None else [table, hidden]
     if len(record.trials) > len(shown):
@@ -116,21 +116,12 @@ def _table(record: SweepRecord, trials: Sequence[TrialRecord], width: int) -> tu
         Column("state"),
         *(Column(name, right=True) for name in (*record.metrics, "step", "took")),
     ]
-    cells: list[list[str | Text]] = [
-        [
-            trial.trial,
-            Text(trial.state, STATE_STYLES.get(trial.state, "")),
-            *shown_values(record, trial),
-            str(trial.steps),
-            took(record, trial),
-        ]
-        for trial in trials
-    ]
+    cells = [trial_cells(record, trial) for trial in trials]
     return parameter_table(columns, cells, [trial.params for trial in trials], width)
 
 
-def _most_telling(record: SweepRecord, room: int) -> list[TrialRecord]:
-    """All that run, then the best, within what a screen holds; in the order of ``show``."""
+def _shown_trials(record: SweepRecord, room: int) -> list[TrialRecord]:
+    """Running trials and then the best others, as many as fit on the screen, in the order of ``show``."""
     ranked = by_rank(record)
     running = [trial for trial in ranked if trial.state == "running"]
     others = [trial for trial in ranked if trial.state != "running"]

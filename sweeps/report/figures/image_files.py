@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
@@ -24,7 +25,6 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from matplotlib.tri import Triangulation
-from numpy.typing import NDArray
 
 from sweeps.report.figures.style import GRID, MUTED
 
@@ -32,8 +32,6 @@ DPI = 120
 DASHES = {"dot": ":", "dash": "--"}
 SYMBOLS = {"x": "X", "square": "s", "star": "*"}
 POINTS_PER_PIXEL = 0.9
-FADED_FROM = 150
-"""Number of lines of parallel coordinates from which they are more transparent."""
 
 
 def write_image(
@@ -71,47 +69,30 @@ def write_image(
 
 
 def _draw(part: SubFigure, figure: go.Figure) -> None:
-    """Draw all subplots of a figure on x and y axes."""
+    """Draw the subplots of a figure, in the rows and columns of their axes' domains."""
     layout = figure.layout
-    ids = list(dict.fromkeys((trace.xaxis or "x", trace.yaxis or "y") for trace in figure.data))
-    rows = sorted({_domain(layout, y) for _, y in ids}, reverse=True)
-    columns = sorted({_domain(layout, x) for x, _ in ids})
-    grid = part.add_gridspec(
-        len(rows),
-        len(columns),
-        height_ratios=[high - low for low, high in rows],
-        width_ratios=[high - low for low, high in columns],
+    pairs = list(dict.fromkeys((trace.xaxis or "x", trace.yaxis or "y") for trace in figure.data))
+    columns, rows = (
+        {name: _axis(layout, name).domain or (0, 1) for name in names} for names in zip(*pairs, strict=True)
     )
-    subplots: dict[str, Axes] = {}
-    for x, y in ids:
-        axes = part.add_subplot(grid[rows.index(_domain(layout, y)), columns.index(_domain(layout, x))])
+    across, down = sorted(set(columns.values())), sorted(set(rows.values()), reverse=True)
+    ratios = [high - low for low, high in down]
+    grid = part.add_gridspec(len(down), len(across), height_ratios=ratios)
+    handles: dict[str, Any] = {}
+    for x, y in pairs:
+        axes = part.add_subplot(grid[down.index(rows[y]), across.index(columns[x])])
         traces = [trace for trace in figure.data if (trace.xaxis or "x", trace.yaxis or "y") == (x, y)]
         _Subplot(axes, _axis(layout, x), _axis(layout, y), traces).draw(layout)
-        subplots |= {x: axes, y: axes}
-    for x, y in ids:
-        if (other := _axis(layout, x).matches) in subplots:
-            subplots[x].sharex(subplots[other])
-        if (other := _axis(layout, y).matches) in subplots:
-            subplots[y].sharey(subplots[other])
-    handles = {
-        label: handle
-        for axes in subplots.values()
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
     if layout.showlegend is not False and len(handles) > 1:
         labels = list(handles)[:: -1 if layout.legend.traceorder == "reversed" else 1]
-        columns = max(1, int(part.bbox.width / DPI * 12 / (max(map(len, labels)) + 7)))
-        legend = part.legend(
-            [handles[label] for label in labels],
-            labels,
-            loc="outside upper right",
-            ncols=min(columns, len(labels)),
-            frameon=False,
-            fontsize=9,
-        )
-        for handle in legend.legend_handles:
-            if isinstance(handle, Line2D):
-                handle.set_alpha(1.0)
+        fit = int(part.bbox.width / DPI * 14 / (max(map(len, labels)) + 7))
+        options: dict[str, Any] = {"loc": "outside upper right", "ncols": max(1, min(fit, len(labels)))}
+        legend = part.legend([handles[each] for each in labels], labels, frameon=False, fontsize=9, **options)
+        for shown in legend.legend_handles:
+            if isinstance(shown, Line2D):
+                shown.set_alpha(1.0)
 
 
 def _axis(layout: go.Layout, name: str) -> Any:
@@ -119,17 +100,13 @@ def _axis(layout: go.Layout, name: str) -> Any:
     return layout[f"{name[0]}axis{name[1:]}"]
 
 
-def _domain(layout: go.Layout, name: str) -> tuple[float, float]:
-    return tuple(_axis(layout, name).domain or (0.0, 1.0))
-
-
 class _Subplot:
     """One pair of axes with its traces."""
 
     def __init__(self, axes: Axes, x: Any, y: Any, traces: Sequence[Any]) -> None:
         self._axes, self._traces = axes, traces
-        self._x, self._y = x, y
-        self._categories = {name: _categories(axis, name, traces) for name, axis in (("x", x), ("y", y))}
+        self._layouts = {"x": x, "y": y}
+        self._categories = {name: _categories(axis, name, traces) for name, axis in self._layouts.items()}
 
     def draw(self, layout: go.Layout) -> None:
         """Draw the traces, then the axes."""
@@ -138,27 +115,30 @@ class _Subplot:
         self._axes.spines[["top", "right"]].set_visible(False)
         self._axes.spines[["left", "bottom"]].set_color(MUTED)
         bars = [trace for trace in self._traces if trace.type == "bar"]
+        groups = [[bar] for bar in bars] if layout.barmode == "overlay" else [bars]
+        for group in groups:
+            for index, bar in enumerate(group):
+                self._draw_bars(
+                    bar, index / len(group), 1 / len(group), 0.2 if layout.bargap is None else layout.bargap
+                )
         before: Any = None
         for trace in self._traces:
-            if trace.type == "bar":
-                grouped = layout.barmode != "overlay"
-                self._draw_bars(trace, bars.index(trace) if grouped else 0, len(bars) if grouped else 1, layout)
-            elif trace.type == "contour":
+            if trace.type == "contour":
                 self._draw_contour(trace)
-            else:
+            elif trace.type != "bar":
                 self._draw_scatter(trace, before)
             before = trace
-        self._finish_axis("x", self._x)
-        self._finish_axis("y", self._y)
+        self._finish_axis("x")
+        self._finish_axis("y")
 
-    def _positions(self, values: Any, name: str) -> NDArray[np.float64]:
+    def _positions(self, values: Any, name: str) -> Any:
         """Positions on a linear axis: indices of categories, days of dates, logarithms."""
-        axis, categories = (self._x if name == "x" else self._y), self._categories[name]
+        axis, categories = self._layouts[name], self._categories[name]
         if categories:
-            return np.array([categories.index(value) for value in values], float)
+            return np.array([categories.index(value) for value in values], np.float64)
         if axis.type == "date":
-            return np.array([date2num(datetime.fromisoformat(value)) for value in values], float)
-        numbers = np.array([math.nan if value is None else value for value in values], float)
+            return np.array([date2num(datetime.fromisoformat(value)) for value in values])  # type: ignore[no-untyped-call]
+        numbers = np.array([math.nan if value is None else value for value in values], np.float64)
         return np.log10(numbers) if axis.type == "log" else numbers
 
     def _draw_scatter(self, trace: Any, before: Any) -> None:
@@ -201,17 +181,17 @@ class _Subplot:
                 label=label,
             )
 
-    def _draw_bars(self, trace: Any, index: int, count: int, layout: go.Layout) -> None:
+    def _draw_bars(self, trace: Any, shift: float, share: float, gap: float) -> None:
+        """Draw the bars of a trace, which take a share of the width of each position."""
         lies = trace.orientation == "h"
-        at = self._positions(trace.y, "y") if lies else self._positions(trace.x, "x")
-        lengths = self._positions(trace.x, "x") if lies else self._positions(trace.y, "y")
-        start = np.zeros_like(lengths) if trace.base is None else np.array(trace.base, float)
-        whole = 1.0 - (0.2 if layout.bargap is None else layout.bargap)
-        low = at - whole / 2 + index * whole / count
-        corners = [(start, low), (start + lengths, low), (start + lengths, low + whole / count)]
-        corners.append((start, low + whole / count))
-        pairs = [np.column_stack(corner if lies else corner[::-1]) for corner in corners]
-        boxes = np.stack(pairs, axis=1)
+        at, lengths = self._positions(trace.x, "x"), self._positions(trace.y, "y")
+        if lies:
+            at, lengths = lengths, at
+        start = np.zeros_like(lengths) if trace.base is None else np.array(trace.base, np.float64)
+        low = at + (shift - 0.5) * (1 - gap)
+        high = low + share * (1 - gap)
+        corners = [(start, low), (start + lengths, low), (start + lengths, high), (start, high)]
+        boxes: Any = np.stack([np.column_stack(each if lies else each[::-1]) for each in corners], axis=1)
         self._axes.add_collection(PolyCollection(boxes, facecolors=trace.marker.color, label=trace.name))
         self._axes.autoscale_view()
 
@@ -224,41 +204,33 @@ class _Subplot:
         colours = _colormap(trace.colorscale, reverse=bool(trace.reversescale))
         # Triangles of its own: given coordinates, matplotlib would first try to read the values as such.
         filled = self._axes.tricontourf(Triangulation(x, y), np.clip(z[rows, columns], low, high), levels, cmap=colours)
-        figure = self._axes.get_figure()
-        assert figure is not None
-        figure.colorbar(filled, ax=self._axes, label=trace.colorbar.title.text, pad=0.01)
+        _add_colorbar(self._axes, filled, trace.colorbar)
 
-    def _finish_axis(self, name: str, axis: Any) -> None:
-        axes = self._axes
-        shown = axes.xaxis if name == "x" else axes.yaxis
-        set_limits = axes.set_xlim if name == "x" else axes.set_ylim
+    def _finish_axis(self, name: str) -> None:
+        """Set the title, the ticks and the range of an axis."""
+        axes, axis, categories = self._axes, self._layouts[name], self._categories[name]
+        shown, set_limits = (axes.xaxis, axes.set_xlim) if name == "x" else (axes.yaxis, axes.set_ylim)
         shown.set_label_text(axis.title.text or "")
-        categories = self._categories[name]
+        shown.set_tick_params(colors="#374151", labelsize=5 if len(categories) > 20 else 8)
         if categories:
-            chosen = range(0, len(categories), max(1, len(categories) // 70))
-            shown.set_ticks(chosen, [categories[index] for index in chosen])
+            shown.set_ticks(range(len(categories)), categories)
             set_limits(-0.6, len(categories) - 0.4)
         elif axis.tickvals is not None:
-            positions = np.log10(axis.tickvals) if axis.type == "log" else axis.tickvals
-            shown.set_ticks(positions, axis.ticktext)
+            shown.set_ticks(np.log10(axis.tickvals) if axis.type == "log" else axis.tickvals, axis.ticktext)
         elif axis.type == "date":
-            shown.set_major_locator(locator := AutoDateLocator())
-            shown.set_major_formatter(ConciseDateFormatter(locator))
+            locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+            shown.set_major_locator(locator)
+            shown.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
         elif (axis.tickformat or "").endswith("%"):
             shown.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        elif axis.dtick == 1:
-            shown.set_major_locator(MaxNLocator(integer=True))
-        many = len(categories) > 20
-        axes.tick_params(axis="x" if name == "x" else "y", colors="#374151", labelsize=5 if many else 8)
-        texts = categories or axis.ticktext or ()
-        if name == "x" and max(map(len, texts), default=0) > 6:
-            axes.tick_params(axis="x", rotation=20)
+        if name == "x" and max(map(len, categories or axis.ticktext or ()), default=0) > 6:
+            shown.set_tick_params(rotation=20)
         if axis.range is not None:
             set_limits(*axis.range)
         elif axis.rangemode == "tozero":
             set_limits(0)
         if axis.showticklabels is False:
-            axes.tick_params(**{"labelbottom" if name == "x" else "labelleft": False})
+            shown.set_tick_params(labelbottom=False, labelleft=False)
 
 
 def _categories(axis: Any, name: str, traces: Sequence[Any]) -> list[str]:
@@ -273,6 +245,12 @@ def _categories(axis: Any, name: str, traces: Sequence[Any]) -> list[str]:
 def _colormap(scale: Sequence[tuple[float, str]], *, reverse: bool = False) -> Colormap:
     colours = LinearSegmentedColormap.from_list("scale", [(position, colour) for position, colour in scale])
     return colours.reversed() if reverse else colours
+
+
+def _add_colorbar(axes: Axes, drawn: ScalarMappable, colorbar: Any) -> None:
+    figure = axes.get_figure()
+    assert figure is not None
+    figure.colorbar(drawn, ax=axes, label=colorbar.title.text, pad=0.01)
 
 
 def _colour(text: str) -> tuple[Any, float]:
@@ -297,14 +275,14 @@ def _draw_parallel_coordinates(axes: Axes, trace: Any) -> None:
         box = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1}
         for tick, text in zip(ticks, texts, strict=True):
             axes.text(index + 0.03, (tick - low) / span, text, fontsize=8, va="center", zorder=3, bbox=box)
-    lines = np.stack([np.column_stack([range(len(heights)), line]) for line in np.array(heights).T])
+    lines: Any = np.stack([np.column_stack([range(len(heights)), line]) for line in np.array(heights).T])
     line = trace.line
     drawn = LineCollection(
         lines,
         cmap=_colormap(line.colorscale, reverse=bool(line.reversescale)),
         norm=Normalize(line.cmin, line.cmax),
         linewidths=0.9,
-        alpha=0.7 if len(lines) < FADED_FROM else 0.5,
+        alpha=0.6,
     )
     drawn.set_array(np.array(line.color, float))
     axes.add_collection(drawn)
@@ -313,6 +291,4 @@ def _draw_parallel_coordinates(axes: Axes, trace: Any) -> None:
     axes.set_xticks(range(len(heights)), [each.label for each in trace.dimensions], fontsize=9, rotation=12)
     axes.set_yticks([])
     axes.spines[:].set_visible(False)
-    figure = axes.get_figure()
-    assert figure is not None
-    figure.colorbar(drawn, ax=axes, label=line.colorbar.title.text, pad=0.01)
+    _add_colorbar(axes, drawn, line.colorbar)

@@ -75,6 +75,7 @@ def _environment() -> Environment:
     environment.filters.update(moment=moment, duration=duration, shown=shown)
     environment.globals.update(static=_static, version=version("ray-sweeps"))
     environment.globals["ui"] = environment.get_template("parts.html").module
+    environment.globals["actions"] = environment.get_template("actions.html").module.actions  # type: ignore[attr-defined]
     return environment
 
 

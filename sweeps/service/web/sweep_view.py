@@ -11,10 +11,8 @@ from sweeps.redact import redact_uri
 from sweeps.report.formatting import duration
 from sweeps.report.page.tiles import tiles
 from sweeps.report.report_data import ReportData
-from sweeps.service.auth.principal import Principal
 from sweeps.service.queue.jobs import Job
 from sweeps.service.record_cache import Snapshot
-from sweeps.service.web.actions import actions_of
 from sweeps.service.web.rows import Row
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.summary import short_names
@@ -47,30 +45,25 @@ class ExternalSites(NamedTuple):
     ray: str | None
 
 
-def sweep_view(
-    row: Row, seen: Snapshot[SweepRecord] | None, principal: Principal, sites: ExternalSites
-) -> dict[str, Any]:
+def sweep_view(row: Row, seen: Snapshot[SweepRecord] | None, sites: ExternalSites) -> dict[str, Any]:
     """Variables of the page's template.
 
     Args:
         row: The sweep's row in the list.
         seen: Cached record of the sweep; None if it has not started.
-        principal: The user.
         sites: Addresses of other sites.
     """
     record = seen.content if seen is not None else None
     mlflow, runs = sites.mlflow, None
     if record is not None and mlflow is not None:
         runs = f"{mlflow}/#/experiments/{record.mlflow.experiment_id}/runs/"
-    status = row.status if record is None else record.status
     return {
         "name": row.sweep,
-        "status": status,
+        "status": row.status if record is None else record.status,
         "progress": _progress(row, record),
         "trouble": redact_uri(seen.trouble) if seen is not None else "",
         "taken": seen.taken if seen is not None else time.time(),
         "errors": _errors(row, record),
-        "actions": actions_of(row, status, record) if principal.may("run") else [],
         "links": _links(row, record, runs, sites.ray),
         "facts": _facts(row, record, mlflow),
         "tiles": tiles(ReportData(record=record)) if record is not None else [],
