@@ -200,8 +200,11 @@ def test_what_only_a_value_of_the_space_makes_fail_is_a_warning() -> None:
 @pytest.mark.parametrize(
     ("tokens", "warning"),
     [
-        (["data.arguments.what=dies"], "the look at data and model ended with status -11; .* the sweep goes on"),
-        (["data.arguments.what=hangs", "preflight.timeout_s=4"], "preflight.timeout_s=4 is over .* the sweep goes on"),
+        (["data.arguments.what=dies"], "the check of data and model ended with status -11; .* the sweep continues"),
+        (
+            ["data.arguments.what=hangs", "preflight.timeout_s=4"],
+            "preflight.timeout_s=4 was over .* the sweep continues",
+        ),
         (["data.arguments.what=cuda"], "Found no NVIDIA driver"),
         (["data.arguments.what='a GPU'"], "AssertionError .*torch.cuda.is_available"),
         (["data.arguments.what='a worker'"], "KeyError: 'LOCAL_RANK'"),
@@ -255,9 +258,8 @@ def test_a_text_file_is_looked_at_through_its_model(working_folder: Path) -> Non
 def test_a_dry_run_looks_too_and_a_run_refuses_before_a_trial_starts(
     working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join(map(str, [Path(__file__).parent, os.environ.get("PYTHONPATH", "")]))
-    )
+    here = Path(__file__).parent
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, [here, here.parent, os.environ.get("PYTHONPATH", "")])))
     tokens = ("conf=mine.yaml", "data.arguments.what='NaN labels'", "--name=refused")
     for more in (("--dry-run",), ()):
         process = start(working_folder, "run", *tokens, *more)

@@ -44,14 +44,14 @@ def test_a_target_ends_the_search_at_the_trial_that_reaches_it(short: Done) -> N
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("search.num_trials=4", ["search.num_trials=4", "5 already", "larger"]),
+        ("search.num_trials=4", ["search.num_trials=4", "already has 5", "larger"]),
         ("search.num_trial=9", ["search.num_trial=9", "did you mean search.num_trials"]),
         ("train.lr=1", ["train.lr=1", "search.num_trials", "warm_start"]),
         ("search.num_trials=many", ["search.num_trials=", "many"]),
         ("search.stop.cost.limit=5", ["search.stop.cost", "per_gpu_hour"]),
         ("search.num_trials=choice(9,10)", ["one value"]),
         ("train.max_steps=80", ["train.max_steps=80", "trial 0000", "train.schedule=", "first step"]),
-        ("space.train.lr.low=0.01", ["space.train.lr", "all of the old one", "low 0.001, high 0.1"]),
+        ("space.train.lr.low=0.01", ["space.train.lr", "includes the old one", "low 0.001, high 0.1"]),
         ("space.train.lr.step=0.01", ["space.train.lr.step=0.01", "space.PATH.low"]),
         ("space.train.rl.high=1", ["train.rl is not searched", "train.lr"]),
         ("space.model.dropout.high=2", ["model.dropout", "2"]),

@@ -36,7 +36,7 @@ def run_example(name: str, value: object) -> None:
     assert isinstance(module, ModuleType)
     finder = doctest.DocTestFinder(recurse=False)
     options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    for test in finder.find(value, name, module, globs={"sweeps": sweeps}):
+    for test in finder.find(value, name, module, globs={**vars(module), "sweeps": sweeps}):
         result = doctest.DocTestRunner(optionflags=options).run(test)
         assert result.failed == 0, f"the example of {name} failed; its output is above"
 

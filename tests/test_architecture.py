@@ -1,0 +1,31 @@
+"""docs/architecture.md: its figure is the one that the sources give, and every file that it names exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_the_figure_is_up_to_date(checkout: Path) -> None:
+    code = "import architecture_figure as figure; print(figure.svg(figure.imports()), end='')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=checkout / "docs", capture_output=True, text=True, timeout=60, check=True
+    )
+    committed = (checkout / "docs" / "images" / "architecture.svg").read_text(encoding="utf-8")
+    assert done.stdout == committed, "run python docs/architecture_figure.py, and look at docs/images/architecture.svg"
+
+
+def test_every_file_that_the_page_names_exists(checkout: Path) -> None:
+    text = (checkout / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:sweeps|src|conf|tests|docs)/[\w./-]*)`", text))
+    assert len(named) > 40
+    assert sorted(name for name in named if not (checkout / name).exists()) == []
+
+
+def test_the_page_answers_thirty_five_questions(checkout: Path) -> None:
+    text = (checkout / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = text.split("## Where is", 1)[1].split("\n## ", 1)[0]
+    answers = [line for line in table.splitlines() if line.startswith("| ") and "`" in line]
+    assert len(answers) >= 35
