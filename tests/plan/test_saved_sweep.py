@@ -52,7 +52,7 @@ def test_a_target_ends_the_search_at_the_trial_that_reaches_it(short: Done) -> N
         ("search.num_trials=choice(9,10)", ["one value"]),
         ("train.max_steps=80", ["train.max_steps=80", "trial 0000", "train.schedule=", "first step"]),
         ("space.train.lr.low=0.01", ["space.train.lr", "includes the old one", "low 0.001, high 0.1"]),
-        ("space.train.lr.step=0.01", ["space.train.lr.step=0.01", "space.PATH.low"]),
+        ("space.train.lr.step=0.01", ["space.train.lr.step=0.01", "choices of space.PATH"]),
         ("space.train.rl.high=1", ["train.rl is not searched", "train.lr"]),
         ("space.model.dropout.high=2", ["model.dropout", "2"]),
     ],
