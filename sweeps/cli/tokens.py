@@ -84,7 +84,7 @@ def list_tokens(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path,
     from sweeps.service.auth import tokens as of
 
     with _database(tokens, config_dirs) as connection:
-        found = of.listed(connection)
+        found = of.list_tokens(connection)
     if as_json:
         print_json([each.as_json() for each in found])
     else:
@@ -131,7 +131,7 @@ def _print(found: list[Token]) -> None:
     table = Table("id", "user", "role", "projects", "label", "created", "expires", "last used", "state", box=None)
     now = time.time()
     for each in found:
-        state = "good" if each.holds(now) else "revoked" if each.revoked is not None else "expired"
+        state = "good" if each.is_valid(now) else "revoked" if each.revoked is not None else "expired"
         times = [_shown(each.created), _shown(each.expires), _shown(each.used)]
         table.add_row(str(each.id), each.user, each.role, ", ".join(each.projects), each.label, *times, state)
     stdout.print(table)

@@ -1,4 +1,4 @@
-"""The schema of who may do what through the service, and what a config that comes through it may reach."""
+"""Schema of ``access``: limits of requests, and what submitted configs may reach."""
 
 from __future__ import annotations
 
@@ -12,61 +12,62 @@ from sweeps_train.config import STRICT, PositiveFloat, PositiveInt
 
 @dataclass(config=STRICT, kw_only=True)
 class Access:
-    """What the service lets in. What is not named here is not allowed."""
+    """Limits of requests and submitted configs. Whatever is not allowed here is refused."""
 
     allowed_targets: list[str] = Field(default_factory=list)
     """Import paths that a ``_target_`` may have: ``my_project.training.train``, or ``my_project.training.*`` for all
-    functions and classes that this module defines. They run with the service's rights."""
+    functions and classes that the module defines. They run with the rights of the service."""
     allowed_folders: list[str] = Field(default_factory=list)
-    """Folders whose files a config may name, as data or as a model, links in them followed."""
+    """Folders whose files a config may use as data or model; links must not lead out of them."""
     allowed_uris: list[str] = Field(default_factory=list)
-    """Where addresses may lead that a config names as data, as a model or as its tracking server: each is the start of
-    an address, ending with a slash (``s3://our-data/``), or the whole of one."""
+    """Addresses that a config may use as data, model or tracking server: a prefix that ends with a slash
+    (``s3://our-data/``), or a complete address."""
     allowed_hub: list[str] = Field(default_factory=lambda: ["*"])
-    """Names on the Hugging Face hub that a config may load, ``*`` standing for anything: ``our-team/*``. Loading is
-    with the service's own ``HF_TOKEN``."""
+    """Names on the Hugging Face hub that a config may load; ``*`` matches anything: ``our-team/*``. The service's own
+    ``HF_TOKEN`` is used."""
     allowed_origins: list[str] = Field(default_factory=list)
-    """Addresses under which browsers reach the pages, where a proxy stands before the service:
-    ``https://sweeps.example.org``."""
+    """Origins of the pages in browsers if there is a proxy before the service: ``https://sweeps.example.org``."""
     session_hours: PositiveFloat = 12.0
-    """How long a browser stays signed in."""
+    """Hours for which a browser stays signed in."""
     max_body_kib: PositiveInt = 256
-    """Largest body of a request, in KiB."""
+    """Maximum size of a request's body, in KiB."""
     body_timeout_s: PositiveFloat = 10.0
-    """Seconds within which a request's body must have come."""
+    """Maximum seconds until a request's body has arrived."""
     requests_per_minute: PositiveInt = 30_000
-    """Of one token; of one address, where no token is demanded."""
+    """Maximum requests per minute of one token, or of one address if no token is required."""
     changes_per_minute: PositiveInt = 600
-    """Requests among these that change something."""
+    """Maximum requests per minute that change something, of those."""
     refusals_per_minute: PositiveInt = 60
-    """Requests of one address with a wrong token, or without one."""
+    """Maximum requests per minute of one address with an invalid token or none."""
     expensive_at_once: PositiveInt = 2
-    """Reports, comparisons and the like that are made at the same time; further ones are asked to come again."""
+    """Maximum number of concurrent expensive operations, such as reports and comparisons; further ones get status
+    429."""
     runner_priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
-    """Highest priority that a token with the role ``run`` may give a job; that of schedules is 0 unless theirs says
-    otherwise. An admin may give any."""
+    """Highest priority that a token with the role ``run`` may give a job; an admin may give any. Schedules have the
+    priority of their file, by default 0."""
     connections: PositiveInt = 1000
-    """Connections at once; idle ones are closed to make room, and only then are new ones refused."""
+    """Maximum number of connections; idle ones are closed to make room, and new ones are refused if none is idle."""
     connections_per_address: PositiveInt = 250
-    """Maximum connections of one address: one client, or all clients behind one proxy."""
+    """Maximum number of connections of one address: one client, or all clients behind one proxy."""
     plans_at_once: PositiveInt = 3
-    """Sweeps that are composed and checked at the same time, each in a process of its own; one user's never in all
-    places, if there are several."""
+    """Maximum number of sweeps that are composed and checked concurrently, each in a child process; one user cannot
+    occupy all slots if there are several."""
     plan_within_s: PositiveFloat = 60.0
-    """Seconds that this may take, and may wait for its turn; what takes longer is refused."""
+    """Maximum seconds for composing and checking a sweep, and for waiting for a slot; a request that takes longer is
+    refused."""
     max_space: PositiveInt = 100
-    """Paths that one sweep may search."""
+    """Maximum number of paths in a sweep's space."""
     max_choices: PositiveInt = 1000
-    """Choices and other single values of all these paths and points together."""
+    """Maximum number of choices and other values of all these paths and initial points together."""
     max_points: PositiveInt = 500
-    """Points that one sweep may try first."""
+    """Maximum number of a sweep's initial points."""
     max_warm_starts: PositiveInt = 20
-    """Earlier sweeps that one may learn from."""
+    """Maximum number of earlier sweeps for a warm start."""
     max_constraints: PositiveInt = 50
-    """Constraints of one sweep."""
+    """Maximum number of a sweep's constraints."""
     max_overrides: PositiveInt = 200
-    """Overrides, or changes, of one request."""
+    """Maximum number of overrides or changes in a request."""
     max_value_length: PositiveInt = 10_000
-    """Characters of one override."""
+    """Maximum number of characters of an override."""
     max_depth: Annotated[int, Field(ge=4, le=100)] = 20
-    """Brackets within brackets, of a request's JSON and of an override."""
+    """Maximum nesting depth of a request's JSON and of an override."""

@@ -1,4 +1,4 @@
-"""The schema of ``nights`` in a schedule: how its sweeps build on each other."""
+"""Schema of ``nights`` in a schedule, whose sweeps build on earlier ones."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from sweeps_train.config import STRICT, PositiveFloat, PositiveInt
 
 SeveralTimes = Annotated[int, Field(ge=0, le=100)]
 FEWEST_REPEATS = 2
-"""Equal trainings from which their noise can be measured."""
+"""Minimum number of equal trainings to measure their noise."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class Champion:
-    """The model in use, which every night tries to beat on its own data."""
+    """The model in production, which every night tries to beat on its own data."""
 
     model: Annotated[str, Field(pattern=r"^[^/:.%\"'\\]*[^/:.%\"'\\\s][^/:.%\"'\\]*$")]
-    """Name of the registered model in MLflow; made by the first night, if there is none."""
+    """Name of the registered model in MLflow; created by the first night if it does not exist."""
     alias: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")] = "champion"
-    """Which of its versions is the champion; it moves to a better one."""
+    """Alias of the champion's version, which moves to a better version."""
     repeats: SeveralTimes = 3
-    """When a night finds something better, both are trained to their end so many times more, with seeds that neither
-    had: the best of many trials was lucky, too. The noise is measured by it. 0: decide by the night's own trials."""
+    """Number of further trainings, with new seeds, of both the champion and a better challenger, since the best of many
+    trials was partly lucky. They also measure the noise. 0: decide by the night's own trials."""
     standard_deviations: PositiveFloat = 2.0
-    """By how many standard deviations of the difference a new champion must be better."""
+    """Standard deviations of the difference by which a new champion must be better."""
 
     def __post_init__(self) -> None:
         if re.fullmatch(r"(?i)latest|v\d+", self.alias):
@@ -36,30 +36,30 @@ class Champion:
 
 @dataclass(config=STRICT, kw_only=True)
 class Regression:
-    """When a night is taken to be worse than those before."""
+    """Rule for a night that is worse than earlier ones."""
 
     standard_deviations: PositiveFloat = 3.0
-    """By how many of them its best value must be worse than the median of the nights before."""
+    """Standard deviations by which the best value must be worse than the median of earlier nights."""
     nights: PositiveInt = 7
-    """How many nights before are looked at."""
+    """Maximum number of earlier nights to compare with."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class Nights:
-    """How the sweeps of a schedule build on each other."""
+    """Settings for the sweeps of a schedule that build on each other."""
 
     warm_start: SeveralTimes = 3
-    """Nights before, from which tonight's search learns, as ``search.warm_start`` does; 0: none."""
+    """Number of earlier nights used for a warm start, as by ``search.warm_start``; 0: none."""
     champion: Champion | None = None
-    """Who is tried again on tonight's data, and replaced by who is better."""
+    """Model that is evaluated again on tonight's data, and replaced by a better one; default: none."""
     noise: PositiveFloat | None = None
-    """Standard deviation of the metric between equal trainings; default: as the champion's repeats have measured it."""
+    """Standard deviation of the metric between equal trainings; default: measured by the champion's repeats."""
     regression: Regression | None = Field(default_factory=Regression)
-    """When to report that a night is worse than those before; null: never."""
+    """Rule for reporting a regression; null: never."""
 
     def __post_init__(self) -> None:
         if self.champion is not None and self.noise is None and self.champion.repeats < FEWEST_REPEATS:
             raise ValueError(
-                f"champion.repeats={self.champion.repeats} measures no noise, without which nobody can tell who is "
-                f"better: repeat {FEWEST_REPEATS} times or more, or give the noise"
+                f"champion.repeats={self.champion.repeats} measures no noise, which the comparison needs; "
+                f"repeat at least {FEWEST_REPEATS} times, or set noise"
             )

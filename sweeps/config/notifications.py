@@ -1,4 +1,4 @@
-"""The schema of ``notifications`` of a service: whom it tells of what."""
+"""Schema of ``notifications`` of a service: channels and their events."""
 
 from __future__ import annotations
 
@@ -16,24 +16,22 @@ EVENTS: tuple[Event, ...] = get_args(Event)
 
 @dataclass(config=STRICT, kw_only=True)
 class Channel:
-    """Somewhere to send messages to. Its address is a secret, and is shown nowhere: say where it stands."""
+    """A channel for messages. Its address is a secret, so the config only names where it is stored."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$", max_length=100)]
-    """What it is called in logs and on pages."""
+    """Name in logs and on pages."""
     url_env: NonEmpty | None = None
-    """Environment variable that holds its address."""
+    """Environment variable with the address."""
     url_file: NonEmpty | None = None
-    """File that holds its address, and nothing else."""
+    """File that contains only the address."""
     events: list[Event] = Field(default_factory=lambda: list(EVENTS))
-    """What it is told of. ``budget``: a sweep has used up its hours or its money; ``regression`` and ``promoted``: what
-    a night has brought; ``finished`` and ``failed``: how any other sweep has ended."""
+    """Events to send. ``budget``: a sweep has used up its time or cost; ``regression`` and ``promoted``: results of
+    nights; ``finished`` and ``failed``: ends of any other sweep."""
     projects: list[str] = Field(default_factory=list)
-    """Only of sweeps of these projects; default: of all."""
+    """Projects of the sweeps; default: all."""
     schedules: list[str] = Field(default_factory=list)
-    """Only of sweeps of these schedules; default: of all sweeps, also those that people submit."""
+    """Schedules of the sweeps; default: all sweeps, including those that users submit."""
 
     def __post_init__(self) -> None:
         if (self.url_env is None) == (self.url_file is None):
-            raise ValueError(
-                f"{self.name}: say where its address stands: url_env=NAME of an environment variable, or url_file=PATH"
-            )
+            raise ValueError(f"{self.name}: set where its address is stored: url_env=VARIABLE or url_file=PATH")

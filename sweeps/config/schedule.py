@@ -1,4 +1,4 @@
-"""The schema of a schedule (``conf/schedule/*.yaml``): when which sweep starts, and what may keep it from that."""
+"""Schema of a schedule (``conf/schedule/*.yaml``): which sweep starts when, and under which conditions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sweeps.config.search import Cost
 from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat
 
 LONGEST_NAME = 60
-"""Characters of a schedule's name: the time of a firing is added to it, and its sweep's trials to that."""
+"""Maximum characters of a schedule's name, to which the time of a firing and the number of a trial are appended."""
 
 
 def _unquoted_time(value: Any) -> Any:
-    """YAML reads an unquoted 22:30 as a number to the base of sixty."""
+    """Convert a time that YAML has read as a base-60 number, such as an unquoted 22:30."""
     is_time = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 24 * 60
     return f"{value // 60:02}:{value % 60:02}" if is_time else value
 
@@ -27,14 +27,15 @@ Time = Annotated[str, BeforeValidator(_unquoted_time), Field(pattern=r"^([01][0-
 
 @dataclass(config=STRICT, kw_only=True)
 class Window:
-    """When a schedule's sweep may run: from ``start`` to ``end`` each day, or for ``hours`` from its firing."""
+    """Time in which a schedule's sweep may run: from ``start`` to ``end`` each day, or for ``hours`` from its
+    firing."""
 
     start: Time | None = None
-    """Before it nothing starts: firings outside of the window are skipped."""
+    """Start of the window; firings outside of the window are skipped."""
     end: Time | None = None
-    """Until then the sweep must have ended: it is stopped if it has not. At the next day if that is before start."""
+    """End of the window, at which a running sweep is stopped; on the next day if it is before ``start``."""
     hours: PositiveFloat | None = None
-    """Hours from the time that the cron line says, until which the sweep must have ended."""
+    """Length of the window in hours from the time of the cron line; a running sweep is stopped at its end."""
 
     def __post_init__(self) -> None:
         if (self.start is None) != (self.end is None) or (self.start is None) == (self.hours is None):
@@ -45,14 +46,14 @@ class Window:
 
 @dataclass(config=STRICT, kw_only=True)
 class Budget:
-    """What one firing's sweep may use: ``search.stop`` has the same, and ends the sweep at it."""
+    """Budget of one firing's sweep, which sets the limits of ``search.stop``."""
 
     gpu_hours: PositiveFloat | None = None
-    """Hours of GPUs that its trials hold."""
+    """GPU hours of the trials."""
     wall_hours: PositiveFloat | None = None
-    """Hours since the sweep began."""
+    """Hours since the start of the sweep."""
     cost: Cost | None = None
-    """Money for what its trials hold."""
+    """Cost of the trials' resources."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -60,40 +61,41 @@ class Schedule:
     """A cron line and the sweep that it starts."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=LONGEST_NAME)]
-    """What it is known by: a schedule with another name is another schedule, and has not fired yet."""
+    """Name of the schedule; a renamed schedule is a new one, which has not fired yet."""
     cron: Annotated[str, Field(min_length=1, max_length=200)]
     """Minute, hour, day of the month, month, day of the week, as in crontab(5); or @hourly, @daily, @weekly, ..."""
     timezone: Annotated[str, Field(min_length=1, max_length=100)] = "UTC"
-    """Whose clocks the cron line and the window mean: a name such as Europe/Berlin."""
+    """Time zone of the cron line and the window, such as Europe/Berlin."""
     conf: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")]
-    """The sweep: what ``run conf=`` takes, but no file; those of people's own are in a folder of configs."""
+    """Name of the sweep's config, as in ``run conf=NAME``, not a file; users' own configs are in a folder of
+    configs."""
     overrides: list[str] = Field(default_factory=list)
-    """What is changed of it: what ``run`` takes after that, as in ``[search.num_trials=32]``. The firing's own time is
-    ``{due:%Y-%m-%d}``, in the form of strftime, for data that come every night."""
+    """Overrides of the config, as in ``[search.num_trials=32]``. ``{due:%Y-%m-%d}`` is replaced by the firing's time in
+    strftime format, for data that change every night."""
     enabled: bool = True
-    """Whether it fires."""
+    """Whether the schedule fires."""
     overlap: Literal["skip", "queue", "stop_old"] = "skip"
-    """When it fires while its last sweep waits or runs: skip this firing, let it wait for that sweep's end, or stop
-    that sweep and start this one then. Two sweeps of one schedule never run at once."""
+    """Behaviour if the last sweep is queued or running at a firing: skip the firing, queue it after that sweep, or stop
+    that sweep first. Two sweeps of one schedule never run at once."""
     missed: Literal["latest", "all", "none"] = "latest"
-    """Of the firings that came while no service was up: run the latest, each of them in turn, or none."""
+    """Firings to run of those that were missed while no service was up: the latest, all in turn, or none."""
     grace_s: NonNegativeFloat = 60.0
-    """Seconds that a firing may be late, as when a service starts anew, before it counts as missed."""
+    """Seconds that a firing may be late, for instance after a restart of the service, before it counts as missed."""
     jitter_s: NonNegativeFloat = 0.0
-    """Up to so many seconds later than the cron line says, so that not all of a team's sweeps start at once. The same
+    """Maximum random delay in seconds after the time of the cron line, so that not all sweeps start at once. The same
     firing always gets the same delay."""
     window: Window | None = None
-    """When its sweeps may run; default: at any time."""
+    """Time in which the sweeps may run; default: any time."""
     budget: Budget | None = None
-    """What each of its sweeps may use; default: what the sweep's own config says."""
+    """Budget of each sweep; default: that of the sweep's config."""
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
-    """Its place in the queue: the higher starts first."""
+    """Priority in the queue; higher starts first."""
     user: Annotated[str, Field(min_length=1, max_length=100)] = "schedules"
-    """Whose sweeps they are."""
+    """User of the sweeps."""
     project: Annotated[str, Field(min_length=1, max_length=100)] = "default"
-    """To which project's limits they count, and who may see them."""
+    """Project of the sweeps, which determines their limits and visibility."""
     nights: Nights | None = None
-    """How its sweeps build on each other; default: they do not."""
+    """Settings for sweeps that build on earlier ones; default: they do not."""
 
     def __post_init__(self) -> None:
         hours = self.window.hours if self.window is not None else None
@@ -101,7 +103,7 @@ class Schedule:
             raise ValueError(f"jitter_s={self.jitter_s:g} is longer than window.hours={hours:g}; make one of them fit")
 
     def all_overrides(self) -> list[str]:
-        """Those of its budget come last: it is a limit."""
+        """Return the overrides including those of the budget, which come last, since they are limits."""
         budget = self.budget
         if budget is None:
             return list(self.overrides)

@@ -1,4 +1,4 @@
-"""The schema of the service: ``conf/service/``."""
+"""Schema of the service: ``conf/service/``."""
 
 from __future__ import annotations
 
@@ -17,72 +17,74 @@ NonNegativeInt = Annotated[int, Field(ge=0)]
 
 @dataclass(config=STRICT, kw_only=True)
 class Queue:
-    """How many submitted sweeps run, and how many wait."""
+    """Limits of running and queued sweeps, and how long records of them are kept."""
 
     running: PositiveInt = 1
-    """Sweeps at once on one machine, of all the services on it together."""
+    """Maximum number of running sweeps on one machine, for all services on it together."""
     per_user: PositiveInt | None = None
-    """Of one user at once, on all machines together; default: as many as run."""
+    """Maximum number of running sweeps of one user, on all machines together; default: no limit of its own."""
     per_project: PositiveInt | None = None
-    """Of one project."""
+    """Maximum number of running sweeps of one project; default: no limit of its own."""
     waiting_per_user: PositiveInt = 100
-    """Sweeps of one user that may wait."""
+    """Maximum number of queued sweeps of one user."""
     restarts: NonNegativeInt = 3
-    """How often a sweep whose process has died, or whose machine was started anew, is resumed by itself."""
+    """Maximum number of automatic restarts of a sweep whose process has died or whose machine was restarted."""
     keep_jobs_days: PositiveInt = 400
-    """Days for which a job that has ended is remembered; longer, as long as the sweep that it made is in the store."""
+    """Days for which an ended job is kept; longer if its sweep is still in the tracking store."""
     keep_logs_days: PositiveInt = 90
     """Days for which the log of a job's process is kept outside of its sweep's folder."""
     dead_after_s: PositiveFloat = 30.0
-    """Seconds without a sign of life after which a service is taken for dead, and another one on its machine takes over
-    its sweeps. They run on meanwhile."""
+    """Seconds without a heartbeat after which a service counts as dead, and another one on its machine takes over its
+    sweeps, which continue meanwhile."""
     lost_after_s: Annotated[float, Field(ge=60)] = 600.0
-    """Seconds without a sign of life, neither of a machine's services nor of a sweep's own process there, after which
-    that machine is taken for lost, and a service on another one goes on with the sweep or ends it."""
+    """Seconds without a heartbeat from a machine's services and from a sweep's own process there after which the
+    machine counts as failed, and a service on another machine continues or ends the sweep."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class Log:
-    """Where the service writes its own log, besides standard error."""
+    """Log file of the service, in addition to standard error."""
 
     file: NonEmpty | None = None
-    """Default: ``service.log`` in ``output_dir``."""
+    """Path of the log file; default: ``service.log`` in ``output_dir``."""
     max_mib: PositiveInt = 10
-    """Size at which the file is put aside, and a new one begun."""
+    """Size in MiB at which the log file is rotated."""
     files: Annotated[int, Field(ge=2)] = 5
-    """How many there are at most, the one in use among them."""
+    """Maximum number of log files, including the current one."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class Service:
-    """One process that runs schedules, the queue, the REST API and the pages. Several may share a database."""
+    """Config of a service process, which runs schedules, the queue, the REST API and the pages. Several processes may
+    share a database."""
 
     host: NonEmpty = "127.0.0.1"
-    """Address to listen on. Beyond this machine it takes tokens: ``python -m sweeps token create``."""
+    """Address to listen on. If other machines can reach it, tokens are required: ``python -m sweeps token create``."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8642
-    """0: any that is free."""
+    """Port to listen on; 0: any free port."""
     database: NonEmpty = "sqlite:///outputs/service.db"
-    """Queue, firings, tokens: SQLite on one machine, ``postgresql+psycopg://...`` where services share it."""
+    """Database of queue, firings and tokens: SQLite on one machine, ``postgresql+psycopg://...`` for several
+    services."""
     output_dir: NonEmpty = "outputs"
-    """Folder of the sweeps that it runs, and of their logs."""
+    """Folder of the sweeps and their logs."""
     tracking_uri: NonEmpty = "sqlite:///mlflow.db"
-    """MLflow store or server in which its sweeps are recorded."""
+    """MLflow store or server of the sweeps."""
     config_dirs: list[NonEmpty] = Field(default_factory=list)
-    """Folders of configs before ours, for the sweeps that it runs; those of ``--config-dir`` come before them."""
+    """Folders of configs, which come before the built-in ones; those of ``--config-dir`` come before them."""
     public_url: NonEmpty | None = None
-    """Where people reach it, for links in notifications; default: ``http://HOST:PORT``."""
+    """Address of the service for people, used in notifications; default: ``http://HOST:PORT``."""
     mlflow_url: NonEmpty | None = None
-    """Where people reach MLflow's pages; default: the tracking server, if it is one."""
+    """Address of MLflow's pages for people; default: the tracking server, if there is one."""
     ray_dashboard_url: NonEmpty | None = None
     """Where people reach the dashboard of the Ray cluster."""
     schedules: list[NonEmpty] | None = None
     """Names of the schedules that it fires; default: all in ``conf/schedule/`` and in the folders of configs."""
     enable: list[NonEmpty] = Field(default_factory=list)
-    """Names of schedules that it fires although their files say ``enabled: false``, as that of ours does."""
+    """Names of schedules to fire although their files say ``enabled: false``, as the built-in one does."""
     keep_firings_days: PositiveInt = 400
-    """Days for which it remembers what became of a schedule's firings; sweeps are kept all the same."""
+    """Days for which outcomes of firings are kept; sweeps are not affected."""
     queue: Queue = Field(default_factory=Queue)
     log: Log = Field(default_factory=Log)
     access: Access = Field(default_factory=Access)
     notifications: list[Channel] = Field(default_factory=list)
-    """Whom it tells of what."""
+    """Channels for notifications."""

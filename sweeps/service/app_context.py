@@ -1,5 +1,5 @@
-"""What one process serves from: the queue, schedules, notifications, each an object with ``start`` and ``stop``. It may
-die at any moment: all that it must remember is in the database, and its sweeps run on."""
+"""The parts of a service process: queue, schedules, notifications and so on, each with ``start`` and ``stop``. The
+process may die at any moment: its state is in the database, and its sweeps continue."""
 
 from __future__ import annotations
 
@@ -34,29 +34,30 @@ from sweeps.service.record_cache import RecordCache
 from sweeps.service.schedules.scheduler import Scheduler
 
 
-class Part(Protocol):
-    """Something that goes on beside the web application."""
+class BackgroundPart(Protocol):
+    """A part that works in the background, beside the web application."""
 
     def start(self) -> None:
-        """Begin, and return."""
+        """Start working and return."""
 
     def stop(self) -> None:
-        """End, and return when it has."""
+        """Stop working, and return when it has stopped."""
 
 
 class AppContext:
-    """What this process serves from."""
+    """Everything that this process serves from; the web application finds it as ``app.state.service``."""
 
     def __init__(self, config: Service, config_dirs: Sequence[Path] = (), clock: Clock | None = None) -> None:
         """
         Args:
-            config: The service's.
-            config_dirs: Folders of configs before those that the service's config names.
-            clock: Default: the machine's.
+            config: Config of the service.
+            config_dirs: Folders of configs, which come before those in the service's config.
+            clock: Clock; default: that of the machine.
 
         Raises:
-            ConfigError: The database cannot be opened, a schedule is defined wrongly, a channel's address is none, or
-                everybody could reach the service and nobody manage it.
+            ConfigError: The database cannot be opened, a schedule or a channel's address is invalid, or the service
+                would
+                be reachable from other machines without an admin token.
         """
         self.config = config
         self.config_dirs = [*config_dirs, *(Path(each) for each in config.config_dirs)]
@@ -66,9 +67,9 @@ class AppContext:
         self.authenticator = Authenticator(self.database, config.access, self.clock, loopback=is_loopback(config.host))
         if not is_loopback(config.host) and not self.authenticator.has_admin():
             raise ConfigError(
-                f"host={config.host}: reaches beyond this machine, where the service demands tokens, and nobody holds "
-                "one of an admin; make it with `python -m sweeps token create --user YOU --role admin`, or serve on "
-                "host=127.0.0.1"
+                f"host={config.host}: is reachable from other machines, where the service requires tokens, and no "
+                "admin token exists; make it with `python -m sweeps token create --user YOU --role admin`, or "
+                "serve on host=127.0.0.1"
             )
         self.heartbeat = Heartbeat(self.database, self.clock, config.queue.dead_after_s)
         self.runner = JobRunner(
@@ -79,7 +80,7 @@ class AppContext:
             output_dir=self.output_dir,
             tracking_uri=config.tracking_uri,
             config_dirs=self.config_dirs,
-            environment=_for_sweeps(config.notifications),
+            environment=_sweep_environment(config.notifications),
         )
         self.records = RecordCache(self.database, config.tracking_uri)
         self.planner = Planner(config.access.plans_at_once, config.access.plan_within_s)
@@ -114,25 +115,25 @@ class AppContext:
             decided=[self.notifier.wake],
         )
         self.runner.listeners.before_start.append(self._night_overrides)
-        self.runner.listeners.judges.append(self._check_again)
+        self.runner.listeners.checks.append(self._check_again)
         self.runner.listeners.ended += [self.promotion_worker.wake, self.notifier.wake]
         self.housekeeping = Housekeeping(
             self.database, self.clock, config.queue, output_dir=self.output_dir, tracking_uri=config.tracking_uri
         )
-        self.parts: list[Part] = [
+        self.parts: list[BackgroundPart] = [
             *(self.planner, self.runner, self.scheduler, self.promotion_worker, self.notifier, self.housekeeping)
         ]
-        """In the order in which they start; they stop in the other."""
+        """Parts in the order in which they start; they stop in reverse order."""
 
     def _night_overrides(self, job: Job) -> list[str]:
-        """What a schedule's sweep gets from the nights before."""
+        """Return the overrides that a schedule's sweep gets from earlier nights."""
         definition = self.scheduler.definitions.get(job.schedule or "")
         if definition is None or definition.schedule.nights is None:
             return []
         return prepare(self.database, job, definition.schedule.nights, self.config.tracking_uri, self.config_dirs)
 
     def _check_again(self, job: Job) -> None:
-        """Of what people have asked for; schedules and their nights are the operator's own."""
+        """Check a user's request again; schedules and their nights are the operator's own."""
         if job.schedule is not None:
             return
         with self.database.connect() as connection:
@@ -141,19 +142,19 @@ class AppContext:
             self.commands.check_again(job)
 
     def page_of(self, sweep: str) -> str | None:
-        """The address of a sweep's page; None where only ``public_url`` could say it."""
+        """Return the address of a sweep's page; None if it is unknown without ``public_url``."""
         host, port, base = self.config.host, self.config.port, self.config.public_url
-        if base is None and (port == 0 or host in ("0.0.0.0", "::")):  # noqa: S104 - is not listened on here
+        if base is None and (port == 0 or host in ("0.0.0.0", "::")):  # noqa: S104 - compared, not bound
             return None
         return f"{(base or f'http://{host}:{port}').rstrip('/')}/sweeps/{sweep}"
 
     def start(self) -> None:
-        """Begin with everything but the web application."""
+        """Start all background parts."""
         for part in self.parts:
             part.start()
 
     def stop(self) -> None:
-        """End all that; sweeps that run go on."""
+        """Stop all background parts; running sweeps continue."""
         for part in reversed(self.parts):
             part.stop()
         self.commands.close()
@@ -161,8 +162,9 @@ class AppContext:
         self.database.dispose()
 
 
-def _for_sweeps(channels: Sequence[Channel]) -> dict[str, str]:
-    """This process's environment without what its sweeps must not see or do: the service tells of them."""
+def _sweep_environment(channels: Sequence[Channel]) -> dict[str, str]:
+    """Return this process's environment without secrets of the service, and without notifications by the sweeps
+    themselves."""
     hidden = {VARIABLE, VARIABLES["database"], *(channel.url_env for channel in channels)}
     return {name: value for name, value in os.environ.items() if name not in hidden}
 
@@ -170,7 +172,7 @@ def _for_sweeps(channels: Sequence[Channel]) -> dict[str, str]:
 def is_loopback(host: str) -> bool:
     """Whether all addresses of a host are this machine's own."""
     try:
-        found = {info[4][0] for info in socket.getaddrinfo(host, None)}
+        addresses_of_host = {info[4][0] for info in socket.getaddrinfo(host, None)}
     except OSError:
-        return False  # `listen` says so
-    return all(ipaddress.ip_address(str(each).partition("%")[0]).is_loopback for each in found)
+        return False  # `listen` reports it
+    return all(ipaddress.ip_address(str(each).partition("%")[0]).is_loopback for each in addresses_of_host)

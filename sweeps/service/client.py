@@ -1,4 +1,4 @@
-"""What ``--server URL`` speaks: the REST API of a service elsewhere."""
+"""Client of the REST API, for ``--server URL``."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from sweeps.tracking.record import SweepRecord, SweepSummary
 from sweeps.tracking.trial_logs import LogPart
 
 TOKEN, TOKEN_FILE = "SWEEPS_TOKEN", "SWEEPS_TOKEN_FILE"
-"""Environment variables: the token, or a file that holds it. It is no option: everybody sees a process's arguments."""
-ANSWER_WITHIN_S = (10.0, 300.0)
-"""Seconds to connect, and to wait for an answer: a report of a large sweep takes long."""
-PAGE = 1000
-AGAIN_WITHIN_S = 60.0
-"""How long a client that asked too often waits before it says so."""
+"""Environment variables for the token, or a file with it. There is no option, since the arguments of a process are
+visible to every user of the machine."""
+TIMEOUTS_S = (10.0, 300.0)
+"""Timeouts for connecting and for an answer; the report of a large sweep takes long."""
+PAGE_SIZE = 1000
+MAX_RETRY_S = 60.0
+"""Maximum seconds of retries after status 429 (too many requests)."""
 
 
 class ServerUnreachable(TrackingUnreachable):
-    """The service does not answer."""
+    """Raised when the service does not answer."""
 
 
 class _Bearer(requests.auth.AuthBase):
-    """Also where a .netrc has another password for that host."""
+    """Token authentication that takes precedence over a .netrc file."""
 
     def __init__(self, token: str | None) -> None:
         self._token = token
@@ -43,15 +44,15 @@ class _Bearer(requests.auth.AuthBase):
 
 
 class Client:
-    """A service at an address. What it refuses is raised with its words: as ``UserError``, for the most part."""
+    """A service at an address. Its errors are raised with its messages, most of them as ``UserError``."""
 
     def __init__(self, server: str) -> None:
         """
         Args:
-            server: Such as ``http://127.0.0.1:8642``.
+            server: Address, such as ``http://127.0.0.1:8642``.
 
         Raises:
-            UserError: It is no address, or the file with the token cannot be read.
+            UserError: The address is invalid, or the file with the token cannot be read.
         """
         if not server.startswith(("http://", "https://")):
             raise UserError(f"--server={server}: must begin with http:// or https://, as in http://127.0.0.1:8642")
@@ -62,101 +63,101 @@ class Client:
     # --- reading ------------------------------------------------------------------------------------------------
 
     def sweeps(self) -> list[SweepSummary]:
-        """All sweeps, the newest first."""
+        """Return all sweeps, newest first."""
         return [_summary(line) for line in self._pages("sweeps", "sweeps")]
 
     def record(self, sweep: str) -> SweepRecord:
-        """One sweep."""
-        return read_record(self._ask("GET", f"{_of(sweep)}/record").content)
+        """Return the record of a sweep."""
+        return read_record(self._request("GET", f"{_path(sweep)}/record").content)
 
     def trial(self, sweep: str, trial: str) -> dict[str, Any]:
-        """One trial whole, as ``show --trial --json`` prints it."""
-        found: dict[str, Any] = self._json("GET", f"{_of(sweep)}/trials/{quote(trial, safe='')}")
+        """Return the document of ``show --trial --json``."""
+        found: dict[str, Any] = self._json("GET", f"{_path(sweep)}/trials/{quote(trial, safe='')}")
         return found
 
     def log_workers(self, sweep: str, trial: str) -> list[int]:
-        """Ranks of a trial's workers that have a log."""
-        found: list[int] = self._json("GET", f"{_of(sweep)}/trials/{quote(trial, safe='')}/logs")["workers"]
+        """Return the ranks of a trial's workers that have a log."""
+        found: list[int] = self._json("GET", f"{_path(sweep)}/trials/{quote(trial, safe='')}/logs")["workers"]
         return found
 
     def log_part(self, sweep: str, trial: str, worker: int, position: int) -> LogPart:
-        """A part of a worker's log."""
-        path = f"{_of(sweep)}/trials/{quote(trial, safe='')}/logs/{worker}"
+        """Return a part of a worker's log."""
+        path = f"{_path(sweep)}/trials/{quote(trial, safe='')}/logs/{worker}"
         return LogPart(**self._json("GET", path, params={"position": position}))
 
     def config_text(self, record: SweepRecord) -> str | None:
-        """Its config, as YAML."""
-        return self._ask("GET", f"{_of(record.sweep)}/config").text or None
+        """Return a sweep's config as YAML; None if it is not recorded."""
+        return self._request("GET", f"{_path(record.sweep)}/config").text or None
 
     def exported(self, sweep: str, trial: str | None, file: Path) -> str:
-        """The text of a config that trains one trial."""
+        """Return the text of a config that trains one trial."""
         query = {"file": file.name} | ({} if trial is None else {"trial": trial})
-        return self._ask("GET", f"{_of(sweep)}/best.yaml", params=query).text
+        return self._request("GET", f"{_path(sweep)}/best.yaml", params=query).text
 
     def confs(self, group: str | None) -> dict[str, dict[str, str]]:
-        """What can be chosen."""
+        """Return the names of configs, or of a group's options, with a line about each."""
         found: dict[str, dict[str, str]] = self._json("GET", "confs" if group is None else f"confs/{quote(group)}")
         return found
 
     def job(self, number: int) -> dict[str, Any]:
-        """A job's document."""
+        """Return the document of a job."""
         found: dict[str, Any] = self._json("GET", f"jobs/{number}")
         return found
 
     def outcome(self, number: int) -> Any:
-        """What a job's command line has printed with ``--json``; None if it is not known."""
+        """Return the ``--json`` document of a job's command line; None if it is unknown."""
         return self._json("GET", f"jobs/{number}/outcome")["document"]
 
     def schedules(self) -> list[dict[str, Any]]:
-        """All schedules, as ``schedule list --json`` prints them."""
+        """Return the document of ``schedule list --json``."""
         found: list[dict[str, Any]] = self._json("GET", "schedules")
         return found
 
     def nights(self, schedule: str) -> list[dict[str, Any]]:
-        """What the nights of a schedule have brought, as ``schedule nights --json`` prints it."""
+        """Return the document of ``schedule nights --json``."""
         found: list[dict[str, Any]] = self._json("GET", f"schedules/{quote(schedule, safe='')}/nights")
         return found
 
     def firings(self, names: Sequence[str], count: int) -> list[dict[str, Any]]:
-        """What comes, as ``schedule next --json`` prints it."""
+        """Return the document of ``schedule next --json``."""
         found: list[dict[str, Any]] = self._json("GET", "firings", params={"schedule": [*names], "limit": count})
         return found
 
-    # --- asking -------------------------------------------------------------------------------------------------
+    # --- changing -------------------------------------------------------------------------------------------------
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Ask for something; the answer's document."""
+        """Send a POST request and return the document of the answer."""
         return self._json("POST", path, json={} if body is None else body)
 
     def ask(self, sweep: str, verb: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Ask for something of a sweep."""
-        return self.post(f"{_of(sweep)}/{verb}", body)
+        """Send a command for a sweep and return the document of the answer."""
+        return self.post(f"{_path(sweep)}/{verb}", body)
 
     def fire(self, schedule: str) -> Any:
-        """Fire a schedule now; its job."""
+        """Fire a schedule now and return its job."""
         return self.post(f"schedules/{quote(schedule, safe='')}/run")
 
     def report(self, sweep: str) -> bytes:
-        """Make a report; its files, packed."""
+        """Make a report and return its files as a ZIP archive."""
         archive = self.ask(sweep, "report")["archive"]
-        return self._ask("GET", archive).content
+        return self._request("GET", archive).content
 
     # --- inside -------------------------------------------------------------------------------------------------
 
-    def _pages(self, path: str, what: str) -> Iterator[dict[str, Any]]:
+    def _pages(self, path: str, key: str) -> Iterator[dict[str, Any]]:
         offset, total = 0, 1
         while offset < total:
-            page = self._json("GET", path, params={"limit": PAGE, "offset": offset})
-            yield from page[what]
-            offset, total = offset + PAGE, page["total"]
+            page = self._json("GET", path, params={"limit": PAGE_SIZE, "offset": offset})
+            yield from page[key]
+            offset, total = offset + PAGE_SIZE, page["total"]
 
     def _json(self, method: str, path: str, **more: Any) -> Any:
-        return self._ask(method, path, **more).json()
+        return self._request(method, path, **more).json()
 
-    def _ask(self, method: str, path: str, **more: Any) -> requests.Response:
-        deadline = time.monotonic() + AGAIN_WITHIN_S
+    def _request(self, method: str, path: str, **more: Any) -> requests.Response:
+        deadline = time.monotonic() + MAX_RETRY_S
         while True:
-            answer = self._answer(method, path, **more)
+            answer = self._send(method, path, **more)
             wait_s = float(answer.headers.get("Retry-After", 1)) if answer.status_code == 429 else 0.0
             if answer.status_code != 429 or time.monotonic() + wait_s > deadline:
                 break
@@ -165,10 +166,10 @@ class Client:
             return answer
         raise _error(self.server, answer)
 
-    def _answer(self, method: str, path: str, **more: Any) -> requests.Response:
+    def _send(self, method: str, path: str, **more: Any) -> requests.Response:
         address = f"{self.server}/api/v1/{path}"
         try:
-            return self._session.request(method, address, timeout=ANSWER_WITHIN_S, allow_redirects=False, **more)
+            return self._session.request(method, address, timeout=TIMEOUTS_S, allow_redirects=False, **more)
         except requests.RequestException as error:
             text = str(getattr(error.args[0], "reason", error) if error.args else error)
             reason = redact_uri(text).rpartition(": ")[2]
@@ -178,8 +179,8 @@ class Client:
             ) from None
 
 
-def _of(sweep: str) -> str:
-    """Where a sweep is; whatever was typed, it is one name."""
+def _path(sweep: str) -> str:
+    """Return the API path of a sweep; the name is escaped to a single path segment."""
     return f"sweeps/{quote(sweep, safe='')}"
 
 

@@ -1,4 +1,4 @@
-"""What time it is, for everything in the service that acts by the time; tests have one that travels."""
+"""The clock of the service; tests replace it by one that can be set."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds since 1970 (UTC), as every time in the service's database is."""
+    """A source of time."""
 
     def now(self) -> float:
-        """The time."""
+        """Return the time in seconds since 1970 (UTC), as in the service's database."""
         ...
 
     def steady(self) -> float:
-        """Seconds since any one moment, which nobody sets; also those in which the machine was asleep."""
+        """Return monotonic seconds, including the time in which the machine was suspended."""
         ...
 
     def wait(self, wake: threading.Event, seconds: float) -> bool:
-        """Sleep until ``seconds`` have passed or ``wake`` is set; returns whether it is set."""
+        """Sleep until ``seconds`` have passed or ``wake`` is set; return whether it is set."""
         ...
 
 
@@ -30,7 +30,7 @@ class WallClock:
         return time.time()
 
     def steady(self) -> float:
-        # Elsewhere than on Linux the monotonic clock counts sleep by itself, or does not at all.
+        # Outside of Linux the monotonic clock either counts suspended time itself or cannot.
         return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
     def wait(self, wake: threading.Event, seconds: float) -> bool:

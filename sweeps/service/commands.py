@@ -1,5 +1,5 @@
-"""Where callers ask for sweeps: what they ask is checked as on a terminal, and by what the operator allows; then it is
-put into the queue."""
+"""Commands of the API and the web pages: each request is checked as on the command line and by the operator's policy,
+and then queued as a job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sweeps.service.queue import jobs
 from sweeps.service.queue.driver_stops import DriverStops
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.planner import Planner
-from sweeps.service.queue.plans import Planned, Plans, here
+from sweeps.service.queue.plans import Planned, Plans, with_output_dir
 from sweeps.service.queue.requests import Extend, Reproduce, Request, Resume, Retrain, Run
 from sweeps.service.queue.runner import JobRunner
 from sweeps.service.record_cache import RecordCache
@@ -47,7 +47,8 @@ T = TypeVar("T")
 
 
 class Commands:
-    """Takes what is asked. Every call raises ``UserError`` for a mistake in it, in the terminal's words."""
+    """Commands about sweeps. Each method raises ``UserError`` for a mistake in the request, as the command line
+    does."""
 
     def __init__(
         self,
@@ -66,66 +67,66 @@ class Commands:
         self._stops = DriverStops()
         self._policy = ConfigPolicy(config.access, tracking_uri=config.tracking_uri, output_dir=config.output_dir)
 
-    # --- a new sweep --------------------------------------------------------------------------------------------
+    # --- new sweeps --------------------------------------------------------------------------------------------
 
-    def plan(self, principal: Principal, asked: Run) -> Planned:
-        """What ``run`` would do; starts nothing."""
-        return self._made(principal, self._plans.run, asked)
+    def plan(self, principal: Principal, request: Run) -> Planned:
+        """Plan a ``run`` without starting it."""
+        return self._plan(principal, self._plans.run, request)
 
-    def run(self, principal: Principal, asked: Run, *, project: str | None = None, priority: int = 0) -> Job:
-        """Run a sweep."""
-        plan = self.plan(principal, asked)
-        placed = asked.model_copy(update={"overrides": here(self._config, asked.overrides)})
+    def run(self, principal: Principal, request: Run, *, project: str | None = None, priority: int = 0) -> Job:
+        """Queue a new sweep."""
+        plan = self.plan(principal, request)
+        placed = request.model_copy(update={"overrides": with_output_dir(self._config, request.overrides)})
         return self._submit(principal, placed, plan.name, project, priority)
 
-    def plan_retraining(self, principal: Principal, asked: Retrain) -> Planned:
-        """What ``retrain`` would do; starts nothing."""
-        record = self._record(principal, asked.sweep)
-        plan = self._made(principal, self._plans.retrain, record, asked)
-        if not asked.no_register:
-            self._check_model(principal, asked.register_as or record.conf)
+    def plan_retraining(self, principal: Principal, request: Retrain) -> Planned:
+        """Plan a ``retrain`` without starting it."""
+        record = self._record(principal, request.sweep)
+        plan = self._plan(principal, self._plans.retrain, record, request)
+        if not request.no_register:
+            self._check_model(principal, request.register_as or record.conf)
         return plan
 
-    def retrain(self, principal: Principal, asked: Retrain, *, project: str | None = None, priority: int = 0) -> Job:
-        """Train one trial with its full budget."""
-        plan = self.plan_retraining(principal, asked)
-        placed = asked.model_copy(update={"overrides": here(self._config, asked.overrides)})
+    def retrain(self, principal: Principal, request: Retrain, *, project: str | None = None, priority: int = 0) -> Job:
+        """Queue the training of one trial with its full budget."""
+        plan = self.plan_retraining(principal, request)
+        placed = request.model_copy(update={"overrides": with_output_dir(self._config, request.overrides)})
         return self._submit(principal, placed, plan.name, project, priority)
 
-    def plan_reproduction(self, principal: Principal, asked: Reproduce) -> Planned:
-        """What ``reproduce`` would do; starts nothing."""
-        self._records.sweep(principal, asked.sweep)
-        return self._made(principal, self._plans.reproduce, asked)
+    def plan_reproduction(self, principal: Principal, request: Reproduce) -> Planned:
+        """Plan a ``reproduce`` without starting it."""
+        self._records.sweep(principal, request.sweep)
+        return self._plan(principal, self._plans.reproduce, request)
 
     def reproduce(
-        self, principal: Principal, asked: Reproduce, *, project: str | None = None, priority: int = 0
+        self, principal: Principal, request: Reproduce, *, project: str | None = None, priority: int = 0
     ) -> Job:
-        """Run a sweep, or one of its trials, once more."""
-        plan = self.plan_reproduction(principal, asked)
-        return self._submit(principal, asked, plan.name, project, priority)
+        """Queue a repetition of a sweep, or of one of its trials."""
+        plan = self.plan_reproduction(principal, request)
+        return self._submit(principal, request, plan.name, project, priority)
 
-    # --- one that there is --------------------------------------------------------------------------------------
+    # --- existing sweeps ---------------------------------------------------------------------------------------
 
-    def resume(self, principal: Principal, asked: Resume, *, priority: int = 0) -> Job:
-        """Go on with a sweep that was interrupted or stopped."""
-        record = self._record(principal, asked.sweep)
+    def resume(self, principal: Principal, request: Resume, *, priority: int = 0) -> Job:
+        """Queue the resumption of a sweep that was interrupted or stopped."""
+        record = self._record(principal, request.sweep)
         self._check_ended(record)
-        self._made(principal, self._plans.extend, record, ())
-        return self._submit(principal, asked, record.sweep, None, priority)
+        self._plan(principal, self._plans.extend, record, ())
+        return self._submit(principal, request, record.sweep, None, priority)
 
-    def extend(self, principal: Principal, asked: Extend, *, priority: int = 0) -> Job | str:
-        """Let a sweep go further: one that runs is told to, and what it answers is returned; one that has ended goes on
-        as a job."""
-        record = self._record(principal, asked.sweep)
-        folder, changes = self._made(principal, self._plans.extend, record, asked.changes)
+    def extend(self, principal: Principal, request: Extend, *, priority: int = 0) -> Job | str:
+        """Extend a sweep. If it runs, its driver extends it at once and its answer is returned; otherwise it is
+        queued."""
+        record = self._record(principal, request.sweep)
+        folder, changes = self._plan(principal, self._plans.extend, record, request.changes)
         answer = ask_driver(record, folder, changes)
         if answer is not None:
             self._records.forget(record.sweep)
             return answer
-        return self._submit(principal, asked, record.sweep, None, priority)
+        return self._submit(principal, request, record.sweep, None, priority)
 
     def stop(self, principal: Principal, sweep: str, trial: str | None = None) -> None:
-        """Tell a sweep to end, or one of its trials. It saves its state first: that is not waited for."""
+        """Stop a sweep, or one of its trials, without waiting for the end."""
         if trial is None:
             with writing(self._engine) as connection:
                 own = [job for job in jobs.of_current_sweep(connection, sweep) if not job.has_ended]
@@ -140,7 +141,7 @@ class Commands:
     def register(
         self, principal: Principal, sweep: str, model: str, *, trial: str | None, alias: str, merged: bool
     ) -> RegisteredModel:
-        """Make a trial's checkpoint a version in MLflow's model registry."""
+        """Register a trial's checkpoint as a model version in MLflow."""
         from sweeps.registry.register import register
 
         record = self._record(principal, sweep)
@@ -150,7 +151,7 @@ class Commands:
         return register(record, chosen, model, alias, merged=merged)
 
     def make_report(self, principal: Principal, sweep: str) -> None:
-        """Make a sweep's report, also while it runs."""
+        """Make a sweep's report, even while it runs."""
         from sweeps.report.page.report import make_report
 
         record = self._records.sweep(principal, sweep)
@@ -159,7 +160,7 @@ class Commands:
     # --- the queue ----------------------------------------------------------------------------------------------
 
     def cancel(self, principal: Principal, number: int) -> Job:
-        """Take a waiting job out of the queue, or ask a running one to stop."""
+        """Cancel a queued job, or stop a running one."""
         with writing(self._engine) as connection:
             jobs.find_visible(connection, principal, number)
             job = jobs.request_stop(connection, number, self._clock.now())
@@ -167,7 +168,7 @@ class Commands:
         return job
 
     def set_priority(self, principal: Principal, number: int, priority: int) -> Job:
-        """Let a waiting job start earlier or later."""
+        """Change the priority of a queued job."""
         with writing(self._engine) as connection:
             jobs.find_visible(connection, principal, number)
             check_priority(principal, priority, self._config.access)
@@ -181,40 +182,40 @@ class Commands:
         return job
 
     def close(self) -> None:
-        """Nothing more is told to drivers."""
+        """Drop pending stop requests."""
         self._stops.close()
 
-    # --- before it starts ---------------------------------------------------------------------------------------
+    # --- before a start ---------------------------------------------------------------------------------------
 
     def check_again(self, job: Job) -> None:
-        """What was allowed when it was asked for may not be any more: the operator may allow less, and a config's file
-        say something else. Which sweeps it may learn from depends on who asked, and has been judged.
+        """Check a job's request again before its start: since its submission the operator may have restricted the
+        policy, or a config file may have changed. Visibility of other sweeps was checked at the submission.
 
         Raises:
-            UserError: It is not allowed, or cannot be run.
+            UserError: The request is not allowed, or cannot run.
         """
-        asked, begun = job.parsed_request, self._begun(job)
-        changes = asked.changes if isinstance(asked, Extend) else ()
-        approve = partial(self._policy.check, sees=lambda _: True)
-        if isinstance(asked, Run) and begun is None:
-            placed = set(here(self._config, ()))  # by the service itself
-            overrides = [each for each in asked.overrides if each not in placed]
-            self._policy.check_request(asked.conf, overrides)
-            composition = compose_sweep(asked.conf, asked.overrides, ConfSearchPath(self._config_dirs))
+        request, begun = job.parsed_request, self._begun(job)
+        changes = request.changes if isinstance(request, Extend) else ()
+        approve = partial(self._policy.check, sweep_exists=lambda _: True)
+        if isinstance(request, Run) and begun is None:
+            placed = set(with_output_dir(self._config, ()))  # added by the service itself
+            overrides = [each for each in request.overrides if each not in placed]
+            self._policy.check_request(request.conf, overrides)
+            composition = compose_sweep(request.conf, request.overrides, ConfSearchPath(self._config_dirs))
             approve(composition)
             return
         if begun is not None:
             reopened(begun, read_changes(changes), approve=approve)
-        elif isinstance(asked, Retrain):
-            record = load_sweep(self._config.tracking_uri, asked.sweep)
-            trial = choose(record, asked.trial)
-            plan_retraining(record, trial, asked.overrides, self._config_dirs, asked.name, "", approve)
-        elif isinstance(asked, Reproduce):
+        elif isinstance(request, Retrain):
+            record = load_sweep(self._config.tracking_uri, request.sweep)
+            trial = choose(record, request.trial)
+            plan_retraining(record, trial, request.overrides, self._config_dirs, request.name, "", approve)
+        elif isinstance(request, Reproduce):
             uri = self._config.tracking_uri
-            plan_reproduction(uri, asked.sweep, asked.trial, asked.name, "", self._config_dirs, approve)
+            plan_reproduction(uri, request.sweep, request.trial, request.name, "", self._config_dirs, approve)
 
     def _begun(self, job: Job) -> SweepRecord | None:
-        """The job's sweep, if it has begun: it is as it was then."""
+        """Return the record of the job's sweep; None if it has not begun."""
         try:
             return load_sweep(self._config.tracking_uri, job.sweep)
         except UnknownName:
@@ -222,16 +223,16 @@ class Commands:
 
     # --- inside -------------------------------------------------------------------------------------------------
 
-    def _made(self, principal: Principal, work: Callable[..., T], *arguments: Any) -> T:
-        """Result of a method of ``Plans``, for a principal."""
-        return self._planner.make(principal.user, work, partial(self._sees, principal), *arguments)
+    def _plan(self, principal: Principal, work: Callable[..., T], *arguments: Any) -> T:
+        """Run a method of ``Plans`` in a child process."""
+        return self._planner.make(principal.user, work, partial(self._sweep_exists, principal), *arguments)
 
-    def _sees(self, principal: Principal, sweep: str) -> bool:
-        """Whether there is such a sweep for a principal: in the store, too, which names others' where it misses one."""
+    def _sweep_exists(self, principal: Principal, sweep: str) -> bool:
+        """Whether a sweep is visible to a principal and in the store, whose errors would name other users' sweeps."""
         return any(line.summary.sweep == sweep for line in self._records.sweeps(principal).content)
 
     def _check_free(self, sweep: str) -> None:
-        """A name belongs to who first used it, also on a terminal: with it one would get that sweep."""
+        """Refuse the name of a recorded sweep, which may have been made on a terminal: the job would get that sweep."""
         try:
             load_sweep(self._config.tracking_uri, sweep)
         except UnknownName:
@@ -243,18 +244,15 @@ class Commands:
             check_model(self._config.tracking_uri, model, partial(self._records.exists, principal))
 
     def _record(self, principal: Principal, sweep: str) -> SweepRecord:
-        """As it is now, and not as it was last seen."""
-        self._records.sweep(principal, sweep)  # that it exists for the principal
+        """Return the present record of a sweep, not the cached one."""
+        self._records.sweep(principal, sweep)  # raises if it is not visible
         return load_sweep(self._config.tracking_uri, sweep)
 
     def _check_ended(self, record: SweepRecord) -> None:
         with self._engine.connect() as connection:
             open_jobs = [job for job in jobs.of_current_sweep(connection, record.sweep) if not job.has_ended]
         if open_jobs:
-            raise UserError(
-                f"{record.sweep} needs no resuming: job {open_jobs[0].id}, which goes on with it, is "
-                f"{open_jobs[0].state}"
-            )
+            raise UserError(f"{record.sweep} need not be resumed: its job {open_jobs[0].id} is {open_jobs[0].state}")
 
     def _submit(self, principal: Principal, request: Request, sweep: str, project: str | None, priority: int) -> Job:
         check_priority(principal, priority, self._config.access)

@@ -1,4 +1,4 @@
-"""Listening, and answering until told to end."""
+"""The web server of the service: listens, and serves until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from sweeps.service.app_context import AppContext
 from sweeps.service.auth.header_timeout import protocol
 from sweeps.service.auth.paced_listener import PacedListener
 
-LEAVE_WITHIN_S = 5
-"""Seconds that requests have to be answered when the service ends."""
+SHUTDOWN_S = 5
+"""Maximum seconds to finish open requests at shutdown."""
 
 OTHER_FILES = 500
-"""Open files besides connections: databases, logs, pipes."""
+"""Number of open files besides connections: databases, logs, pipes."""
 
 
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Uvicorn's own raises the signal again once it has ended, and the other parts would not."""
+        """Handle signals without raising them again after the shutdown, as uvicorn would: the other parts must still
+        stop."""
         before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -41,11 +42,11 @@ def serve(service: AppContext, listener: socket.socket) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Args:
-        service: What to serve.
-        listener: See ``listen``.
+        service: Context of the service.
+        listener: Socket from ``listen``.
     """
     access = service.config.access
-    _allow_files(access.connections + OTHER_FILES)
+    _raise_file_limit(access.connections + OTHER_FILES)
     server = _Server(
         uvicorn.Config(
             make_app(service),
@@ -55,7 +56,7 @@ def serve(service: AppContext, listener: socket.socket) -> None:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=LEAVE_WITHIN_S,
+            timeout_graceful_shutdown=SHUTDOWN_S,
         )
     )
     service.start()
@@ -65,8 +66,8 @@ def serve(service: AppContext, listener: socket.socket) -> None:
         service.stop()
 
 
-def _allow_files(count: int) -> None:
-    """Let this process open so many, as far as the machine allows it."""
+def _raise_file_limit(count: int) -> None:
+    """Raise this process's limit of open files, as far as the machine allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -74,9 +75,10 @@ def _allow_files(count: int) -> None:
 
 
 def listen(config: Service) -> socket.socket:
-    """
+    """Open the listening socket.
+
     Raises:
-        UserError: Its address cannot be listened on.
+        UserError: The address cannot be bound.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -95,13 +97,13 @@ def listen(config: Service) -> socket.socket:
     except OSError as error:
         raise UserError(
             f"host={config.host} port={config.port}: cannot be listened on ({error.strerror}); is another service "
-            "there? Choose another port=, or port=0 for any that is free"
+            "there? Choose another port=, or port=0 for any free one"
         ) from None
     return listener
 
 
 def address(listener: socket.socket) -> str:
-    """Where a browser on this machine finds the service."""
+    """Return the address of the service for a browser on this machine."""
     host, port = listener.getsockname()[:2]
     if ipaddress.ip_address(host).is_unspecified:
         host = socket.gethostname()

@@ -1,4 +1,4 @@
-"""The service's log: on standard error, and in a file that is replaced before it grows too large."""
+"""Logging of the service, to standard error and to a rotating file."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from sweeps.files import private_opener
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOG_FILE = "service.log"
-"""File in the folder of sweeps, unless the config names another."""
+"""Default name of the log file, in the folder of the sweeps."""
 
 
 class PrivateRotatingFileHandler(logging.handlers.RotatingFileHandler):
-    """Its files are readable by their owner alone, from the moment that they are made."""
+    """Rotating log files that only their owner can read, from their creation on."""
 
     def _open(self) -> TextIOWrapper:
         return open(self.baseFilename, "a", encoding=self.encoding, opener=private_opener)
 
 
 def log_service(config: Service) -> None:
-    """Log this process's messages as the service's config says."""
+    """Set up logging by the service's config."""
     handlers: list[logging.Handler] = [logging.StreamHandler()]
     file = Path(config.log.file or Path(config.output_dir) / LOG_FILE).expanduser()
-    trouble = ""
+    problem = ""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         size = config.log.max_mib << 20
@@ -34,9 +34,9 @@ def log_service(config: Service) -> None:
             PrivateRotatingFileHandler(file, maxBytes=size, backupCount=config.log.files - 1, encoding="utf-8")
         )
     except OSError as error:
-        trouble = str(error.strerror)
+        problem = str(error.strerror)
     logging.basicConfig(level=logging.INFO, format=FORMAT, handlers=handlers)
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # it lists its plugins; what is migrated, we say ourselves
-    logging.raiseExceptions = False  # a full disk would put a traceback on standard error for every line
-    if trouble:
-        logging.getLogger(__name__).warning("log.file=%s: cannot be written (%s)", file, trouble)
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it lists its plugins; migrations are logged by us
+    logging.raiseExceptions = False  # a full disk would print a traceback for every line
+    if problem:
+        logging.getLogger(__name__).warning("log.file=%s: cannot be written (%s)", file, problem)

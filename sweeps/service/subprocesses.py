@@ -1,7 +1,7 @@
-"""A command line in the background: started, found again by whoever comes later, and asked how it ended.
+"""Child processes that outlive their parent and hold a lock file as long as they run.
 
-It is a process in a session of its own, which outlives the one that starts it. It holds a lock from before its first
-instruction until its death, however it dies: who gets that lock knows that it does not run.
+A child inherits the open, locked file at its start, so the lock is held from before its first instruction until its
+death, however it dies: whoever gets the lock knows that the child does not run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -22,34 +22,59 @@ from sweeps.files import private_opener, write_json
 from sweeps.folder import LOG_FILE
 
 LOCK_FILE = "lock"
-"""Held by the process, and says its number."""
+"""Lock of a background process; contains its process id."""
 REQUEST_FILE = "request.json"
 OUTCOME_FILE = "outcome.json"
 ENTRY = "sweeps.cli.detached"
-"""The module that it runs."""
+"""Module that runs in a background process."""
 
-OF_THE_TERMINAL = ("SWEEPS_SERVER", "SWEEPS_TOKEN", "SWEEPS_TOKEN_FILE", "SWEEPS_DATABASE")
-"""Environment variables by which a command line would ask a service, instead of doing it, and of a service itself."""
+CLIENT_VARIABLES = ("SWEEPS_SERVER", "SWEEPS_TOKEN", "SWEEPS_TOKEN_FILE", "SWEEPS_DATABASE")
+"""Environment variables that would make a command line a client of a service; removed from background processes."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How it ended."""
+    """Result of a background process."""
 
     status: int
     """Exit status."""
     error: str | None
-    """In a sentence, if it did not do what was asked."""
+    """Error in a sentence, if a command failed."""
     document: Any
-    """What it printed with ``--json``."""
+    """Document that the last command printed with ``--json``."""
+
+
+@contextlib.contextmanager
+def lock_file(file: Path) -> Iterator[IO[str] | None]:
+    """Lock a file for a child process; yield the open file, or None if another process holds the lock."""
+    with file.open("a", encoding="ascii") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+        else:
+            yield lock
+
+
+def spawn(module: str, arguments: Sequence[str], lock: IO[str], **options: Any) -> subprocess.Popen[Any]:
+    """Start ``python -m MODULE`` in a session of its own, where Ctrl-C in a terminal does not reach it.
+
+    Args:
+        module: Module to run.
+        arguments: Its arguments.
+        lock: Open file from ``lock_file``; the child holds the lock until it ends.
+        **options: Further options of ``subprocess.Popen``.
+    """
+    command = [sys.executable, "-m", module, *arguments]
+    return subprocess.Popen(command, pass_fds=[lock.fileno()], start_new_session=True, **options)
 
 
 def control_folder(output_dir: Path, name: str) -> Path:
-    """Where a process in the background has its request, its lock, its log and its outcome.
+    """Return the folder of a background process, with its request, lock, log and outcome.
 
     Args:
-        output_dir: Of its sweep.
-        name: Of the process.
+        output_dir: Folder of the sweeps.
+        name: Name of the process.
     """
     return output_dir / ".background" / name
 
@@ -60,81 +85,67 @@ def start(
     sweep_folder: Path,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes] | None:
-    """Start command lines, one after another as long as each does what it is asked; None if they run already.
+    """Start command lines in a background process, one after another until one fails; None if they already run.
 
     Args:
-        folder: Of this process alone, where its request, its lock, its log and its outcome are.
-        commands: What is typed after ``python -m sweeps``. It stands in a file that nobody else can read, since
-            everybody can see the arguments of a process.
-        sweep_folder: Of the sweep, which gets the log, too.
-        environment: Of the process; default: this one's.
+        folder: Control folder of the process.
+        commands: Arguments of ``python -m sweeps``. They are passed in a private file, since the arguments of a
+            process are visible to every user of the machine.
+        sweep_folder: Folder of the sweep, where the log is linked.
+        environment: Environment of the process; default: that of this process.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _lock(folder) as lock:
+    with lock_file(folder / LOCK_FILE) as lock:
         if lock is None:
             return None
         (folder / OUTCOME_FILE).unlink(missing_ok=True)
         write_json(folder / REQUEST_FILE, {"commands": commands, "sweep_folder": str(sweep_folder)})
+        variables = (environment or os.environ).items()
         with open(folder / LOG_FILE, "ab", opener=private_opener) as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", ENTRY, str(folder), str(lock.fileno())],
+            return spawn(
+                ENTRY,
+                [str(folder), str(lock.fileno())],
+                lock,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={name: value for name, value in (environment or os.environ).items() if name not in OF_THE_TERMINAL},
-                pass_fds=[lock.fileno()],
-                start_new_session=True,
+                env={name: value for name, value in variables if name not in CLIENT_VARIABLES},
             )
 
 
 def is_running(folder: Path) -> bool:
-    """Whether the process runs that was started with this folder."""
+    """Whether the background process of a control folder runs."""
     if not (folder / LOCK_FILE).exists():
         return False
-    with _lock(folder) as lock:
+    with lock_file(folder / LOCK_FILE) as lock:
         return lock is None
 
 
 def send(folder: Path, number: signal.Signals) -> None:
-    """Send a signal to the process, if it runs; ``SIGKILL`` to all of its session."""
+    """Send a signal to the background process, if it runs; SIGKILL goes to its whole session."""
     with contextlib.suppress(OSError, ValueError):
         pid = int((folder / LOCK_FILE).read_text(encoding="ascii"))
         if is_running(folder):
             os.killpg(pid, number) if number == signal.SIGKILL else os.kill(pid, number)
 
 
-def forget_lost(folder: Path) -> None:
-    """The machine on which the process was started is lost: its number means another process here, and the lock is one
-    that storage may never be told to let go."""
+def release_lost_lock(folder: Path) -> None:
+    """Remove the lock of a process on a machine that has failed: its process id means another process here, and shared
+    storage may never release the lock."""
     (folder / LOCK_FILE).unlink(missing_ok=True)
 
 
 def outcome(folder: Path) -> Outcome | None:
-    """How the process ended; None if it runs, or died before it could say so."""
+    """Return the outcome of a background process; None if it runs or was killed."""
     try:
         return Outcome(**json.loads((folder / OUTCOME_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return None
 
 
-def last_words(folder: Path, lines: int = 5) -> str:
-    """The end of its log, for who has to find out why it died."""
+def log_tail(folder: Path, lines: int = 5) -> str:
+    """Return the last lines of a background process's log."""
     try:
         return "\n".join((folder / LOG_FILE).read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
     except OSError:
         return ""
-
-
-@contextlib.contextmanager
-def _lock(folder: Path) -> Any:
-    """The lock's file; None if it is held. A process that inherits the file has the lock until it ends."""
-    with (folder / LOCK_FILE).open("a", encoding="ascii") as file:
-        yield file if _taken(file) else None
-
-
-def _taken(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from fastapi.testclient import TestClient
 from serving import API, Api, serving
 
-from sweeps.service.auth.auth import Authenticator, admin, expensive, known, reader, runner
+from sweeps.service.auth.auth import Authenticator, admin, authenticated, expensive, reader, runner
 from sweeps.service.auth.csrf import SAFE_METHODS
 from sweeps.service.auth.principal import Principal, Role
 
@@ -89,7 +89,9 @@ def test_every_route_says_whom_it_is_for(api: Api) -> None:
         return {dependant.call}.union(*(guards(each) for each in dependant.dependencies))
 
     unguarded = [
-        route for route, dependant in routes(api).items() if not guards(dependant) & {known, reader, runner, admin}
+        route
+        for route, dependant in routes(api).items()
+        if not guards(dependant) & {authenticated, reader, runner, admin}
     ]
     assert unguarded == []
 

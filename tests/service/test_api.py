@@ -133,7 +133,9 @@ def test_each_caller_reaches_their_own_sweeps_and_those_of_their_projects(api: A
     assert get(ada, "/jobs/2", 404)["detail"] == get(ada, "/jobs/99", 404)["detail"].replace("99", "2")
     for verb, body in (("stop", {}), ("resume", {}), ("extend", {"changes": ["search.num_trials=9"]}), ("retrain", {})):
         assert post(ada, f"/sweeps/bob-1/{verb}", 404, **body)
-    assert post(both, "/sweeps", 403, conf="digits")["detail"] == "this takes a token with the role run; yours is read"
+    assert (
+        post(both, "/sweeps", 403, conf="digits")["detail"] == "this requires a token with the role run; yours has read"
+    )
     assert get(api.client(), "/sweeps", 401)
 
 

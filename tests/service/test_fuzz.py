@@ -14,7 +14,7 @@ import schemathesis
 import uvicorn
 from serving import API, Api, serving
 
-from sweeps.service.auth.header_timeout import ImpatientProtocol
+from sweeps.service.auth.header_timeout import LimitedProtocol
 
 EXISTING = {"name": "mine", "number": 2, "group": "model", "conf": "digits"}
 """For paths and bodies: every second request comes further than to the first lookup."""
@@ -30,7 +30,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 @pytest.fixture(scope="module")
 def address(api: Api) -> Iterator[str]:
     """Address of a real server: the application behind uvicorn, on a real port."""
-    config = uvicorn.Config(api.app, port=0, http=ImpatientProtocol, ws="none", log_level="error", lifespan="off")
+    config = uvicorn.Config(api.app, port=0, http=LimitedProtocol, ws="none", log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 
 from sweeps.service.auth import header_timeout
-from sweeps.service.auth.header_timeout import ImpatientProtocol
+from sweeps.service.auth.header_timeout import LimitedProtocol
 from sweeps.service.auth.paced_listener import PacedListener
 
 WITHIN_S = 0.6
@@ -35,12 +35,12 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     patch = pytest.MonkeyPatch()
-    patch.setattr(header_timeout, "HEAD_WITHIN_S", WITHIN_S)
-    yield from serving_with(ImpatientProtocol)
+    patch.setattr(header_timeout, "HEADER_TIMEOUT_S", WITHIN_S)
+    yield from serving_with(LimitedProtocol)
     patch.undo()
 
 
-def serving_with(protocol: type[ImpatientProtocol]) -> Iterator[int]:
+def serving_with(protocol: type[LimitedProtocol]) -> Iterator[int]:
     config = uvicorn.Config(application, port=0, http=protocol, ws="none", log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)

@@ -39,7 +39,7 @@ def ask(api: Api, *overrides: str, conf: str = "digits") -> Job:
 
 
 def judge(api: Api, job: Job) -> None:
-    for each in api.service.runner.listeners.judges:
+    for each in api.service.runner.listeners.checks:
         each(job)
 
 

@@ -254,7 +254,7 @@ def test_a_services_sweeps_see_no_address(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_channel_says_where_its_address_stands_once() -> None:
     for given in ({"name": "a"}, {"name": "a", "url_env": "A", "url_file": "b"}):
-        with pytest.raises(ValidationError, match="say where its address stands"):
+        with pytest.raises(ValidationError, match="set where its address is stored"):
             TypeAdapter(Channel).validate_python(given)
 
 

@@ -137,8 +137,8 @@ def test_a_plan_that_takes_too_long_is_answered_so(api: Api) -> None:
 
 
 def test_a_page_says_that_too_many_plans_wait_and_when_to_come_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweeps.service.queue.planner.MOST_WAITING", 0)
+    monkeypatch.setattr("sweeps.service.queue.planner.MAX_WAITING", 0)
     page = api.client().post("/submit", data={"conf": "digits", "then": "check"})
     assert (page.status_code, page.headers["Retry-After"]) == (429, "5")
     assert "not for you" not in page.text
-    assert "as many plans are being made" in page.text
+    assert "too many plans are being made" in page.text

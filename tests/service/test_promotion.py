@@ -22,7 +22,7 @@ from sweeps.plan.plan import make_plan
 from sweeps.service.clock import WallClock
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.promotion.checks import check_nights
-from sweeps.service.promotion.commands import Commands
+from sweeps.service.promotion.command_lines import CommandLines
 from sweeps.service.promotion.night import Night, find, hold, of_schedule
 from sweeps.service.promotion.preparation import prepare
 from sweeps.service.promotion.promotion_worker import PromotionWorker
@@ -44,7 +44,7 @@ Trials = Sequence[tuple[dict[str, Any], float]]
 @pytest.fixture
 def judge(engine: Engine, uri: str, monkeypatch: pytest.MonkeyPatch) -> PromotionWorker:
     """Makes no reports, which take seconds."""
-    monkeypatch.setattr(Commands, "report", lambda *_: None)
+    monkeypatch.setattr(CommandLines, "report", lambda *_: None)
     return new_judge(engine, uri)
 
 
@@ -408,12 +408,12 @@ def test_a_service_that_dies_before_any_statement_loses_and_doubles_nothing(
     settings = Nights(champion=CHAMPION)
     registered = list[str]()
 
-    def register(_: Commands, sweep: str, trial: str, *__: str) -> str:
+    def register(_: CommandLines, sweep: str, trial: str, *__: str) -> str:
         registered.append(make_champion(uri, sweep, trial))
         return registered[-1]
 
-    monkeypatch.setattr(Commands, "register", register)
-    monkeypatch.setattr(Commands, "report", lambda *_: None)
+    monkeypatch.setattr(CommandLines, "register", register)
+    monkeypatch.setattr(CommandLines, "report", lambda *_: None)
     night_of(engine, uri, 1, settings, [(at(0.001), 0.9), (at(0.01), 0.95)])
     new_judge(engine, uri).step()
     repeat(engine, uri, "night-1", {0.01: [0.93, 0.95, 0.94]})

@@ -91,7 +91,7 @@ def test_what_must_have_ended_by_now_starts_no_more(engine: Engine) -> None:
     assert claim(engine, now=10.0) == "early"
     with engine.connect() as connection:
         assert jobs.find(connection, late.id).state == "cancelled"
-        assert "its time was over" in str(jobs.find(connection, late.id).error)
+        assert "its deadline passed" in str(jobs.find(connection, late.id).error)
         assert jobs.find(connection, early.id).state == "running"
 
 
@@ -180,7 +180,7 @@ def test_only_what_waits_can_be_cancelled_or_moved(engine: Engine) -> None:
         assert jobs.prioritise(connection, job.id, 7).priority == 7
     claim(engine)
     for act in (lambda connection: jobs.cancel(connection, job.id, 2.0), lambda c: jobs.prioritise(c, job.id, 1)):
-        with writing(engine) as connection, pytest.raises(UserError, match="does not wait: it is running"):
+        with writing(engine) as connection, pytest.raises(UserError, match="is not queued: it is running"):
             act(connection)
     with writing(engine) as connection, pytest.raises(UnknownName, match="there is no job 99"):
         jobs.find(connection, 99)

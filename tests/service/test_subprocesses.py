@@ -41,7 +41,7 @@ def test_a_command_in_the_background_leaves_its_document_its_status_and_its_log(
     assert ended.status == 2
     assert "there is no sweep 'none'" in str(ended.error)
     assert "digits" in ended.document["conf"]  # of the last command that printed one
-    assert "there is no sweep 'none'" in subprocesses.last_words(tmp_path / "one")
+    assert "there is no sweep 'none'" in subprocesses.log_tail(tmp_path / "one")
     assert "there is no sweep" in (sweep_folder / "driver.log").read_text()
 
 
@@ -56,7 +56,7 @@ print(subprocesses.start(Path({str(tmp_path / "one")!r}), [{LASTING!r} + ["publi
     assert subprocesses.is_running(tmp_path / "one")
     assert subprocesses.start(tmp_path / "one", [LASTING], Path("none")) is None
     assert os.getsid(process.pid) == process.pid
-    wait_until(lambda: "serves on" in subprocesses.last_words(tmp_path / "one"))
+    wait_until(lambda: "serves on" in subprocesses.log_tail(tmp_path / "one"))
     assert "s3cret" not in " ".join(process.cmdline())
     assert (tmp_path / "one" / "request.json").stat().st_mode & 0o077 == 0
     subprocesses.send(tmp_path / "one", signal.SIGKILL)
@@ -133,7 +133,7 @@ def test_what_comes_before_a_start_adds_overrides_once_and_can_refuse_it(running
     mine, refused, broken = (running.until(number, "failed") for number in numbers)
     assert mine.request["overrides"] == ["search.num_trials=none"]
     assert (refused.error, refused.attempts) == ("no champion", 0)
-    assert broken.error == "what comes before its start failed: ZeroDivisionError()"
+    assert broken.error == "preparing its start failed: ZeroDivisionError()"
 
 
 def test_what_is_not_allowed_any_more_does_not_start_and_does_not_go_on(running: Running) -> None:
@@ -142,7 +142,7 @@ def test_what_is_not_allowed_any_more_does_not_start_and_does_not_go_on(running:
             raise SweepsError("model._target_=mine.build: is not among the import paths that the service allows")
 
     forbidden = True
-    running.runner.listeners.judges.append(judge)
+    running.runner.listeners.checks.append(judge)
     job = running.until(running.submit("mine", "search.num_trials=none"), "failed")
     assert ("is not among the import paths" in str(job.error), job.attempts) == (True, 0)
     forbidden = False
@@ -230,7 +230,7 @@ class Elsewhere:
     def look_later(self, seconds: float) -> Job:
         self.here.clock.ahead_s += seconds
         self.here.runner.poll()
-        wait_until(lambda: all(done.done() for done in self.here.runner._busy.values()))
+        wait_until(lambda: not any(state.is_busy for state in self.here.runner._states.values()))
         return self.here.find(self.job)
 
     def close(self) -> None:
@@ -259,7 +259,7 @@ def test_what_a_lost_machine_ran_ends_where_nobody_else_sees_its_storage(uri: st
     assert both.look_later(601).state == "running"  # perhaps it is the clock
     job = both.look_later(31)
     assert job.state == "failed"
-    assert "its machine lost has given no sign of life for 600 s (queue.lost_after_s)" in str(job.error)
+    assert "its machine lost has sent no heartbeat for 600 s (queue.lost_after_s)" in str(job.error)
     both.close()
 
 

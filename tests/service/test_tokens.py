@@ -36,12 +36,12 @@ def test_a_token_is_known_by_its_digest_and_kept_nowhere(engine: Engine, tmp_pat
         token, secret = tokens.create(connection, "ada", "run", 100.0, projects=["vision"], label="laptop")
     assert tokens.PATTERN.fullmatch(secret)
     with engine.connect() as connection:
-        found = tokens.holder(connection, secret, 101.0)
+        found = tokens.find_valid(connection, secret, 101.0)
         assert found == token
         assert found is not None
         assert found.principal == Principal("ada", "run", ("vision",))
-        assert tokens.holder(connection, secret + "x", 101.0) is None
-        assert tokens.holder(connection, tokens.digest(secret), 101.0) is None
+        assert tokens.find_valid(connection, secret + "x", 101.0) is None
+        assert tokens.find_valid(connection, tokens.digest(secret), 101.0) is None
         assert connection.execute(select(tables.tokens.c.digest)).scalar_one() == tokens.digest(secret)
     assert secret.encode() not in b"".join(file.read_bytes() for file in tmp_path.glob("service.db*"))
 
@@ -50,11 +50,11 @@ def test_an_expired_or_revoked_token_is_good_no_more(engine: Engine) -> None:
     with writing(engine) as connection:
         _, short = tokens.create(connection, "ada", "admin", 100.0, lasts_s=50.0)
         token, long = tokens.create(connection, "bob", "admin", 100.0)
-        assert tokens.holder(connection, short, 149.0) is not None
-        assert tokens.holder(connection, short, 150.0) is None
+        assert tokens.find_valid(connection, short, 149.0) is not None
+        assert tokens.find_valid(connection, short, 150.0) is None
         assert tokens.revoke(connection, token.id, 160.0).revoked == 160.0
         assert tokens.revoke(connection, token.id, 170.0).revoked == 160.0
-        assert tokens.holder(connection, long, 161.0) is None
+        assert tokens.find_valid(connection, long, 161.0) is None
         assert not tokens.admin_exists(connection, 161.0)
         assert tokens.any_made(connection)
         with pytest.raises(UnknownName, match="no token 17"):

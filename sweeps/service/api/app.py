@@ -1,4 +1,4 @@
-"""The web application: the API's resources, and how mistakes are answered."""
+"""The web application: routes of the API and the pages, and the responses to errors."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ RESOURCES: tuple[APIRouter, ...] = (
     schedules.router,
     operations.router,
 )
-MOST_MISTAKES = 50
-"""Maximum mistakes of a request that its answer names."""
+MAX_MISTAKES = 50
+"""Maximum number of validation errors in a response."""
 PROBLEMS = (401, 403, 404, 409, 422, 503, 504)
 
 logger = logging.getLogger(__name__)
 
 
 def make_app(service: AppContext) -> FastAPI:
-    """The application that answers for a service. Routes find it as ``request.app.state.service``."""
+    """Return the application of a service, which routes find as ``request.app.state.service``."""
     app = FastAPI(
         title="Sweeps",
         version=version("ray-sweeps"),
         description="Hyperparameter search for distributed training: what the command line does, over HTTP.",
-        openapi_url=None,  # `document`, for those who may read
-        docs_url=None,  # its page takes scripts from elsewhere
+        openapi_url=None,  # see `document`, which requires the role read
+        docs_url=None,  # its page loads scripts from other sites
         redoc_url=None,
     )
     app.state.service = service
     app.state.authenticator = service.authenticator
-    app.add_exception_handler(SweepsError, _answer)
-    app.add_exception_handler(RequestValidationError, _name_mistakes)
+    app.add_exception_handler(SweepsError, _answer_error)
+    app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_middleware(SecurityMiddleware, authenticator=service.authenticator, own=[service.config.public_url or ""])
     for router in RESOURCES:
         app.include_router(router, prefix=PREFIX, responses={status: {"model": Problem} for status in PROBLEMS})
@@ -59,14 +59,14 @@ def make_app(service: AppContext) -> FastAPI:
 
     @app.get(f"{PREFIX}/openapi.json", include_in_schema=False, dependencies=[Depends(reader)])
     def document() -> dict[str, Any]:
-        """What the API understands."""
+        """The OpenAPI document of the API."""
         return app.openapi()
 
     return app
 
 
-async def _answer(request: Request, error: Exception) -> JSONResponse:
-    """A mistake in what was asked is answered as on a terminal, in the same words."""
+async def _answer_error(request: Request, error: Exception) -> JSONResponse:
+    """Answer an error with the message that the command line prints."""
     if isinstance(error, TrackingUnreachable):
         return JSONResponse({"detail": str(error)}, 503, {"Retry-After": str(RETRY_AFTER_S)})
     if isinstance(error, TimeLimitExceeded):
@@ -79,9 +79,8 @@ async def _answer(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": str(error)}, 409)
 
 
-async def _name_mistakes(_request: Request, error: Exception) -> JSONResponse:
-    """A request that does not fit its document, in our words and without what it held: it may be a secret, or what JSON
-    cannot say."""
+async def _answer_invalid(_request: Request, error: Exception) -> JSONResponse:
+    """Answer an invalid request, without its values, which may be secrets or not representable in JSON."""
     assert isinstance(error, RequestValidationError)
-    lines = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:MOST_MISTAKES]]
+    lines = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:MAX_MISTAKES]]
     return JSONResponse({"detail": "\n".join(lines)}, 422)

@@ -1,4 +1,4 @@
-"""What routes take: the service, and numbers and names that any database and store can be asked for."""
+"""Parameters of routes: the service, and names and numbers that are safe for any database and store."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Serving = Annotated[AppContext, Depends(_service)]
 Name = Annotated[str, Path(description="Name of a sweep.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120)]
 Number = Annotated[int, Path(description="Number of a job.", ge=1, lt=2**31)]
 Word = Annotated[str, Query(pattern=r"^[^\x00-\x1f]*$", max_length=250)]
-Limit = Annotated[int, Query(description="How many at most.", ge=1, le=1000)]
-Offset = Annotated[int, Query(description="How many to leave out first.", ge=0, lt=2**31)]
-Before = Annotated[int, Query(description="Only jobs with a lower number.", ge=1, lt=2**31)]
+Limit = Annotated[int, Query(description="Maximum number of items.", ge=1, le=1000)]
+Offset = Annotated[int, Query(description="Number of items to skip.", ge=0, lt=2**31)]
+Before = Annotated[int, Query(description="Only jobs with a lower number, for the next page.", ge=1, lt=2**31)]
 Trial = Annotated[str | None, Query(description="Number of a trial; default: the best.", pattern=r"^[0-9]{1,9}$")]
 
 
 class Problem(BaseModel):
-    """Why something was not done, in the words of the command line."""
+    """Error message, as the command line prints it."""
 
     detail: str

@@ -1,4 +1,4 @@
-"""What the API answers. Numbers that are not finite are null, as in ``--json``."""
+"""Response documents of the API. Non-finite numbers are null, as in ``--json``."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Project = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9@._+-]{0,99}$")]
 
 
 class Queued(BaseModel):
-    """Where in the queue a job is to be, beside what is asked."""
+    """Project and priority of a new job."""
 
     model_config = ConfigDict(extra="forbid")
 
     project: Project | None = None
-    """Default: the principal's first, else their own name."""
+    """Project; default: the first of the token, else the user's name."""
     priority: Priority = 0
-    """The higher starts first."""
+    """Higher starts first."""
 
 
 class JobDocument(BaseModel):
-    """A submitted sweep. Times are seconds since 1970 (UTC)."""
+    """A job. Times are seconds since 1970 (UTC)."""
 
     id: int
     verb: str
@@ -50,8 +50,8 @@ class JobDocument(BaseModel):
 
     @classmethod
     def of(cls, job: Job) -> JobDocument:
-        """The document of a job, without secrets that somebody wrote into an override, or a library into an error."""
-        return cls.model_validate(_shown(job.as_json()))
+        """Return the document of a job, with secrets in overrides and error messages redacted."""
+        return cls.model_validate(_redact(job.as_json()))
 
 
 class Jobs(BaseModel):
@@ -59,20 +59,20 @@ class Jobs(BaseModel):
 
     jobs: list[JobDocument]
     next: int | None = None
-    """Value of ``before`` for the next page; null on the last one, and in the queue."""
+    """Value of ``before`` for the next page; null on the last page, and for the queue."""
 
 
 class Extended(BaseModel):
-    """What became of a wish to go further."""
+    """Result of extending a sweep."""
 
     answer: str | None
-    """What the sweep's driver said: it runs, and goes further."""
+    """Answer of the driver, if the sweep runs and was extended at once."""
     job: JobDocument | None
-    """Which goes on with it: it had ended."""
+    """Job that continues the sweep, if it had ended."""
 
 
 class Line(BaseModel):
-    """A sweep in the list."""
+    """A sweep in a list."""
 
     sweep: str
     conf: str
@@ -88,12 +88,12 @@ class Line(BaseModel):
     run_id: str
     planned: int | None
     user: str | None
-    """Whose it is; nobody's, if it was not made through the service."""
+    """Owner; null if the sweep was not made through the service."""
     project: str | None
 
     @classmethod
     def of(cls, line: SweepLine) -> Line:
-        """The document of a line."""
+        """Return the document of a sweep in the list."""
         summary, job = line.summary, line.job
         return cls.model_validate(
             {
@@ -107,19 +107,19 @@ class Line(BaseModel):
 
 
 class Sweeps(BaseModel):
-    """A page of sweeps, the newest first."""
+    """A page of sweeps, newest first."""
 
     total: int
-    """Of all that match."""
+    """Number of all sweeps that match."""
     taken: float
-    """When this was read from MLflow."""
+    """Time at which this was read from MLflow."""
     trouble: str
-    """Why it is not newer; empty if all is well."""
+    """Reason why it is not newer, if MLflow does not answer; otherwise empty."""
     sweeps: list[Line]
 
 
 class Sweep(BaseModel):
-    """A sweep with its trials: the document that ``show --json`` prints."""
+    """A sweep with its trials: the document of ``show --json``."""
 
     sweep: SweepName
     status: str
@@ -133,7 +133,7 @@ class Sweep(BaseModel):
 
 
 class Trial(BaseModel):
-    """One trial."""
+    """A trial."""
 
     trial: str
     state: str
@@ -149,7 +149,7 @@ class Trial(BaseModel):
 
     @classmethod
     def of(cls, trial: TrialRecord) -> Trial:
-        """The document of a trial."""
+        """Return the document of a trial."""
         more = {name: getattr(trial, name) for name in ("started", "ended", "checkpoint", "error")}
         return cls.model_validate({**trial.as_json(), **more})
 
@@ -161,7 +161,7 @@ class Trials(BaseModel):
     trials: list[Trial]
 
 
-class Point(BaseModel):
+class CurvePoint(BaseModel):
     """A value that a trial reported."""
 
     step: int
@@ -169,15 +169,15 @@ class Point(BaseModel):
 
 
 class Curves(BaseModel):
-    """What trials reported of a metric, by trial."""
+    """Reported values of a metric, by trial."""
 
     metric: str
-    curves: dict[str, list[Point]]
+    curves: dict[str, list[CurvePoint]]
 
 
-def _shown(value: Any) -> Any:
+def _redact(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _shown(each) for key, each in value.items()}
+        return {key: _redact(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_shown(each) for each in value]
+        return [_redact(each) for each in value]
     return redacted(value) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""Whether the service is there."""
+"""Health and readiness of the service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Ready(BaseModel):
 
 
 class Health(BaseModel):
-    """That the service answers; who does not say who they are may know that, and no more."""
+    """Sign that the service answers; available without a token."""
 
     status: str
     version: str
@@ -30,16 +30,16 @@ class Health(BaseModel):
 
 @router.get("/health")
 async def health() -> Health:
-    """Whether the service answers; in the event loop itself, and not after others in a queue for a thread."""
+    """Whether the service answers. Runs in the event loop, so that it does not wait for a thread."""
     return Health(status="ok", version=version("ray-sweeps"))
 
 
 @router.get("/ready", responses={503: {"model": Ready}})
 async def ready(response: Response) -> Ready:
-    """Whether the service can do its work: 503 while its storage is locked, full or away. Send requests elsewhere
-    meanwhile; a new start helps only where `health` does not answer either."""
-    why = outage.reason
-    if why is not None:
+    """Whether the service can work: 503 while its storage is locked, full or unreachable. Route requests elsewhere
+    meanwhile; a restart only helps if `health` does not answer either."""
+    reason = outage.reason
+    if reason is not None:
         response.status_code = 503
         response.headers["Retry-After"] = str(RETRY_AFTER_S)
-    return Ready(status="ready" if why is None else "not ready", trouble=why)
+    return Ready(status="ready" if reason is None else "not ready", trouble=reason)

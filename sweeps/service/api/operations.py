@@ -1,4 +1,4 @@
-"""What there is to choose from, and what only an admin may do: cleaning, and tokens."""
+"""Lists of configs, and operations of admins: cleaning and tokens."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ Person = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9@._+-]{0,99}$")]
 
 
 class CleanBody(BaseModel):
-    """What ``clean`` takes."""
+    """Body of ``clean``."""
 
     model_config = ConfigDict(extra="forbid")
 
     sweeps: Annotated[list[SweepName], Field(max_length=1000)] = Field(default_factory=list)
     older_than: Annotated[str, Field(max_length=50)] | None = None
-    """Such as ``30d``."""
+    """Age, such as ``30d``."""
     keep_last: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     max_size: Annotated[str, Field(max_length=50)] | None = None
-    """Such as ``50GiB``."""
+    """Size, such as ``50GiB``."""
     keep_best: Annotated[int, Field(ge=1, lt=2**31)] = 1
     runs: bool = False
     unfinished: bool = False
     dry_run: bool = True
-    """Say what would go, and remove nothing."""
+    """List what would be removed, and remove nothing."""
 
 
 class Cleaned(BaseModel):
-    """What is gone, or would be: the document of ``clean --json``, and what ``clean`` prints."""
+    """Removed items, or those that would be: document of ``clean --json`` and text of ``clean``."""
 
     cleaning: dict[str, Any]
     text: str
 
 
 class TokenBody(BaseModel):
-    """What ``token create`` takes."""
+    """Body of ``token create``."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -59,11 +59,11 @@ class TokenBody(BaseModel):
     projects: Annotated[list[Person], Field(max_length=100)] = Field(default_factory=list)
     label: Annotated[str, Field(max_length=200)] = ""
     lasts_s: Annotated[float, Field(gt=0, lt=1e10)] | None = None
-    """Seconds until it expires; null: never."""
+    """Seconds until the token expires; null: never."""
 
 
 class TokenDocument(BaseModel):
-    """What is known of a token."""
+    """Description of a token."""
 
     id: int
     label: str
@@ -77,26 +77,26 @@ class TokenDocument(BaseModel):
 
 
 class NewToken(TokenDocument):
-    """A token, which is shown this once."""
+    """A new token, which is shown only once."""
 
     token: str
 
 
 @router.get("/confs", dependencies=[Depends(reader)])
 def confs(service: Serving) -> dict[str, dict[str, str]]:
-    """The sweeps and the options that can be chosen, with one line on each."""
+    """Configs of sweeps and options of groups, with a line about each."""
     return choices_document(service.config_dirs, None)
 
 
 @router.get("/confs/{group:path}", dependencies=[Depends(reader)])
 def conf(service: Serving, group: Group) -> dict[str, dict[str, str]]:
-    """The same of one group."""
+    """Options of one group, with a line about each."""
     return choices_document(service.config_dirs, group)
 
 
 @router.post("/clean", dependencies=[Depends(admin)])
 def clean(service: Serving, body: CleanBody) -> Cleaned:
-    """Remove checkpoints of trials that have ended, but never those of the best."""
+    """Remove checkpoints of ended trials, except those of the best ones."""
     from dataclasses import replace
 
     from sweeps.retention.cleaning import clean as remove
@@ -116,14 +116,14 @@ def clean(service: Serving, body: CleanBody) -> Cleaned:
 
 @router.get("/tokens", dependencies=[Depends(admin)])
 def list_tokens(service: Serving) -> list[TokenDocument]:
-    """All tokens that there ever were."""
+    """All tokens, including revoked and expired ones."""
     with service.database.connect() as connection:
-        return [TokenDocument.model_validate(token.as_json()) for token in tokens.listed(connection)]
+        return [TokenDocument.model_validate(token.as_json()) for token in tokens.list_tokens(connection)]
 
 
 @router.post("/tokens", status_code=201, dependencies=[Depends(admin)])
 def create_token(service: Serving, body: TokenBody) -> NewToken:
-    """Make a token. It is shown this once."""
+    """Create a token, which is shown only once."""
     with writing(service.database) as connection:
         token, secret = tokens.create(
             connection,
@@ -141,6 +141,6 @@ def create_token(service: Serving, body: TokenBody) -> NewToken:
 def revoke_token(
     service: Serving, number: Annotated[int, Path(description="Number of a token.", ge=1, lt=2**31)]
 ) -> TokenDocument:
-    """Let a token be good no more, at once."""
+    """Revoke a token at once."""
     with writing(service.database) as connection:
         return TokenDocument.model_validate(tokens.revoke(connection, number, service.clock.now()).as_json())

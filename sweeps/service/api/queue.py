@@ -16,19 +16,19 @@ from sweeps.service.auth.auth import Reader, Runner
 from sweeps.service.queue import jobs
 
 LOG_BYTES = 100_000
-"""Of the end of a log."""
+"""Maximum bytes of the end of a log."""
 
 router = APIRouter(tags=["queue"])
 
 
 class Outcome(BaseModel):
-    """How a job ended."""
+    """Outcome of a job."""
 
     document: Any
 
 
 class Order(BaseModel):
-    """Where in the queue a job is to be."""
+    """New priority of a job."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -49,8 +49,8 @@ def listed(
     offset: Offset = 0,
     before: Before | None = None,
 ) -> Jobs:
-    """Jobs, the newest first; with ``state=queued`` alone in the order of the queue. The next page is asked for with
-    ``before``, which costs as little for the last page as for the first."""
+    """Jobs, newest first; with only ``state=queued`` in the order of the queue. Get the next page with ``before``,
+    which is as fast for the last page as for the first."""
     with service.database.connect() as connection:
         found = jobs.query(
             connection,
@@ -69,26 +69,27 @@ def listed(
 
 @router.get("/jobs/{number}")
 def job(service: Serving, principal: Reader, number: Number) -> JobDocument:
-    """One job."""
+    """A job."""
     with service.database.connect() as connection:
         return JobDocument.of(jobs.find_visible(connection, principal, number))
 
 
 @router.patch("/jobs/{number}")
 def reorder(service: Serving, principal: Runner, number: Number, body: Order) -> JobDocument:
-    """Let a waiting job start earlier or later."""
+    """Change the priority of a queued job."""
     return JobDocument.of(service.commands.set_priority(principal, number, body.priority))
 
 
 @router.post("/jobs/{number}/cancel")
 def cancel(service: Serving, principal: Runner, number: Number) -> JobDocument:
-    """Take a waiting job out of the queue, or tell one that runs to end."""
+    """Cancel a queued job, or stop a running one."""
     return JobDocument.of(service.commands.cancel(principal, number))
 
 
 @router.get("/jobs/{number}/outcome")
 def outcome(service: Serving, principal: Reader, number: Number) -> Outcome:
-    """What a job's command line has printed with ``--json``; null if it has not ended by itself, or elsewhere."""
+    """Document that a job's command line has printed with ``--json``; null if it was killed, has not ended, or ran on
+    another machine."""
     with service.database.connect() as connection:
         job = jobs.find_visible(connection, principal, number)
     found = subprocesses.outcome(service.runner.control_folder(job))
@@ -97,7 +98,7 @@ def outcome(service: Serving, principal: Reader, number: Number) -> Outcome:
 
 @router.get("/jobs/{number}/log", response_class=PlainTextResponse)
 def log(service: Serving, principal: Reader, number: Number) -> PlainTextResponse:
-    """The end of what a job's process printed; empty if it has not begun, or runs on another machine."""
+    """End of the log of a job's process; empty if it has not begun, or runs on another machine."""
     with service.database.connect() as connection:
         job = jobs.find_visible(connection, principal, number)
     try:

@@ -1,4 +1,4 @@
-"""What comes of a sweep: its config, its best trial, models, comparisons and reports."""
+"""Results of sweeps: config, best trial, registered models, comparisons and reports."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from sweeps.service.queue.requests import Alias, ModelName, SweepName, TrialId
 from sweeps.tracking.record import SweepRecord
 
 SANDBOX = {"Content-Security-Policy": "sandbox allow-scripts; frame-ancestors 'self'"}
-"""A report is a page of its own origin: whatever stands in it cannot act for who looks at it."""
+"""Headers of a report, which give it an origin of its own, so that its scripts cannot act for the user."""
 
 router = APIRouter(tags=["results"])
 
 
 class RegisterBody(BaseModel):
-    """What ``best --register`` takes."""
+    """Body of ``best --register``."""
 
     model_config = ConfigDict(extra="forbid")
 
     model: ModelName
-    """Name in MLflow's registry."""
+    """Name of the model in MLflow's registry."""
     trial: TrialId | None = None
     alias: Alias = "champion"
     merged: bool = False
 
 
 class Registered(BaseModel):
-    """A version in the registry."""
+    """A registered model version."""
 
     name: str
     version: str
@@ -47,13 +47,13 @@ class Registered(BaseModel):
 
 
 class Best(BaseModel):
-    """The best trial, or the Pareto front; null as long as no trial has a value."""
+    """The best trial, or the Pareto front; null while no trial has a value."""
 
     best: dict[str, Any] | list[dict[str, Any]] | None
 
 
 class Report(BaseModel):
-    """Where a report is, below the address of the API."""
+    """Paths of a report, relative to the API's address."""
 
     page: str
     archive: str
@@ -73,7 +73,7 @@ def export(
     trial: Trial = None,
     file: Annotated[str, Query(pattern=r"^[^\x00-\x1f]+$", max_length=1000)] = "best.yaml",
 ) -> PlainTextResponse:
-    """The best trial, or another, as a config that ``run conf=FILE`` takes as it is."""
+    """The best trial, or another one, as a config for ``run conf=FILE``."""
     from sweeps.plan import export as one_trial
 
     record = service.records.sweep(principal, name)
@@ -88,7 +88,7 @@ def config(service: Serving, principal: Reader, name: Name) -> PlainTextResponse
 
 @router.post("/sweeps/{name}/register", dependencies=[Depends(expensive)])
 def register(service: Serving, principal: Runner, name: Name, body: RegisterBody) -> Registered:
-    """Make a trial's checkpoint a version in MLflow's model registry."""
+    """Register a trial's checkpoint as a model version in MLflow."""
     return Registered.model_validate(
         service.commands.register(
             principal, name, body.model, trial=body.trial, alias=body.alias, merged=body.merged
@@ -106,21 +106,21 @@ def compare(
 
 @router.post("/sweeps/{name}/report", dependencies=[Depends(expensive)])
 def make(service: Serving, principal: Runner, name: Name) -> Report:
-    """Make a sweep's report, also while it runs."""
+    """Make a sweep's report, even while it runs."""
     service.commands.make_report(principal, name)
     return Report(page=f"sweeps/{name}/report", archive=f"sweeps/{name}/report.zip")
 
 
 @router.get("/sweeps/{name}/report", response_class=FileResponse)
 def report(service: Serving, principal: Reader, name: Name) -> FileResponse:
-    """The page of a sweep's report, if it has been made."""
+    """The page of a sweep's report, if it exists."""
     page = _page(service.records.sweep(principal, name))
     return FileResponse(page, media_type="text/html", headers=SANDBOX)
 
 
 @router.get("/sweeps/{name}/report.zip", responses={200: {"content": {"application/zip": {}}}}, response_class=Response)
 def archive(service: Serving, principal: Reader, name: Name) -> Response:
-    """The page and its pictures."""
+    """The report's page and its figures as a ZIP archive."""
     page = _page(service.records.sweep(principal, name))
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as files:
@@ -131,9 +131,10 @@ def archive(service: Serving, principal: Reader, name: Name) -> Response:
 
 
 def _page(record: SweepRecord) -> Path:
-    """
+    """Return the path of a report's page.
+
     Raises:
-        UnknownName: It has not been made.
+        UnknownName: The report has not been made.
     """
     page = existing_report(record)
     if page is None:

@@ -1,4 +1,4 @@
-"""Schedules: what there is, what comes, and firing one now."""
+"""Schedules: list, coming firings, nights, and firing one now."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def firings(
     schedule: Annotated[list[Named] | None, Query(max_length=100)] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 5,
 ) -> list[dict[str, Any]]:
-    """The firings to come: the document of ``schedule next --json``."""
+    """Coming firings: the document of ``schedule next --json``."""
     definitions = service.scheduler.visible_to(principal)
-    asked = [find_definition(definitions, name) for name in schedule or definitions]
-    return [each.as_json() for each in islice(coming(asked, service.clock.now()), limit)]
+    selected = [find_definition(definitions, name) for name in schedule or definitions]
+    return [each.as_json() for each in islice(coming(selected, service.clock.now()), limit)]
 
 
 @router.get("/schedules/{name}/nights")
 def nights(service: Serving, principal: Reader, name: Schedule) -> list[dict[str, Any]]:
-    """What its nights have brought, the oldest first: the document of ``schedule nights --json``."""
+    """Results of a schedule's nights, oldest first: the document of ``schedule nights --json``."""
     definition = find_definition(service.scheduler.visible_to(principal), name)
     with service.database.connect() as connection:
         return [night.as_json() for night in of_schedule(connection, definition.name)]
@@ -51,6 +51,6 @@ def nights(service: Serving, principal: Reader, name: Schedule) -> list[dict[str
 
 @router.post("/schedules/{name}/run", status_code=202)
 def run(service: Serving, principal: Runner, name: Schedule) -> JobDocument:
-    """Fire a schedule now, besides the firings of its cron line."""
+    """Fire a schedule now, in addition to the firings of its cron line."""
     definition = find_definition(service.scheduler.visible_to(principal), name)
     return JobDocument.of(service.commands.fire(principal, definition))

@@ -1,4 +1,4 @@
-"""A sweep's whole record as JSON, and back: so that a client prints what the terminal beside the store prints."""
+"""A sweep's full record as JSON and back, so that a client prints the same as the command line beside the store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sweeps.tracking.record import SweepRecord
 
 
 def write_record(record: SweepRecord) -> bytes:
-    """Without the password in the store's address. JSON has no numbers that are not finite: they become texts."""
+    """Write a record as JSON, without the password in the tracking URI; non-finite numbers become strings."""
     document = dataclasses.asdict(record)
     document["mlflow"]["tracking_uri"] = redact_uri(record.mlflow.tracking_uri)
     document["front"] = [trial.trial for trial in record.front]
@@ -23,7 +23,7 @@ def write_record(record: SweepRecord) -> bytes:
 
 
 def read_record(text: bytes) -> SweepRecord:
-    """What ``write_record`` wrote."""
+    """Read the JSON of ``write_record``."""
     document = json.loads(text)
     by_id = {trial["trial"]: trial for trial in document["trials"]}
     document["front"] = [by_id[trial] for trial in document["front"]]
@@ -41,5 +41,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # pydantic reads it as the number where one belongs
+        return str(value)  # pydantic reads the string as a number
     return value

@@ -1,4 +1,4 @@
-"""One trial of a sweep: all that is known of it, and what its workers have printed and logged."""
+"""Single trials: document and worker logs."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ router = APIRouter(tags=["sweeps"])
 
 TrialId = Annotated[str, Path(description="Number of a trial.", pattern=r"^[0-9]{1,9}$")]
 Worker = Annotated[int, Path(description="Rank of a worker.", ge=0, lt=1_000_000)]
-Position = Annotated[int, Query(description="Where to begin: 0, or `position` of the part before.", ge=0, lt=2**60)]
+Position = Annotated[int, Query(description="Start: 0, or `position` of the previous part.", ge=0, lt=2**60)]
 
 
 class LogWorkers(BaseModel):
-    """The workers that have a log."""
+    """Workers that have a log."""
 
     workers: list[int]
-    """Their ranks."""
+    """Ranks of the workers."""
 
 
 class LogPart(BaseModel):
-    """A part of a worker's log: at most a mebibyte, secrets hidden."""
+    """Part of a worker's log, at most 1 MiB, with secrets redacted."""
 
     text: str
     position: int
-    """Where the next part begins."""
+    """Start of the next part."""
     more: bool
-    """Whether there is more already."""
+    """Whether there is more to read now."""
 
 
 @router.get("/sweeps/{name}/trials/{trial}")
 def show(service: Serving, principal: Reader, name: Name, trial: TrialId) -> dict[str, Any]:
-    """One trial whole, with the end of its logs: the document of ``show --trial --json``."""
+    """A trial with the end of its logs: the document of ``show --trial --json``."""
     record = service.records.sweep(principal, name)
     return trial_document(record, export.choose(record, trial))
 
 
 @router.get("/sweeps/{name}/trials/{trial}/logs")
 def logs(service: Serving, principal: Reader, name: Name, trial: TrialId) -> LogWorkers:
-    """Which workers of a trial have a log."""
+    """Workers of a trial that have a log."""
     record = service.records.sweep(principal, name)
     return LogWorkers(workers=TrialLogs(record, export.choose(record, trial)).workers())
 
@@ -55,7 +55,7 @@ def logs(service: Serving, principal: Reader, name: Name, trial: TrialId) -> Log
 def log(
     service: Serving, principal: Reader, name: Name, trial: TrialId, worker: Worker, position: Position = 0
 ) -> LogPart:
-    """Part of a worker's log, from a position on."""
+    """Part of a worker's log from a position on."""
     record = service.records.sweep(principal, name)
     part = TrialLogs(record, export.choose(record, trial)).part(worker, position)
     return LogPart(text=part.text, position=part.position, more=part.more)

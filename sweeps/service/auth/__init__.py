@@ -1,1 +1,2 @@
-"""Who may do what: tokens, browser sessions, the guard before every request, and what a config may reach."""
+"""Authentication and authorization: tokens, browser sessions, checks of every request, and what a config may reach.
+Begin with ``auth``, which authenticates requests, and ``config_policy``, which checks configs."""

@@ -1,12 +1,12 @@
-"""The guard before every request of the API and the pages: who asks, and whether they may.
+"""Authentication and authorization of every request of the API and the pages.
 
-Routes say whom they are for by one of ``Reader``, ``Runner`` and ``Admin``; each of them is the principal::
+Routes declare the required role by a parameter of type ``Reader``, ``Runner`` or ``Admin``, which is the principal::
 
     @router.post("/sweeps/{name}/stop")
     def stop(name: str, principal: Runner) -> ...: ...
 
-A token comes as ``Authorization: Bearer``; a browser signs in with it once (``sign_in``), and has a cookie instead.
-What a signed-in page sends must carry ``form_token(request)``, as the form's field ``form_token`` or the header
+A client sends its token as ``Authorization: Bearer``; a browser signs in with it once (``sign_in``) and gets a cookie.
+Forms of a signed-in page must include ``form_token(request)``, in the field ``form_token`` or the header
 ``X-Form-Token``.
 """
 
@@ -33,121 +33,120 @@ from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
 from sweeps.service.database.storage_errors import is_unavailable, outage
 
-NOT_SIGNED_IN = "give a good token, as `Authorization: Bearer sweeps_...`; `python -m sweeps token create` makes one"
-NOT_OUR_FORM = "this did not come from a page of the service, or from one that was opened before signing in; reload it"
+NOT_SIGNED_IN = "send a valid token as `Authorization: Bearer sweeps_...`; `python -m sweeps token create` makes one"
+NOT_OUR_FORM = "this form is not from a page of the service, or the page was opened before signing in; reload it"
 COOKIE = "sweeps_session"
 FORM_FIELD = "form_token"
 FORM_HEADER = "x-form-token"
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
-LOOKING = 4
-"""Threads that look tokens up. They are the guard's own: routes that take long keep nobody from being known."""
+LOOKUP_THREADS = 4
+"""Number of threads that look up tokens, separate from those of the routes, so that slow routes do not delay them."""
 
 T = TypeVar("T")
 
 
 class Authenticator:
-    """Knows callers. ``app.state.authenticator`` holds it."""
+    """Authenticates requests by token or session cookie. The application has it as ``app.state.authenticator``."""
 
     def __init__(self, database: Engine, access: Access, clock: Clock, *, loopback: bool) -> None:
         """
         Args:
-            database: Which has the tokens.
-            access: What is allowed.
-            clock: By which tokens expire.
-            loopback: Whether only this machine can reach the service: as long as it has no tokens, it demands none.
+            database: The service's database, with the tokens.
+            access: Access section of the service's config.
+            clock: Clock for the expiry of tokens.
+            loopback: Whether only this machine can reach the service; tokens are then required once one exists.
         """
         self.access = access
         self.rate_limits = RateLimits(access)
         self._database = database
         self._clock = clock
-        self._closed = not loopback
-        self._threads = ThreadPoolExecutor(LOOKING, "guard")
+        self._requires_tokens = not loopback
+        self._threads = ThreadPoolExecutor(LOOKUP_THREADS, "authenticator")
 
-    async def is_closed(self) -> bool:
-        """``demands_tokens``, without a wait for the database in the event loop."""
-        return self._closed or await self._aside(lambda: self.demands_tokens)
+    async def requires_tokens(self) -> bool:
+        """Whether a request without a token is refused; does not block the event loop."""
+        return self._requires_tokens or await self._in_thread(lambda: self.requires_tokens_now)
 
     async def token_of(self, request: Request) -> Token | None:
-        """The good token that a request has, or for which its cookie stands. It is looked up once for a request."""
+        """Return the valid token of a request, or of its session cookie; looked up once per request."""
         if "sweeps_token" not in request.scope:
             secret, cookie = _secret_of(request), request.cookies.get(COOKIE)
             has_any = secret is not None or cookie is not None
-            token = await self._aside(lambda: self.holder(secret, cookie)) if has_any else None
+            token = await self._in_thread(lambda: self.find_token(secret, cookie)) if has_any else None
             request.scope["sweeps_token"] = token
         found: Token | None = request.scope["sweeps_token"]
         return found
 
-    async def knows(self, request: Request) -> bool:
-        """Whether a request comes from somebody who may ask anything at all."""
-        return not await self.is_closed() or await self.token_of(request) is not None
+    async def is_authenticated(self, request: Request) -> bool:
+        """Whether a request is authenticated, or needs no token."""
+        return not await self.requires_tokens() or await self.token_of(request) is not None
 
-    async def _aside(self, do: Callable[[], T]) -> T:
+    async def _in_thread(self, do: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, do)
 
     @property
-    def demands_tokens(self) -> bool:
-        """Whether a principal without one is refused. Once it does, it always does."""
-        if not self._closed:
+    def requires_tokens_now(self) -> bool:
+        """Whether a request without a token is refused; blocks for the database. Once true, it stays true."""
+        if not self._requires_tokens:
             with self._database.connect() as connection:
-                self._closed = tokens.any_made(connection)
-        return self._closed
+                self._requires_tokens = tokens.any_made(connection)
+        return self._requires_tokens
 
     def has_admin(self) -> bool:
-        """Whether somebody holds a good token with which the service can be managed."""
+        """Whether a valid admin token exists."""
         with self._database.connect() as connection:
             return tokens.admin_exists(connection, self._clock.now())
 
-    def holder(self, secret: str | None, cookie: str | None) -> Token | None:
-        """The good token that a request has, or for which its cookie stands."""
+    def find_token(self, secret: str | None, cookie: str | None) -> Token | None:
+        """Return the valid token with this secret, or of this session cookie."""
         if secret is not None and not tokens.PATTERN.fullmatch(secret):
             return None
         now = self._clock.now()
         with self._database.connect() as connection:
             token = None
             if secret is not None:
-                token = tokens.holder(connection, secret, now)
+                token = tokens.find_valid(connection, secret, now)
             elif cookie is not None:
-                token = sessions.holder(connection, cookie, now)
+                token = sessions.find_token(connection, cookie, now)
         if token is not None and tokens.is_use_old(token, now):
             self._note_use(token, now)
         return token
 
     def _note_use(self, token: Token, now: float) -> None:
-        """When it was last used; not where the storage takes nothing now, as the token is good all the same."""
+        """Note the time of use; a storage outage is ignored, since the token is valid all the same."""
         try:
             with writing(self._database) as connection:
                 tokens.note_use(connection, token, now)
         except DBAPIError as error:
             if not is_unavailable(error):
                 raise
-            outage.report(error, "the use of a token")
+            outage.report(error, "the last use of a token")
 
     def begin_session(self, secret: str) -> str | None:
-        """The cookie of a browser that signs in; None if the token is not good."""
-        token = self.holder(secret.strip(), None)
+        """Begin a browser's session and return its cookie; None if the token is invalid."""
+        token = self.find_token(secret.strip(), None)
         if token is None:
-            return None  # without a transaction that writes: they wait for each other
+            return None  # before opening a write transaction, of which there is one at a time
         now = self._clock.now()
         with writing(self._database) as connection:
-            token = tokens.numbered(connection, token.id, now)
+            token = tokens.find_valid_by_id(connection, token.id, now)
             return sessions.begin(connection, token, now, self.access.session_hours * 3600) if token else None
 
     def end_session(self, cookie: str) -> None:
-        """Sign a browser out."""
+        """End a browser's session."""
         with writing(self._database) as connection:
             sessions.end(connection, cookie)
 
 
 def sign_in(request: Request, response: Response, secret: str) -> bool:
-    """Sign the browser in that sent a token; the response gets its cookie. False if the token is not good.
+    """Sign in a browser that sent a token, and set the cookie on the response; False if the token is invalid.
 
     Raises:
-        HTTPException: 429, when an address tries too often.
+        HTTPException: Status 429, if the address has tried too often.
     """
     authenticator = authenticator_of(request)
-    authenticator.rate_limits.check_refusals(
-        address_of(request)
-    )  # first: whoever guesses learns nothing more, and costs nothing
+    # First, so that guessing tokens costs nothing and reveals nothing.
+    authenticator.rate_limits.check_refusals(address_of(request))
     cookie = authenticator.begin_session(secret)
     if cookie is None:
         authenticator.rate_limits.count_refusal(address_of(request))
@@ -156,7 +155,7 @@ def sign_in(request: Request, response: Response, secret: str) -> bool:
         COOKIE,
         cookie,
         max_age=int(authenticator.access.session_hours * 3600),
-        secure=not is_loopback_host(request.headers.get("host", "")),  # browsers keep it off plain HTTP elsewhere
+        secure=not is_loopback_host(request.headers.get("host", "")),  # browsers do not send it over plain HTTP
         httponly=True,
         samesite="strict",
     )
@@ -164,7 +163,7 @@ def sign_in(request: Request, response: Response, secret: str) -> bool:
 
 
 def sign_out(request: Request, response: Response) -> None:
-    """Sign the browser out; the response takes its cookie away."""
+    """Sign out the browser and delete its cookie on the response."""
     cookie = request.cookies.get(COOKIE)
     if cookie is not None:
         authenticator_of(request).end_session(cookie)
@@ -172,36 +171,36 @@ def sign_out(request: Request, response: Response) -> None:
 
 
 def form_token(request: Request) -> str:
-    """What the page's forms carry in the field ``form_token``; empty where no browser signs in."""
+    """Return the CSRF token for a page's forms; empty without a session."""
     cookie = request.cookies.get(COOKIE)
     return "" if cookie is None else sessions.form_token(cookie)
 
 
 def authenticator_of(request: Request) -> Authenticator:
-    """The service's guard."""
+    """Return the application's authenticator."""
     authenticator: Authenticator = request.app.state.authenticator
     return authenticator
 
 
 def address_of(request: Request) -> str:
-    """Of whoever is at the other end of the connection: their machine, or a proxy."""
+    """Return the address of the client, or of a proxy before it."""
     return request.client.host if request.client is not None else "unknown"
 
 
 _bearer = HTTPBearer(auto_error=False, description="A token from `python -m sweeps token create`.")
 
 
-async def known(
+async def authenticated(
     request: Request, _credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
 ) -> Principal:
-    """Whoever asks, whatever they may do.
+    """Authenticate a request and return its principal, of any role.
 
     Raises:
-        HTTPException: 401, if nobody knows them; 403, if another site sent their browser; 429, if they ask too often.
+        HTTPException: Status 401 without a valid token, 403 for a form of another site, 429 for too many requests.
     """
     authenticator = authenticator_of(request)
     changes = request.method not in SAFE_METHODS
-    if not await authenticator.is_closed():
+    if not await authenticator.requires_tokens():
         authenticator.rate_limits.count_request(address_of(request), changes=changes)
         return LOCAL
     token = await authenticator.token_of(request)
@@ -216,7 +215,7 @@ async def known(
 
 
 def _secret_of(request: Request) -> str | None:
-    """The token after ``Bearer``; None if there is none."""
+    """Return the token after ``Bearer``; None if there is none."""
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     return secret.strip() if scheme.lower() == "bearer" and secret.strip() else None
 
@@ -228,25 +227,25 @@ async def _sent_form_token(request: Request) -> str:
     return sent or ""
 
 
-def _with(role: Role) -> Callable[[Principal], Principal]:
-    def check(principal: Annotated[Principal, Depends(known)]) -> Principal:
+def _requires(role: Role) -> Callable[[Principal], Principal]:
+    def check(principal: Annotated[Principal, Depends(authenticated)]) -> Principal:
         if not principal.may(role):
-            raise HTTPException(403, f"this takes a token with the role {role}; yours is {principal.role}")
+            raise HTTPException(403, f"this requires a token with the role {role}; yours has {principal.role}")
         return principal
 
     return check
 
 
-reader, runner, admin = _with("read"), _with("run"), _with("admin")
+reader, runner, admin = _requires("read"), _requires("run"), _requires("admin")
 Reader = Annotated[Principal, Depends(reader)]
-"""May look at their sweeps."""
+"""Principal that may read the sweeps visible to it."""
 Runner = Annotated[Principal, Depends(runner)]
-"""May also start, stop and change them."""
+"""Principal that may also start, stop and change sweeps."""
 Admin = Annotated[Principal, Depends(admin)]
-"""May do everything, to everybody's sweeps."""
+"""Principal that may do everything, to all sweeps."""
 
 
 def expensive(request: Request) -> Iterator[None]:
-    """For routes that take long, of which only a few are answered at once: ``dependencies=[Depends(expensive)]``."""
+    """Dependency of slow routes, which limits how many run at once: ``dependencies=[Depends(expensive)]``."""
     with authenticator_of(request).rate_limits.expensive():
         yield

@@ -1,4 +1,4 @@
-"""Where a request comes from: which site sent the browser, and under which name it knows us."""
+"""Protection from requests that other sites make through a user's browser (CSRF), and from DNS rebinding."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 from urllib.parse import urlsplit
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-"""Change nothing."""
+"""HTTP methods that change nothing."""
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether a ``Host`` header names this machine as seen from itself."""
+    """Whether a ``Host`` header names the loopback interface."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
@@ -21,30 +21,30 @@ def is_loopback_host(host: str) -> bool:
 
 
 def refusal_of_host(headers: Mapping[str, str]) -> str | None:
-    """Why a service without tokens does not answer: another name may lead a page of its own site here (DNS rebinding),
-    and a proxy may lead anybody here. None if it does."""
+    """Return why a service without tokens refuses a request; None if it does not. Another host name may belong to a
+    site that rebinds its DNS entry to this machine, and a proxy may forward requests of anybody."""
     if not is_loopback_host(headers.get("host", "")):
-        return "without tokens the service answers to localhost and 127.0.0.1 alone; `token create` makes one"
+        return "without tokens the service answers only to localhost and 127.0.0.1; `token create` makes one"
     if any(name in headers for name in FORWARDED):
-        return "a proxy has passed this on, and the service has no tokens; `python -m sweeps token create` makes one"
+        return "a proxy has forwarded this, and the service has no tokens; `python -m sweeps token create` makes one"
     return None
 
 
 def refusal_of_site(method: str, headers: Mapping[str, str], own: Collection[str]) -> str | None:
-    """Why a browser's request is refused: another site's page made it. None if it is not.
+    """Return why a browser's request is refused, if a page of another site made it; otherwise None.
 
-    Browsers say on every request where it comes from (``Sec-Fetch-Site``), and on every one that may change something
-    the site, too (``Origin``); no page can forge either. Other clients send neither.
+    Browsers send the relation of the sites with every request (``Sec-Fetch-Site``), and the site itself with every
+    request that may change something (``Origin``); no page can forge either. Other clients send neither.
 
     Args:
-        method: Of HTTP.
-        headers: By lower-case name.
-        own: Addresses under which browsers know us, besides the ``Host`` that they send.
+        method: HTTP method.
+        headers: Headers by lower-case name.
+        own: Origins of the service besides that of the ``Host`` header.
     """
     refusal = "another site's page made this request"
     is_navigation = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     if method in SAFE_METHODS and is_navigation:
-        return None  # a link to us
+        return None  # a link to one of our pages
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return refusal
     origin = headers.get("origin")

@@ -1,6 +1,6 @@
-"""Checks of every request before any route sees it, and the headers of every answer.
+"""ASGI middleware: checks of every request before its route, and the headers of every response.
 
-Whoever has no good token costs next to nothing: no body of theirs is kept or parsed.
+Requests without a valid token cost next to nothing: their bodies are neither kept nor parsed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from sweeps.service.database.engine import REQUESTS_WAIT_S, wait_at_most
 from sweeps.service.database.storage_errors import RETRY_AFTER_S, first_line, is_unavailable, outage
 
 API = "/api/"
-ALIVE = {"/api/v1/health", "/api/v1/ready"}
-"""Answered to everybody without a look at the database, which may be what does not work."""
+HEALTH_PATHS = {"/api/v1/health", "/api/v1/ready"}
+"""Paths that are answered without a token and without the database, which may be what does not work."""
 SIGN_IN = "/sign-in"
-"""The one address that takes a body from who has no token yet."""
-LARGEST_SIGN_IN = 8 * 1024
+"""The only path that accepts a body without a token."""
+MAX_SIGN_IN_BYTES = 8 * 1024
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -39,14 +39,14 @@ HEADERS = {
     ),
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    "referrer-policy": "same-origin",  # with `no-referrer`, browsers would hide the Origin of our own forms
+    "referrer-policy": "same-origin",  # `no-referrer` would remove the Origin of our own forms
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-"""Of every answer that does not set them itself."""
+"""Default headers of every response."""
 STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-"""Pattern of a JSON string, closed or not: no character is matched twice."""
+"""Pattern of a JSON string, closed or not; possessive, so that it takes linear time."""
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 CONTROL = re.compile(rb"%(?:[01][0-9a-f]|7f)", re.IGNORECASE)
 
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Refused(Exception):
-    """A request that no route sees."""
+    """Raised for a request that is answered without its route."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(status, detail)
@@ -62,103 +62,103 @@ class _Refused(Exception):
 
 
 class SecurityMiddleware:
-    """ASGI middleware: hosts, sites, bodies; headers of answers; errors of ours without their insides."""
+    """Checks host, origin and body of requests, sets response headers, and hides the details of internal errors."""
 
     def __init__(self, app: ASGIApp, authenticator: Authenticator, own: Collection[str] = ()) -> None:
         """
         Args:
-            app: Behind it.
-            authenticator: The service's.
-            own: Addresses under which browsers know us, where a proxy changes the host: ``https://sweeps.example.org``.
+            app: Application to protect.
+            authenticator: The service's authenticator.
+            own: Origins of the service where a proxy changes the host, such as ``https://sweeps.example.org``.
         """
         self._app = app
         self._authenticator = authenticator
         self._own = [each.rstrip("/") for each in (*own, *authenticator.access.allowed_origins)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or let pass."""
+        """Check a request, and answer it or pass it on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(send)
+        response = _Response(send)
         wait_at_most(REQUESTS_WAIT_S)
         try:
             await self._check_origin(scope)
-            body = await self._body(scope, receive, is_read=await self._is_body_read(scope))
-            await self._app(scope, _replayed(body, receive), answer.send)
+            body = await self._body(scope, receive, is_kept=await self._keeps_body(scope))
+            await self._app(scope, _replay(body, receive), response.send)
         except _Refused as refused:
-            await JSONResponse({"detail": refused.detail}, refused.status)(scope, receive, answer.send)
+            await JSONResponse({"detail": refused.detail}, refused.status)(scope, receive, response.send)
         except ClientDisconnect:
             pass
-        except Exception:  # noqa: BLE001 - whatever it is, its insides stay here
-            await self._explain(scope, receive, answer)
+        except Exception:  # noqa: BLE001 - logged here, without details in the response
+            await self._answer_error(scope, receive, response)
 
     async def _check_origin(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         if CONTROL.search(scope.get("raw_path") or b"") or CONTROL.search(scope["query_string"]):
-            raise _Refused(400, "the address has a control character in it")
+            raise _Refused(400, "the address contains a control character")
         if (
-            scope["path"] not in ALIVE
-            and not await self._authenticator.is_closed()
+            scope["path"] not in HEALTH_PATHS
+            and not await self._authenticator.requires_tokens()
             and (refusal := refusal_of_host(headers))
         ):
             raise _Refused(421, refusal)
         if refusal := refusal_of_site(scope["method"], headers, self._own):
             raise _Refused(403, refusal)
 
-    async def _is_body_read(self, scope: Scope) -> bool:
-        """Whether anybody looks at the body: only of a request that may change something, and of who has a good token.
-        For all others an empty one takes its place, and their route answers as it would."""
+    async def _keeps_body(self, scope: Scope) -> bool:
+        """Whether the body is kept: only that of an authenticated request that may change something. Otherwise the
+        route gets an empty body."""
         if scope["method"] in SAFE_METHODS:
             return False
-        return scope["path"] == SIGN_IN or await self._authenticator.knows(Request(scope))
+        return scope["path"] == SIGN_IN or await self._authenticator.is_authenticated(Request(scope))
 
-    async def _body(self, scope: Scope, receive: Receive, *, is_read: bool) -> bytes:
-        """The whole body; it is small, and must come soon."""
+    async def _body(self, scope: Scope, receive: Receive, *, is_kept: bool) -> bytes:
+        """Return the whole body, which is limited in size and time."""
         access = self._authenticator.access
-        largest = LARGEST_SIGN_IN if scope["path"] == SIGN_IN else access.max_body_kib * 1024
+        max_bytes = MAX_SIGN_IN_BYTES if scope["path"] == SIGN_IN else access.max_body_kib * 1024
         try:
             async with asyncio.timeout(access.body_timeout_s):
-                body = await _read(receive, largest, is_kept=is_read)
+                body = await _read(receive, max_bytes, is_kept=is_kept)
         except TimeoutError:
-            raise _Refused(408, f"the body did not come within {access.body_timeout_s:g} s") from None
-        if not is_read or not scope["path"].startswith(API):
+            raise _Refused(408, f"the body did not arrive within {access.body_timeout_s:g} s") from None
+        if not is_kept or not scope["path"].startswith(API):
             return body
         kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
-        # Other sites' pages can send forms and plain text without asking us first, and JSON they cannot.
+        # Pages of other sites can send forms and plain text without a CORS preflight, but not JSON.
         if (body or kind in (*FORMS, "text/plain")) and kind != "application/json":
             raise _Refused(415, "the body must be JSON, with Content-Type: application/json")
         if body:
             check_json(body, access.max_depth)
         return body
 
-    async def _explain(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+    async def _answer_error(self, scope: Scope, receive: Receive, response: _Response) -> None:
         if (error := sys.exception()) is not None and is_unavailable(error):
             outage.report(error, f"{scope['method']} {scope['path']}")
-            if not answer.has_begun:
+            if not response.has_begun:
                 document = {"detail": f"the service's storage does not work now ({first_line(error)}); try again later"}
                 again = {"Retry-After": str(RETRY_AFTER_S)}
-                await JSONResponse(document, 503, again)(scope, receive, answer.send)
+                await JSONResponse(document, 503, again)(scope, receive, response.send)
             return
         reference = secrets.token_hex(4)
         logger.error(
             "%s %s (reference %s): %s", scope["method"], scope["path"], reference, redacted(traceback.format_exc())
         )
-        if answer.has_begun:
-            return  # the server closes the connection, since what it announced does not come
-        document = {"detail": f"this went wrong on our side; the service's log has more, at reference {reference}"}
-        await JSONResponse(document, 500)(scope, receive, answer.send)
+        if response.has_begun:
+            return  # the server closes the connection, since the response is incomplete
+        document = {"detail": f"internal error; the service's log has the details under reference {reference}"}
+        await JSONResponse(document, 500)(scope, receive, response.send)
 
 
-class _Answer:
-    """An answer on its way out."""
+class _Response:
+    """A response being sent."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.has_begun = False
 
     async def send(self, message: Message) -> None:
-        """Pass it on, with our headers."""
+        """Send a message with the default headers."""
         if message["type"] == "http.response.start":
             self.has_begun = True
             headers = MutableHeaders(scope=message)
@@ -167,7 +167,7 @@ class _Answer:
         await self._send(message)
 
 
-async def _read(receive: Receive, largest: int, *, is_kept: bool) -> bytes:
+async def _read(receive: Receive, max_bytes: int, *, is_kept: bool) -> bytes:
     body, length = bytearray(), 0
     while True:
         message = await receive()
@@ -177,14 +177,14 @@ async def _read(receive: Receive, largest: int, *, is_kept: bool) -> bytes:
         length += len(part)
         if is_kept:
             body += part
-        if length > largest:
-            raise _Refused(413, f"the body is larger than the {largest // 1024} KiB that the service takes")
+        if length > max_bytes:
+            raise _Refused(413, f"the body is larger than the {max_bytes // 1024} KiB that the service accepts")
         if not message.get("more_body", False):
             return bytes(body)
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """The body once, and what comes after it."""
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Return a receive function that yields the body, and then later messages."""
     waiting = [body]
 
     async def again() -> Message:
@@ -196,9 +196,10 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def check_json(body: bytes, max_depth: int) -> None:
-    """
+    """Check a JSON body.
+
     Raises:
-        _Refused: Python would stumble over it, in reading it or in answering.
+        _Refused: Status 400: the body is not valid JSON, or too deep for Python.
     """
     depth = 0
     for bracket in STRINGS.sub(b"", body).translate(None, NO_BRACKETS):
@@ -208,11 +209,11 @@ def check_json(body: bytes, max_depth: int) -> None:
     try:
         document = json.loads(body, parse_constant=_refuse_constant)
         json.dumps(document, ensure_ascii=False).encode()
-    except ValueError as error:  # no JSON, a number of thousands of digits, half a character
-        raise _Refused(400, f"the body is no JSON: {str(error)[:200]}") from None
+    except ValueError as error:  # invalid JSON, a number of thousands of digits, a lone surrogate
+        raise _Refused(400, f"the body is not valid JSON: {str(error)[:200]}") from None
     if b"\\u0000" in body or b"\x00" in body:
-        raise _Refused(400, "the JSON has a null character in it")
+        raise _Refused(400, "the JSON contains a null character")
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")

@@ -1,4 +1,4 @@
-"""Whose a registered model is: nobody registers over a model that came from sweeps which they do not see."""
+"""Ownership of registered models: nobody adds a version to a model that comes from sweeps they may not see."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from sweeps.service.auth.config_policy import SweepExists
 from sweeps.tracking.client import connect
 
 
-def check_model(tracking_uri: str, model: str, sees: SweepExists) -> None:
-    """
+def check_model(tracking_uri: str, model: str, sweep_exists: SweepExists) -> None:
+    """Check that a user may register a model version.
+
     Args:
-        tracking_uri: Of the registry.
-        model: Name that a new version is to have.
-        sees: Which sweeps exist for the principal.
+        tracking_uri: Tracking URI of the registry.
+        model: Name of the registered model.
+        sweep_exists: Tells which sweeps are visible to the user.
 
     Raises:
-        UserError: The model is there, and is not made of the principal's sweeps alone.
+        UserError: The model exists, and has versions from sweeps that are not visible to the user.
     """
     client = connect(tracking_uri)
     from mlflow.exceptions import MlflowException
@@ -28,5 +29,5 @@ def check_model(tracking_uri: str, model: str, sees: SweepExists) -> None:
             return
         raise UserError(f"register={model}: MLflow's registry does not answer; try again") from error
     versions = client.search_model_versions(f"name = '{model}'")
-    if not versions or not all(sees(each.tags.get(TAG_SWEEP, "")) for each in versions):
+    if not versions or not all(sweep_exists(each.tags.get(TAG_SWEEP, "")) for each in versions):
         raise UserError(f"register={model}: the registry has a model of this name that is not yours; choose another")

@@ -1,4 +1,4 @@
-"""A listening socket that hands over a few connections at a time."""
+"""A listening socket that accepts a limited number of connections at a time."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import Any
 
 
 class PacedListener(socket.socket):
-    """asyncio accepts all connections that wait, up to thousands, before it reads from any of them. Where connections
-    are limited, a client that asks at once would be closed unheard, to make room for those that came with it. After
-    ``at_once`` connections this socket says that no more wait, and asyncio comes back for them in its next round."""
+    """Listening socket that reports no further connections after ``at_once``; asyncio asks again in its next round.
+
+    asyncio accepts all waiting connections, up to thousands, before it reads from any of them. With a limit of
+    connections, a client that sends its request at once would be closed before it is read, to make room for the others.
+    """
 
     at_once = 25
     _accepted = 0
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """As ``socket.accept``.
+        """Accept a connection.
 
         Raises:
-            BlockingIOError: None wait, or enough were accepted in this round.
+            BlockingIOError: No connection waits, or enough were accepted in this round.
         """
         if self._accepted >= self.at_once:
             self._accepted = 0

@@ -1,4 +1,4 @@
-"""Files, addresses and names on the hub that a config may have read."""
+"""Files, addresses and hub names that a config may read."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from urllib.parse import unquote, urlsplit
 from sweeps.config.access import Access
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-"""With its owner: `text`, `json` and their like are no data sets, but readers of the working folder to `datasets`."""
+"""Pattern of a hub name with its owner; names without one, such as `text` and `json`, make `datasets` read files of the
+working folder."""
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/|.*://|.*::")
-"""What `datasets`, fsspec, MLflow or a URL library would take for more than a local path."""
+"""Pattern of texts that `datasets`, fsspec, MLflow or a URL library may not treat as a local path."""
 BUILTIN = re.compile(r"builtin:\w+")
 MAGIC = re.compile(r"[*?\[]")
 
 
-class Sources:
-    """Where configs may read from. Paths are relative to the working folder, as in the driver."""
+class PathPolicy:
+    """Decides which files, addresses and hub names may be read. Paths are relative to the working folder, as in the
+    driver."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self._folders = [Path(each).expanduser().resolve() for each in access.allowed_folders]
 
     def refusal(self, text: str) -> str | None:
-        """Why a model's or a data set's path may not be read; None if it may."""
+        """Return why a model's or a data set's path may not be read; None if it may."""
         if BUILTIN.fullmatch(text):
             return None
         if ADDRESS.match(text):
@@ -41,17 +43,17 @@ class Sources:
         return None
 
     def refusal_of_argument(self, text: str) -> str | None:
-        """The same of a text that need be no path at all."""
+        """Return why a text that may be a path may not be read; None if it may, or is not a path."""
         if ADDRESS.match(text):
             return self.refusal_of_address(text)
         return self._refusal_of_file(text) if _is_local(text) else None
 
     def refusal_of_address(self, text: str) -> str | None:
-        """Why an address may not be used; None if it may."""
+        """Return why an address may not be used; None if it may."""
         if text.startswith("file:/") and "::" not in text:
             parts = urlsplit(text)
             return "names another machine" if parts.netloc else self._refusal_of_file(unquote(parts.path))
-        allowed = [each for each in self._access.allowed_uris if text == each or _starts(text, each)]
+        allowed = [each for each in self._access.allowed_uris if text == each or _is_below(text, each)]
         return None if allowed else "leads where the service does not allow it (access.allowed_uris)"
 
     def _refusal_of_file(self, text: str) -> str | None:
@@ -61,9 +63,9 @@ class Sources:
             root = Path(start if start == text else start.rpartition("/")[0] or ("/" if start[:1] == "/" else "."))
             if not self._allows(root):
                 return refusal
-            if not all(self._allows(path) for path in _named(text)):
+            if not all(self._allows(path) for path in _files(text)):
                 return f"{refusal}: a link leads out of them"
-        except (OSError, RuntimeError, ValueError):  # a circle of links, an unknown user's home, a null byte
+        except (OSError, RuntimeError, ValueError):  # a loop of links, an unknown user's home, a null byte
             return "cannot be read"
         return None
 
@@ -72,29 +74,29 @@ class Sources:
         return any(real == folder or folder in real.parents for folder in self._folders)
 
 
-def _starts(text: str, allowed: str) -> bool:
-    """Whether an address is below an allowed one. A `..`, however written, may lead out again; after a `?`, a `#` or
-    an `@` servers see other things than we do."""
+def _is_below(text: str, allowed: str) -> bool:
+    """Whether an address is below an allowed one. A `..` may lead out of it, and servers may read what follows `?`, `#`
+    or `@` in another way than we do; none of these is allowed."""
     rest = text.removeprefix(allowed)
     return allowed.endswith("/") and rest != text and re.search(r"(^|/)\.\.(/|$)|%|\\|[?#@]|::", rest) is None
 
 
 def _is_local(text: str) -> bool:
-    """Whether it is, or might become, a file of this machine."""
+    """Whether a text is the path of a file on this machine, or might become one."""
     if text.startswith(("/", "~", ".", "\\")) or ".." in text.split("/"):
         return True
     plain = MAGIC.split(text)[0]
     try:
         if plain == text:
             return bool(text) and Path(text).exists()
-        folder = plain.rpartition("/")[0]  # of a glob; to follow all of it may take long
+        folder = plain.rpartition("/")[0]  # the folder of a glob, since expanding all of it may take long
         return Path(folder).exists() if folder else any(glob.iglob(text.partition("/")[0]))  # noqa: PTH207
-    except (OSError, ValueError):  # too long for a name, or with a null byte
+    except (OSError, ValueError):  # too long for a file name, or with a null byte
         return False
 
 
-def _named(text: str) -> Iterator[Path]:
-    """The files that a path, or a glob, means; of a folder, the links in it, since they alone can lead out."""
+def _files(text: str) -> Iterator[Path]:
+    """Yield the files of a path or glob; for a folder only its links, since nothing else can lead out of it."""
     local = Path(text).expanduser()
     if local.is_dir():
         yield from (path for path in local.rglob("*") if path.is_symlink())

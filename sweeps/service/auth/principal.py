@@ -1,4 +1,4 @@
-"""Who asks, and which sweeps there are for them."""
+"""Principals: authenticated users with their roles, and which sweeps they may see."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from sweeps.errors import UnknownName
 
 Role = Literal["read", "run", "admin"]
 ROLES: tuple[Role, ...] = ("read", "run", "admin")
-"""Each may do all that those before it may."""
+"""Roles in ascending order; each includes the rights of those before it."""
 
 
 @dataclass(frozen=True)
 class Principal:
-    """Whoever makes a request."""
+    """User on whose behalf a request is made, with the role of the token."""
 
     user: str
     role: Role
     projects: tuple[str, ...] = ()
-    """Whose sweeps they reach besides their own."""
+    """Projects whose sweeps the user may access besides their own."""
 
     def may(self, role: Role) -> bool:
-        """Whether theirs is this role, or a higher one."""
+        """Whether the principal has this role or a higher one."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
 LOCAL = Principal("local", "admin")
-"""Everybody, on a service that listens on this machine alone and has no tokens."""
+"""Principal of every request to a service that only this machine can reach and that has no tokens."""
 
 
 class Owned(Protocol):
-    """A job, or whatever else belongs to a user and a project."""
+    """A job, or anything else that belongs to a user and a project."""
 
     @property
     def user(self) -> str:
-        """Who submitted it."""
+        """User who submitted it."""
         ...
 
     @property
     def project(self) -> str:
-        """For whom."""
+        """Project that it belongs to."""
         ...
 
 
@@ -49,23 +49,23 @@ def visible(principal: Principal, job: Owned | None) -> bool:
     answered like one that does not exist.
 
     Args:
-        principal: Who asks.
-        job: What made the sweep; None for one that was not made through the service, which belongs to nobody.
+        principal: Principal of the request.
+        job: Job that made the sweep; None if it was not made through the service, and only admins may see it.
     """
     if principal.role == "admin":
         return True
     return job is not None and (job.user == principal.user or job.project in principal.projects)
 
 
-def project_of(principal: Principal, asked: str | None) -> str:
-    """The project that a principal's new sweep belongs to: the one asked for, else their first, else their own name.
+def project_of(principal: Principal, requested: str | None) -> str:
+    """Return the project of a new sweep: the requested one, else the principal's first, else the user's name.
 
     Raises:
-        UnknownName: It is not one of theirs.
+        UnknownName: The requested project is not one of the principal's.
     """
-    if asked is None:
+    if requested is None:
         return principal.projects[0] if principal.projects else principal.user
-    if principal.role == "admin" or asked == principal.user or asked in principal.projects:
-        return asked
+    if principal.role == "admin" or requested == principal.user or requested in principal.projects:
+        return requested
     known = ", ".join([*principal.projects, principal.user])
-    raise UnknownName(f"project={asked}: is not one of yours; there is {known}")
+    raise UnknownName(f"project={requested}: is not one of yours; there is {known}")

@@ -1,4 +1,4 @@
-"""How far to the front of the queue somebody may put a sweep."""
+"""Limit of the priority that a role may give to a job."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from sweeps.service.auth.principal import Principal
 
 
 def check_priority(principal: Principal, priority: int, access: Access) -> None:
-    """
+    """Check a job's priority.
+
     Raises:
-        ConfigError: It is higher than the principal's role may give.
+        ConfigError: The priority is higher than the principal's role may give.
     """
     if not principal.may("admin") and priority > access.runner_priority:
         raise ConfigError(

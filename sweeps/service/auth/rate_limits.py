@@ -1,4 +1,4 @@
-"""How often one may ask, by the library ``limits``: windows of a minute, in this process's memory."""
+"""Rate limits of requests, by the library ``limits``: one-minute windows in this process's memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUSY_RETRY_S = 5
 
 
 class RateLimits:
-    """Counts requests by who makes them."""
+    """Counts requests by token or address."""
 
     def __init__(self, access: Access) -> None:
         self._counter = SlidingWindowCounterRateLimiter(MemoryStorage())
@@ -28,46 +28,48 @@ class RateLimits:
         self._refusals = RateLimitItemPerMinute(access.refusals_per_minute, namespace="refusals")
         self._expensive = threading.BoundedSemaphore(access.expensive_at_once)
 
-    def count_request(self, who: str, *, changes: bool) -> None:
-        """
+    def count_request(self, client: str, *, changes: bool) -> None:
+        """Count a request.
+
         Args:
-            who: A token's number, or an address.
-            changes: Whether it changes something.
+            client: Id of a token, or an address.
+            changes: Whether the request changes something.
 
         Raises:
-            HTTPException: 429, when there were too many.
+            HTTPException: Status 429, if there were too many.
         """
-        self._count(self._requests, who)
+        self._count(self._requests, client)
         if changes:
-            self._count(self._changes, who)
+            self._count(self._changes, client)
 
     def count_refusal(self, address: str) -> None:
-        """One without a good token.
+        """Count a request without a valid token.
 
         Raises:
-            HTTPException: 429, when there were too many.
+            HTTPException: Status 429, if there were too many.
         """
         self._count(self._refusals, address)
 
     def check_refusals(self, address: str) -> None:
-        """
+        """Check the refused requests of an address without counting one.
+
         Raises:
-            HTTPException: 429, when there were too many refusals; nothing is counted.
+            HTTPException: Status 429, if there were too many.
         """
         if not self._counter.test(self._refusals, address):
             raise self._too_many(self._refusals, address)
 
     @contextmanager
     def expensive(self) -> Iterator[None]:
-        """Something of which only a few are made at once.
+        """Run an expensive operation, of which only a few run at once.
 
         Raises:
-            HTTPException: 429, while there are as many.
+            HTTPException: Status 429, while too many run.
         """
         if not self._expensive.acquire(blocking=False):
             raise HTTPException(
                 429,
-                "as many reports and comparisons are being made as may be at once; come again",
+                "too many reports and comparisons are being made; try again later",
                 {"Retry-After": str(BUSY_RETRY_S)},
             )
         try:
@@ -75,10 +77,10 @@ class RateLimits:
         finally:
             self._expensive.release()
 
-    def _count(self, limit: RateLimitItem, who: str) -> None:
-        if not self._counter.hit(limit, who):
-            raise self._too_many(limit, who)
+    def _count(self, limit: RateLimitItem, client: str) -> None:
+        if not self._counter.hit(limit, client):
+            raise self._too_many(limit, client)
 
-    def _too_many(self, limit: RateLimitItem, who: str) -> HTTPException:
-        wait = max(1, math.ceil(self._counter.get_window_stats(limit, who).reset_time - time.time()))
+    def _too_many(self, limit: RateLimitItem, client: str) -> HTTPException:
+        wait = max(1, math.ceil(self._counter.get_window_stats(limit, client).reset_time - time.time()))
         return HTTPException(429, f"at most {limit.amount} {limit.namespace} a minute", {"Retry-After": str(wait)})

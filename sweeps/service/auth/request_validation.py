@@ -1,4 +1,5 @@
-"""What a request may say before any of it is composed: Hydra's grammar can do more than set values."""
+"""Checks of a request's config name and overrides before they are composed, since Hydra's grammar can do more than set
+values."""
 
 from __future__ import annotations
 
@@ -13,30 +14,32 @@ from sweeps.config.access import Access
 from sweeps.errors import ConfigError
 
 CONF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
-"""A config by its name; a file's path is none."""
+"""Pattern of a config's name; a path to a file does not match."""
 KEY = re.compile(r"[A-Za-z_][\w-]*([./][\w-]+)*", re.ASCII)
-"""A dotted path or a group; `@` would put a group where nobody looks for it."""
+"""Pattern of a dotted path or group; `@`, which would move a group elsewhere, does not match."""
 OPENING, CLOSING = "[{(", "]})"
 
 
 def check_conf(conf: str) -> None:
-    """
+    """Check the name of a config.
+
     Raises:
-        ConfigError: It names a file.
+        ConfigError: The name is that of a file.
     """
     if not CONF.fullmatch(conf) or conf.endswith((".yaml", ".yml")):
-        raise ConfigError(f"conf={conf[:100]}: give the name of a config that the service has, and no file")
+        raise ConfigError(f"conf={conf[:100]}: give the name of a config of the service, not a file")
 
 
 def check_overrides(tokens: Sequence[str], access: Access) -> None:
-    """
+    """Check overrides.
+
     Raises:
         ConfigError: There are too many or too long ones, or one does more than set a value: it reads the environment or
-            another value, configures Hydra itself, or names a config outside of the service's own.
+            another value, configures Hydra itself, or names a config outside of the service's folders.
     """
     if len(tokens) > access.max_overrides:
         raise ConfigError(
-            f"there are {len(tokens)} overrides; the service takes at most {access.max_overrides} in a request"
+            f"there are {len(tokens)} overrides; the service accepts at most {access.max_overrides} in a request"
         )
     for token in tokens:
         _check_text(token, access)
@@ -44,7 +47,7 @@ def check_overrides(tokens: Sequence[str], access: Access) -> None:
         key = override.key_or_group
         shown = (override.input_line or key)[:100]
         if override.package is not None or not KEY.fullmatch(key):
-            raise ConfigError(f"{shown}: through the service a key is a dotted path or a group, and nothing more")
+            raise ConfigError(f"{shown}: through the service a key is a dotted path or a group")
         if key.partition(".")[0].partition("/")[0] in ("hydra", "defaults"):
             raise ConfigError(f"{shown}: Hydra itself cannot be configured through the service; leave it out")
         for text in _texts(_plain(override)):
@@ -52,10 +55,10 @@ def check_overrides(tokens: Sequence[str], access: Access) -> None:
 
 
 def _check_text(token: str, access: Access) -> None:
-    """What may be handed to the parser, which answers some texts by an error of Python's."""
+    """Check a text before it is parsed; the parser fails with Python errors for some texts."""
     if len(token) > access.max_value_length:
         raise ConfigError(
-            f"{token[:50]}...: is longer than the {access.max_value_length} characters that the service takes"
+            f"{token[:50]}...: is longer than the {access.max_value_length} characters that the service accepts"
         )
     depth = deepest = 0
     for character in token:
@@ -66,7 +69,7 @@ def _check_text(token: str, access: Access) -> None:
     if re.search(r"(?<!\d)\d{1000}", token):
         raise ConfigError(f"{token[:50]}...: has a number of more than a thousand digits; give a shorter one")
     if not token.isprintable():
-        raise ConfigError(f"{token[:50]!r}: has characters that cannot be printed; leave them out")
+        raise ConfigError(f"{token[:50]!r}: has characters that cannot be printed; remove them")
 
 
 def _check_value(shown: str, text: str) -> None:
@@ -78,11 +81,11 @@ def _check_value(shown: str, text: str) -> None:
     if ".." in text.replace("\\", "/").split("/"):
         raise ConfigError(f"{shown}: '..' leads out of the service's folders; give a path without it")
     if "\0" in text:
-        raise ConfigError(f"{shown!r}: has a null byte; leave it out")
+        raise ConfigError(f"{shown!r}: has a null byte; remove it")
 
 
 def _plain(override: Override) -> Any:
-    """The value, and every one of a range; the ends of ranges of numbers have nothing to say."""
+    """Return the value of an override, or all values of a choice or glob; numeric ranges hold no texts."""
     value: Any = override.value()  # Hydra's annotation leaves Glob out
     if isinstance(value, ChoiceSweep):
         return value.list
@@ -92,7 +95,7 @@ def _plain(override: Override) -> Any:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a value, keys included; Hydra keeps quoted ones as objects."""
+    """Yield every text in a value, including keys; Hydra represents quoted texts as objects."""
     if isinstance(value, Mapping):
         for key, each in value.items():
             yield from _texts(key)

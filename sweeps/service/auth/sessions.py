@@ -1,5 +1,5 @@
-"""Browsers that are signed in: a cookie stands for a token, which the browser does not keep. The cookie is 256 random
-bits, of which the database has the SHA-256 alone: nobody can make one up, and no key must be kept or shared."""
+"""Sessions of signed-in browsers. A cookie of 256 random bits stands for a token, which the browser does not keep; the
+database has only the SHA-256 of the cookie, so that no signing key must be kept or shared."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sweeps.service.database import tables
 
 
 def begin(connection: Connection, token: Token, now: float, lasts_s: float) -> str:
-    """Sign a browser in; returns the cookie. Sessions that have expired are forgotten.
+    """Begin a session and return its cookie; expired sessions are removed.
 
     Args:
         connection: A writing transaction.
-        token: With which it signs in.
-        now: The time.
-        lasts_s: Seconds until it expires, if the token does not before.
+        token: Token of the user who signs in.
+        now: Present time.
+        lasts_s: Seconds until the session expires, unless the token expires earlier.
     """
     connection.execute(delete(tables.sessions).where(tables.sessions.c.expires <= now))
     cookie = secrets.token_urlsafe(32)
@@ -30,26 +30,26 @@ def begin(connection: Connection, token: Token, now: float, lasts_s: float) -> s
     return cookie
 
 
-def holder(connection: Connection, cookie: str, now: float) -> Token | None:
-    """The token for which a cookie stands, if both are good."""
-    asked = select(tables.sessions).where(tables.sessions.c.digest == digest(cookie))
-    session = connection.execute(asked).mappings().one_or_none()
+def find_token(connection: Connection, cookie: str, now: float) -> Token | None:
+    """Return the token of a session; None if either is invalid."""
+    statement = select(tables.sessions).where(tables.sessions.c.digest == digest(cookie))
+    session = connection.execute(statement).mappings().one_or_none()
     if session is None or session["expires"] <= now:
         return None
-    return tokens.numbered(connection, session["token"], now)
+    return tokens.find_valid_by_id(connection, session["token"], now)
 
 
 def end(connection: Connection, cookie: str) -> None:
-    """Sign a browser out."""
+    """End a session."""
     connection.execute(delete(tables.sessions).where(tables.sessions.c.digest == digest(cookie)))
 
 
 def form_token(cookie: str) -> str:
-    """What a page's forms carry along, so that no other site's form can pass for ours: it follows from the cookie,
-    which other sites can have sent but cannot read."""
+    """Return the CSRF token of a session, which its forms include. It is derived from the cookie, which other sites can
+    cause to be sent but cannot read."""
     return digest(f"form of {cookie}")
 
 
 def is_form_token(text: str, cookie: str) -> bool:
-    """Whether a form came from a page of this session."""
+    """Whether a text is the CSRF token of this session."""
     return hmac.compare_digest(text.encode(), form_token(cookie).encode())

@@ -1,4 +1,4 @@
-"""Which import paths a config may have run."""
+"""Import paths that a config may run (``_target_``)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 
 
 def refusal_of_target(target: object, allowed: Sequence[str]) -> str | None:
-    """Why an import path may not be run; None if it may: it is allowed word for word, or is a public name that an
-    allowed module (``package.module.*``) defines itself. What that module has only imported is not meant by it."""
+    """Return why an import path may not be run; None if it may. Allowed are the listed paths and, for
+    ``package.module.*``, the public functions and classes that this module defines, not those that it only imports."""
     if not isinstance(target, str) or not IMPORT_PATH.fullmatch(target):
-        return "is no import path"
+        return "is not an import path"
     if target in allowed:
         return None
     module, _, name = target.rpartition(".")
@@ -28,9 +28,9 @@ def refusal_of_target(target: object, allowed: Sequence[str]) -> str | None:
 
 
 def _defined_in(module: str) -> set[str]:
-    """Functions and classes at the top of a module, read from its source. Its packages are imported for that."""
+    """Return the names of a module's functions and classes, read from its source. Its parent packages are imported."""
     working_folder = str(Path.cwd())
-    if working_folder not in sys.path:  # where the driver looks, too
+    if working_folder not in sys.path:  # as in the driver
         sys.path.insert(0, working_folder)
     try:
         spec = importlib.util.find_spec(module)

@@ -1,5 +1,5 @@
-"""Tokens: who holds one is known. A token is shown once, when it is made; the database has its SHA-256 alone, which is
-enough for 256 random bits (a slow hash is for passwords, which can be guessed)."""
+"""Access tokens. A token is shown once, when it is created; the database has only its SHA-256, which is safe for 256
+random bits (slow hashes are for passwords, which can be guessed)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from sweeps.service.auth.principal import ROLES, Principal, Role
 from sweeps.service.database import tables
 
 PREFIX = "sweeps_"
-"""Of every token, so that a person, and a scanner for secrets, sees what it is."""
+"""Prefix of every token, by which people and secret scanners recognize it."""
 PATTERN = re.compile(rf"\b{PREFIX}[A-Za-z0-9_-]{{43}}(?![A-Za-z0-9_-])")
-"""256 bits, as text."""
+"""Pattern of a token: the prefix and 256 bits in base64."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9@._+-]{0,99}")
-"""Users and projects."""
+"""Pattern of the names of users and projects."""
 USED_EVERY_S = 60.0
-"""How exactly it is noted when a token was last used: a write for every request would be too many."""
+"""Minimum seconds between two updates of the time of last use."""
 
 
 @dataclass(frozen=True)
 class Token:
-    """What is known of a token. Times are seconds since 1970 (UTC)."""
+    """Description of a token. Times are seconds since 1970 (UTC)."""
 
     id: int
     label: str
@@ -42,20 +42,20 @@ class Token:
 
     @property
     def principal(self) -> Principal:
-        """Who holds it."""
+        """Principal of requests with this token."""
         return Principal(self.user, self.role, self.projects)
 
-    def holds(self, now: float) -> bool:
-        """Whether it is good at that time."""
+    def is_valid(self, now: float) -> bool:
+        """Whether the token is neither revoked nor expired."""
         return self.revoked is None and (self.expires is None or now < self.expires)
 
     def as_json(self) -> dict[str, Any]:
-        """For ``--json``; the times as they are."""
+        """Return the document for ``--json``."""
         return {**self.__dict__, "projects": [*self.projects]}
 
 
 def digest(secret: str) -> str:
-    """What the database has instead of a token, or of a session's secret."""
+    """Return the hash of a token or cookie, as stored in the database."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -69,22 +69,22 @@ def create(
     label: str = "",
     lasts_s: float | None = None,
 ) -> tuple[Token, str]:
-    """Make a token.
+    """Create a token.
 
     Args:
         connection: A writing transaction.
-        user: Who is to hold it.
+        user: User of the token.
         role: ``read``, ``run`` or ``admin``.
-        now: The time.
-        projects: Whose sweeps it reaches besides its user's own.
-        label: What it is for.
-        lasts_s: Seconds until it expires; None: never.
+        now: Present time.
+        projects: Projects whose sweeps the user may access besides their own.
+        label: Purpose of the token.
+        lasts_s: Seconds until the token expires; None: never.
 
     Returns:
-        The token's description, and the token, which cannot be had again.
+        The token's description, and the token itself, which is not stored.
 
     Raises:
-        ConfigError: A name or the role cannot be.
+        ConfigError: A name, the role or the label is invalid.
     """
     for key, names in (("--user", [user]), ("--project", projects)):
         for name in names:
@@ -102,13 +102,13 @@ def create(
     return _find(connection, made.inserted_primary_key[0]), secret
 
 
-def listed(connection: Connection) -> list[Token]:
-    """All there ever were, the oldest first."""
+def list_tokens(connection: Connection) -> list[Token]:
+    """Return all tokens, including revoked and expired ones, oldest first."""
     return [_token(row) for row in connection.execute(select(tables.tokens).order_by(tables.tokens.c.id)).mappings()]
 
 
 def revoke(connection: Connection, number: int, now: float) -> Token:
-    """Let a token be good no more, at once, together with the sessions that began with it.
+    """Revoke a token, and with it its sessions, at once.
 
     Raises:
         UnknownName: There is no such token.
@@ -119,49 +119,50 @@ def revoke(connection: Connection, number: int, now: float) -> Token:
     return _find(connection, number)
 
 
-def holder(connection: Connection, secret: str, now: float) -> Token | None:
-    """The token, if it is good. It is looked up by its digest: how long that takes says nothing of the token."""
-    asked = select(tables.tokens).where(tables.tokens.c.digest == digest(secret))
-    return _good(connection.execute(asked).mappings().one_or_none(), now)
+def find_valid(connection: Connection, secret: str, now: float) -> Token | None:
+    """Return the valid token with this secret; None if there is none. The lookup by its hash takes a time that reveals
+    nothing about the secret."""
+    statement = select(tables.tokens).where(tables.tokens.c.digest == digest(secret))
+    return _if_valid(connection.execute(statement).mappings().one_or_none(), now)
 
 
-def numbered(connection: Connection, number: int, now: float) -> Token | None:
-    """The token of this number, if it is good."""
-    asked = select(tables.tokens).where(tables.tokens.c.id == number)
-    return _good(connection.execute(asked).mappings().one_or_none(), now)
+def find_valid_by_id(connection: Connection, number: int, now: float) -> Token | None:
+    """Return the valid token with this id; None if there is none."""
+    statement = select(tables.tokens).where(tables.tokens.c.id == number)
+    return _if_valid(connection.execute(statement).mappings().one_or_none(), now)
 
 
 def note_use(connection: Connection, token: Token, now: float) -> None:
-    """Remember when it was last used; see ``is_use_old``."""
+    """Update the time of last use; see ``is_use_old``."""
     connection.execute(update(tables.tokens).where(tables.tokens.c.id == token.id).values(used=now))
 
 
 def is_use_old(token: Token, now: float) -> bool:
-    """Whether it is time to note that it is used."""
+    """Whether the time of last use is due for an update."""
     return token.used is None or now - token.used >= USED_EVERY_S
 
 
 def any_made(connection: Connection) -> bool:
-    """Whether there ever was a token: a service that has had one does not open to all when the last has expired."""
+    """Whether a token was ever created: a service does not become open when its last token expires."""
     return connection.execute(select(tables.tokens.c.id).limit(1)).first() is not None
 
 
 def admin_exists(connection: Connection, now: float) -> bool:
-    """Whether somebody could manage a service that demands tokens."""
-    return any(token.role == "admin" and token.holds(now) for token in listed(connection))
+    """Whether a valid admin token exists."""
+    return any(token.role == "admin" and token.is_valid(now) for token in list_tokens(connection))
 
 
 def _find(connection: Connection, number: int) -> Token:
-    asked = select(tables.tokens).where(tables.tokens.c.id == number)
-    row = connection.execute(asked).mappings().one_or_none()
+    statement = select(tables.tokens).where(tables.tokens.c.id == number)
+    row = connection.execute(statement).mappings().one_or_none()
     if row is None:
         raise UnknownName(f"there is no token {number}; `python -m sweeps token list` shows all")
     return _token(row)
 
 
-def _good(row: RowMapping | None, now: float) -> Token | None:
+def _if_valid(row: RowMapping | None, now: float) -> Token | None:
     token = None if row is None else _token(row)
-    return token if token is not None and token.holds(now) else None
+    return token if token is not None and token.is_valid(now) else None
 
 
 def _token(row: RowMapping) -> Token:

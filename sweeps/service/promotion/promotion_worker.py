@@ -24,7 +24,7 @@ from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
 from sweeps.service.poller import Poller
 from sweeps.service.promotion.champion import champion_of, point_tonight, version_from
-from sweeps.service.promotion.commands import Commands
+from sweeps.service.promotion.command_lines import CommandLines
 from sweeps.service.promotion.night import OPEN, Night, change, hold, let_go, nights_of, of_schedule, to_do
 from sweeps.service.promotion.preparation import tokens_of
 from sweeps.service.promotion.repeats import of_contender, repeats_name, repeats_overrides, values_of
@@ -69,7 +69,7 @@ class PromotionWorker:
         """
         self._engine, self._clock, self._heartbeat = engine, clock, heartbeat
         self._uri, self._config_dirs, self._decided = tracking_uri, config_dirs, decided
-        self._commands = Commands(tracking_uri, output_dir)
+        self._command_lines = CommandLines(tracking_uri, output_dir)
         self._poller = Poller("judge", clock, self.step, LOOKS_EVERY_S)
 
     def start(self) -> None:
@@ -223,7 +223,7 @@ class PromotionWorker:
         trial = choose(valued, key=lambda each: each[0])[1]
         version = version_from(self._uri, settings.model, trial.run_id)
         if version is None:
-            return self._commands.register(record.sweep, trial.trial, settings.model, settings.alias)
+            return self._command_lines.register(record.sweep, trial.trial, settings.model, settings.alias)
         current = champion_of(self._uri, settings)
         if current is None or current.version != version:
             connect(self._uri).set_registered_model_alias(settings.model, settings.alias, version)
@@ -253,7 +253,7 @@ class PromotionWorker:
         try:
             record = load_sweep(self._uri, night.sweep)
             connect(self._uri).log_text(record.mlflow.run_id, nights.as_text(), NIGHTS_ARTIFACT)
-            self._commands.report(night.sweep)
+            self._command_lines.report(night.sweep)
         except SweepsError as error:
             logger.warning("%s has no figure of its nights in its report: %s", night.sweep, error)
         with writing(self._engine) as connection:

@@ -1,4 +1,4 @@
-"""Tells drivers to stop sweeps and trials, on threads of its own: a silent driver keeps nobody waiting."""
+"""Stop requests to drivers, sent on separate threads, since a driver may not answer."""
 
 from __future__ import annotations
 
@@ -10,47 +10,48 @@ from sweeps.driver.stop import check_can_stop, request_stop
 from sweeps.errors import SweepsError, UserError
 from sweeps.tracking.record import SweepRecord
 
-AT_ONCE = 4
-MOST_WAITING = 200
-"""Stops that wait for a driver's answer."""
+THREADS = 4
+MAX_PENDING = 200
+"""Maximum number of stop requests without an answer."""
 
 logger = logging.getLogger(__name__)
 
 
 class DriverStops:
-    """Stops on their way to drivers."""
+    """Pending stop requests to drivers."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(AT_ONCE, "stops")
+        self._threads = ThreadPoolExecutor(THREADS, "stops")
         self._lock = threading.Lock()
-        self._waiting: set[tuple[str, str | None]] = set()
+        self._pending: set[tuple[str, str | None]] = set()
 
     def send(self, record: SweepRecord, trial: str | None) -> None:
-        """Tell a sweep, or one of its trials, to end, and return at once. Once told, it is not told again meanwhile.
+        """Ask a sweep's driver to stop the sweep or one of its trials, and return at once. A request that is pending is
+        not sent again.
 
         Raises:
-            UserError: It does not run, or too many others are being stopped.
+            UserError: The sweep or trial does not run, or too many requests are pending.
         """
-        what = (record.sweep, check_can_stop(record, trial))
+        target = (record.sweep, check_can_stop(record, trial))
         with self._lock:
-            if what in self._waiting:
+            if target in self._pending:
                 return
-            if len(self._waiting) >= MOST_WAITING:
-                raise UserError(f"{MOST_WAITING} sweeps and trials are being stopped, and do not answer; try again")
-            self._waiting.add(what)
-        self._threads.submit(self._tell, record, what)
+            if len(self._pending) >= MAX_PENDING:
+                raise UserError(f"{MAX_PENDING} stop requests are waiting for their drivers; try again later")
+            self._pending.add(target)
+        self._threads.submit(self._tell, record, target)
 
     def close(self) -> None:
-        """No more are told."""
+        """Drop the requests that have not been sent."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _tell(self, record: SweepRecord, what: tuple[str, str | None]) -> None:
+    def _tell(self, record: SweepRecord, target: tuple[str, str | None]) -> None:
         try:
-            request_stop(record, what[1])
+            request_stop(record, target[1])
         except SweepsError as error:
-            logger.warning("%s, trial %s: %s", record.sweep, what[1], error)
+            logger.warning("%s, trial %s: %s", record.sweep, target[1], error)
         except Exception:
-            logger.exception("%s, trial %s: cannot be told to stop", record.sweep, what[1])
+            logger.exception("%s, trial %s: the stop request failed", record.sweep, target[1])
         finally:
             with self._lock:
-                self._waiting.discard(what)
+                self._pending.discard(target)

@@ -1,4 +1,4 @@
-"""Machines that are lost for good, as seen from another one: nothing there gives a sign of life any more."""
+"""Detection of failed machines: one without any heartbeat of its services or drivers is taken for lost."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from sweeps.service.queue.heartbeat import last_beat
 from sweeps.service.queue.jobs import Job
 from sweeps.tracking.record import SweepRecord
 
-Sign = tuple[float | None, str | None, str | None]
-"""Of the machine's services in the database, of the driver in its folder, and of the driver in MLflow."""
+Heartbeats = tuple[float | None, str | None, str | None]
+"""Last heartbeats: of the machine's services in the database, of the driver in its folder, and of the driver in
+MLflow."""
 
-
-LEAST_LOOKS = 3
-"""That have all seen the same: a clock that is put forward makes no machine lost, since a driver that lives changes its
-sign in less time than lies between two looks."""
+MIN_OBSERVATIONS = 3
+"""Equal observations in a row before a machine counts as failed: a clock that is set forward must not be enough, and a
+living driver changes its heartbeat between two observations."""
 
 
 @dataclass
-class _Seen:
-    sign: Sign
+class _Observation:
+    heartbeats: Heartbeats
     since: float
-    looks: int = 1
+    count: int = 1
 
 
 class FailureDetector:
-    """Looks whether anything changes, by this machine's clock alone: clocks of machines differ."""
+    """Observes whether heartbeats change, by this machine's clock alone, since the clocks of machines differ."""
 
     def __init__(
         self,
@@ -46,39 +46,39 @@ class FailureDetector:
         """
         Args:
             engine: The service's database.
-            clock: What time it is.
-            record: Reads a job's sweep from MLflow; None if it has not begun.
-            output_dir: Of the sweeps; other machines may write to it, too.
-            lost_after_s: Seconds without a sign of life after which a machine is lost.
+            clock: The service's clock.
+            record: Reads the record of a job's sweep from MLflow; None if it has not begun.
+            output_dir: Folder of the sweeps, which other machines may share.
+            lost_after_s: Seconds without a heartbeat after which a machine counts as failed.
         """
         self._engine, self._clock, self._record = engine, clock, record
         self._output_dir, self._lost_after_s = output_dir, lost_after_s
-        self._seen: dict[int, _Seen] = {}
+        self._observed: dict[int, _Observation] = {}
 
     @property
     def every_s(self) -> float:
-        """Seconds between two looks at the same job."""
+        """Seconds between two observations of the same job."""
         return self._lost_after_s / 20
 
-    def is_lost(self, job: Job) -> bool:
-        """Whether a job's machine has given no sign of life for so long, as far as this service has looked.
+    def has_failed(self, job: Job) -> bool:
+        """Whether a job's machine has sent no heartbeat for too long, as far as this service has observed.
 
         Raises:
-            TrackingUnreachable: MLflow is away: for drivers, too, perhaps, so that it is counted anew.
+            TrackingUnreachable: MLflow does not answer, perhaps the drivers neither; the observation starts anew.
         """
         try:
-            sign = self._sign(job)
+            heartbeats = self._heartbeats(job)
         except Exception:
-            self._seen.pop(job.id, None)
+            self._observed.pop(job.id, None)
             raise
-        now, seen = self._clock.now(), self._seen.get(job.id)
-        if seen is None or seen.sign != sign:
-            self._seen[job.id] = _Seen(sign, now)
+        now, observed = self._clock.now(), self._observed.get(job.id)
+        if observed is None or observed.heartbeats != heartbeats:
+            self._observed[job.id] = _Observation(heartbeats, now)
             return False
-        seen.looks += 1
-        return seen.looks >= LEAST_LOOKS and now - seen.since >= self._lost_after_s
+        observed.count += 1
+        return observed.count >= MIN_OBSERVATIONS and now - observed.since >= self._lost_after_s
 
-    def _sign(self, job: Job) -> Sign:
+    def _heartbeats(self, job: Job) -> Heartbeats:
         with self._engine.connect() as connection:
             beat = last_beat(connection, job.host or "")
         record = self._record(job)

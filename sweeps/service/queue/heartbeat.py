@@ -1,4 +1,4 @@
-"""This process among those that serve from the database: it gives signs of life, by which others know it is there."""
+"""Heartbeat of this service process in the database, by which other services know that it is alive."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from sweeps.service.database.engine import writing
 from sweeps.service.database.storage_errors import outage
 
 SHARE = 0.2
-"""Of the time after which a silent service is taken for dead, between two signs of life."""
+"""Interval between two heartbeats, as a share of the time after which a service counts as dead."""
 
 CHECK_EVERY_S = 1.0
-"""Seconds between two tries to write, while the storage does not work."""
+"""Seconds between two attempts to write during a storage outage."""
 
 
 def is_served(connection: Connection, silent_since: float) -> bool:
-    """Whether a service serves from this database, and was heard of since."""
+    """Whether any service has sent a heartbeat since the given time."""
     services = tables.services
     return connection.execute(select(services.c.id).where(services.c.beat >= silent_since).limit(1)).first() is not None
 
 
 def last_beat(connection: Connection, host: str) -> float | None:
-    """Of all services that were ever on a host, by its own clock."""
+    """Return the last heartbeat of all services of a host, by the host's clock; None if it has had no service."""
     services = tables.services
     beat: float | None = connection.execute(
         select(func.max(services.c.beat)).where(services.c.host == host)
@@ -36,18 +36,18 @@ def last_beat(connection: Connection, host: str) -> float | None:
 
 
 class Heartbeat:
-    """Whoever acts by the database calls ``beat`` now and then."""
+    """Heartbeat of this service; parts that act on the database call ``beat`` regularly."""
 
     def __init__(self, engine: Engine, clock: Clock, dead_after_s: float, *, host: str | None = None) -> None:
         """
         Args:
             engine: The service's database.
-            clock: What time it is.
-            dead_after_s: Seconds of silence after which a service is taken for dead.
-            host: Name of the machine; default: this one's.
+            clock: The service's clock.
+            dead_after_s: Seconds without a heartbeat after which a service counts as dead.
+            host: Name of the machine; default: that of this one.
         """
         self.service = uuid.uuid4().hex
-        """Number of this service: another one after every start."""
+        """Id of this service process."""
         self.host = host or socket.gethostname()
         self._engine, self._clock, self._dead_after_s = engine, clock, dead_after_s
         self._started = self._last = clock.now()
@@ -55,11 +55,11 @@ class Heartbeat:
 
     @property
     def silent_since(self) -> float:
-        """Who was last heard of before is dead."""
+        """Time before which a last heartbeat means that a service is dead."""
         return self._clock.now() - self._dead_after_s
 
     def beat(self) -> None:
-        """Give a sign of life, if it is time."""
+        """Send a heartbeat, if it is due."""
         now = self._clock.now()
         if abs(now - self._last) >= (CHECK_EVERY_S if outage.reason else SHARE * self._dead_after_s):
             self._write(now)
@@ -67,7 +67,7 @@ class Heartbeat:
             outage.clear()
 
     def leave(self) -> None:
-        """The service ends: others need not wait to take over what it leaves."""
+        """Sign off, so that other services take over the jobs at once."""
         self._write(0.0)
 
     def _write(self, beat: float) -> None:
@@ -75,5 +75,5 @@ class Heartbeat:
         mine = update(services).where(services.c.id == self.service).values(beat=beat)
         row = {"id": self.service, "host": self.host, "pid": os.getpid(), "started": self._started, "beat": beat}
         with writing(self._engine) as connection:
-            if not connection.execute(mine).rowcount:  # the first, or another service took it for long gone
+            if not connection.execute(mine).rowcount:  # the first one, or housekeeping has removed the row
                 connection.execute(insert(services).values(row))

@@ -1,4 +1,4 @@
-"""Removes what is older than it is configured to be kept: jobs, services that have ended, logs of jobs."""
+"""Housekeeping: removes jobs, ended services and logs that are older than configured."""
 
 from __future__ import annotations
 
@@ -20,56 +20,56 @@ from sweeps.service.poller import Poller
 from sweeps.service.queue import jobs
 
 DAY_S = 86400.0
-EVERY_S = DAY_S
+INTERVAL_S = DAY_S
 KEEP_SERVICES_S = 30 * DAY_S
-"""Seconds after its last sign of life for which a service is remembered, at least."""
-AT_ONCE = 500
-"""Rows that are removed in one transaction, for which others wait."""
+"""Minimum seconds for which a service is kept after its last heartbeat."""
+BATCH = 500
+"""Maximum number of rows removed in one transaction; other writers wait for it."""
 
 logger = logging.getLogger(__name__)
 
 
 class Housekeeping:
-    """Looks once a day, on a thread of its own."""
+    """Removes old rows and logs once a day, on a thread of its own."""
 
     def __init__(self, engine: Engine, clock: Clock, queue: Queue, *, output_dir: Path, tracking_uri: str) -> None:
         """
         Args:
             engine: The service's database.
-            clock: What time it is.
-            queue: How long what is kept.
-            output_dir: Of the sweeps.
-            tracking_uri: Of the store, which says what sweeps there are.
+            clock: The service's clock.
+            queue: Limits of the queue, with the times to keep.
+            output_dir: Folder of the sweeps.
+            tracking_uri: Tracking URI of the sweeps.
         """
         self._engine, self._clock, self._queue = engine, clock, queue
         self._output_dir, self._uri = output_dir, tracking_uri
-        self._poller = Poller("housekeeping", clock, self.step, EVERY_S)
+        self._poller = Poller("housekeeping", clock, self.step, INTERVAL_S)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._poller.start()
 
     def stop(self) -> None:
-        """End."""
+        """Stop the thread."""
         self._poller.stop(10.0)
 
     def step(self) -> None:
-        """Remove what is too old now."""
+        """Remove everything that is too old now."""
         with self._engine.connect() as connection:
-            now = min(self._clock.now(), _newest(connection))  # a clock that is ahead makes nothing old
-        before = now - self._queue.keep_jobs_days * DAY_S
-        forgotten = forget_jobs(self._engine, before, self._recorded(before))
+            now = min(self._clock.now(), _newest(connection))  # a clock that is ahead must not make jobs old
+        cutoff = now - self._queue.keep_jobs_days * DAY_S
+        forgotten = forget_jobs(self._engine, cutoff, self._recorded(cutoff))
         forget_services(self._engine, now - max(KEEP_SERVICES_S, 2 * self._queue.lost_after_s))
         removed = remove_logs(self._output_dir, now - self._queue.keep_logs_days * DAY_S)
         if forgotten or removed:
             logger.info(
-                "%d jobs of more than %d days ago, and logs of %d of more than %d days ago, are removed",
+                "removed %d jobs older than %d days, and logs of %d jobs older than %d days",
                 *(forgotten, self._queue.keep_jobs_days, removed, self._queue.keep_logs_days),
             )
 
     def _recorded(self, before: float) -> Collection[str] | None:
-        """Names of the sweeps in the store; None if it does not say, or is not needed. A store without any is rather
-        the wrong one, such as that of another folder, than one from which all were removed."""
+        """Return the names of the sweeps in the tracking store; None if they are unknown or not needed. An empty store
+        is treated as unknown, since it is more likely the wrong store than one from which every sweep was removed."""
         from sweeps.tracking.reader import list_sweeps
 
         with self._engine.connect() as connection:
@@ -82,20 +82,20 @@ class Housekeeping:
 
 
 def forget_jobs(engine: Engine, before: float, recorded: Collection[str] | None) -> int:
-    """Forget jobs that ended before a time; returns how many. A job that made a sweep stays as long as the sweep is in
-    the store: it says whose the sweep is.
+    """Remove jobs that ended before a time, and return their number. A job that made a sweep is kept as long as the
+    sweep is in the tracking store, since the job tells who owns the sweep.
 
     Args:
         engine: The service's database.
-        before: The time.
-        recorded: Names of the sweeps in the store; None if that is not known, and all jobs that made one stay.
+        before: Time, in seconds since 1970.
+        recorded: Names of the sweeps in the store; None if unknown, and all jobs that made a sweep are kept.
     """
     with engine.connect() as connection:
         found = connection.execute(_old(before)).all()
     old = [number for number, makes in found if makes is None or (recorded is not None and makes not in recorded)]
     firings = tables.firings
-    for start in range(0, len(old), AT_ONCE):
-        numbers = old[start : start + AT_ONCE]
+    for start in range(0, len(old), BATCH):
+        numbers = old[start : start + BATCH]
         with writing(engine) as connection:
             connection.execute(update(firings).where(firings.c.job.in_(numbers)).values(job=None))
             connection.execute(delete(tables.jobs).where(tables.jobs.c.id.in_(numbers)))
@@ -103,7 +103,7 @@ def forget_jobs(engine: Engine, before: float, recorded: Collection[str] | None)
 
 
 def forget_services(engine: Engine, before: float) -> None:
-    """Forget services that were last heard of before a time, but not those whose jobs run on."""
+    """Remove services whose last heartbeat is before a time and that have no running job."""
     services, held = tables.services, tables.jobs
     with writing(engine) as connection:
         running = select(held.c.service).where(held.c.state == jobs.RUNNING, held.c.service.is_not(None))
@@ -113,13 +113,13 @@ def forget_services(engine: Engine, before: float) -> None:
 
 
 def remove_logs(output_dir: Path, before: float) -> int:
-    """Remove the folders of processes in the background that have ended before a time; returns how many. The log of a
-    sweep that there is stays in the sweep's own folder."""
+    """Remove the control folders of jobs that ended before a time, and return their number. The log of an existing
+    sweep is kept in the sweep's own folder."""
     removed = 0
     for folder in subprocesses.control_folder(output_dir, "").glob("job-*"):
         try:
             last = max(each.stat().st_mtime for each in (folder, *folder.iterdir()))
-        except OSError:  # somebody else removes it
+        except OSError:  # removed by another process
             continue
         if last < before and not subprocesses.is_running(folder):
             shutil.rmtree(folder, ignore_errors=True)
@@ -128,7 +128,7 @@ def remove_logs(output_dir: Path, before: float) -> int:
 
 
 def _newest(connection: Connection) -> float:
-    """When the newest job was submitted."""
+    """Return the submission time of the newest job."""
     table = tables.jobs
     last = select(func.max(table.c.id)).scalar_subquery()
     found: float | None = connection.execute(select(table.c.submitted).where(table.c.id == last)).scalar_one_or_none()

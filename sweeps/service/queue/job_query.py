@@ -1,5 +1,5 @@
-"""Finds jobs among hundreds of thousands, by indexes alone: one short query for each kind that is asked for, each of
-which reads no more rows than it returns."""
+"""Query for the newest jobs among hundreds of thousands: one subquery for each combination of filters, each of which is
+answered by an index and reads no more rows than it returns."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def newest(
     before: int | None,
     most: int,
 ) -> Select[Any]:
-    """The numbers of the newest jobs, the newest first.
+    """Return a query for the ids of the newest jobs, newest first.
 
     Args:
-        states: In one of these states.
-        filters: And with these values of ``user``, ``project`` and ``schedule``.
-        principal: Only those that there are for them; None: all.
-        before: Only those with a lower number.
-        most: How many at most.
+        states: States of the jobs.
+        filters: Values of ``user``, ``project`` and ``schedule``.
+        principal: Only jobs that are visible to this principal; None: all.
+        before: Only jobs with a lower id.
+        most: Maximum number of jobs.
     """
     rest = [_jobs.c[name] == value for name, value in filters.items()]
     if before is not None:

@@ -1,5 +1,6 @@
-"""Jobs: sweeps that were submitted, by people, by the API and by schedules, and what became of them. All SQL on them
-is here; writes take a connection of ``database.writing``, so that they can be part of a larger transaction.
+"""Jobs: sweeps submitted by the API, the web pages and schedules, and their states. This module has all SQL on jobs
+except the listing of pages (``job_query``). Functions that write take a connection of ``database.engine.writing``, so
+that they can be part of a larger transaction.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from sweeps.service.queue.requests import Reproduce, Request, Retrain, Run, read
 State = Literal["queued", "running", "finished", "stopped", "failed", "cancelled"]
 QUEUED, RUNNING = "queued", "running"
 ENDED = ("finished", "stopped", "failed", "cancelled")
-"""``finished``, ``stopped`` and ``failed``: as its sweep; ``cancelled``: before it started."""
+"""Final states: ``finished``, ``stopped`` and ``failed`` are those of the sweep; a ``cancelled`` job never started."""
 STATES = (QUEUED, RUNNING, *ENDED)
-GO_ON = ("resume", "extend")
-"""Verbs that make no sweep of their own."""
-NAMES_AT_ONCE = 500
-"""Maximum number of sweeps in one query."""
+CONTINUING = ("resume", "extend")
+"""Verbs that continue an existing sweep."""
+MAX_NAMES = 500
+"""Maximum number of names in one query."""
 LONGEST_NAME = 120
 HIGHEST_PRIORITY = 1000
 
@@ -42,33 +43,33 @@ class Job:
     id: int
     verb: str
     sweep: str
-    """Name of the sweep that it makes or goes on with."""
+    """Name of the sweep that the job makes or continues."""
     request: dict[str, Any]
-    """See ``sweeps.service.queue.requests``."""
+    """The request as JSON; see ``sweeps.service.queue.requests``."""
     user: str
     project: str
     priority: int
-    """The higher starts first."""
+    """Higher starts first."""
     state: str
     submitted: float
     started: float | None
     ended: float | None
     end_by: float | None
-    """When it must have ended."""
+    """Deadline, at which the job is stopped."""
     schedule: str | None
     due: float | None
-    """The firing of that schedule which it is."""
+    """Time of the schedule's firing that submitted the job."""
     service: str | None
-    """Which runs it."""
+    """Id of the service that runs the job."""
     host: str | None
     pid: int | None
-    """Of its driver."""
+    """Process id of the driver."""
     attempts: int
-    """How often its driver was started."""
+    """Number of times that the driver was started."""
     stop_asked: float | None
-    """When somebody wanted its end."""
+    """Time of the stop request."""
     error: str | None
-    """Why it failed or did not start."""
+    """Reason for a failure or for not starting."""
 
     @property
     def has_ended(self) -> bool:
@@ -76,11 +77,11 @@ class Job:
 
     @property
     def parsed_request(self) -> Request:
-        """The request, typed."""
+        """The request as an object."""
         return read_request(self.request)
 
     def as_json(self) -> dict[str, Any]:
-        """For the API and ``--json``."""
+        """Return the document for the API and ``--json``."""
         hidden = ("service", "host", "pid")
         return {name: value for name, value in self.__dict__.items() if name not in hidden}
 
@@ -103,24 +104,24 @@ def submit(  # noqa: PLR0913 - each is a column
 
     Args:
         connection: A writing transaction.
-        request: What is asked, one of ``sweeps.service.queue.requests``.
-        sweep: The sweep's name. Where the request makes one and names none, a number is added to a name that is taken.
-        user: Who asks.
-        project: For whom.
-        now: The time.
-        priority: The higher starts first.
-        end_by: When it must have ended.
-        schedule: Whose firing it is.
-        due: And which.
-        most_waiting: Jobs of the user that may wait.
+        request: Request to run.
+        sweep: Name of the sweep. If the request makes a sweep and does not name it, a number is added to a taken name.
+        user: User who submits.
+        project: Project of the sweep.
+        now: Present time.
+        priority: Higher starts first.
+        end_by: Deadline.
+        schedule: Schedule that fires.
+        due: Time of the firing.
+        most_waiting: Maximum number of queued jobs of the user.
 
     Raises:
-        UserError: The name is another sweep's, or too many of the user's wait.
+        UserError: The name is taken, or the user has too many queued jobs.
     """
     if most_waiting is not None and _count(connection, _jobs.c.user == user, _jobs.c.state == QUEUED) >= most_waiting:
         raise UserError(
-            f"{user} has {most_waiting} sweeps in the queue, and no more may wait (queue.waiting_per_user); cancel "
-            "some, or submit this when they have started"
+            f"{user} has {most_waiting} sweeps in the queue, the maximum (queue.waiting_per_user); cancel some, or "
+            "submit this when they have started"
         )
     values: dict[str, Any] = {
         "verb": request.verb,
@@ -148,7 +149,8 @@ def submit(  # noqa: PLR0913 - each is a column
 
 
 def find(connection: Connection, number: int) -> Job:
-    """
+    """Return a job.
+
     Raises:
         UnknownName: There is no such job.
     """
@@ -171,37 +173,42 @@ def find_visible(connection: Connection, principal: Principal, number: int) -> J
 
 
 def of_sweep(connection: Connection, sweep: str) -> list[Job]:
-    """Those that have made a sweep, or gone on with it, the newest first."""
+    """Return the jobs that made or continued a sweep, newest first."""
     return _all(connection, select(_jobs).where(_jobs.c.sweep == sweep).order_by(_jobs.c.id.desc()))
 
 
 def of_current_sweep(connection: Connection, sweep: str) -> list[Job]:
-    """Those of the sweep that has the name now, the newest first: the job that made it and what came after. A name
-    whose job was cancelled is free again, and that job is no part of what others make under it."""
+    """Return the jobs of the sweep that has the name now, newest first: the job that made it and later ones. The name
+    of a cancelled job is free again; that job does not belong to a later sweep of the same name."""
     made_by = creator(connection, sweep)
-    mine = _jobs.c.makes.is_not(None) | _jobs.c.verb.in_(GO_ON)
+    mine = _jobs.c.makes.is_not(None) | _jobs.c.verb.in_(CONTINUING)
     since = 0 if made_by is None else made_by.id
-    asked = select(_jobs).where(_jobs.c.sweep == sweep, _jobs.c.id >= since, mine)
-    return _all(connection, asked.order_by(_jobs.c.id.desc()))
+    statement = select(_jobs).where(_jobs.c.sweep == sweep, _jobs.c.id >= since, mine)
+    return _all(connection, statement.order_by(_jobs.c.id.desc()))
 
 
 def creator(connection: Connection, sweep: str) -> Job | None:
-    """Which made a sweep: whose the sweep is. None if none did."""
+    """Return the job that made a sweep, and so tells its owner; None if no job did."""
     row = connection.execute(select(_jobs).where(_jobs.c.makes == sweep)).mappings().one_or_none()
     return None if row is None else _job(row)
 
 
 def creators(connection: Connection, sweeps: Sequence[str]) -> dict[str, Job]:
-    """The same of several sweeps, by name."""
+    """Return the jobs that made several sweeps, by name of the sweep."""
     found: dict[str, Job] = {}
-    for start in range(0, len(sweeps), NAMES_AT_ONCE):
-        named = _jobs.c.makes.in_(sweeps[start : start + NAMES_AT_ONCE])
+    for start in range(0, len(sweeps), MAX_NAMES):
+        named = _jobs.c.makes.in_(sweeps[start : start + MAX_NAMES])
         found |= {job.sweep: job for job in _all(connection, select(_jobs).where(named))}
     return found
 
 
 def recent(connection: Connection, ended: int) -> list[Job]:
-    """All jobs that wait or run, and so many of the newest that have ended."""
+    """Return all queued and running jobs, and the newest ended ones.
+
+    Args:
+        connection: Any connection.
+        ended: Maximum number of ended jobs.
+    """
     live = query(connection, states=(QUEUED, RUNNING))
     return [*live, *query(connection, states=ENDED, limit=ended)]
 
@@ -218,18 +225,18 @@ def query(
     offset: int = 0,
     before: int | None = None,
 ) -> list[Job]:
-    """Jobs, the newest first; with ``states=["queued"]`` in the order of the queue.
+    """Return jobs, newest first; with ``states=["queued"]`` in the order of the queue.
 
     Args:
-        connection: Any.
-        states: In one of these states.
-        user: Of this user alone.
-        project: Of this project.
-        schedule: Firings of this schedule.
-        principal: Only those that there are for them; see ``visible``.
-        limit: How many at most.
-        offset: How many to leave out first; each of them is read, too.
-        before: Only those with a lower number: the next page after a job, however far down it is.
+        connection: Any connection.
+        states: States of the jobs.
+        user: Only jobs of this user.
+        project: Only jobs of this project.
+        schedule: Only firings of this schedule.
+        principal: Only jobs that are visible to this principal; see ``visible``.
+        limit: Maximum number of jobs.
+        offset: Number of jobs to skip; skipped ones are read too.
+        before: Only jobs with a lower id, for the next page; fast however far down the page is.
     """
     in_queue = tuple(states) == (QUEUED,)
     named = {"user": user, "project": project, "schedule": schedule}
@@ -238,48 +245,45 @@ def query(
         numbers = newest(states, filters=filters, principal=principal, before=before, most=limit + offset)
         page = numbers.limit(limit).offset(offset).subquery()
         return _all(connection, select(_jobs).where(_jobs.c.id.in_(select(page.c.id))).order_by(_jobs.c.id.desc()))
-    asked = select(_jobs).where(_jobs.c.state.in_(states), *(_jobs.c[name] == value for name, value in filters.items()))
+    filtered = (_jobs.c[name] == value for name, value in filters.items())
+    statement = select(_jobs).where(_jobs.c.state.in_(states), *filtered)
     if principal is not None and principal.role != "admin":
-        asked = asked.where(or_(_jobs.c.user == principal.user, _jobs.c.project.in_(principal.projects)))
+        statement = statement.where(or_(_jobs.c.user == principal.user, _jobs.c.project.in_(principal.projects)))
     if before is not None:
-        asked = asked.where(_jobs.c.id < before)
-    asked = asked.order_by(_jobs.c.priority.desc(), _jobs.c.id) if in_queue else asked.order_by(_jobs.c.id.desc())
-    return _all(connection, asked.limit(limit).offset(offset))
+        statement = statement.where(_jobs.c.id < before)
+    order = (_jobs.c.priority.desc(), _jobs.c.id) if in_queue else (_jobs.c.id.desc(),)
+    return _all(connection, statement.order_by(*order).limit(limit).offset(offset))
 
 
-def cancel(connection: Connection, number: int, now: float, why: str | None = None) -> Job:
-    """Take a job out of the queue.
+def cancel(connection: Connection, number: int, now: float, reason: str | None = None) -> Job:
+    """Cancel a queued job.
 
     Raises:
-        UserError: It does not wait.
+        UserError: The job is not queued.
     """
-    job = find(connection, number)
-    if job.state != QUEUED:
-        raise UserError(f"job {number} ({job.sweep}) does not wait: it is {job.state}")
-    return _set(connection, number, state="cancelled", ended=now, error=why, makes=None)
+    _check_queued(connection, number)
+    return _set(connection, number, state="cancelled", ended=now, error=reason, makes=None)
 
 
 def expire(connection: Connection, now: float) -> None:
-    """Take those out of the queue that must have ended by now."""
-    late = update(_jobs).where(_jobs.c.state == QUEUED, _jobs.c.end_by <= now)
-    why = "its time was over before it could start"
-    connection.execute(late.values(state="cancelled", ended=now, error=why, makes=None))
+    """Cancel the queued jobs whose deadline has passed."""
+    overdue = update(_jobs).where(_jobs.c.state == QUEUED, _jobs.c.end_by <= now)
+    reason = "its deadline passed before it could start"
+    connection.execute(overdue.values(state="cancelled", ended=now, error=reason, makes=None))
 
 
 def prioritise(connection: Connection, number: int, priority: int) -> Job:
-    """Let a waiting job start earlier or later.
+    """Change the priority of a queued job.
 
     Raises:
-        UserError: It does not wait.
+        UserError: The job is not queued.
     """
-    job = find(connection, number)
-    if job.state != QUEUED:
-        raise UserError(f"job {number} ({job.sweep}) does not wait: it is {job.state}")
+    _check_queued(connection, number)
     return _set(connection, number, priority=priority)
 
 
 def request_stop(connection: Connection, number: int, now: float) -> Job:
-    """Somebody wants the end of a job: one that waits is cancelled, and one that runs is not started again."""
+    """Cancel a queued job, or note that a running one is to be stopped and not restarted."""
     job = find(connection, number)
     if job.state == QUEUED:
         return cancel(connection, number, now)
@@ -287,10 +291,10 @@ def request_stop(connection: Connection, number: int, now: float) -> Job:
 
 
 def claim(connection: Connection, limits: Queue, service: str, host: str, now: float) -> Job | None:
-    """Take the job that is to start next, if one may: it is then this service's.
+    """Claim the job that starts next for this service; None if no job may start.
 
-    The highest priority goes first; among equals whose user has the fewest running, then whose user's last start is
-    longest ago, then who came first.
+    Jobs are ordered by priority, then by the number of running jobs of their user, then by the user's last start, then
+    by submission.
     """
     lock(connection, CLAIMING)
     expire(connection, now)
@@ -318,56 +322,63 @@ def claim(connection: Connection, limits: Queue, service: str, host: str, now: f
     return None
 
 
+def _check_queued(connection: Connection, number: int) -> None:
+    job = find(connection, number)
+    if job.state != QUEUED:
+        raise UserError(f"job {number} ({job.sweep}) is not queued: it is {job.state}")
+
+
 def _last_start(connection: Connection, user: str) -> float:
-    asked = select(func.max(_jobs.c.started)).where(_jobs.c.user == user)
-    return connection.execute(asked).scalar_one() or 0.0
+    statement = select(func.max(_jobs.c.started)).where(_jobs.c.user == user)
+    return connection.execute(statement).scalar_one() or 0.0
 
 
 def orphans_on(connection: Connection, host: str, silent_since: float) -> list[Job]:
-    """Jobs on this host whose service has died."""
+    """Return the running jobs of a host whose service has died."""
     return _all(connection, _unserved(silent_since).where(_jobs.c.host == host))
 
 
 def take_over(connection: Connection, service: str, host: str, silent_since: float) -> list[Job]:
-    """Make them this service's own."""
+    """Assign the jobs of a host whose service has died to this service."""
     lock(connection, CLAIMING)
     return [_set(connection, job.id, service=service) for job in orphans_on(connection, host, silent_since)]
 
 
 def orphans_elsewhere(connection: Connection, host: str, silent_since: float) -> list[Job]:
-    """Jobs on other hosts, whose service has died there."""
+    """Return the running jobs of other hosts whose service has died."""
     return _all(connection, _unserved(silent_since).where(_jobs.c.host != host))
 
 
 def adopt(connection: Connection, job: Job, service: str, host: str) -> Job | None:
-    """Make a job of a lost machine this service's own, on this host; None if another service has just done so."""
+    """Assign a job of a failed machine to this service and host; None if another service has just done so."""
     lock(connection, CLAIMING)
-    now = find(connection, job.id)
-    if now.state != RUNNING or (now.service, now.host, now.attempts) != (job.service, job.host, job.attempts):
+    current = find(connection, job.id)
+    claimed = (RUNNING, job.service, job.host, job.attempts)
+    if (current.state, current.service, current.host, current.attempts) != claimed:
         return None
     return _set(connection, job.id, service=service, host=host, pid=None)
 
 
 def running_on(connection: Connection, service: str) -> list[Job]:
-    """Those that a service runs."""
+    """Return the running jobs of a service."""
     return _all(connection, select(_jobs).where(_jobs.c.state == RUNNING, _jobs.c.service == service))
 
 
 def begin_attempt(connection: Connection, job: Job, service: str, request: Request) -> Job | None:
-    """Note that a job's driver is about to be started, and what it is to do; None if another service has taken the job
-    over."""
+    """Note that a job's driver is about to be started, with its final request; None if another service has taken the
+    job over."""
     if not _is_held(find(connection, job.id), service):
         return None
     return _set(connection, job.id, attempts=job.attempts + 1, request=_document(request))
 
 
 def set_driver(connection: Connection, job: Job, pid: int) -> Job:
-    """Note the process of a job's driver."""
+    """Note the process id of a job's driver."""
     return _set(connection, job.id, pid=pid)
 
 
 def end(connection: Connection, job: Job, service: str, state: str, now: float, error: str | None = None) -> Job | None:
-    """Note how a job has ended; None if another service has taken it over, which will note that."""
+    """Note a job's final state; None if another service has taken the job over."""
     if not _is_held(find(connection, job.id), service):
         return None
     return _set(connection, job.id, state=state, ended=now, error=error)
@@ -397,8 +408,8 @@ def _count(connection: Connection, *conditions: Any) -> int:
     return int(connection.execute(select(func.count()).select_from(_jobs).where(*conditions)).scalar_one())
 
 
-def _all(connection: Connection, asked: Select[Any]) -> list[Job]:
-    return [_job(row) for row in connection.execute(asked).mappings()]
+def _all(connection: Connection, statement: Select[Any]) -> list[Job]:
+    return [_job(row) for row in connection.execute(statement).mappings()]
 
 
 def _job(row: RowMapping) -> Job:

@@ -1,8 +1,8 @@
-"""Processes that make plans. What others ask for is composed and checked in a process of its own, which is ended when
-it takes too long: neither the service's event loop nor its interpreter waits for it.
+"""Child processes that compose and check requests. A child that takes too long is killed; neither the event loop nor
+the interpreter of the service is blocked by it.
 
-The processes are forked from a server of theirs (``multiprocessing``'s forkserver), which has imported what plans need
-and starts no thread of Python's: a plan starts within milliseconds.
+Children are forked from ``multiprocessing``'s forkserver, which has imported the modules of a plan and starts no Python
+thread, so that a plan starts within milliseconds.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from fastapi import HTTPException
 from sweeps.errors import SweepsError, TimeLimitExceeded
 
 PRELOADED = ["sweeps.service.queue.plans", "sweeps.compose.expressions", "mlflow"]
-"""Modules that every plan needs."""
-MOST_WAITING, MOST_WAITING_PER_USER = 16, 6
-"""Plans that wait for their turn; each holds one of the 40 threads that answer requests."""
+"""Modules that the forkserver imports."""
+MAX_WAITING, MAX_WAITING_PER_USER = 16, 6
+"""Maximum number of waiting plans; each holds one of the 40 threads that answer requests."""
 BUSY_RETRY_S = 5
 NICENESS = 5
-"""Plans give way to the service that waits for them."""
+"""Niceness of the children, which yield the CPU to the service."""
 
 SweepExists = Callable[[str], bool]
-"""Whether a sweep exists for whoever asks, by its name."""
+"""Whether a sweep of this name exists for the user."""
 T = TypeVar("T")
-_ASKS, _DONE, _REFUSED, _BROKE = "asks", "done", "refused", "broke"
+_EXISTS, _DONE, _REFUSED, _CRASHED = "exists", "done", "refused", "crashed"
 
 logger = logging.getLogger(__name__)
 
 
 class PlanFailed(RuntimeError):
-    """A mistake of ours in a process that made a plan; the text is its traceback."""
+    """Unexpected error in a child process; the text is its traceback."""
 
 
 class Planner:
-    """Makes plans, a few at a time, and one user's never in all the places."""
+    """Runs plans in child processes, a few at a time; one user never occupies all slots."""
 
     def __init__(self, at_once: int, within_s: float) -> None:
         """
         Args:
-            at_once: Plans at the same time.
-            within_s: Seconds that each may take, and may wait for its turn.
+            at_once: Maximum number of concurrent plans.
+            within_s: Maximum seconds that a plan may take, and may wait for a slot.
         """
         self._at_once, self._per_user, self._within_s = at_once, max(1, at_once - 1), within_s
         self._context = multiprocessing.get_context("forkserver")
@@ -65,45 +65,45 @@ class Planner:
         self._closed = False
 
     def start(self) -> None:
-        """Start the server of processes, so that the first plan does not wait for it."""
+        """Start the forkserver, so that the first plan does not wait for it."""
         threading.Thread(target=ensure_running, name="planner", daemon=True).start()
 
     def stop(self) -> None:
-        """End all plans that are being made; none is made any more."""
+        """Kill the running plans and refuse new ones."""
         with self._changed:
             self._closed = True
             for process in self._processes:
                 _end(process)
             self._changed.notify_all()
 
-    def make(self, user: str, work: Callable[..., T], sees: SweepExists, *arguments: Any) -> T:
-        """Result of ``work(sees, *arguments)``, run in a process of its own.
+    def make(self, user: str, work: Callable[..., T], sweep_exists: SweepExists, *arguments: Any) -> T:
+        """Return the result of ``work(sweep_exists, *arguments)``, run in a child process.
 
         Args:
-            user: Who asks.
-            work: A function that pickles; it may ask ``sees``, which is answered here.
-            sees: Which sweeps exist for the user.
-            arguments: Of the function.
+            user: User on whose behalf the plan is made.
+            work: Function that pickles; its calls of ``sweep_exists`` are answered by this process.
+            sweep_exists: Tells which sweeps exist for the user.
+            arguments: Arguments of the function.
 
         Raises:
-            TimeLimitExceeded: It has not ended in time; it is ended.
-            SweepsError: As ``work`` does.
-            HTTPException: 429: too many plans wait.
+            TimeLimitExceeded: The plan took too long and was killed.
+            SweepsError: Raised by ``work``.
+            HTTPException: Status 429, if too many plans wait.
         """
-        with self._place(user):
-            return self._made(work, sees, arguments)
+        with self._slot(user):
+            return self._run(work, sweep_exists, arguments)
 
     @contextlib.contextmanager
-    def _place(self, user: str) -> Iterator[None]:
+    def _slot(self, user: str) -> Iterator[None]:
         with self._changed:
-            if self._waiting.total() >= MOST_WAITING or self._waiting[user] >= MOST_WAITING_PER_USER:
+            if self._waiting.total() >= MAX_WAITING or self._waiting[user] >= MAX_WAITING_PER_USER:
                 raise _too_many()
             self._waiting[user] += 1
             try:
-                has_place = self._changed.wait_for(lambda: self._closed or self._is_free(user), self._within_s)
+                has_slot = self._changed.wait_for(lambda: self._closed or self._is_free(user), self._within_s)
             finally:
                 self._waiting -= Counter([user])
-            if not has_place or self._closed:
+            if not has_slot or self._closed:
                 raise _too_many()
             self._running[user] += 1
         try:
@@ -116,19 +116,19 @@ class Planner:
     def _is_free(self, user: str) -> bool:
         return self._running.total() < self._at_once and self._running[user] < self._per_user
 
-    def _made(self, work: Callable[..., T], sees: SweepExists, arguments: tuple[Any, ...]) -> T:
+    def _run(self, work: Callable[..., T], sweep_exists: SweepExists, arguments: tuple[Any, ...]) -> T:
         ours, theirs = self._context.Pipe()
-        place = (str(Path.cwd()), dict(os.environ), self._within_s)
-        process = self._context.Process(target=_work, args=(theirs, place, work, arguments), daemon=True)
+        surroundings = (str(Path.cwd()), dict(os.environ), self._within_s)
+        process = self._context.Process(target=_work, args=(theirs, surroundings, work, arguments), daemon=True)
         with ours:
             with theirs:
                 process.start()
             with self._changed:
                 self._processes.add(process)
-                if self._closed:  # since there was a place
+                if self._closed:  # while this plan got its slot
                     _end(process)
             try:
-                answer: T = self._answer(ours, sees)
+                answer: T = self._answer(ours, sweep_exists)
                 return answer
             finally:
                 _end(process)
@@ -136,20 +136,20 @@ class Planner:
                 with self._changed:
                     self._processes.discard(process)
 
-    def _answer(self, connection: Connection[Any, Any], sees: SweepExists) -> Any:
+    def _answer(self, connection: Connection[Any, Any], sweep_exists: SweepExists) -> Any:
         deadline = time.monotonic() + self._within_s
         while True:
             if not connection.poll(max(0.0, deadline - time.monotonic())):
                 raise TimeLimitExceeded(
                     f"this takes longer than the {self._within_s:g} s that the service allows (access.plan_within_s); "
-                    "ask for less: fewer paths and choices in the space, simpler constraints"
+                    "use fewer paths and choices in the space, and simpler constraints"
                 )
             try:
                 kind, content = connection.recv()
             except (EOFError, OSError):
-                raise PlanFailed("the process that made a plan has died, or the service ends") from None
-            if kind == _ASKS:
-                connection.send(sees(content))
+                raise PlanFailed("the process that made the plan has died, or the service is stopping") from None
+            if kind == _EXISTS:
+                connection.send(sweep_exists(content))
             elif kind == _DONE:
                 return content
             elif kind == _REFUSED:
@@ -159,42 +159,42 @@ class Planner:
 
 
 def _too_many() -> HTTPException:
-    text = "as many plans are being made, or wait, as may at once; come again"
+    text = "too many plans are being made or are waiting; try again later"
     return HTTPException(429, text, {"Retry-After": str(BUSY_RETRY_S)})
 
 
 def _end(process: Any) -> None:
-    """Kill a process with all that it has started."""
+    """Kill a process and its children."""
     with contextlib.suppress(OSError, ValueError):
         if process.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.kill()  # it may not have begun a group of its own yet
+            process.kill()  # it may not have its own process group yet
 
 
 def _work(
     connection: Connection[Any, Any],
-    place: tuple[str, Mapping[str, str], float],
+    surroundings: tuple[str, Mapping[str, str], float],
     work: Callable[..., Any],
     arguments: tuple[Any, ...],
 ) -> None:
-    """Entry point of the process."""
-    folder, environment, within_s = place
+    """Entry point of the child process."""
+    folder, environment, within_s = surroundings
     os.setsid()
     os.nice(NICENESS)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(int(within_s) + 5)  # should the service die, and not end it
+    signal.alarm(int(within_s) + 5)  # in case the service dies before it can kill this process
 
-    def sees(name: str) -> bool:
-        connection.send((_ASKS, name))
+    def sweep_exists(name: str) -> bool:
+        connection.send((_EXISTS, name))
         return bool(connection.recv())
 
     try:
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(environment)
-        connection.send((_DONE, work(sees, *arguments)))
+        connection.send((_DONE, work(sweep_exists, *arguments)))
     except SweepsError as error:
         connection.send((_REFUSED, error))
-    except BaseException:  # noqa: BLE001 - the service tells of it
-        connection.send((_BROKE, traceback.format_exc()))
+    except BaseException:  # noqa: BLE001 - the service reports it
+        connection.send((_CRASHED, traceback.format_exc()))

@@ -1,5 +1,5 @@
-"""Plans of what callers ask for, judged by what the operator allows. They are made in processes of their own (see
-``planner``): what they take and return pickles."""
+"""Plans of users' requests, checked by the operator's policy. They run in child processes (see ``planner``), so
+arguments and results must pickle."""
 
 from __future__ import annotations
 
@@ -27,58 +27,60 @@ from sweeps.validate.config import Approve
 
 @dataclass(frozen=True)
 class Planned:
-    """A checked plan, for the principal who asked for it."""
+    """A checked plan, as documents for the user."""
 
     name: str
     """Name of the sweep."""
     document: dict[str, Any]
-    """As ``--dry-run --json`` prints it."""
+    """Document of ``--dry-run --json``."""
     text: str
-    """As ``--dry-run`` does."""
+    """Text of ``--dry-run``."""
 
 
 @dataclass(frozen=True)
 class Plans:
-    """Makes them. Each raises ``UserError`` for a mistake in what is asked, in the terminal's words."""
+    """Makes plans. Each method raises ``UserError`` for a mistake in the request, as the command line does."""
 
     config: Service
     config_dirs: tuple[Path, ...]
 
-    def run(self, sees: SweepExists, asked: Run) -> Planned:
-        """Plan of ``run``."""
-        approve = self._check_request(sees, asked.conf, asked.overrides)
+    def run(self, sweep_exists: SweepExists, request: Run) -> Planned:
+        """Plan a ``run``."""
+        approve = self._check_request(sweep_exists, request.conf, request.overrides)
         search_path = ConfSearchPath(self.config_dirs)
-        composition = compose_sweep(asked.conf, here(self.config, asked.overrides), search_path)
-        command = f"python -m sweeps {' '.join(asked.arguments())}"
-        return _planned(new_plan(composition, asked.name, command, approve=approve))
+        composition = compose_sweep(request.conf, with_output_dir(self.config, request.overrides), search_path)
+        command = f"python -m sweeps {' '.join(request.arguments())}"
+        return _planned(new_plan(composition, request.name, command, approve=approve))
 
-    def retrain(self, sees: SweepExists, record: SweepRecord, asked: Retrain) -> Planned:
-        """Plan of ``retrain``."""
-        approve = self._check_request(sees, None, asked.overrides)
-        trial = choose(record, asked.trial)
-        command = f"python -m sweeps {' '.join(asked.arguments())}"
-        overrides = here(self.config, asked.overrides)
-        plan = plan_retraining(record, trial, overrides, self.config_dirs, asked.name, command, approve)
-        if not asked.no_register:
-            model = asked.register_as or record.conf
-            check_registration(plan.config, model, asked.alias, merged=asked.merged)
+    def retrain(self, sweep_exists: SweepExists, record: SweepRecord, request: Retrain) -> Planned:
+        """Plan a ``retrain``."""
+        approve = self._check_request(sweep_exists, None, request.overrides)
+        trial = choose(record, request.trial)
+        command = f"python -m sweeps {' '.join(request.arguments())}"
+        overrides = with_output_dir(self.config, request.overrides)
+        plan = plan_retraining(record, trial, overrides, self.config_dirs, request.name, command, approve)
+        if not request.no_register:
+            model = request.register_as or record.conf
+            check_registration(plan.config, model, request.alias, merged=request.merged)
         return _planned(plan)
 
-    def reproduce(self, sees: SweepExists, asked: Reproduce) -> Planned:
-        """Plan of ``reproduce``, and what differs now from the recorded run."""
-        command = f"python -m sweeps {' '.join(asked.arguments())}"
-        approve = self._check_request(sees, None, ())
+    def reproduce(self, sweep_exists: SweepExists, request: Reproduce) -> Planned:
+        """Plan a ``reproduce``, with the differences between now and the recorded run."""
+        command = f"python -m sweeps {' '.join(request.arguments())}"
+        approve = self._check_request(sweep_exists, None, ())
         uri = self.config.tracking_uri
-        found = plan_reproduction(uri, asked.sweep, asked.trial, asked.name, command, self.config_dirs, approve)
+        found = plan_reproduction(uri, request.sweep, request.trial, request.name, command, self.config_dirs, approve)
         return Planned(found.plan.name, document(found, None, ()), "\n".join(found.describe()))
 
-    def extend(self, sees: SweepExists, record: SweepRecord, changes: Sequence[str]) -> tuple[Path, Mapping[str, Any]]:
-        """The folder of a sweep that is to go further, and what changes of it; without changes, of one that goes on."""
-        approve = self._check_request(sees, None, changes)
+    def extend(
+        self, sweep_exists: SweepExists, record: SweepRecord, changes: Sequence[str]
+    ) -> tuple[Path, Mapping[str, Any]]:
+        """Return the folder of a sweep to extend, and the changes; no changes to resume it."""
+        approve = self._check_request(sweep_exists, None, changes)
         read = read_changes(changes)
         return reopened(record, read, approve=approve).folder, read
 
-    def _check_request(self, sees: SweepExists, conf: str | None, overrides: Sequence[str]) -> Approve:
+    def _check_request(self, sweep_exists: SweepExists, conf: str | None, overrides: Sequence[str]) -> Approve:
         """Check the overrides as they were written, and return the check of the composed sweep.
 
         Raises:
@@ -87,11 +89,11 @@ class Plans:
         config = self.config
         policy = ConfigPolicy(config.access, tracking_uri=config.tracking_uri, output_dir=config.output_dir)
         policy.check_request(conf, overrides)
-        return lambda composition: policy.check(composition, sees)
+        return lambda composition: policy.check(composition, sweep_exists)
 
 
-def here(config: Service, overrides: Sequence[str]) -> list[str]:
-    """Overrides with the service's folder as the sweep's, unless that is the default."""
+def with_output_dir(config: Service, overrides: Sequence[str]) -> list[str]:
+    """Return overrides that include the service's output folder, unless it is the default."""
     output_dir = Path(config.output_dir).expanduser().absolute()
     if output_dir == Path("outputs").absolute() or any(each.startswith("output_dir=") for each in overrides):
         return [*overrides]

@@ -1,7 +1,7 @@
-"""What can be asked of the service as a job: a document for each verb, and the command line that does it.
+"""Requests that are run as jobs: a document for each verb, and its command line.
 
-A driver is the command line itself, in a process of its own, so that a sweep comes out the same from either. Nothing
-that was asked can become an option of that line: no word of it may begin with a dash.
+A driver is the command line itself, in a process of its own, so that a sweep from the service is the same as one from a
+terminal. No part of a request can become an option of that line: no word may begin with a dash.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Alias = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$", max_length
 ConfName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$", max_length=120)]
 
 
-class _Asked(BaseModel):
+class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-class Run(_Asked):
+class Run(_Request):
     """Run a sweep."""
 
     verb: Literal["run"] = "run"
@@ -37,78 +37,78 @@ class Run(_Asked):
     """Name of the sweep; default: the config's and the time."""
 
     def arguments(self) -> list[str]:
-        """What is typed after ``python -m sweeps``."""
+        """Return the arguments of ``python -m sweeps``."""
         return ["run", f"conf={self.conf}", *self.overrides, *_option("name", self.name)]
 
 
-class Resume(_Asked):
-    """Go on with a sweep that was interrupted or stopped."""
+class Resume(_Request):
+    """Resume a sweep that was interrupted or stopped."""
 
     verb: Literal["resume"] = "resume"
     sweep: SweepName
 
     def arguments(self) -> list[str]:
-        """What is typed after ``python -m sweeps``."""
+        """Return the arguments of ``python -m sweeps``."""
         return ["resume", self.sweep]
 
 
-class Extend(_Asked):
-    """Let a sweep go further."""
+class Extend(_Request):
+    """Extend a sweep, for instance by more trials."""
 
     verb: Literal["extend"] = "extend"
     sweep: SweepName
     changes: Annotated[list[Word], Field(min_length=1)]
-    """As on the command line: ``search.num_trials=40``."""
+    """Changes, as on the command line: ``search.num_trials=40``."""
 
     def arguments(self) -> list[str]:
-        """What is typed after ``python -m sweeps``."""
+        """Return the arguments of ``python -m sweeps``."""
         return ["extend", self.sweep, *self.changes]
 
 
-class Retrain(_Asked):
+class Retrain(_Request):
     """Train one trial of a sweep with its full budget, and register it."""
 
     verb: Literal["retrain"] = "retrain"
     sweep: SweepName
     trial: TrialId | None = None
-    """Default: the best."""
+    """Id of the trial; default: the best."""
     overrides: list[Word] = Field(default_factory=list)
-    """What is changed of the trial."""
+    """Overrides of the trial's config."""
     name: SweepName | None = None
-    """Name of the new sweep; default: after the old one."""
+    """Name of the new sweep; default: derived from the old one."""
     register_as: ModelName | None = Field(default=None, alias="register")
     """Name of the model in MLflow's registry; default: the config's name."""
     alias: Alias = "champion"
-    """Moves to the new version."""
+    """Alias to set on the new version."""
     merged: bool = False
     """Fold LoRA adapters into their base model."""
     no_register: bool = False
-    """Train only."""
+    """Train without registering the model."""
 
     def arguments(self) -> list[str]:
-        """What is typed after ``python -m sweeps``."""
+        """Return the arguments of ``python -m sweeps``."""
         registering = ["--no-register"] if self.no_register else self.registering()
         options = [*_option("trial", self.trial), *_option("name", self.name), *registering]
         return ["retrain", self.sweep, *self.overrides, *options]
 
     def registering(self) -> list[str]:
-        """The options by which a model gets into MLflow's registry."""
+        """Return the options that register the model in MLflow."""
         merged = ["--merged"] if self.merged else []
         return [*_option("register", self.register_as), *_option("alias", self.alias), *merged]
 
 
-class Reproduce(_Asked):
-    """Run a sweep, or one of its trials, once more."""
+class Reproduce(_Request):
+    """Run a sweep, or one of its trials, again with the same config and seed."""
 
     verb: Literal["reproduce"] = "reproduce"
     sweep: SweepName
     trial: TrialId | None = None
-    """Only this trial."""
+    """Id of the trial; default: the whole sweep."""
     name: SweepName | None = None
-    """Name of the new sweep; default: after the old one."""
+    """Name of the new sweep; default: derived from the old one."""
 
     def arguments(self) -> list[str]:
-        """What is typed after ``python -m sweeps``."""
+        """Return the arguments of ``python -m sweeps``."""
         return ["reproduce", self.sweep, *_option("trial", self.trial), *_option("name", self.name)]
 
 
@@ -117,10 +117,10 @@ _REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discrimina
 
 
 def read_request(document: Mapping[str, Any]) -> Request:
-    """A job's request, as its row holds it.
+    """Return the request of a job's row.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: The document is not a request.
     """
     try:
         return _REQUEST.validate_python(document)

@@ -1,5 +1,5 @@
-"""Starts queued sweeps within the limits, each as a process of its own, and sees them to their end: also those that
-another service on this machine has started, and has not lived to see end."""
+"""The job runner: starts queued jobs within the limits, each as a process of its own, watches them and records how they
+end. It also takes over the jobs of a service that has died."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LOOK_EVERY_S = 0.5
+POLL_EVERY_S = 0.5
 TERMINATE_AFTER_S, KILL_AFTER_S = 90.0, 120.0
-"""Seconds after which a sweep that is told to end, and has not, gets SIGTERM, and then SIGKILL."""
+"""Seconds after a stop request until a sweep that still runs gets SIGTERM, and SIGKILL."""
 STORE_AWAY_S = 10.0
-"""Seconds after which a store that was away is asked again."""
+"""Seconds until a job that needs MLflow is tried again after MLflow did not answer."""
 INTERRUPTED = 130
 
 logger = logging.getLogger(__name__)
@@ -49,19 +49,42 @@ logger = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class Listeners:
-    """What else happens around a job. Each is a list, to which other parts of the service add."""
+    """Callbacks of other parts of the service around a job."""
 
     before_start: list[Callable[[Job], Sequence[str]]] = field(default_factory=list)
-    """Overrides that a ``run`` gets just before it starts for the first time, besides its own. An error is the job's,
-    and it does not start."""
-    judges: list[Callable[[Job], None]] = field(default_factory=list)
-    """Asked before every start, also after its process has died. An error is the job's, and it does not start."""
+    """Return further overrides for a ``run`` before its first start. An error fails the job, which does not start."""
+    checks: list[Callable[[Job], None]] = field(default_factory=list)
+    """Called before every start, also after the process has died. An error fails the job, which does not start."""
     ended: list[Callable[[Job], None]] = field(default_factory=list)
-    """Hear of a job that has ended, one at a time on a thread of their own; at least once, unless the service dies."""
+    """Called with every job that has ended, one at a time on a separate thread; at least once, unless the service
+    dies."""
+
+
+@dataclass
+class _JobState:
+    """State of a running job in this process."""
+
+    work: Future[None] | None = None
+    """The present step, such as starting the process."""
+    process: subprocess.Popen[bytes] | None = None
+    """The driver, if this process has started it."""
+    stop_sent: float | None = None
+    """Time when the driver was told to stop."""
+    not_before: float = 0.0
+    """Time before which the job is left alone."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a step is in progress."""
+        return self.work is not None and not self.work.done()
+
+    def reset(self) -> None:
+        """Forget the process, when the job has ended."""
+        self.process, self.stop_sent, self.not_before = None, None, 0.0
 
 
 class JobRunner:
-    """Runs what is in the queue, on a thread of its own."""
+    """Runs the jobs of the queue, on a thread of its own."""
 
     def __init__(
         self,
@@ -78,86 +101,88 @@ class JobRunner:
         """
         Args:
             engine: The service's database.
-            clock: What time it is.
-            limits: How much may run.
-            heartbeat: This service.
-            output_dir: Of the sweeps.
-            tracking_uri: Where they are recorded.
-            config_dirs: Folders of configs before ours.
-            environment: Of the sweeps' processes; default: this one's.
+            clock: The service's clock.
+            limits: Limits of the queue.
+            heartbeat: Heartbeat of this service.
+            output_dir: Folder of the sweeps.
+            tracking_uri: Tracking URI of the sweeps.
+            config_dirs: Users' folders of configs, which come before the built-in ones.
+            environment: Environment of the sweeps' processes; default: that of this process.
         """
         self.listeners = Listeners()
         self._engine, self._clock, self._limits, self._heartbeat = engine, clock, limits, heartbeat
         self._output_dir, self._uri, self._config_dirs = output_dir.absolute(), tracking_uri, config_dirs
         environment = os.environ if environment is None else environment
         self._environment = {**environment, "MLFLOW_TRACKING_URI": tracking_uri}
-        self._environment.pop(VARIABLE, None)  # the service tells of its sweeps itself
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
-        self._busy: dict[int, Future[None]] = {}
-        """What is being done about a job, by its number."""
-        self._told: dict[int, float] = {}
-        """When a job was told to end."""
-        self._not_before: dict[int, float] = {}
-        """When a job is seen to again, for which MLflow was away."""
-        self._hands = ThreadPoolExecutor(4, "runner")
-        self._ears = ThreadPoolExecutor(1, "ended")
-        self._watch = FailureDetector(
+        self._environment.pop(VARIABLE, None)  # the service sends the notifications of its sweeps itself
+        self._states: dict[int, _JobState] = {}
+        """States by job id; only ``poll`` removes one."""
+        self._workers = ThreadPoolExecutor(4, "runner")
+        self._listener_thread = ThreadPoolExecutor(1, "ended")
+        self._detector = FailureDetector(
             engine, clock, self._record, output_dir=self._output_dir, lost_after_s=limits.lost_after_s
         )
-        self._poller = Poller("runner", clock, self.poll, LOOK_EVERY_S)
+        self._poller = Poller("runner", clock, self.poll, POLL_EVERY_S)
 
     def start(self) -> None:
-        """Begin."""
+        """Start polling the queue."""
         self._poller.start()
 
     def stop(self) -> None:
-        """End; the sweeps that run do not."""
+        """Stop polling; running sweeps continue."""
         self._poller.stop()
         self.close()
 
     def close(self) -> None:
-        """Let go of what it runs."""
-        self._hands.shutdown(cancel_futures=True)
-        self._ears.shutdown()
+        """Finish the present steps and release the jobs to other services."""
+        self._workers.shutdown(cancel_futures=True)
+        self._listener_thread.shutdown()
         self._heartbeat.leave()
 
     def wake(self) -> None:
-        """Look at the queue now."""
+        """Poll the queue now."""
         self._poller.wake()
 
     def control_folder(self, job: Job) -> Path:
-        """Where a job's process has its log. A database that is begun anew counts from 1 again: hence the time."""
+        """Return the control folder of a job's process. Its name includes the time, since job ids start from 1 again
+        in a new database."""
         return subprocesses.control_folder(self._output_dir, f"job-{job.id}-{1000 * job.submitted:.0f}")
 
     def log(self, job: Job) -> Path:
-        """What a job's process prints."""
+        """Return the path of the log of a job's process."""
         return self.control_folder(job) / LOG_FILE
 
     def poll(self) -> None:
-        """Do what is to be done now."""
-        self._heartbeat.beat()
-        self._busy = {number: done for number, done in self._busy.items() if not done.done()}
+        """Begin the next step of every job that needs one, and start queued jobs."""
+        beat = self._heartbeat
+        beat.beat()
         with self._engine.connect() as connection:
-            mine = jobs.running_on(connection, self._heartbeat.service)
-            others = jobs.orphans_on(connection, self._heartbeat.host, self._heartbeat.silent_since)
-            strays = jobs.orphans_elsewhere(connection, self._heartbeat.host, self._heartbeat.silent_since)
-            waits = bool(jobs.query(connection, states=[jobs.QUEUED], limit=1))
-        if others:
-            mine += self._take_over()
-        for job in filter(self._is_to_be_seen_to, mine):
-            self._see_to(job)
-        for job in filter(self._is_to_be_seen_to, strays):
-            self._see_to_stray(job)
-        while waits and not self._poller.is_stopping:
+            own = jobs.running_on(connection, beat.service)
+            orphans = jobs.orphans_on(connection, beat.host, beat.silent_since)
+            elsewhere = jobs.orphans_elsewhere(connection, beat.host, beat.silent_since)
+            has_queued = bool(jobs.query(connection, states=[jobs.QUEUED], limit=1))
+        if orphans:
+            own += self._take_over()
+        known = {job.id for job in [*own, *elsewhere]}
+        self._states = {number: state for number, state in self._states.items() if state.is_busy or number in known}
+        for job in filter(self._is_due, own):
+            self._advance(job)
+        for job in filter(self._is_due, elsewhere):
+            self._state(job).not_before = self._clock.now() + self._detector.every_s
+            self._submit(job, self._adopt_if_lost)
+        while has_queued and not self._poller.is_stopping:
             with writing(self._engine) as connection:
-                now = self._clock.now()
-                claimed = jobs.claim(connection, self._limits, self._heartbeat.service, self._heartbeat.host, now)
+                claimed = jobs.claim(connection, self._limits, beat.service, beat.host, self._clock.now())
             if claimed is None:
                 break
-            self._do(claimed, self._begin)
+            self._submit(claimed, self._begin)
 
-    def _is_to_be_seen_to(self, job: Job) -> bool:
-        return job.id not in self._busy and self._clock.now() >= self._not_before.get(job.id, 0.0)
+    def _state(self, job: Job) -> _JobState:
+        return self._states.setdefault(job.id, _JobState())
+
+    def _is_due(self, job: Job) -> bool:
+        state = self._state(job)
+        return not state.is_busy and self._clock.now() >= state.not_before
 
     def _take_over(self) -> list[Job]:
         beat = self._heartbeat
@@ -167,14 +192,12 @@ class JobRunner:
             logger.info("job %d (%s) is taken over from a service that has died", job.id, job.sweep)
         return taken
 
-    def _see_to(self, job: Job) -> None:
-        """A job that is this service's, and of which nothing is being done."""
-        folder = self.control_folder(job)
-        child = self._children.get(job.id)
-        if child is not None and child.poll() is None:
-            pass
-        elif not subprocesses.is_running(folder):
-            self._do(job, self._go_on_or_end)
+    def _advance(self, job: Job) -> None:
+        """Begin the next step of a job of this service that is not busy."""
+        folder, state = self.control_folder(job), self._state(job)
+        is_alive = state.process is not None and state.process.poll() is None
+        if not is_alive and not subprocesses.is_running(folder):
+            self._submit(job, self._restart_or_end)
             return
         now = self._clock.now()
         if job.stop_asked is None and job.end_by is not None and now >= job.end_by:
@@ -182,47 +205,45 @@ class JobRunner:
                 job = jobs.request_stop(connection, job.id, now)
         if job.stop_asked is None:
             return
-        if job.id not in self._told:
-            self._told[job.id] = now
-            self._do(job, self._tell_to_stop)
-        elif now - self._told[job.id] > KILL_AFTER_S:
+        if state.stop_sent is None:
+            state.stop_sent = now
+            self._submit(job, self._tell_to_stop)
+        elif now - state.stop_sent > KILL_AFTER_S:
             subprocesses.send(folder, signal.SIGKILL)
-        elif now - self._told[job.id] > TERMINATE_AFTER_S:
+        elif now - state.stop_sent > TERMINATE_AFTER_S:
             subprocesses.send(folder, signal.SIGTERM)
 
-    def _see_to_stray(self, job: Job) -> None:
-        """One on another machine, where no service is any more."""
-        self._not_before[job.id] = self._clock.now() + self._watch.every_s
-        self._do(job, self._inherit_if_lost)
+    def _submit(self, job: Job, step: Callable[[Job], None]) -> None:
+        """Run a step on a worker thread."""
+        state = self._state(job)
 
-    def _do(self, job: Job, what: Callable[[Job], None]) -> None:
-        def doing() -> None:
+        def run() -> None:
             try:
-                what(job)
+                step(job)
             except TrackingUnreachable as error:
                 logger.warning("job %d (%s) waits: %s", job.id, job.sweep, error)
-                self._not_before[job.id] = self._clock.now() + STORE_AWAY_S
+                state.not_before = self._clock.now() + STORE_AWAY_S
             except SweepsError as error:
                 self._end(job, "failed", str(error))
             except Exception as error:
                 if is_unavailable(error):
                     outage.report(error, f"job {job.id}")
                 else:
-                    logger.exception("job %d (%s): cannot be seen to; trying again", job.id, job.sweep)
+                    logger.exception("job %d (%s): a step failed; trying again", job.id, job.sweep)
 
-        self._busy[job.id] = self._hands.submit(doing)
+        state.work = self._workers.submit(run)
 
-    # --- what is done about a job, on threads of their own ------------------------------------------------------
+    # --- steps of a job, on worker threads ----------------------------------------------------------------------
 
     def _begin(self, job: Job) -> None:
-        asked = job.parsed_request
-        if isinstance(asked, Run):
-            more = [override for listener in self.listeners.before_start for override in _heard(listener, job)]
-            asked = asked.model_copy(update={"overrides": [*asked.overrides, *more]})
-        self._start(job, asked, [self._command(asked.arguments())])
+        request = job.parsed_request
+        if isinstance(request, Run):
+            more = [override for listener in self.listeners.before_start for override in _call(listener, job)]
+            request = request.model_copy(update={"overrides": [*request.overrides, *more]})
+        self._start(job, request, [self._command(request.arguments())])
 
-    def _go_on_or_end(self, job: Job) -> None:
-        """The process does not run: it has done what it was asked, or it died, or never began."""
+    def _restart_or_end(self, job: Job) -> None:
+        """Handle a job whose process does not run: it has ended, died, or was never started."""
         outcome = subprocesses.outcome(self.control_folder(job))
         if outcome is not None and outcome.status != INTERRUPTED:
             document = outcome.document if isinstance(outcome.document, dict) else {}
@@ -235,71 +256,71 @@ class JobRunner:
         elif job.attempts == 0:
             self._begin(job)
         elif job.attempts <= self._limits.restarts:
-            logger.warning("job %d (%s): its process has died; it goes on", job.id, job.sweep)
-            self._start(job, job.parsed_request, self._again(job))
+            logger.warning("job %d (%s): its process has died and is restarted", job.id, job.sweep)
+            self._start(job, job.parsed_request, self._restart_commands(job))
         else:
-            words = subprocesses.last_words(self.control_folder(job))
             self._end(
                 job,
                 "failed",
-                f"its process has died {job.attempts} times; `python -m sweeps resume {job.sweep}` goes on with it, "
-                f"if it has begun. It last said: {words}",
+                f"its process has died {job.attempts} times; `python -m sweeps resume {job.sweep}` resumes it, "
+                f"if the sweep has begun. End of its log: {subprocesses.log_tail(self.control_folder(job))}",
             )
 
-    def _inherit_if_lost(self, job: Job) -> None:
-        if not self._watch.is_lost(job):
+    def _adopt_if_lost(self, job: Job) -> None:
+        """Take over a job of another machine that has failed."""
+        if not self._detector.has_failed(job):
             return
         with writing(self._engine) as connection:
-            mine = jobs.adopt(connection, job, self._heartbeat.service, self._heartbeat.host)
-        if mine is None:
+            adopted = jobs.adopt(connection, job, self._heartbeat.service, self._heartbeat.host)
+        if adopted is None:
             return
-        self._not_before.pop(job.id, None)
+        self._state(job).not_before = 0.0
         folder = self.control_folder(job)
         if folder.is_dir() or job.attempts == 0:
-            logger.warning("job %d (%s): its machine %s is lost; it goes on here", job.id, job.sweep, job.host)
-            subprocesses.forget_lost(folder)
+            logger.warning("job %d (%s): its machine %s has failed; it continues here", job.id, job.sweep, job.host)
+            subprocesses.release_lost_lock(folder)
             return
         record = self._record(job)
-        ended = record is not None and record.status in jobs.ENDED
-        state = record.status if record is not None and ended else "failed" if job.stop_asked is None else "stopped"
-        why = (
-            f"its machine {job.host} has given no sign of life for {self._limits.lost_after_s:g} s "
-            "(queue.lost_after_s), and what it wrote is not to be seen from another one; if the machine comes back, "
-            f"`python -m sweeps resume {job.sweep}` there goes on with it"
+        has_ended = record is not None and record.status in jobs.ENDED
+        state = record.status if record is not None and has_ended else "failed" if job.stop_asked is None else "stopped"
+        reason = (
+            f"its machine {job.host} has sent no heartbeat for {self._limits.lost_after_s:g} s (queue.lost_after_s), "
+            "and its files cannot be read from another machine; if the machine comes back, "
+            f"`python -m sweeps resume {job.sweep}` there resumes the sweep"
         )
-        self._end(mine, state, None if ended else why)
+        self._end(adopted, state, None if has_ended else reason)
 
-    def _again(self, job: Job) -> list[list[str]]:
-        """Commands for a job whose process has died."""
-        asked = job.parsed_request
-        if isinstance(asked, Extend):
-            return [self._command(asked.arguments())]
+    def _restart_commands(self, job: Job) -> list[list[str]]:
+        """Return the commands for a job whose process has died."""
+        request = job.parsed_request
+        if isinstance(request, Extend):
+            return [self._command(request.arguments())]
         record = self._record(job)
         if record is None:
-            # Nobody else has made this folder: the name is this job's alone.
+            # The name is this job's alone, so nobody else has made this folder.
             shutil.rmtree(self._output_dir / job.sweep, ignore_errors=True)
-            return [self._command(asked.arguments())]
+            return [self._command(request.arguments())]
         commands = [self._command(["resume", job.sweep])]
-        if isinstance(asked, Retrain) and not asked.no_register:
-            named = asked.model_copy(update={"register_as": asked.register_as or record.conf})
+        if isinstance(request, Retrain) and not request.no_register:
+            named = request.model_copy(update={"register_as": request.register_as or record.conf})
             commands.append(self._command(["best", job.sweep, *named.registering()]))
         return commands
 
-    def _start(self, job: Job, asked: Request, commands: Sequence[Sequence[str]]) -> None:
-        for judge in self.listeners.judges:
-            _heard(judge, job)
+    def _start(self, job: Job, request: Request, commands: Sequence[Sequence[str]]) -> None:
+        for check in self.listeners.checks:
+            _call(check, job)
         with writing(self._engine) as connection:
-            held = jobs.begin_attempt(connection, job, self._heartbeat.service, asked)
+            held = jobs.begin_attempt(connection, job, self._heartbeat.service, request)
         if held is None:
             return
         sweep_folder = self._output_dir / job.sweep
-        child = subprocesses.start(self.control_folder(job), commands, sweep_folder, self._environment)
-        if child is None:
-            return  # another service has just done so
-        self._children[job.id] = child
+        process = subprocesses.start(self.control_folder(job), commands, sweep_folder, self._environment)
+        if process is None:
+            return  # another service has just started it
+        self._state(job).process = process
         with writing(self._engine) as connection:
-            jobs.set_driver(connection, job, child.pid)
-        logger.info("job %d (%s): %s starts as process %d", job.id, job.sweep, job.verb, child.pid)
+            jobs.set_driver(connection, job, process.pid)
+        logger.info("job %d (%s): %s starts as process %d", job.id, job.sweep, job.verb, process.pid)
 
     def _tell_to_stop(self, job: Job) -> None:
         from sweeps.driver.stop import request_stop
@@ -308,28 +329,26 @@ class JobRunner:
         try:
             request_stop(load_sweep(self._uri, job.sweep))
         except SweepsError as error:
-            logger.warning("job %d (%s): %s; it gets SIGTERM", job.id, job.sweep, error)
+            logger.warning("job %d (%s): %s; sending SIGTERM", job.id, job.sweep, error)
             subprocesses.send(self.control_folder(job), signal.SIGTERM)
 
     def _end(self, job: Job, state: str, error: str | None = None) -> None:
         with writing(self._engine) as connection:
             ended = jobs.end(connection, job, self._heartbeat.service, state, self._clock.now(), error)
-        self._children.pop(job.id, None)
-        self._told.pop(job.id, None)
-        self._not_before.pop(job.id, None)
+        self._state(job).reset()
         self.wake()
         if ended is None:
             return
         logger.info("job %d (%s): %s%s", job.id, job.sweep, state, f": {error}" if error else "")
         for listener in self.listeners.ended:
-            self._ears.submit(_tell, listener, ended)
+            self._listener_thread.submit(_notify, listener, ended)
 
     def _command(self, arguments: Sequence[str]) -> list[str]:
         folders = [f"--config-dir={folder}" for folder in self._config_dirs]
         return [arguments[0], *folders, *arguments[1:], "--json"]
 
     def _record(self, job: Job) -> SweepRecord | None:
-        """The job's sweep, if there is one yet."""
+        """Return the record of the job's sweep; None if it has not begun."""
         from sweeps.tracking.reader import load_sweep
 
         try:
@@ -338,20 +357,21 @@ class JobRunner:
             return None
 
 
-def _heard(listener: Callable[[Job], T], job: Job) -> T:
+def _call(listener: Callable[[Job], T], job: Job) -> T:
+    """Call a listener before a start; its unexpected errors fail the job."""
     try:
         return listener(job)
     except SweepsError:
         raise
     except Exception as error:
         if is_unavailable(error):
-            raise  # it starts later
+            raise  # the job is tried again later
         logger.exception("job %d (%s) cannot start", job.id, job.sweep)
-        raise SweepsError(f"what comes before its start failed: {error!r}") from error
+        raise SweepsError(f"preparing its start failed: {error!r}") from error
 
 
-def _tell(listener: Callable[[Job], None], job: Job) -> None:
+def _notify(listener: Callable[[Job], None], job: Job) -> None:
     try:
         listener(job)
     except Exception:
-        logger.exception("job %d (%s) has ended, and what follows from it failed", job.id, job.sweep)
+        logger.exception("job %d (%s) has ended; a listener failed", job.id, job.sweep)

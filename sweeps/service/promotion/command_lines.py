@@ -1,0 +1,76 @@
+"""Command lines that the promotion of champions runs in child processes: they load torch and draw figures, which the
+service has no memory for, and they can be killed.
+
+A child may outlive a service that dies. It holds a lock on its machine, so that the next service there does not start
+the same command beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from sweeps.errors import SweepsError
+from sweeps.service.subprocesses import lock_file, spawn
+
+REGISTER_TIMEOUT_S = 600.0
+REPORT_TIMEOUT_S = 300.0
+LOCKS = ".nights"
+"""Folder of the locks, in the folder of the sweeps."""
+
+
+class CommandLines:
+    """Runs command lines about the sweeps of one tracking store."""
+
+    def __init__(self, uri: str, output_dir: Path):
+        """
+        Args:
+            uri: Tracking URI.
+            output_dir: Folder of the sweeps.
+        """
+        self._uri, self._locks = uri, output_dir / LOCKS
+
+    def register(self, sweep: str, trial: str, model: str, alias: str) -> str:
+        """Register a trial's checkpoint as a version of a model, set the alias, and return the version.
+
+        Raises:
+            SweepsError: The checkpoint cannot be registered.
+        """
+        arguments = ["best", sweep, "--trial", trial, "--register", model, "--alias", alias, "--json"]
+        return str(json.loads(self._run(arguments, REGISTER_TIMEOUT_S))["model"]["version"])
+
+    def report(self, sweep: str) -> None:
+        """Make a sweep's report again.
+
+        Raises:
+            SweepsError: The report cannot be made.
+        """
+        self._run(["report", sweep], REPORT_TIMEOUT_S)
+
+    def _run(self, arguments: list[str], timeout_s: float) -> str:
+        command = f"`sweeps {' '.join(arguments)}`"
+        self._locks.mkdir(parents=True, exist_ok=True)
+        with lock_file(self._locks / f"{arguments[0]}-{arguments[1]}") as lock:
+            if lock is None:
+                raise SweepsError(f"{command} still runs for a service that has died")
+            process = spawn(
+                "sweeps",
+                arguments,
+                lock,
+                env={**os.environ, "MLFLOW_TRACKING_URI": self._uri},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        with process:
+            try:
+                out, err = process.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise SweepsError(f"{command} did not finish within {timeout_s:.0f} s") from None
+        if process.returncode != 0:
+            raise SweepsError(f"{command}: {err.strip()[-1000:]}")
+        return str(out)
