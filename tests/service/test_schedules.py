@@ -75,7 +75,7 @@ def test_ones_own_schedule_takes_the_place_of_ours_and_may_build_on_it(tmp_path:
         ),
         (f"{DIGITS}window: {{hours: 1}}\njitter_s: 3600\n", ["jitter_s=3600 is longer than window.hours=1"]),
         (f"{DIGITS}overrides: [train.lrr=1]\n", ["its sweep (run conf=digits train.lrr=1) cannot run", "train.lr"]),
-        (f"{DIGITS}budget: {{gpu_hours: 1}}\n", ["search.stop.gpu_hours=1", "hold no GPU"]),
+        (f"{DIGITS}budget: {{gpu_hours: 1}}\n", ["search.stop.gpu_hours=1", "trials use no GPU"]),
         ("cron: '@daily'\nconf: digitss\n", ["conf=digitss: there is no such conf; did you mean digits"]),
         (f"{DIGITS}name: a/b\n", ["name='a/b'"]),
         ("name: [\n", ["schedule/bad.yaml: line 2", "expected"]),
