@@ -10,6 +10,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sweeps.config.space import CategoricalDistribution as CategoricalDistribution
+    from sweeps.config.space import FloatDistribution as FloatDistribution
+    from sweeps.config.space import IntDistribution as IntDistribution
+    from sweeps.config.space import OrdinalDistribution as OrdinalDistribution
     from sweeps.search.advisors.advisor import Advisor as Advisor
     from sweeps.search.advisors.failures import FailureAdvisor as FailureAdvisor
     from sweeps.search.advisors.memory import MemoryEstimate as MemoryEstimate
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from sweeps.search.point_source import PointOptions as PointOptions
     from sweeps.search.samplers.bohb import RungSampler as RungSampler
     from sweeps.search.samplers.build import build_sampler as build_sampler
+    from sweeps.search.samplers.earlier_trials import EarlierSweep as EarlierSweep
     from sweeps.search.samplers.earlier_trials import load_earlier as load_earlier
     from sweeps.search.samplers.transfer import EarlierTrials as EarlierTrials
     from sweeps.search.samplers.transfer import WarmStartSampler as WarmStartSampler
@@ -27,11 +32,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Advisor",
+    "CategoricalDistribution",
+    "EarlierSweep",
     "EarlierTrials",
     "ExpectedImprovement",
     "FailureAdvisor",
+    "FloatDistribution",
+    "IntDistribution",
     "MemoryEstimate",
     "OptunaSearcher",
+    "OrdinalDistribution",
     "PointOptions",
     "PriorAdvisor",
     "RungSampler",
@@ -44,11 +54,16 @@ __all__ = [
 
 MODULES = {
     "Advisor": "search.advisors.advisor",
+    "CategoricalDistribution": "config.space",
+    "EarlierSweep": "search.samplers.earlier_trials",
     "EarlierTrials": "search.samplers.transfer",
     "ExpectedImprovement": "search.expected_improvement",
     "FailureAdvisor": "search.advisors.failures",
+    "FloatDistribution": "config.space",
+    "IntDistribution": "config.space",
     "MemoryEstimate": "search.advisors.memory",
     "OptunaSearcher": "search.searcher",
+    "OrdinalDistribution": "config.space",
     "PointOptions": "search.point_source",
     "PriorAdvisor": "search.advisors.priors",
     "RungSampler": "search.samplers.bohb",

@@ -40,7 +40,8 @@ class ExpectedImprovement:
     """Largest expected improvement over the space, recomputed when another trial has finished.
 
     Example:
-        >>> from sweeps.config.space import FloatDistribution
+        >>> import optuna
+        >>> from sweeps.search import ExpectedImprovement, FloatDistribution, Space
         >>> space = Space({"x": FloatDistribution(type="float", low=0, high=1)})
         >>> improvement = ExpectedImprovement(space, lambda path: None, "min")
         >>> improvement.largest(optuna.create_study()) is None

@@ -61,7 +61,7 @@ class OptunaSearcher(Searcher):
     that are done (by ``max_t`` of ASHA, or a ``stop`` criterion), override ``finished``.
 
     Example:
-        >>> from sweeps.config.space import FloatDistribution
+        >>> from sweeps.search import FloatDistribution, OptunaSearcher
         >>> space = {"lr": FloatDistribution(type="float", low=1e-5, high=1e-2, log=True)}
         >>> searcher = OptunaSearcher(space, metric="loss", mode="min", num_trials=20, points=[{"lr": 1e-3}])
 

@@ -72,6 +72,8 @@ class Space:
     """Distributions by path, in an order in which each parameter comes after those that its condition names.
 
     Example:
+        >>> from sweeps.config.space import FloatDistribution
+        >>> from sweeps.space.distributions import RandomDraws, Space
         >>> space = Space({"lr": FloatDistribution(type="float", low=1e-4, high=1e-1, log=True)})
         >>> point = space.sample(RandomDraws(seed=0), lambda path: None)
         >>> list(point), 1e-4 <= point["lr"] <= 1e-1

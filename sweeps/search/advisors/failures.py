@@ -65,8 +65,8 @@ class FailureAdvisor:
     trials: if all trials fail, nothing is refused.
 
     Example:
-        >>> from sweeps.config.space import IntDistribution
         >>> import optuna
+        >>> from sweeps.search import FailureAdvisor, IntDistribution, Space
         >>> space = Space({"batch_size": IntDistribution(type="int", low=1, high=64)})
         >>> FailureAdvisor(space).refuse(optuna.create_study(), {"batch_size": 64}) is None
         True

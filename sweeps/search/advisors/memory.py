@@ -55,7 +55,7 @@ class MemoryEstimate:
     the next.
 
     Example:
-        >>> from sweeps.config.space import IntDistribution
+        >>> from sweeps.search import IntDistribution, MemoryEstimate, Space
         >>> memory = MemoryEstimate(Space({"width": IntDistribution(type="int", low=1, high=1024)}))
         >>> for trial, width in enumerate([128, 256, 512, 1024]):
         ...     memory.observe(trial, {"width": width}, {"system/gpu_memory_mib": 2048 + 8 * width})

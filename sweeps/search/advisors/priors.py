@@ -36,8 +36,9 @@ class PriorAdvisor:
     values of its points; here the sampler learns from these values.
 
     Example:
-        >>> from sweeps.config.space import FloatDistribution
         >>> import optuna
+        >>> from sweeps.config.space import Prior
+        >>> from sweeps.search import FloatDistribution, PriorAdvisor, Space
         >>> prior = Prior(value=0.5, confidence=0.9)
         >>> space = Space({"x": FloatDistribution(type="float", low=0, high=1, prior=prior)})
         >>> drawn = [PriorAdvisor(space, seed=0).fix(optuna.create_study(), number) for number in range(100)]

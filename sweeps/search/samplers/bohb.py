@@ -23,6 +23,8 @@ class RungSampler(StudyViewSampler):
     at rungs, and the sampler sees the study as it is.
 
     Example:
+        >>> import optuna
+        >>> from sweeps.search import RungSampler
         >>> sampler = RungSampler(optuna.samplers.TPESampler(constant_liar=True), enough=8)
         >>> study = optuna.create_study(sampler=sampler)
         >>> trial = study.ask()

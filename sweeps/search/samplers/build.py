@@ -53,9 +53,9 @@ def build_sampler(sampler: Sampler, seed: int, space: Space, earlier: EarlierTri
         ConfigError: A custom sampler cannot be made.
 
     Example:
+        >>> import optuna
         >>> from sweeps.config.search import TPESampler
-        >>> from sweeps.config.space import FloatDistribution
-        >>> from sweeps.space.distributions import Space
+        >>> from sweeps.search import FloatDistribution, Space, build_sampler
         >>> space = Space({"lr": FloatDistribution(type="float", low=1e-5, high=1e-2, log=True)})
         >>> study = optuna.create_study(sampler=build_sampler(TPESampler(kind="tpe"), 0, space))
         >>> 1e-5 <= study.ask().suggest_float("lr", 1e-5, 1e-2, log=True) <= 1e-2

@@ -57,8 +57,7 @@ def load_earlier(
         TrackingUnreachable: The server does not answer.
 
     Example:
-        >>> from sweeps.config.space import FloatDistribution
-        >>> from sweeps.space.distributions import Space
+        >>> from sweeps.search import FloatDistribution, Space, load_earlier
         >>> space = Space({"train.lr": FloatDistribution(type="float", low=1e-5, high=1e-2, log=True)})
         >>> load_earlier("sqlite:///mlflow.db", [], space, lambda path: None, "eval/loss", "min")
         []

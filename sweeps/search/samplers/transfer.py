@@ -51,10 +51,11 @@ def points_to_retry(earlier: Sequence[EarlierSweep], space: Space) -> list[Point
     Returns:
         At most three points; for ``points`` of ``OptunaSearcher``.
 
+    Raises:
+        ValueError: A value is not a number where the space has a range.
+
     Example:
-        >>> from sweeps.config.space import FloatDistribution
-        >>> from sweeps.search.samplers.earlier_trials import EarlierSweep
-        >>> from sweeps.space.distributions import Space
+        >>> from sweeps.search import EarlierSweep, FloatDistribution, Space, points_to_retry
         >>> space = Space({"x": FloatDistribution(type="float", low=0, high=1)})
         >>> points = [{"x": 0.5}, {"x": 0.52}, {"x": 0.8}, {"x": 0.1}]
         >>> points_to_retry([EarlierSweep("earlier", points * 2, [0.1, 0.2, 0.3, 0.4] * 2)], space)
@@ -90,9 +91,7 @@ class EarlierTrials:
     they rank the observations of the new one. The same idea serves here any sampler that learns from a list of trials.
 
     Example:
-        >>> from sweeps.config.space import FloatDistribution
-        >>> from sweeps.search.samplers.earlier_trials import EarlierSweep
-        >>> from sweeps.space.distributions import Space
+        >>> from sweeps.search import EarlierSweep, EarlierTrials, FloatDistribution, Space
         >>> space = Space({"x": FloatDistribution(type="float", low=0, high=1)})
         >>> earlier = EarlierTrials([EarlierSweep("earlier", [{"x": 0.5}], [0.1])], space, "min", seed=0)
         >>> earlier.trusts([])
@@ -231,9 +230,8 @@ class WarmStartSampler(StudyViewSampler):
     """Lets a sampler (TPE, GP) learn from trusted trials of earlier sweeps beside the study's own.
 
     Example:
-        >>> from sweeps.config.space import FloatDistribution
-        >>> from sweeps.search.samplers.earlier_trials import EarlierSweep
-        >>> from sweeps.space.distributions import Space
+        >>> import optuna
+        >>> from sweeps.search import EarlierSweep, EarlierTrials, FloatDistribution, Space, WarmStartSampler
         >>> space = Space({"x": FloatDistribution(type="float", low=0, high=1)})
         >>> earlier = EarlierTrials([EarlierSweep("earlier", [{"x": 0.5}], [0.1])], space, "min", seed=0)
         >>> sampler = WarmStartSampler(optuna.samplers.TPESampler(), earlier)
