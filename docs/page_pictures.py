@@ -1,4 +1,4 @@
-"""Takes pictures of the service's pages: on a desk and on a phone, light and dark.
+"""Screenshots of the service's pages: on a desktop and on a phone, light and dark.
 
 Run:
     python benchmarks/pages.py --sweeps 20 --trials 300 --keep /tmp/pages --port 8643 &   # or any service
@@ -38,11 +38,11 @@ def main() -> None:
         if arguments.output is None:
             for (name, file), screen, scheme in SHOWN:
                 page = pages.get(name, name)
-                take(browser, arguments, page, screen, scheme, IMAGES / f"{file}.png", whole=False)
+                take(browser, arguments, page, screen, scheme, IMAGES / f"{file}.png", full_page=False)
         else:
             for (name, path), screen, scheme in itertools.product(pages.items(), SCREENS, SCHEMES):
                 file = arguments.output / f"{name.strip('/') or 'list'}-{screen}-{scheme}.png"
-                take(browser, arguments, path, screen, scheme, file, whole=True)
+                take(browser, arguments, path, screen, scheme, file, full_page=True)
         browser.close()
 
 
@@ -95,12 +95,12 @@ def take(
     scheme: str,
     file: Path,
     *,
-    whole: bool,
+    full_page: bool,
 ) -> None:
-    """One picture.
+    """Take one picture.
 
     Raises:
-        RuntimeError: The page would have to be scrolled sideways.
+        RuntimeError: The page is wider than the screen.
     """
     page = open_page(browser, arguments.address, arguments.token, screen, scheme)
     page.goto(urljoin(arguments.address, path))
@@ -109,7 +109,7 @@ def take(
     if width > SCREENS[screen][0]:
         raise RuntimeError(f"{path} is {width} pixels wide on a {screen}")
     file.parent.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=file, full_page=whole)
+    page.screenshot(path=file, full_page=full_page)
     page.context.close()
 
 

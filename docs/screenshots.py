@@ -1,5 +1,4 @@
-"""Takes the pictures in docs/images/: of the MLflow UI a sweep among its experiment's runs, its trials compared and as
-curves, the sweep's own page and its best trial's; and the sweep's report.
+"""Screenshots for docs/images/: pages of the MLflow UI (runs, comparison, charts, sweep, best trial) and the report.
 
 Run:
     make demo                      # or any other sweep
@@ -42,7 +41,7 @@ IMAGES = Path(__file__).parent / "images"
 DEADLINE = 60.0
 """Seconds to wait for a page, a browser or a server."""
 SETTLE = 2.0
-"""Seconds for what moves on a page to come to rest."""
+"""Seconds until animations of a page have ended."""
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -71,7 +70,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def mlflow_ui(tracking_uri: str) -> Iterator[str]:
-    """Serves the UI of a store for as long as the context lasts; a server's own address is used as it is."""
+    """Serve the UI of a store within the context; the address of a server is used as it is."""
     if tracking_uri.startswith(("http://", "https://")):
         yield tracking_uri
         return
@@ -117,7 +116,7 @@ class Page:
         self._sent += 1
         await self._socket.send_json({"id": self._sent, "method": method, "params": parameters})
         while (answer := await self._socket.receive_json()).get("id") != self._sent:
-            pass  # an event
+            pass  # skip events
         if "error" in answer:
             raise RuntimeError(f"{method}: {answer['error']['message']}")
         result: dict[str, Any] = answer["result"]
@@ -130,7 +129,7 @@ class Page:
         return answer["result"].get("value")
 
     async def wait_for(self, script: str, what: str) -> None:
-        """Waits until a script's value is true."""
+        """Wait until a script's value is true."""
         deadline = time.monotonic() + DEADLINE
         while not await self.evaluate(script):
             if time.monotonic() > deadline:
@@ -141,7 +140,7 @@ class Page:
         await self.command(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
-        await self.command("Page.navigate", url="about:blank")  # else a new fragment alone would not load anew
+        await self.command("Page.navigate", url="about:blank")  # a change of the fragment alone would not load the page
         await self.command("Page.navigate", url=address)
 
     async def picture(self, path: Path) -> None:
@@ -152,7 +151,7 @@ class Page:
 
 @contextlib.asynccontextmanager
 async def browser(chromium: str) -> AsyncIterator[Page]:
-    """A headless Chromium with an empty profile."""
+    """Page of a headless Chromium with an empty profile."""
     profile = Path(tempfile.mkdtemp(prefix="sweeps-screenshots-"))
     command = [chromium, *FLAGS, f"--user-data-dir={profile}", "--remote-debugging-port=0", "about:blank"]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
@@ -194,7 +193,7 @@ async def take(sweep: SweepRecord, address: str, chromium: str, output: Path) ->
 
 
 def settings(sweep: SweepRecord) -> dict[str, Any]:
-    """Local storage of MLflow's UI after a person has closed its assistant, unfolded a sweep and chosen columns."""
+    """Local storage of MLflow's UI with the assistant closed, the sweep unfolded and the columns chosen."""
     experiment = sweep.mlflow.experiment_id
     columns = [f"metrics.`{sweep.metric}`", *(f"params.`{path}`" for path in paths(sweep)), "tags.`sweeps.state`"]
     fixed = {"attributes.`Run Name`": 250, "runDateAndNestInfo": 130, "duration": 80}
@@ -228,12 +227,12 @@ def storage_script(values: dict[str, Any]) -> str:
 
 
 def paths(sweep: SweepRecord) -> list[str]:
-    """Dotted paths that the sweep searches."""
+    """Dotted paths of the parameters."""
     return list(dict.fromkeys(path for trial in sweep.trials for path in trial.params))
 
 
 async def runs_page(page: Page, sweep: SweepRecord, address: str) -> None:
-    """The sweep's trials below it, with the metric and the parameters."""
+    """Open the runs of the experiment with the sweep unfolded."""
     await page.open(
         f"{address}/#/experiments/{sweep.mlflow.experiment_id}/runs?workflowType=machine_learning",
         width=1920,
@@ -244,10 +243,10 @@ async def runs_page(page: Page, sweep: SweepRecord, address: str) -> None:
 
 
 async def comparison_page(page: Page, sweep: SweepRecord, address: str) -> None:
-    """Parallel coordinates over what was searched, coloured by the sweep's metric."""
+    """Open the comparison of the trials: parallel coordinates of the parameters, coloured by the metric."""
     runs = json.dumps([trial.run_id for trial in sweep.trials if trial.value is not None], separators=(",", ":"))
     experiments = json.dumps([sweep.mlflow.experiment_id])
-    # MLflow reads the runs only where they come first.
+    # MLflow reads the runs only if they come first.
     query = f"runs={quote(runs)}&experiments={quote(experiments)}&workflowType=machine_learning"
     await page.open(f"{address}/#/compare-runs?{query}", width=1600, height=1000)
     await page.wait_for("document.querySelectorAll('[role=combobox]').length === 2", "its two lists")
@@ -257,7 +256,7 @@ async def comparison_page(page: Page, sweep: SweepRecord, address: str) -> None:
         await page.evaluate(f"{box}.dispatchEvent(new MouseEvent('mousedown', {{bubbles: true}}))")
         for name in names:
             await page.evaluate(f"{box}.focus()")
-            await page.command("Input.insertText", text=name)  # brings it into a long list's view
+            await page.command("Input.insertText", text=name)  # scrolls a long list to it
             selector = json.dumps(f'[class*=select-item-option][title="{name}"]')
             option = f"document.querySelector({selector})"
             await page.wait_for(f"Boolean({option})", f"the option {name}")
@@ -268,7 +267,7 @@ async def comparison_page(page: Page, sweep: SweepRecord, address: str) -> None:
 
 
 async def charts_page(page: Page, sweep: SweepRecord, address: str) -> None:
-    """The curves of all trials, as MLflow groups them by the metrics' names."""
+    """Open the charts of all trials."""
     experiment = sweep.mlflow.experiment_id
     await page.open(
         f"{address}/#/experiments/{experiment}/runs?workflowType=machine_learning&compareRunsMode=CHART",
@@ -279,7 +278,7 @@ async def charts_page(page: Page, sweep: SweepRecord, address: str) -> None:
 
 
 async def sweep_page(page: Page, sweep: SweepRecord, address: str) -> None:
-    """The sweep's own run: its description has the summary."""
+    """Open the sweep's run with its description."""
     await page.open(
         f"{address}/#/experiments/{sweep.mlflow.experiment_id}/runs/{sweep.mlflow.run_id}?workflowType=machine_learning",
         width=1600,
@@ -289,7 +288,7 @@ async def sweep_page(page: Page, sweep: SweepRecord, address: str) -> None:
 
 
 async def trial_page(page: Page, sweep: SweepRecord, address: str) -> None:
-    """The curves of one trial."""
+    """Open the charts of the best trial."""
     assert not isinstance(sweep.best, list), "several objectives have no best trial"
     assert sweep.best is not None, "no trial has a value"
     await page.open(
@@ -302,7 +301,7 @@ async def trial_page(page: Page, sweep: SweepRecord, address: str) -> None:
 
 
 async def report_page(page: Page, sweep: SweepRecord, picture: Path) -> None:
-    """The result, and the first figures below it."""
+    """Take a picture of the report: the result and the first figures."""
     with tempfile.TemporaryDirectory() as folder:
         made = make_report(sweep, Path(folder))
         await page.open(made.as_uri(), width=1280, height=1320)

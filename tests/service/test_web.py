@@ -200,7 +200,7 @@ def test_a_store_that_is_away_leaves_the_last_that_was_seen_with_its_age(
     wait_until(lambda: "MLflow does not answer" in client.get("/").text)
     text = client.get("/").text
     assert "digits-1" in text
-    assert "What follows is of" in text
+    assert "The data shown is from" in text
 
 
 def test_a_store_that_was_never_seen_is_said_to_be_away(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +238,7 @@ def test_links_lead_to_the_right_run(folder: Path) -> None:
 
 def test_what_was_done_is_told_once(client: TestClient) -> None:
     text = client.get("/sweeps/digits-1?done=extend&sort=steps").text
-    assert "It goes further." in text
+    assert "It was extended." in text
     assert "done=" not in text
     assert 'class="note' not in client.get("/sweeps/digits-1?done=%3Cb%3E").text
 

@@ -109,7 +109,7 @@ def test_the_list_shows_what_runs_what_waits_and_what_has_ended(page: Page) -> N
     expect(names).to_have_text(["digits-done"])
     page.get_by_role("searchbox").fill("nothing like it")
     page.get_by_role("button", name="Search").click()
-    expect(page.get_by_text("No sweep is like that.")).to_be_visible()
+    expect(page.get_by_text("No sweep matches.")).to_be_visible()
 
 
 def test_times_are_in_the_viewers_zone_with_utc_beside_the_pointer(page: Page) -> None:
@@ -123,7 +123,7 @@ def test_times_are_in_the_viewers_zone_with_utc_beside_the_pointer(page: Page) -
 
 def test_a_running_sweep_is_live(page: Page, running: Recorder) -> None:
     page.goto("/sweeps/digits-alive")
-    expect(page.get_by_text("The first trial has not begun yet.")).to_be_visible()
+    expect(page.get_by_text("No trial has started yet.")).to_be_visible()
     page.get_by_role("link", name="Report").focus()
     running.trials.start("0", {"train.lr": 0.1}, CONFIG, 1)
     for step in (10, 20):
@@ -235,7 +235,7 @@ def test_the_same_sweep_again_comes_with_what_was_asked_then(page: Page) -> None
 def test_everything_can_be_reached_by_keyboard_alone(page: Page) -> None:
     page.goto("/")
     page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="To the content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
     reached = set()
     for _ in range(20):

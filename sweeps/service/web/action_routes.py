@@ -86,8 +86,8 @@ def retrain(
 
     def act() -> Job:
         registering = {"register": model.strip()} if model.strip() else {"no_register": True}
-        asked = {"sweep": name, "trial": trial.strip() or None, "overrides": changes.split(), **registering}
-        return pages.service.commands.retrain(principal, Retrain.model_validate(asked))
+        values = {"sweep": name, "trial": trial.strip() or None, "overrides": changes.split(), **registering}
+        return pages.service.commands.retrain(principal, Retrain.model_validate(values))
 
     return _act_on_sweep(request, pages, principal, name, "?done=submitted", act)
 

@@ -70,6 +70,6 @@ def message(request: Request, status: int, title: str, text: str) -> Response:
 def _to_sign_in(request: Request) -> Response:
     if request.method != "GET":
         return RedirectResponse(SIGN_IN, 303)
-    asked = {key: value for key, value in request.query_params.items() if key != "part"}
-    where = request.url.path + (f"?{urlencode(asked)}" if asked else "")
+    query = {key: value for key, value in request.query_params.items() if key != "part"}
+    where = request.url.path + (f"?{urlencode(query)}" if query else "")
     return RedirectResponse(f"{SIGN_IN}?{urlencode({'next': where})}", 303)

@@ -53,12 +53,12 @@ def addresses(request: Request) -> Callable[..., str]:
     """Function for links to the same page with some query parameters changed; None removes one."""
 
     def address(**changed: Any) -> str:
-        asked = {key: value for key, value in request.query_params.items() if key not in ONCE and value}
-        asked |= {key: str(value) for key, value in changed.items() if value not in (None, "")}
+        query = {key: value for key, value in request.query_params.items() if key not in ONCE and value}
+        query |= {key: str(value) for key, value in changed.items() if value not in (None, "")}
         for key, value in changed.items():
             if value in (None, ""):
-                asked.pop(key, None)
-        return f"{request.url.path}?{urlencode(asked)}" if asked else request.url.path
+                query.pop(key, None)
+        return f"{request.url.path}?{urlencode(query)}" if query else request.url.path
 
     return address
 

@@ -35,7 +35,7 @@ DONE = {
     "cancel": "It is out of the queue.",
     "priority": "Its place in the queue has changed.",
     "resume": "It waits in the queue and will be resumed.",
-    "extend": "It goes further.",
+    "extend": "It was extended.",
     "report": "The report is made.",
 }
 """Message after each action; the address has only the action's name."""

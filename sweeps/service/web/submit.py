@@ -37,7 +37,7 @@ class Filled:
     project: str = ""
     priority: str = "0"
 
-    def asked(self) -> Run:
+    def request(self) -> Run:
         """Request of the form.
 
         Raises:
@@ -72,11 +72,11 @@ def submit(
     """Check the form, and submit the sweep if that button was pressed and nothing is wrong."""
     filled = Filled(conf=conf, overrides=overrides, name=name, project=project, priority=priority)
     try:
-        priority_number, asked, wanted = read_priority(priority), filled.asked(), project.strip() or None
-        project_of(principal, wanted)
+        number, run, project_name = read_priority(priority), filled.request(), project.strip() or None
+        project_of(principal, project_name)
         if then != "submit":
-            return _answer(request, pages, principal, filled, plan=pages.service.commands.plan(principal, asked).text)
-        job = pages.service.commands.run(principal, asked, project=wanted, priority=priority_number)
+            return _answer(request, pages, principal, filled, plan=pages.service.commands.plan(principal, run).text)
+        job = pages.service.commands.run(principal, run, project=project_name, priority=number)
     except (SweepsError, ValidationError) as error:
         return _answer(request, pages, principal, filled, mistakes=_mistakes(filled, error))
     return pages.redirect(f"/sweeps/{quote(job.sweep)}?done=submitted")

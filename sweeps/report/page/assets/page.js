@@ -1,5 +1,5 @@
 "use strict";
-// --- figures: each is drawn when it comes near the screen -----------------------------------------------------------
+// --- figures: each is drawn when it is scrolled near -----------------------------------------------------------
 
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const buttons = [["toImage", "zoom2d", "pan2d", "resetScale2d"]];
@@ -45,7 +45,7 @@ for (const tab of document.querySelectorAll("[data-shows]")) {
   });
 }
 
-// --- the table: rows are made from data, a part at a time -------------------------------------------------------------
+// --- table: rows are added in parts -------------------------------------------------------------
 
 const PART = 100;
 const table = JSON.parse(document.getElementById("rows").textContent);
@@ -58,7 +58,7 @@ let order = [];
 
 function compare(one, other) {
   const [a, b] = [table.rows[one][column], table.rows[other][column]];
-  if (a === null || b === null) return (a === null) - (b === null); // what has no value comes last
+  if (a === null || b === null) return (a === null) - (b === null); // no value comes last
   const way = ascending ? 1 : -1;
   if (typeof a === "number" && typeof b === "number") return way * (a - b);
   return way * String(a).localeCompare(String(b), undefined, { numeric: true });
