@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import traceback
@@ -23,6 +24,7 @@ from sweeps.cli import (  # noqa: F401
     serve,
     schedule,
     tokens,
+    completion,
 )
 
 # isort: on
@@ -35,6 +37,8 @@ __all__ = ["app", "main"]
 
 def main() -> None:
     """Entry point of the command line."""
+    if (asked := os.environ.get(completion.VARIABLE)) is not None:
+        sys.exit(completion.answer(app, asked))
     status, _ = run_command(sys.argv[1:])
     sys.exit(status)
 

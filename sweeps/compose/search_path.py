@@ -12,17 +12,11 @@ from hydra.core.object_type import ObjectType
 
 from sweeps.compat.hydra import open_config_loader
 from sweeps.compose.config_source import CheckedFiles
+from sweeps.conf_folder import conf_folder
 from sweeps.errors import UnknownName
 
 _composing = threading.RLock()
 """Lock around every composition: Hydra's state is global to the process, and the service has several threads."""
-
-
-def conf_folder() -> Path:
-    """Return the ``conf/`` of Sweeps: inside an installed package, beside it in a checkout."""
-    package = Path(__file__).parent.parent
-    installed = package / "conf"
-    return installed if installed.is_dir() else package.parent / "conf"
 
 
 class ConfSearchPath:

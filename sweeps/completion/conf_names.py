@@ -1,0 +1,101 @@
+"""Names and values of confs, read from the YAML files without composing them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sweeps.conf_folder import conf_folder
+
+MAX_INHERITED = 5
+"""Levels of confs that inherit from each other which are read."""
+
+
+class ConfNames:
+    """What can be chosen in the folders of configs."""
+
+    def __init__(self, config_dirs: Sequence[Path]):
+        """
+        Args:
+            config_dirs: Users' folders; those that do not exist are left out.
+        """
+        self._folders = [folder for folder in (*config_dirs, conf_folder()) if folder.is_dir()]
+
+    def options(self, group: str = "") -> dict[str, str]:
+        """Return the options of a group with the first line of each; of no group, the confs."""
+        found: dict[str, str] = {}
+        for folder in self._folders:
+            for file in sorted((folder / group).glob("*.yaml")):
+                if not file.name.startswith("_"):
+                    found.setdefault(file.stem, _header(file))
+        return found
+
+    def groups(self) -> list[str]:
+        """Return the groups, nested ones with a slash."""
+        names = {
+            file.parent.relative_to(folder).as_posix()
+            for folder in self._folders
+            for file in folder.rglob("*.yaml")
+            if file.parent != folder
+        }
+        return sorted(names)
+
+    def values(self, conf: str) -> dict[str, Any]:
+        """Return what the YAML of a conf sets, with the options that its defaults choose, uncomposed."""
+        return self._values(conf, "", MAX_INHERITED)
+
+    def _values(self, option: str, group: str, levels: int) -> dict[str, Any]:
+        name = f"{group}/{option}" if group else option
+        file = next((file for folder in self._folders if (file := folder / f"{name}.yaml").is_file()), None)
+        if group == "" and option.endswith(".yaml"):
+            file = Path(option)
+        own = _load(file)
+        merged: dict[str, Any] = {}
+        for inner_group, inner in _defaults(own) if levels else ():
+            whole = f"{group}/{inner_group}" if group and inner_group else inner_group
+            inherited = self._values(inner, whole, levels - 1)
+            _merge(merged, {inner_group: inherited} if inner_group else inherited)
+        _merge(merged, {key: value for key, value in own.items() if key != "defaults"})
+        return merged
+
+
+def _defaults(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Group and option of each entry of the defaults; a conf that is inherited has no group."""
+    entries = values.get("defaults")
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, str) and entry != "_self_":
+            yield "", entry
+        elif isinstance(entry, dict):
+            for group, option in entry.items():
+                if isinstance(option, str):
+                    yield str(group).removeprefix("override ").strip("/ "), option
+
+
+def _load(file: Path | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        loaded = yaml.load(file.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+    except (OSError, yaml.YAMLError, ValueError):
+        return {}
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def _merge(target: dict[str, Any], values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and isinstance(target.get(str(key)), dict):
+            _merge(target[str(key)], value)
+        else:
+            target[str(key)] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _header(file: Path) -> str:
+    try:
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            first = lines.readline().strip()
+    except OSError:
+        return ""
+    return first.removeprefix("#").strip() if first.startswith("#") else ""
