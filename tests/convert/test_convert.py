@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sweeps.cli import answered
+from sweeps.cli import run_command
 from sweeps.plan.plan import Plan, make_plan
 
 # Inputs are of the forms that the tools' own examples have.
@@ -160,7 +160,7 @@ def _user(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def converted(text: str, *options: str) -> dict[str, Any]:
     """Convert a file, and read what was written."""
     Path("source.yaml").write_text(text)
-    assert answered(["convert", "source.yaml", "--output=conf", *options]) == (0, None)
+    assert run_command(["convert", "source.yaml", "--output=conf", *options]) == (0, None)
     (file,) = Path("conf").iterdir()
     loaded: dict[str, Any] = yaml.safe_load(file.read_text())
     return loaded
@@ -302,7 +302,10 @@ def test_the_old_form_of_the_sweepers_space() -> None:
 
 def test_a_param_space_of_ray_tune(capsys: pytest.CaptureFixture[str]) -> None:
     Path("tuned_space.py").write_text(TUNE)
-    assert answered(["convert", "tuned_space:space", "--tune-config=tuned_space:config", "--output=conf"]) == (0, None)
+    assert run_command(["convert", "tuned_space:space", "--tune-config=tuned_space:config", "--output=conf"]) == (
+        0,
+        None,
+    )
     conf = yaml.safe_load(Path("conf/tuned_space.yaml").read_text())
     assert argument(conf, "rate") == {"type": "float", "low": 1e-5, "high": 0.1, "log": True}
     assert argument(conf, "decay") == {"type": "float", "low": 0.0, "high": 0.3, "step": 0.1}
@@ -318,7 +321,7 @@ def test_a_param_space_of_ray_tune(capsys: pytest.CaptureFixture[str]) -> None:
     assert "linked: sample_from" in told
     assert "device: a config cannot hold" in told
     assert plan_of(conf, "stand_in.train").config.search.scheduler.kind == "median"
-    assert answered(["convert", "tuned_space:trainer", "--output=conf", "--name=grid"]) == (0, None)
+    assert run_command(["convert", "tuned_space:trainer", "--output=conf", "--name=grid"]) == (0, None)
     grid = yaml.safe_load(Path("conf/grid.yaml").read_text())
     assert grid["search"]["num_trials"] == 6
     assert plan_of(grid, "stand_in.train").config.search.sampler.kind == "grid"
@@ -326,14 +329,14 @@ def test_a_param_space_of_ray_tune(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_without_a_folder_the_conf_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     Path("source.yaml").write_text(WANDB)
-    assert answered(["convert", "source.yaml"]) == (0, None)
+    assert run_command(["convert", "source.yaml"]) == (0, None)
     assert yaml.safe_load(capsys.readouterr().out)["name"] == "first_try"
 
 
 def test_no_file_is_overwritten() -> None:
     converted(WANDB)
     before = Path("conf/first_try.yaml").read_text()
-    status, message = answered(["convert", "source.yaml", "--output=conf"])
+    status, message = run_command(["convert", "source.yaml", "--output=conf"])
     assert status == 2
     assert message is not None
     assert "conf/first_try.yaml exists already" in message
@@ -375,7 +378,7 @@ def test_no_file_is_overwritten() -> None:
 )
 def test_a_mistake_is_one_message_with_its_line_and_status_2(text: str, words: list[str]) -> None:
     Path("source.yaml").write_text(text)
-    status, message = answered(["convert", "source.yaml", "--output=conf"])
+    status, message = run_command(["convert", "source.yaml", "--output=conf"])
     assert status == 2
     assert message is not None
     assert [word for word in words if word not in message] == [], message
@@ -394,7 +397,7 @@ def test_a_mistake_is_one_message_with_its_line_and_status_2(text: str, words: l
 )
 def test_what_is_not_there_is_one_message_and_status_2(arguments: list[str], words: list[str]) -> None:
     Path("fit.yaml").write_text("a: 1")
-    status, message = answered(["convert", *arguments])
+    status, message = run_command(["convert", *arguments])
     assert status == 2
     assert message is not None
     assert [word for word in words if word not in message] == [], message

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from running import run
 
-from sweeps.cli import answered
+from sweeps.cli import run_command
 from sweeps.plan.plan import make_plan
 from sweeps.scaffold.kinds import KINDS
 
@@ -27,7 +27,7 @@ def _own_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_project_of_each_kind_makes_a_plan_as_it_is_written(
     kind: str, working_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert answered(["init", "mine", f"--kind={kind}"]) == (0, None)
+    assert run_command(["init", "mine", f"--kind={kind}"]) == (0, None)
     assert capsys.readouterr().out.splitlines() == [
         "cd mine && python -m sweeps run conf=mine --config-dir conf --dry-run",
         "python -m sweeps run conf=mine --config-dir conf",
@@ -42,7 +42,7 @@ def test_a_project_of_each_kind_makes_a_plan_as_it_is_written(
 
 def test_every_file_of_a_project_is_formatted_and_free_of_lint(working_folder: Path) -> None:
     for kind in KINDS:
-        answered(["init", kind, f"--kind={kind}"])
+        run_command(["init", kind, f"--kind={kind}"])
     options = ("--isolated", "--line-length=120", str(working_folder))
     for command in ("check", "format --check --diff"):
         done = subprocess.run(
@@ -55,7 +55,7 @@ def test_no_file_is_overwritten_and_then_none_is_written(
     working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (working_folder / "train.py").write_text("mine")
-    status, message = answered(["init", "--kind=function"])
+    status, message = run_command(["init", "--kind=function"])
     assert (status, message) == (
         2,
         "train.py exists already, and no file is overwritten; remove it, or choose another folder",
@@ -66,7 +66,7 @@ def test_no_file_is_overwritten_and_then_none_is_written(
 
 def test_a_link_that_leads_nowhere_is_not_followed(working_folder: Path) -> None:
     (working_folder / "train.py").symlink_to(working_folder.parent / "elsewhere.py")
-    assert answered(["init", "--kind=function"])[0] == 2
+    assert run_command(["init", "--kind=function"])[0] == 2
     assert not (working_folder.parent / "elsewhere.py").exists()
 
 
@@ -81,7 +81,7 @@ def test_a_link_that_leads_nowhere_is_not_followed(working_folder: Path) -> None
 )
 def test_a_mistake_is_one_message_and_status_2(arguments: list[str], words: list[str], working_folder: Path) -> None:
     (working_folder / "file").write_text("")
-    status, message = answered(arguments)
+    status, message = run_command(arguments)
     assert status == 2
     assert message is not None
     assert [word for word in words if word not in message] == []
@@ -89,7 +89,7 @@ def test_a_mistake_is_one_message_and_status_2(arguments: list[str], words: list
 
 
 def test_the_name_of_a_folder_becomes_one_that_a_config_can_have(working_folder: Path) -> None:
-    assert answered(["init", "my project (new)", "--kind=lora"])[0] == 0
+    assert run_command(["init", "my project (new)", "--kind=lora"])[0] == 0
     assert (working_folder / "my project (new)" / "conf" / "my_project_new.yaml").exists()
 
 
@@ -111,7 +111,7 @@ def test_on_a_terminal_it_asks_what_is_trained(working_folder: Path) -> None:
 
 
 def test_the_script_of_a_lora_project_writes_the_same_examples(working_folder: Path) -> None:
-    assert answered(["init", "--kind=lora"])[0] == 0
+    assert run_command(["init", "--kind=lora"])[0] == 0
     written = (working_folder / "examples.jsonl").read_text()
     (working_folder / "examples.jsonl").unlink()
     subprocess.run([sys.executable, "make_examples.py"], check=True)
@@ -123,7 +123,7 @@ def test_the_script_of_a_lora_project_writes_the_same_examples(working_folder: P
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_project_of_each_kind_trains_and_passes_its_own_test(kind: str, working_folder: Path) -> None:
-    assert answered(["init", f"--kind={kind}", "--name=mine"])[0] == 0
+    assert run_command(["init", f"--kind={kind}", "--name=mine"])[0] == 0
     short = [f"{key}={value}" for key, value in KINDS[kind].short.items()]
     done = run(working_folder, "conf=mine", "--config-dir=conf", *short, "search.num_trials=2", "cluster.num_cpus=2")
     assert done.status == 0, done.err

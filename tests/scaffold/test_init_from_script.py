@@ -12,7 +12,7 @@ import pytest
 import yaml
 from running import run
 
-from sweeps.cli import answered
+from sweeps.cli import run_command
 from sweeps.plan.plan import make_plan
 from sweeps.scaffold.option import Option
 from sweeps.scaffold.proposals import propose
@@ -107,7 +107,7 @@ def conf_of(path: str) -> dict[str, Any]:
 
 def test_a_space_is_proposed_for_the_options_of_argparse(capsys: pytest.CaptureFixture[str]) -> None:
     Path("train.py").write_text(ARGPARSE)
-    assert answered(["init", "--from=train.py"]) == (0, None)
+    assert run_command(["init", "--from=train.py"]) == (0, None)
     conf = conf_of("conf/train.yaml")
     assert conf["space"] == {
         "task.arguments.lr": {"type": "float", "low": 3e-5, "high": 3e-3, "log": True},
@@ -136,7 +136,7 @@ def test_a_space_is_proposed_for_the_options_of_argparse(capsys: pytest.CaptureF
 
 def test_nested_dataclasses_of_tyro_get_a_launcher_that_gives_dotted_options() -> None:
     Path("train.py").write_text(TYRO)
-    assert answered(["init", "--from=train.py"]) == (0, None)
+    assert run_command(["init", "--from=train.py"]) == (0, None)
     conf = conf_of("conf/train.yaml")
     assert conf["task"]["_target_"] == "start_train.py"
     assert conf["task"]["arguments"] == {
@@ -157,7 +157,7 @@ def test_nested_dataclasses_of_tyro_get_a_launcher_that_gives_dotted_options() -
 
 def test_the_usual_options_of_training_arguments_are_proposed() -> None:
     Path("tune.py").write_text(HUGGING_FACE)
-    assert answered(["init", "--from=tune.py", "--name=llm"]) == (0, None)
+    assert run_command(["init", "--from=tune.py", "--name=llm"]) == (0, None)
     conf = conf_of("conf/llm.yaml")
     assert conf["task"]["arguments"]["model_name"] == "???"
     assert conf["space"]["task.arguments.learning_rate"] == {"type": "float", "low": 5e-6, "high": 5e-4, "log": True}
@@ -168,7 +168,7 @@ def test_the_usual_options_of_training_arguments_are_proposed() -> None:
 @pytest.mark.slow
 def test_the_test_of_a_script_with_a_demanded_option_gives_it() -> None:
     Path("tune.py").write_text(HUGGING_FACE)
-    assert answered(["init", "--from=tune.py"])[0] == 0
+    assert run_command(["init", "--from=tune.py"])[0] == 0
     own = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "test_sweep.py"], capture_output=True, text=True, check=False
     )
@@ -184,7 +184,7 @@ def write_hydra_application() -> None:
 
 def test_the_config_of_a_hydra_application_is_read_and_ours_stays_apart_from_it() -> None:
     write_hydra_application()
-    assert answered(["init", "--from=app.py"]) == (0, None)
+    assert run_command(["init", "--from=app.py"]) == (0, None)
     conf = conf_of("sweep_conf/app.yaml")
     assert set(conf["space"]) == {
         "task.arguments.model.hidden",
@@ -201,7 +201,7 @@ def test_the_config_of_a_hydra_application_is_read_and_ours_stays_apart_from_it(
 @pytest.mark.slow
 def test_a_hydra_application_is_searched(working_folder: Path) -> None:
     write_hydra_application()
-    assert answered(["init", "--from=app.py"])[0] == 0
+    assert run_command(["init", "--from=app.py"])[0] == 0
     done = run(working_folder, "conf=app", "--config-dir=sweep_conf", "search.num_trials=2", "cluster.num_cpus=2")
     assert done.status == 0, done.err
     assert done.document["counts"]["finished"] >= 1
@@ -222,7 +222,7 @@ def test_a_hydra_application_is_searched(working_folder: Path) -> None:
 def test_a_script_that_cannot_be_read_is_one_message_and_status_2(source: str | None, words: list[str]) -> None:
     if source is not None:
         Path("train.py").write_text(source)
-    status, message = answered(["init", "--from=train.py"])
+    status, message = run_command(["init", "--from=train.py"])
     assert status == 2
     assert message is not None
     assert [word for word in words if word not in message] == []
