@@ -28,11 +28,11 @@ from sweeps.space.distributions import Lookup, Space
 
 MIN_FINISHED = 10
 """Fewest finished trials to fit the process to; it also needs one more than there are dimensions."""
-NEWEST = 500
+MAX_FITTED = 500
 """Most trials to fit the process to: the time grows with their third power."""
-RANDOM_POINTS, POINTS_AROUND, AROUND = 500, 100, 5
+RANDOM_POINTS, POINTS_AROUND, NUM_BEST = 500, 100, 5
 """Candidates for the maximum: random points, and points around each of the best trials; number of these trials."""
-KEPT = 0.7
+KEEP_PROBABILITY = 0.7
 """Probability with which a point around a good trial keeps each of its values."""
 
 
@@ -78,7 +78,7 @@ class ExpectedImprovement:
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import Matern, WhiteKernel
 
-        finished = sorted(finished, key=lambda trial: trial.number)[-NEWEST:]
+        finished = sorted(finished, key=lambda trial: trial.number)[-MAX_FITTED:]
         points = [self._unit.point(trial.params) for trial in finished]
         losses = np.array([self._sign * trial.values[0] for trial in finished])
         process = GaussianProcessRegressor(
@@ -90,7 +90,7 @@ class ExpectedImprovement:
         with warnings.catch_warnings():  # a length scale at its bound is fine: the parameter does not matter
             warnings.simplefilter("ignore", ConvergenceWarning)
             process.fit(self._unit.matrix(points), losses)
-        best = [points[index] for index in np.argsort(losses)[:AROUND]]
+        best = [points[index] for index in np.argsort(losses)[:NUM_BEST]]
         mean, deviation = process.predict(self._unit.matrix(self._candidates(best)), return_std=True)
         # The noise of a single value is no improvement: subtract the white kernel's part of the deviation.
         noise = math.sqrt(process.kernel_.k2.noise_level) * float(np.std(losses))
@@ -104,7 +104,7 @@ class ExpectedImprovement:
         chance = random.Random(self._seed)
         for point in best:
             for _ in range(POINTS_AROUND):
-                kept = {path: value for path, value in point.items() if chance.random() < KEPT}
+                kept = {path: value for path, value in point.items() if chance.random() < KEEP_PROBABILITY}
                 drawing.enqueue_trial(self._space.encode(kept))
         count = RANDOM_POINTS + len(best) * POINTS_AROUND
         return [self._space.sample(drawing.ask(), self._lookup) for _ in range(count)]

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 Failure = Literal["out of memory", "diverged", "crashed"]
 
-GOOD = "good"
-CERTAIN = 0.6
+SUCCESS = "good"
+MAX_PROBABILITY = 0.6
 """Probability of a failure above which a point is refused."""
 TREES = 40
-KNOWN_PART = 20
+REFIT_SHARE = 20
 """The forest is fitted to all trials but the last twentieth, so that it is not fitted again for each of thousands of
 trials. A resumed search fits the same forest."""
 OUT_OF_MEMORY = re.compile(
@@ -36,7 +36,7 @@ DIVERGED = re.compile(r"\b(nan|inf|infinity)\b|diverge|(not|non|in)[- ]?finite",
 EXTERNAL_CAUSE = re.compile(
     r"stopped by a person|preempt|node (\w+ )?(died|failed|was (lost|removed|terminated))|interrupted", re.IGNORECASE
 )
-FEWER_WITH_MORE = ("worker", "parallel", "accumulation", "seed", "step", "epoch", "every")
+NOT_SIZES = ("worker", "parallel", "accumulation", "seed", "step", "epoch", "every")
 """Parts of the names of integer parameters that do not increase a worker's memory when they grow."""
 
 
@@ -88,7 +88,7 @@ class FailureAdvisor:
         ]
         self._ended: dict[int, _Ended] = {}
         self._skipped: set[int] = set()
-        self._too_much: list[dict[str, Any]] = []
+        self._out_of_memory: list[dict[str, Any]] = []
         self._forest: _Forest | None = None
 
     def fix(self, study: optuna.Study, number: int) -> Mapping[str, Any]:
@@ -113,15 +113,15 @@ class FailureAdvisor:
                 self._learn_size(outcome, point)
 
     def _learn_size(self, outcome: str, point: dict[str, Any]) -> None:
-        if outcome == GOOD:  # smaller points fit as well, although some ran out of memory
-            self._too_much = [other for other in self._too_much if not self._at_least(point, other)]
+        if outcome == SUCCESS:  # smaller points fit as well, although some ran out of memory
+            self._out_of_memory = [other for other in self._out_of_memory if not self._at_least(point, other)]
         elif outcome == "out of memory" and not any(
-            other.outcome == GOOD and self._at_least(other.point, point) for other in self._ended.values()
+            other.outcome == SUCCESS and self._at_least(other.point, point) for other in self._ended.values()
         ):
-            self._too_much.append(point)
+            self._out_of_memory.append(point)
 
     def _too_large(self, point: Mapping[str, Any]) -> str | None:
-        exceeded = [other for other in self._too_much if self._at_least(point, other)]
+        exceeded = [other for other in self._out_of_memory if self._at_least(point, other)]
         if len(exceeded) < 2:
             return None
         sizes = ", ".join(f"{path}={exceeded[-1][path]}" for path in self._sizes if path in exceeded[-1])
@@ -136,12 +136,12 @@ class FailureAdvisor:
         )
 
     def _likely_to_fail(self, point: Mapping[str, Any]) -> str | None:
-        number = len(self._ended) - len(self._ended) % max(1, len(self._ended) // KNOWN_PART)
+        number = len(self._ended) - len(self._ended) % max(1, len(self._ended) // REFIT_SHARE)
         if self._forest is None or number != self._forest.num_trials:
             known = [self._ended[trial] for trial in sorted(self._ended)[:number]]
             self._forest = _Forest(known)
         probability, kind = self._forest.predict(self._unit.vector(point))
-        if probability <= CERTAIN:
+        if probability <= MAX_PROBABILITY:
             return None
         return f"{self._forest.num_failed} trials failed, and this point is likely to ({kind}, {probability:.0%})"
 
@@ -156,7 +156,7 @@ class _Ended(NamedTuple):
 def _outcome(trial: FrozenTrial) -> str | None:
     """Outcome of an ended trial; None if it was not trained, or if its point did not cause its failure."""
     if trial.state is not TrialState.FAIL:
-        return GOOD
+        return SUCCESS
     return classify(trial.user_attrs.get(REASON, "")) if NUMBER in trial.user_attrs else None
 
 
@@ -167,9 +167,9 @@ class _Forest:
         from sklearn.ensemble import RandomForestClassifier  # takes half a second; only for sweeps with failures
 
         outcomes = [trial.outcome for trial in trials]
-        self.num_trials, self.num_failed = len(trials), len(trials) - outcomes.count(GOOD)
+        self.num_trials, self.num_failed = len(trials), len(trials) - outcomes.count(SUCCESS)
         self._trees: RandomForestClassifier | None = None
-        if min(self.num_failed, outcomes.count(GOOD)) >= 2:
+        if min(self.num_failed, outcomes.count(SUCCESS)) >= 2:
             # With at least two trials in a leaf, and a sample of the trials in each tree, no trial decides alone.
             self._trees = RandomForestClassifier(TREES, min_samples_leaf=2, max_features=None, random_state=0)
             self._trees.fit(np.array([trial.vector for trial in trials]), outcomes)
@@ -177,14 +177,14 @@ class _Forest:
     def predict(self, point: Vector) -> tuple[float, str]:
         """Probability of a failure, and its most probable kind; 0 while there are too few trials."""
         if self._trees is None:
-            return 0.0, GOOD
+            return 0.0, SUCCESS
         probable = dict(zip(self._trees.classes_, self._trees.predict_proba(point[None])[0], strict=True))
-        good = float(probable.pop(GOOD, 0.0))
+        good = float(probable.pop(SUCCESS, 0.0))
         return 1 - good, max(probable, key=lambda kind: probable[kind])
 
 
 def _is_size(path: str, distribution: Distribution) -> bool:
-    if any(word in path.lower() for word in FEWER_WITH_MORE):
+    if any(word in path.lower() for word in NOT_SIZES):
         return False
     if isinstance(distribution, IntDistribution):
         return True

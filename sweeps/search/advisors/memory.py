@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 KINDS = {"system/gpu_memory_mib": "GPU memory", "system/memory_mib": "memory"}
 """Metrics of one worker's memory, and their names; the first one that trials report is shown."""
-FEWEST = 3
+MIN_TRIALS = 3
 """Fewest trials for an estimate."""
-NEWEST = 100
+MAX_FITTED = 100
 """Most trials to fit the process to: the time grows with their third power."""
-AGAIN_AFTER = 2.0
+REFIT_GROWTH = 2.0
 """Growth of the number of trials after which the process's length scales are fitted again."""
-LEAST_ERROR = 0.05
+MIN_RELATIVE_ERROR = 0.05
 """Smallest error relative to the estimate: trials that took the same memory may have been alike."""
 MIB_OF_GIB = 1024
 
@@ -96,14 +96,14 @@ class MemoryEstimate:
     def estimate(self, point: Mapping[str, Any], metric: str) -> Estimate | None:
         """Estimate of a metric of ``KINDS`` at a point; None while there are too few trials."""
         peaks = dict(self._peaks[metric])  # a copy: another thread may observe more meanwhile
-        if len(peaks) < FEWEST or not self._unit.columns:
+        if len(peaks) < MIN_TRIALS or not self._unit.columns:
             return None
         fitted = self._fitted.get(metric)
         if fitted is None or fitted.number != len(peaks):
             fitted = self._fitted[metric] = self._fit(peaks, fitted)
         mean, deviation = fitted.process.predict(self._unit.vector(point)[None], return_std=True)
         mib = math.exp(mean[0])
-        return Estimate(mib, mib * max(math.expm1(deviation[0]), LEAST_ERROR))
+        return Estimate(mib, mib * max(math.expm1(deviation[0]), MIN_RELATIVE_ERROR))
 
     def _fit(self, peaks: Mapping[Hashable, float], before: _Fitted | None) -> _Fitted:
         """Fit the process; for a few more trials with the length scales of before.
@@ -114,9 +114,9 @@ class MemoryEstimate:
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
-        newest = list(peaks)[-NEWEST:]
+        newest = list(peaks)[-MAX_FITTED:]
         vectors = np.array([self._vectors[trial] for trial in newest])
-        if before is not None and len(peaks) < AGAIN_AFTER * before.searched_at:
+        if before is not None and len(peaks) < REFIT_GROWTH * before.searched_at:
             searched_at, kernel, optimizer = before.searched_at, before.process.kernel_, None
         else:
             lengths = RBF(np.ones(vectors.shape[1]), length_scale_bounds=(0.1, 100.0))

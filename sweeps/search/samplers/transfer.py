@@ -23,19 +23,19 @@ from sweeps.space.distributions import Point, Space
 if TYPE_CHECKING:
     from sklearn.ensemble import RandomForestRegressor
 
-RETRIED, BEST_PART = 3, 0.25
+NUM_RETRIED, BEST_SHARE = 3, 0.25
 """Number of earlier points that are tried again first, and the share of the best among which they are."""
-ALIKE = 0.1
+MIN_DISTANCE = 0.1
 """Distance in the unit cube below which only one of two points is tried again."""
 MIN_PAIRS = 5
 """Fewest own trials to compute a trust from."""
 HALVED_AFTER = 20
 """Own trials after which half of the trust is left; a third is left after twice as many, and so on."""
-MOST_SHOWN = 200
+MAX_SHOWN = 200
 """Most trials of one earlier sweep that a sampler learns from."""
-FEWEST_SOURCES = 10
+MIN_SOURCES = 10
 """Fewest earlier trials from which CMA-ES can start: it takes their best tenth."""
-FORGOTTEN_AFTER = 500
+IGNORED_AFTER = 500
 """Own trials after which earlier sweeps are ignored."""
 
 
@@ -62,13 +62,13 @@ def points_to_retry(earlier: Sequence[EarlierSweep], space: Space) -> list[Point
         [{'x': 0.5}]
     """
     unit, chosen, vectors = UnitCube(space), list[Point](), list[Vector]()
-    waiting = [sweep.points[: math.ceil(BEST_PART * len(sweep.points))] for sweep in earlier]
-    while len(chosen) < RETRIED and any(waiting):
+    waiting = [sweep.points[: math.ceil(BEST_SHARE * len(sweep.points))] for sweep in earlier]
+    while len(chosen) < NUM_RETRIED and any(waiting):
         for points in waiting:
-            while points and len(chosen) < RETRIED:
+            while points and len(chosen) < NUM_RETRIED:
                 point = points.pop(0)
                 vector = unit.vector(point)
-                if all(float(np.linalg.norm(vector - other)) > ALIKE for other in vectors):
+                if all(float(np.linalg.norm(vector - other)) > MIN_DISTANCE for other in vectors):
                     chosen.append(point)
                     vectors.append(vector)
                     break
@@ -111,7 +111,6 @@ class EarlierTrials:
         self._models = [_Model(sweep, unit, space, distributions, self._sign, seed) for sweep in sweeps]
         self._unit, self._seed = unit, seed
         self._points: dict[int, Vector] = {}
-        self._weighed: tuple[int, list[FrozenTrial]] = (-1, [])
 
     def trusts(self, own: Sequence[FrozenTrial]) -> list[float]:
         """Trust in each earlier sweep, from 0 to 1.
@@ -129,7 +128,7 @@ class EarlierTrials:
             own: This sweep's trials so far.
         """
         numbers, losses = self._measured(own)
-        if not MIN_PAIRS <= len(numbers) <= FORGOTTEN_AFTER:
+        if not MIN_PAIRS <= len(numbers) <= IGNORED_AFTER:
             return []
         vectors = self._vectors(numbers, own)
         shown: list[FrozenTrial] = []
@@ -178,7 +177,7 @@ class _Model:
         self._vectors = unit.matrix(sweep.points)
         self._ranks = _ranks(sign * np.array(sweep.values))
         # If a sweep has more trials than are shown, always the same random ones are.
-        self._order = np.random.default_rng(seed).permutation(len(sweep.points))[:MOST_SHOWN]
+        self._order = np.random.default_rng(seed).permutation(len(sweep.points))[:MAX_SHOWN]
         self._predicted: dict[bytes, float] = {}
 
     @cached_property
@@ -281,7 +280,7 @@ class WarmStartedCmaEs(ReseededSampler):
         shown = self._earlier.trials(own)
         # Optuna accepts only trials that have exactly the parameters that CMA-ES samples.
         sources = [_only(each, names) for each in shown if names and names <= each.params.keys()]
-        self._sources = sources if len(sources) >= FEWEST_SOURCES else None
+        self._sources = sources if len(sources) >= MIN_SOURCES else None
         super().before_trial(study, trial)
 
 

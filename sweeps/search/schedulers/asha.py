@@ -12,7 +12,7 @@ import numpy as np
 from sweeps.search.schedulers.decisions import DecisionLog, encoded
 from sweeps.search.schedulers.early_stopping import EarlyStoppingScheduler
 
-NEVER = 1e15
+UNREACHABLE = 1e15
 """Resource that no trial reaches, in any unit: the last rung is beyond every trial's end."""
 
 
@@ -27,7 +27,7 @@ class Bracket:
             skipped: Number of rungs to leave out at the beginning.
         """
         self._eta = eta
-        count = int(math.log(NEVER / grace) / math.log(eta) - skipped + 1)
+        count = int(math.log(UNREACHABLE / grace) / math.log(eta) - skipped + 1)
         self.rungs: list[tuple[float, dict[str, float]]] = [
             (grace * eta ** (index + skipped), {}) for index in reversed(range(count))
         ]

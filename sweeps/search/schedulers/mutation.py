@@ -16,7 +16,7 @@ from sweeps.errors import ConfigError
 from sweeps.space.distributions import Lookup, RandomDraws, Space
 
 FACTORS = (0.8, 1.2)
-MOST_ATTEMPTS = 20
+MAX_ATTEMPTS = 20
 
 
 class Mutation:
@@ -62,7 +62,7 @@ class Mutation:
             occasion: Seeds the random choices, together with the seed.
         """
         chance = random.Random(f"{self._seed}/{occasion}/near")
-        for _ in range(MOST_ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             changed = self._changed(point, {}, chance)
             if changed is not None:
                 return changed
