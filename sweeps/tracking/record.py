@@ -95,9 +95,9 @@ class SweepTime:
     wall_s: float = 0.0
     """Time that the sweep's drivers ran, without the pauses between them."""
     train_s: float = 0.0
-    """Time that trials trained, on average over the concurrent trials."""
+    """Time that trials trained, summed over all trials."""
     goodput: float = 0.0
-    """Share of the time that was spent on training."""
+    """Share of the time of all concurrent trials that was spent on training."""
     cpu_s: float = 0.0
     """CPU seconds that trials held."""
     gpu_s: float = 0.0
