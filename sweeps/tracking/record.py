@@ -28,7 +28,7 @@ class TrialRecord:
     value: float | None
     """Best reported value of the sweep's metric; None if the trial has reported none."""
     values: tuple[float, ...] = ()
-    """With several objectives, their values in the report whose first value was the best; empty with one."""
+    """Values of several objectives, in the report whose first value was the best; empty with one objective."""
     violation: str | None = None
     """The limit on a metric that the trial exceeded, in words; such a trial cannot be the best."""
     params: dict[str, Any]
