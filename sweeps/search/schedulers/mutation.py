@@ -13,7 +13,8 @@ from sweeps.config.space import (
     OrdinalDistribution,
 )
 from sweeps.errors import ConfigError
-from sweeps.space.distributions import Lookup, RandomDraws, Space
+from sweeps.space.distributions import Lookup, Space
+from sweeps.space.suggester import RandomDraws
 
 FACTORS = (0.8, 1.2)
 MAX_ATTEMPTS = 20
