@@ -1,8 +1,8 @@
-"""How quickly the front page and the routes of jobs answer with 200,000 jobs in the table, while others write to it.
+"""Response times of the front page and the job routes with 200,000 jobs in the table, while others write to it.
 
-A real service with SQLite on one machine; jobs of many users that have ended, some that wait. Writers submit jobs,
-change their order and cancel them all the time, as other services do; a client asks for each kind of page in turn. It
-fails where a kind's 99th percentile is above 100 ms, unless `--limit` says otherwise.
+A real service with SQLite on one machine; jobs of many users that have ended, and some that wait. Writers submit,
+reorder and cancel jobs all the time, as other services do; a client requests each kind of page in turn. The benchmark
+fails if the 99th percentile of a kind is above 100 ms, unless `--limit` sets another limit.
 
     python benchmarks/jobs.py
     python benchmarks/jobs.py --jobs 30000 --writers 2 --requests 200

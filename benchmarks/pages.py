@@ -1,7 +1,7 @@
-"""How long the service's pages take to their first byte with 1,000 sweeps, of which one has 2,000 trials.
+"""Time to the first byte of the service's pages with 1,000 sweeps, of which one has 2,000 trials.
 
-The sweeps are simulated: some by our own recorder with all that a sweep writes (see record.py), the others by their
-parent runs alone, which is what the list is made of. The pages come from a real service, over a real connection.
+The sweeps are simulated: some by our own recorder with everything that a sweep writes (see record.py), the others only
+by their parent runs, which is all that the list needs. The pages come from a real service over a real connection.
 
     python benchmarks/pages.py                                       # in a folder that is removed
     python benchmarks/pages.py --sweeps 20 --trials 300 --keep /tmp/pages --port 8643   # for docs/page_pictures.py

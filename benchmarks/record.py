@@ -1,7 +1,7 @@
-"""How long `list`, `show` and `report` take on a large sweep: 2,000 simulated trials in a real SQLite store of MLflow.
+"""Duration of `list`, `show` and `report` on a large sweep: 2,000 simulated trials in a real SQLite store of MLflow.
 
 The record is written by our own recorder, as a sweep writes it; only the training is simulated: values follow from the
-parameters, time from a clock that runs ahead.
+parameters, and times from a simulated clock.
 
     python benchmarks/record.py                        # 2,000 trials, in a folder that is removed
     python benchmarks/record.py --trials 24 --keep /tmp/record --objectives 2
@@ -141,8 +141,7 @@ def _point(rng: random.Random) -> dict[str, Any]:
     from pydantic import TypeAdapter
 
     from sweeps.config.space import Distribution
-    from sweeps.space.distributions import Space
-    from sweeps.space.suggester import RandomDraws
+    from sweeps.space.distributions import RandomDraws, Space
 
     space = Space(TypeAdapter(dict[str, Distribution]).validate_python(SPACE))
     return space.sample(RandomDraws(rng.randrange(2**31)), lambda path: None)

@@ -1,7 +1,7 @@
-"""What a search costs besides training: time per suggestion and memory against the number of trials.
+"""Cost of a search besides training: time per suggestion and memory, by number of trials.
 
-Trials come from the searcher and go through Tune's ASHA, with the study in the journal file that sweeps use; what they
-report is computed. Draws docs/images/search_scaling.png:
+Trials come from the searcher and go through Tune's ASHA, with the study in the journal file that sweeps use; the values
+that they report are computed. Draws docs/images/search_scaling.png:
 
     python benchmarks/search.py                     # all samplers, 10,000 trials each, one after another
     python benchmarks/search.py --trials 1000 --samplers tpe random
@@ -45,7 +45,7 @@ SPACE = {
     "momentum": {"type": "float", "low": 0.5, "high": 0.99, "when": {"optimizer": "sgd"}},
 }
 MEMORY = Path("/dev/shm")
-"""For the journal, so that a slow disk does not hold the benchmark up; times are of the processor."""
+"""Folder of the journal, in memory, so that a slow disk does not matter; times are processor times."""
 CONCURRENT = 16
 REPORTS = 9
 

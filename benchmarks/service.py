@@ -1,8 +1,8 @@
-"""How quickly the service answers 100 clients that poll while 20 sweeps are being written and one is trained.
+"""Response times of the service for 100 polling clients, while 20 sweeps are written and one is trained.
 
-A real service with SQLite; a real sweep in its queue; 20 more that our own recorder writes as a running sweep does, in
-a few processes, since 20 drivers with Ray would not fit into a small machine. Every client asks for the list, a sweep,
-its page and the page of all sweeps in turn, every two seconds, and waits for the answer.
+A real service with SQLite; a real sweep in its queue; and 20 more that our own recorder writes like a running sweep, in
+a few processes, since 20 drivers with Ray would not fit into a small machine. Every client requests the list, a sweep,
+its page and the page of all sweeps in turn, every two seconds, and waits for each answer.
 
     python benchmarks/service.py
     python benchmarks/service.py --clients 100 --sweeps 20 --seconds 60
@@ -30,7 +30,7 @@ import requests
 
 EVERY_S = 2.0
 TRIALS = 8
-"""Of a sweep that is written."""
+"""Trials of a sweep that is written."""
 WRITERS = 4
 """Processes that write."""
 REAL = ["search.num_trials=30", "train.max_steps=100", "train.eval_every=20", "tracking.report=false"]

@@ -15,36 +15,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sweeps_train.checkpoint import best_checkpoint as best_checkpoint
-    from sweeps_train.checkpoint import load_model as load_model
-    from sweeps_train.checkpoint import read_training_config as read_training_config
-    from sweeps_train.config import TRAINING_CONFIG as TRAINING_CONFIG
-    from sweeps_train.config import FunctionConfig as FunctionConfig
-    from sweeps_train.config import TrainingConfig as TrainingConfig
-    from sweeps_train.errors import MicroBatchHalved as MicroBatchHalved
-    from sweeps_train.frameworks.ray_train import run_function as run_function
-    from sweeps_train.loop import train as train
-    from sweeps_train.progress import Progress as Progress
-    from sweeps_train.reporter import PrintReporter as PrintReporter
-    from sweeps_train.reporter import Reporter as Reporter
-    from sweeps_train.reporter import Stop as Stop
-
-MODULES = {
-    "FunctionConfig": "config",
-    "MicroBatchHalved": "errors",
-    "PrintReporter": "reporter",
-    "Progress": "progress",
-    "Reporter": "reporter",
-    "Stop": "reporter",
-    "TRAINING_CONFIG": "config",
-    "TrainingConfig": "config",
-    "best_checkpoint": "checkpoint",
-    "load_model": "checkpoint",
-    "read_training_config": "checkpoint",
-    "run_function": "frameworks.ray_train",
-    "train": "loop",
-}
-"""Module of each public name; imported on first use, since torch takes seconds."""
+    from sweeps_train.checkpoint import best_checkpoint, load_model, read_training_config
+    from sweeps_train.config import TRAINING_CONFIG, FunctionConfig, TrainingConfig
+    from sweeps_train.errors import MicroBatchHalved
+    from sweeps_train.frameworks.ray_train import run_function
+    from sweeps_train.loop import train
+    from sweeps_train.progress import Progress
+    from sweeps_train.reporter import PrintReporter, Reporter, Stop
 
 __all__ = [
     "TRAINING_CONFIG",
@@ -63,7 +40,20 @@ __all__ = [
 ]
 
 
+MODULES = {
+    "checkpoint": {"best_checkpoint", "load_model", "read_training_config"},
+    "config": {"TRAINING_CONFIG", "FunctionConfig", "TrainingConfig"},
+    "errors": {"MicroBatchHalved"},
+    "frameworks.ray_train": {"run_function"},
+    "loop": {"train"},
+    "progress": {"Progress"},
+    "reporter": {"PrintReporter", "Reporter", "Stop"},
+}
+"""Modules of the public names; imported on first use, since torch takes seconds."""
+
+
 def __getattr__(name: str) -> Any:
-    if name in MODULES:
-        return getattr(importlib.import_module(f"sweeps_train.{MODULES[name]}"), name)
+    for module, names in MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"sweeps_train.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

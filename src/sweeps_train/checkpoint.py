@@ -91,17 +91,9 @@ def finish(folder: Path, path: Path) -> None:
 
 
 def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, strategy: Strategy) -> Progress:
-    """Restore everything but the model, which ``build_task`` reads. Every worker must call it.
+    """Restore everything but the model, which ``build_task`` reads, and return the progress. Every worker must call it.
 
     A worker for which the checkpoint has no random state, since it had fewer workers, keeps its present one.
-
-    Args:
-        path: Folder of the checkpoint.
-        optimizer: Receives its moments.
-        strategy: Its gradient scaler and random states are restored.
-
-    Returns:
-        Position of the training.
 
     Raises:
         FileNotFoundError: This worker does not see the checkpoint.

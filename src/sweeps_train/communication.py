@@ -31,9 +31,10 @@ class CommunicationMeter:
     """
 
     def __init__(self, workers: Workers, every: int | Literal["auto"] | None):
-        """Args:
-        workers: All workers; a single one is not measured.
-        every: Steps from one measurement to the next; None measures nothing.
+        """
+        Args:
+            workers: All workers; a single one is not measured.
+            every: Steps from one measurement to the next; None measures nothing.
         """
         self._every = every if workers.size > 1 else None
         self._device = workers.device

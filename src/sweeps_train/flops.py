@@ -46,9 +46,10 @@ class FlopMeter:
     """
 
     def __init__(self, workers: Workers, peak: float | None):
-        """Args:
-        workers: All workers.
-        peak: Peak of one worker's device in 10^12 operations per second; None counts nothing.
+        """
+        Args:
+            workers: All workers.
+            peak: Peak of one worker's device in 10^12 operations per second; None counts nothing.
         """
         self._workers = workers
         self._peak = peak

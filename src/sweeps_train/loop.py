@@ -55,39 +55,30 @@ def train(
         >>> [path.name for path in Path(folder).iterdir()]
         ['step-00000002']
     """
-    with (
-        keep_freed_memory(),
-        closing(
-            Trainer(
-                config,
-                reporter,
-                checkpoint_folder,
-                metric,
-                mode,
-                resume=resume,
-                largest_micro_batch=largest_micro_batch,
-            )
-        ) as trainer,
-    ):
-        stop = trainer.repeat_last_report()
-        while stop is Stop.NO and not trainer.is_done:
-            trainer.train_step()
-            due = trainer.due_actions()
-            if due is None:
-                continue
-            metrics, stop = trainer.train_metrics(per_worker=due.evaluate)
-            if due.evaluate and stop is not Stop.DISCARD:
-                eval_metrics, stop_now = trainer.evaluate()
-                metrics, stop = metrics | eval_metrics, max(stop, stop_now)
-            if stop is Stop.DISCARD:
-                return
-            if due.evaluate:
-                trainer.check_metric(metrics)
-            saves = due.save or stop is Stop.SAVE
-            checkpoint = trainer.save(metrics if due.evaluate else None) if saves else None
-            if not due.evaluate:
-                trainer.log(metrics)
-                continue
-            stop = max(stop, trainer.report(metrics, checkpoint))
-            if stop is Stop.SAVE and not saves:
-                trainer.save(metrics)
+    with keep_freed_memory():
+        trainer = Trainer(
+            config, reporter, checkpoint_folder, metric, mode, resume=resume, largest_micro_batch=largest_micro_batch
+        )
+        with closing(trainer):
+            stop = trainer.repeat_last_report()
+            while stop is Stop.NO and not trainer.is_done:
+                trainer.train_step()
+                due = trainer.due_actions()
+                if due is None:
+                    continue
+                metrics, stop = trainer.train_metrics(per_worker=due.evaluate)
+                if due.evaluate and stop is not Stop.DISCARD:
+                    eval_metrics, stop_now = trainer.evaluate()
+                    metrics, stop = metrics | eval_metrics, max(stop, stop_now)
+                if stop is Stop.DISCARD:
+                    return
+                if due.evaluate:
+                    trainer.check_metric(metrics)
+                saves = due.save or stop is Stop.SAVE
+                checkpoint = trainer.save(metrics if due.evaluate else None) if saves else None
+                if not due.evaluate:
+                    trainer.log(metrics)
+                    continue
+                stop = max(stop, trainer.report(metrics, checkpoint))
+                if stop is Stop.SAVE and not saves:
+                    trainer.save(metrics)

@@ -115,7 +115,7 @@ def _memory(strategy: Strategy, batch: Batch) -> int:
     with restored_state(strategy):
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-            strategy.backward([batch], 1, 1.0)
+            strategy.backward([batch], 1.0)
             needed = torch.cuda.max_memory_allocated(device)
         else:
             saved: dict[int, int] = {}
@@ -127,7 +127,7 @@ def _memory(strategy: Strategy, batch: Batch) -> int:
 
             own = {_local(each).untyped_storage().data_ptr() for each in model.parameters()}
             with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
-                strategy.backward([batch], 1, 1.0)
+                strategy.backward([batch], 1.0)
             weights = sum(_bytes(each) for each in model.parameters()) + sum(_bytes(each) for each in trained)
             needed = weights + sum(size for address, size in saved.items() if address not in own)
     return needed + moments

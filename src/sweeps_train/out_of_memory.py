@@ -13,7 +13,6 @@ from sweeps_train.data.sampler import Batch
 from sweeps_train.errors import MicroBatchHalved
 from sweeps_train.micro_batch import num_rows, remember, split_batches
 from sweeps_train.strategies import Strategy
-from sweeps_train.strategies.strategy import on_device
 
 _log = logging.getLogger(__name__)
 
@@ -54,20 +53,19 @@ class RetryingBackward:
             MicroBatchHalved: Workers wait for each other, so that this one cannot repeat the step alone.
             torch.OutOfMemoryError: Not even one sample fits.
         """
-        strategy, device = self._strategy, self._strategy.workers.device
+        strategy = self._strategy
         # A step may need more memory than any before if it is larger, or the first one with the optimizer's moments.
         defer_grad_sync = size > self._largest_step or self._steps < 2
         self._largest_step, self._steps = max(self._largest_step, size), self._steps + 1
         micro_batches = split_batches(batches, self.micro_batch_size)
         while True:
-            on_its_device = (on_device(each, device) for each in micro_batches)
             try:
-                return strategy.backward(on_its_device, len(micro_batches), scale, defer_grad_sync=defer_grad_sync)
+                return strategy.backward(micro_batches, scale, defer_grad_sync=defer_grad_sync)
             except torch.OutOfMemoryError as error:
                 self._halve(max(map(num_rows, micro_batches)), error)
             # Outside of the except clause: the error's frames hold tensors that are to be freed.
             strategy.discard_gradients()
-            if device.type == "cuda":
+            if strategy.workers.device.type == "cuda":
                 torch.cuda.empty_cache()
             micro_batches = split_batches(micro_batches, self.micro_batch_size)
 

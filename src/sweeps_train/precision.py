@@ -14,9 +14,10 @@ class Precision:
     """Autocast and gradient scaler (Micikevicius et al., 2017, https://arxiv.org/abs/1710.03740)."""
 
     def __init__(self, name: Literal["auto", "fp32", "bf16", "fp16"], device: torch.device):
-        """Args:
-        name: ``auto`` is bf16 on GPUs that have it in hardware, fp16 on older ones, fp32 on CPUs.
-        device: Device of the model.
+        """
+        Args:
+            name: ``auto`` is bf16 on GPUs that have it in hardware, fp16 on older ones, fp32 on CPUs.
+            device: Device of the model.
         """
         if name == "auto":
             name = _best(device)

@@ -42,13 +42,7 @@ class Finding:
 
 
 def examine(config: TrainingConfig) -> Iterator[Finding]:
-    """Examine the data of a training, and run one batch through its model.
-
-    Args:
-        config: The training.
-
-    Returns:
-        Problems as they are found; none if everything is in order.
+    """Find problems of the data of a training, and of one batch's way through its model.
 
     Raises:
         Exception: Any error of the user's code.

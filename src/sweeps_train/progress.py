@@ -37,10 +37,7 @@ class Progress:
 
 
 def check_enough_samples(config: Train, num_samples: int) -> None:
-    """
-    Raises:
-        ValueError: The global batch is larger than the training data.
-    """
+    """Raise ``ValueError`` if the global batch is larger than the training data."""
     if config.global_batch_size > num_samples:
         raise ValueError(
             f"train.global_batch_size={config.global_batch_size} is more than the {num_samples} training samples; "

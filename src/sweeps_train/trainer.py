@@ -216,10 +216,7 @@ class Trainer:
         return self.task.metrics(totals, samples.units(range(len(samples)))), Stop(int(stop))
 
     def check_metric(self, metrics: dict[str, float]) -> None:
-        """
-        Raises:
-            ValueError: The metric that decides is not among those of an evaluation.
-        """
+        """Raise ``ValueError`` if the metric that decides is not among those of an evaluation."""
         if self.metric not in metrics:
             raise ValueError(f"search.metric={self.metric} is not reported; use one of {sorted(metrics)}")
 

@@ -1,4 +1,5 @@
-"""Hides secrets in long texts such as logs and tracebacks. Most lines have none, which a quick search finds out."""
+"""Long text of unknown origin, such as logs and tracebacks, with its secrets hidden: most of its lines have none, which
+is seen at once."""
 
 from __future__ import annotations
 
@@ -16,22 +17,22 @@ _MAY_HOLD_SECRETS = re.compile(
 
 
 def redacted_log(text: str) -> str:
-    """Return a program's output with secrets hidden, also those in ``password=...``."""
+    """Output of a program with secrets hidden: ``password=...`` too."""
     return _by_lines(text, redacted)
 
 
 def redacted_traceback(text: str) -> str:
-    """Return a traceback with secrets hidden, but without hiding source code such as ``token=tokenizer.pad``."""
+    """A traceback with secrets hidden; its source code stays: ``token=tokenizer.pad`` is none."""
     return _by_lines(text, redacted_source)
 
 
 def redacted_error(error: WorkerError) -> WorkerError:
-    """Return a worker's error with secrets hidden."""
+    """A worker's error with secrets hidden."""
     frame = error.frame and replace(error.frame, source=redacted_traceback(error.frame.source))
     message, traceback = redacted_traceback(error.message), redacted_traceback(error.traceback)
     return replace(error, message=message, traceback=traceback, frame=frame)
 
 
 def _by_lines(text: str, hide: Callable[[str], str]) -> str:
-    lines = KEY_BLOCK.sub(HIDDEN, text).splitlines(keepends=True)  # a key takes many lines
+    lines = KEY_BLOCK.sub(HIDDEN, text).splitlines(keepends=True)  # a key has many lines
     return "".join(hide(line) if _MAY_HOLD_SECRETS.search(line) else line for line in lines)

@@ -1,4 +1,1 @@
-"""Registers a trial's checkpoint as a version of a model in MLflow's registry, which loads without this service.
-
-Begin with ``register``; ``flavours`` decides how MLflow saves and loads each kind of model.
-"""
+"""From a trial's checkpoint to a version of a model in MLflow's registry, which loads without this service."""

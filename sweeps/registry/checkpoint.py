@@ -1,4 +1,4 @@
-"""Fetches a recorded trial's best checkpoint."""
+"""A recorded trial's best checkpoint, fetched from wherever it is kept."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from sweeps_train.checkpoint import best_checkpoint, newest_intact
 
 
 def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> Path:
-    """Return the folder of a trial's best checkpoint, or of its last if there is no best.
+    """The folder of a trial's best checkpoint, or of its last if that is all there is.
 
     Args:
         record: The trial's sweep.
-        trial: The trial.
-        target: Folder to download it to, if it is not on this machine.
+        trial: It.
+        target: Where to put it, if it must be brought here.
 
     Raises:
-        UserError: It cannot be found from this machine.
+        UserError: It is kept nowhere that can be reached from here.
     """
     uri = trial.checkpoint
     if uri is not None and uri.startswith("runs:/"):

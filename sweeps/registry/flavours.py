@@ -1,4 +1,4 @@
-"""The MLflow flavour of each kind of checkpoint: the files that it saves, and its signature."""
+"""A checkpoint in the form that MLflow loads: what it keeps, and its signature."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
     from mlflow.models import Model, ModelSignature
 
 CLASS_SCORES = 2
-"""Number of dimensions of a classifier's output: samples and classes."""
+"""Dimensions of a classifier's answer: samples and classes."""
 EXAMPLES = 2
-"""Number of samples in an input example; with one, torch would take the batch size for a constant."""
+"""Samples of an input example: with one, torch would take the batch size for a constant."""
 
 
 @dataclass(frozen=True)
 class Flavour:
-    """An MLflow flavour and its arguments for one model."""
+    """How a model is given to MLflow."""
 
     module: Any
-    """The module of the flavour, or another object with ``save_model``."""
+    """MLflow's own module for such models."""
     arguments: dict[str, Any] = field(default_factory=dict)
-    """Arguments of ``save_model``."""
+    """Of its ``save_model``."""
     metadata: dict[str, str] = field(default_factory=dict)
-    """Metadata that is saved with the model."""
+    """Kept with the model."""
 
 
 class NamedClassifier:
-    """MLflow's PyTorch flavour for a classifier whose predictions have the class names as columns."""
+    """MLflow's PyTorch flavour, with predictions that have the names of the classes as columns."""
 
     @staticmethod
     def save_model(path: str, mlflow_model: Model, **arguments: Any) -> None:
-        """Save a model as ``mlflow.pytorch`` does, but let ``mlflow.pyfunc`` load it by our loader."""
+        """Save a model as ``mlflow.pytorch`` does, and let our own loader read it where ``mlflow.pyfunc`` does."""
         import mlflow.pytorch
 
         mlflow.pytorch.save_model(path=path, mlflow_model=mlflow_model, **arguments)
@@ -55,11 +55,10 @@ class NamedClassifier:
 
 
 def flavour_of(folder: Path, *, merged: bool) -> Flavour:
-    """Return the flavour of a checkpoint.
-
+    """
     Args:
-        folder: Folder of the checkpoint.
-        merged: Merge adapters into their base.
+        folder: A checkpoint.
+        merged: Fold adapters into their base.
 
     Raises:
         UserError: The model cannot be loaded.
@@ -70,13 +69,13 @@ def flavour_of(folder: Path, *, merged: bool) -> Flavour:
             return _image(config, folder)
         if config.model.lora is not None and not merged:
             return _adapter(folder)
-        return _merged(config, folder)
+        return _whole(config, folder)
     except ValueError as error:
         raise UserError(f"{folder}: {error}") from error
 
 
 def _adapter(folder: Path) -> Flavour:
-    # Not MLflow's own way to save adapters: if the base is no hub name, its saved weights load as random ones.
+    # Not MLflow's own way with adapters: of a base that is no hub name it writes weights that load as random ones.
     import mlflow.pyfunc
 
     needed = ("torch", "transformers", "peft", "safetensors", "pydantic", "numpy", "datasets")
@@ -86,19 +85,19 @@ def _adapter(folder: Path) -> Flavour:
             "python_model": str(Path(__file__).parent / "adapter_on_base.py"),
             "artifacts": {"checkpoint": str(folder)},
             "code_paths": [str(Path(sweeps_train.__file__).parent)],
-            "signature": _text_signature(),
+            "signature": _of_text(),
             "pip_requirements": _pinned(*needed),
         },
     )
 
 
-def _merged(config: TrainingConfig, folder: Path) -> Flavour:
-    """Return the flavour of transformers' pipeline, with all weights and adapters merged."""
+def _whole(config: TrainingConfig, folder: Path) -> Flavour:
+    """All weights, adapters merged, as transformers' own pipeline."""
     import mlflow.transformers
     from transformers import AutoTokenizer
 
     model: Any = load_model(folder, merge=True)
-    # MLflow looks the model's name up on the hub, where a folder's name does not exist.
+    # MLflow asks the hub about a model by its name; a folder's name is none.
     if not _is_hub_name(config.model.path):  # type: ignore[union-attr] # a CausalLM
         model.name_or_path = model.config.name_or_path = ""
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -107,7 +106,7 @@ def _merged(config: TrainingConfig, folder: Path) -> Flavour:
         {
             "transformers_model": {"model": model, "tokenizer": tokenizer},
             "task": "text-generation",
-            "signature": _text_signature(),
+            "signature": _of_text(),
             "pip_requirements": _pinned("torch", "transformers"),
         },
     )
@@ -150,28 +149,28 @@ def _image(config: TrainingConfig, folder: Path) -> Flavour:
 
 
 def class_names_of(config: TrainingConfig, model: torch.nn.Module, outputs: int) -> tuple[str, ...]:
-    """Return the names of a classifier's outputs: the model's ``classes``, else those of its data set. Empty, unless
-    there is a different name for each output."""
+    """Names of a classifier's outputs: the model's own ``classes``, else those of its data set, where these are as many
+    as it has outputs and no two are alike."""
     names = getattr(model, "classes", None)
     if not isinstance(names, Sequence) or isinstance(names, str):
         try:
             names = build_image_samples(config.data)[1].class_names  # type: ignore[arg-type] # of images
-        except Exception:  # noqa: BLE001 - the user's data may not be here; a model is registered without it
+        except Exception:  # noqa: BLE001 - a user's data, which may be elsewhere; a model is registered without it, too
             return ()
     return tuple(map(str, names)) if len(names) == len(set(map(str, names))) == outputs else ()
 
 
 def _exports(model: torch.nn.Module, example: torch.Tensor) -> bool:
-    """Whether torch can export a model as a graph, which loads without the model's class."""
+    """Whether torch can write it as a graph, which loads without its class."""
     try:
         torch.export.export(model, (example,), dynamic_shapes=[{0: torch.export.Dim.AUTO}])
-    except Exception:  # noqa: BLE001 - a user's model may raise anything when it is traced
+    except Exception:  # noqa: BLE001 - whatever a user's own code does that a graph cannot
         return False
     return True
 
 
 def _example(config: TrainingConfig, folder: Path) -> torch.Tensor:
-    """Return example inputs of the model, of shape (``EXAMPLES``, ...)."""
+    """Inputs as the model takes them, of shape (``EXAMPLES``, ...)."""
     if (folder / SHAPE_FILE).exists():
         shape = ImageShape(**json.loads((folder / SHAPE_FILE).read_text(encoding="utf-8")))
         return torch.zeros(EXAMPLES, shape.channels, shape.height, shape.width)
@@ -180,7 +179,7 @@ def _example(config: TrainingConfig, folder: Path) -> torch.Tensor:
 
 
 def _own_code(config: TrainingConfig) -> list[str]:
-    """Return the paths of the file or package of a user's own model."""
+    """The file or the package of a user's own model."""
     if not isinstance(config.model, CustomModel):
         return []
     spec = importlib.util.find_spec(config.model.target.partition(".")[0])
@@ -189,11 +188,11 @@ def _own_code(config: TrainingConfig) -> list[str]:
     return [str(Path(spec.origin).parent if spec.submodule_search_locations else spec.origin)]
 
 
-def _text_signature() -> ModelSignature:
+def _of_text() -> ModelSignature:
     from mlflow.models import ModelSignature
     from mlflow.types.schema import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 
-    # Named as in transformers, whose pipeline gets them unchanged.
+    # The names and the meaning that transformers gives them: its pipeline is handed these as they are.
     parameters = [
         ParamSpec("max_new_tokens", DataType.long, default=64),
         ParamSpec("do_sample", DataType.boolean, default=False),

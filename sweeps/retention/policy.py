@@ -1,4 +1,4 @@
-"""Conditions for removing checkpoints and runs: by count, age and size."""
+"""What may go: by count, age and size."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ SIZES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 @dataclass(frozen=True)
 class Policy:
-    """Conditions for removing a trial's checkpoints or run. All must hold."""
+    """Which checkpoints and runs go. All conditions must hold for one that goes."""
 
     keep_best: int = 1
-    """Number of the best trials of each sweep that are kept."""
+    """Trials of a sweep that keep all they have, the best first."""
     keep_last: int = 0
-    """Number of the newest sweeps that are kept."""
+    """Sweeps that are left alone, the newest first."""
     older_than_s: float | None = None
-    """Minimum seconds since the end of a sweep."""
+    """Only sweeps that ended longer ago."""
     max_size: int | None = None
-    """Maximum bytes of all checkpoints: no more are removed than necessary, those of the oldest sweeps first."""
+    """Bytes that all checkpoints may have together: only as many go as make them fit, the oldest sweeps' first."""
     runs: bool = False
-    """Whether trials' MLflow runs are removed, too."""
+    """Trials' MLflow runs go, too, and not only their checkpoints."""
     unfinished: bool = False
-    """Whether to clean interrupted and stopped sweeps, too, which then cannot be resumed."""
+    """Of sweeps that were interrupted or stopped, too: they cannot be resumed then."""
 
 
 def read_policy(
@@ -41,19 +41,10 @@ def read_policy(
     runs: bool,
     unfinished: bool,
 ) -> Policy:
-    """Return the policy of the options of ``clean``.
-
-    Args:
-        names: Names of sweeps.
-        older_than: Minimum age, such as ``30d``.
-        keep_last: Number of the newest sweeps to keep.
-        max_size: Maximum size, such as ``50GiB``.
-        keep_best: Number of the best trials of each sweep to keep.
-        runs: Remove runs, too.
-        unfinished: Clean interrupted and stopped sweeps, too.
+    """What a person asked for, of the named sweeps.
 
     Raises:
-        ConfigError: An age or a size cannot be read, or no option limits what is removed.
+        ConfigError: An age or a size cannot be read, or nothing says what may go.
     """
     if not names and older_than is None and keep_last is None and max_size is None:
         raise ConfigError("say what may go: names of sweeps, --older-than 30d, --keep-last 10 or --max-size 50GiB")
@@ -68,14 +59,10 @@ def read_policy(
 
 
 def parse_age(text: str, option: str = "--older-than") -> float:
-    """Return the seconds of ``30d``, ``12h``, ``2w`` or ``90m``.
-
-    Args:
-        text: The age.
-        option: Name of the option, for the message.
+    """Seconds of ``30d``, ``12h``, ``2w`` or ``90m``, as an option was given.
 
     Raises:
-        ConfigError: It has another form.
+        ConfigError: It is something else.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mhdw])", text.strip())
     if found is None:
@@ -84,10 +71,10 @@ def parse_age(text: str, option: str = "--older-than") -> float:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of ``50GiB``, ``500MB`` or ``1000000``.
+    """Bytes of ``50GiB``, ``500MB`` or ``1000000``.
 
     Raises:
-        ConfigError: It has another form.
+        ConfigError: It is something else.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
     if found is None or found[2].upper() not in SIZES:
@@ -96,7 +83,7 @@ def parse_size(text: str) -> int:
 
 
 def describe_size(size: float) -> str:
-    """Return a size for people: ``1.5 GiB``."""
+    """``1.5 GiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

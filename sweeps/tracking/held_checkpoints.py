@@ -1,8 +1,8 @@
-"""Hard links to checkpoints that wait for their upload, since a training may remove a superseded checkpoint before the
-driver has uploaded it.
+"""Checkpoints that are on their way into MLflow: hard links of them, since a training removes what it has superseded
+before the driver has copied it, or has even heard of it.
 
-``trials/0003/uploads/step-00000020-1f3a`` has the files of ``trials/0003/step-00000020``. It takes no space, and is
-removed after the upload or when a newer checkpoint replaces it.
+``trials/0003/uploads/step-00000020-1f3a`` holds what ``trials/0003/step-00000020`` does. It takes no room, and
+goes once it was copied or a newer checkpoint takes its place.
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ UPLOADS = "uploads"
 
 
 def hold(checkpoint: str, root: str) -> str | None:
-    """Link the files of a checkpoint, to keep them until ``release``.
+    """Keeps a checkpoint until ``release``; the folder with its files, or None where the file system has no hard links.
 
     Args:
-        checkpoint: Folder of the checkpoint, or a folder in it with the files to keep.
+        checkpoint: Its folder, or one in it whose files count.
         root: Folder of the trial's checkpoints.
-
-    Returns:
-        The folder of links, or None if the file system has no hard links.
     """
     source = Path(checkpoint)
     name = next((part for part in reversed(source.parts) if part.startswith("step-")), source.name)
@@ -43,16 +40,12 @@ def is_held(folder: str) -> bool:
 
 
 def release(folder: str) -> None:
-    """Remove a folder that was made by ``hold``."""
+    """Removes a folder that ``hold`` has made."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def release_all(trials: Path) -> None:
-    """Remove all remaining links of a sweep: those of reports that were dropped, since their trial was stopped, are
-    never uploaded.
-
-    Args:
-        trials: Folder of all trials.
-    """
+    """Removes what is left of all trials: reports that were dropped, since their trial had been stopped, are copied by
+    nobody."""
     for uploads in itertools.chain(trials.glob(f"*/{UPLOADS}"), trials.glob(f"*/lineage-*/{UPLOADS}")):
         shutil.rmtree(uploads, ignore_errors=True)

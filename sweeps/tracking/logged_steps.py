@@ -1,4 +1,4 @@
-"""The steps of a run's metrics that are recorded."""
+"""Which steps of a metric are recorded already."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ BLOCK = 1024
 
 
 class StepSet:
-    """A set of steps that takes about a bit for each, since a long trial has millions."""
+    """A set of steps in about a bit for each: a long trial has millions of points."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, int] = {}
 
     def add(self, step: int) -> bool:
-        """Add a step; return whether it is new."""
+        """Add ``step``; whether it is new."""
         block, bit = divmod(step, BLOCK)
         before = self._blocks.get(block, 0)
         after = before | (1 << bit)
@@ -22,7 +22,7 @@ class StepSet:
         return after != before
 
     def forget_after(self, step: int) -> None:
-        """Remove all steps after one."""
+        """Remove all steps above ``step``."""
         last, bit = divmod(step, BLOCK)
         self._blocks = {block: bits for block, bits in self._blocks.items() if block <= last}
         if last in self._blocks:
@@ -30,22 +30,22 @@ class StepSet:
 
 
 class LoggedSteps:
-    """The recorded steps of one run, by metric."""
+    """The points of one run that are recorded, by metric."""
 
     def __init__(self) -> None:
         self._steps: dict[str, StepSet] | None = {}
 
     def take(self, step: int, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Return the metrics that are not recorded at a step, and mark them as recorded."""
+        """Those of ``metrics`` that are not recorded at ``step``, which they now count as."""
         if self._steps is None:
             return {}
         return {name: value for name, value in metrics.items() if self._steps.setdefault(name, StepSet()).add(step)}
 
     def go_back(self, step: int) -> None:
-        """Allow all steps after one to be recorded again."""
+        """What was recorded beyond ``step`` may be recorded again."""
         for steps in (self._steps or {}).values():
             steps.forget_after(step)
 
     def close(self) -> None:
-        """Take everything as recorded from now on: the run has ended and will not be resumed."""
+        """The run has ended for good: nothing is new to it."""
         self._steps = None

@@ -1,4 +1,4 @@
-"""Reads recorded sweeps from MLflow: ``list_sweeps`` and ``load_sweep``."""
+"""Sweeps as they are recorded in MLflow: ``list_sweeps`` and ``load_sweep``."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.values import from_text, number, numbers
 
 HEARTBEAT_TIMEOUT_S = 60.0
-"""Seconds without a heartbeat after which a running sweep counts as interrupted."""
+"""A running sweep whose driver has not been heard of for so long was interrupted."""
 
 
 def list_sweeps(uri: str) -> list[SweepSummary]:
-    """Return all sweeps in a store, the newest first.
+    """All sweeps in the store, the newest first.
 
     Args:
         uri: Tracking URI.
-
-    Returns:
-        A summary of each sweep.
 
     Raises:
         TrackingUnreachable: The server does not answer.
@@ -37,18 +34,15 @@ def list_sweeps(uri: str) -> list[SweepSummary]:
 
 
 def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecord:
-    """Return one sweep with its trials.
+    """One sweep with its trials.
 
     Args:
         uri: Tracking URI.
         name: The sweep's name.
-        experiment: Name of the experiment to look in; default: all.
-
-    Returns:
-        The sweep's record.
+        experiment: Look only into the experiment of this name.
 
     Raises:
-        UnknownName: There is no such sweep; the message suggests similar names.
+        UnknownName: There is no such sweep; says which names are near.
         TrackingUnreachable: The server does not answer.
     """
     runs = fetch_runs(uri, {constants.TAG_SWEEP: name}, experiment)
@@ -106,16 +100,16 @@ def _planned(tags: Mapping[str, str]) -> int | None:
 
 def _status(parent: RawRun, now: float) -> str:
     status = parent.tags.get(constants.TAG_STATE, "interrupted")
-    heartbeat = number(parent.tags.get(constants.TAG_HEARTBEAT)) or parent.started / 1000
-    return "interrupted" if status == "running" and now - heartbeat > HEARTBEAT_TIMEOUT_S else status
+    heard = number(parent.tags.get(constants.TAG_HEARTBEAT)) or parent.started / 1000
+    return "interrupted" if status == "running" and now - heard > HEARTBEAT_TIMEOUT_S else status
 
 
 def _time(parent: RawRun, now: float) -> SweepTime:
     written = json.loads(parent.tags.get(constants.TAG_TIME, "{}"))
-    heartbeat = number(parent.tags.get(constants.TAG_HEARTBEAT))
+    heard = number(parent.tags.get(constants.TAG_HEARTBEAT))
     running = _status(parent, now) == "running"
-    # The driver's last update; before its first, the time until its last sign of life.
-    until = now if running else (parent.ended / 1000 if parent.ended else heartbeat or parent.started / 1000)
+    # What the driver last wrote; before its first word, as long as it is known to have been alive.
+    until = now if running else (parent.ended / 1000 if parent.ended else heard or parent.started / 1000)
     return SweepTime(
         wall_s=float(written.get("wall_s", until - parent.started / 1000)),
         train_s=float(written.get("train_s", 0.0)),
@@ -131,7 +125,7 @@ def _trials(runs: Iterable[RawRun]) -> list[TrialRecord]:
     by_id: dict[str, TrialRecord] = {}
     for run in runs:
         trial = _trial(run)
-        # A server that died between creating a run and answering may have it twice: the one with content counts.
+        # A server that died between creating a run and saying so may hold it twice: the one that was written to counts.
         other = by_id.get(trial.trial)
         if other is None or (trial.steps, trial.state != "running") >= (other.steps, other.state != "running"):
             by_id[trial.trial] = trial
@@ -167,5 +161,5 @@ def _trial(run: RawRun) -> TrialRecord:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Return the names in a tag: one as it is, or several as a JSON list."""
+    """One name as it is, or several in a JSON list."""
     return tuple(json.loads(text)) if text.startswith("[") else (text,)

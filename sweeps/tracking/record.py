@@ -1,4 +1,4 @@
-"""Records of sweeps and trials, as they are read from MLflow."""
+"""What a sweep is when it is read back from MLflow."""
 
 from __future__ import annotations
 
@@ -19,47 +19,40 @@ STATES = ("finished", "pruned", "failed", "running", "stopped")
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
-    """The record of one trial: a run nested in that of its sweep."""
+    """One trial: one nested run."""
 
     trial: str
-    """The trial's id, unique within its sweep: ``0007``."""
     state: str
-    """One of ``STATES``."""
     value: float | None
-    """Best reported value of the sweep's metric; None if the trial has reported none."""
+    """Best value of the sweep's metric that the trial reported."""
     values: tuple[float, ...] = ()
-    """Values of several objectives, in the report whose first value was the best; empty with one objective."""
+    """Of several objectives, what it reported when the first was best; empty with one objective."""
     violation: str | None = None
-    """The limit on a metric that the trial exceeded, in words; such a trial cannot be the best."""
+    """The limit on a metric that it broke: it cannot be the best."""
     params: dict[str, Any]
-    """Sampled values by dotted path."""
     run_id: str
-    """MLflow's id of its run."""
     steps: int
-    """Number of optimizer steps done."""
     attempts: int
-    """Number of times that it was started."""
     started: float | None = None
-    """Unix time of its start."""
+    """Unix time."""
     ended: float | None = None
-    """Unix time of its end; None while it runs."""
+    """Unix time; nothing while it runs."""
     checkpoint: str | None = None
     """URI of its best checkpoint, or of its last if there is no best."""
     error: str | None = None
-    """Last line of the error that it failed with."""
     spans: tuple[Span, ...] = ()
-    """Times at which it trained, and its workers."""
+    """When and on which workers it trained."""
     failures: tuple[FailedAttempt, ...] = ()
-    """Its failed attempts."""
+    """Its attempts that failed."""
     checkpoints: dict[str, str] = field(default_factory=dict)
-    """URIs of its ``best`` and ``last`` checkpoint, if they are kept."""
+    """URIs of its ``best`` and ``last`` checkpoint, as far as they are kept."""
 
     def shown_value(self) -> float | list[float | None] | None:
-        """Return the value in the form of ``--json``: a number, or a list with one for each objective."""
+        """As ``--json`` shows it: a number, or a list with one for each objective."""
         return [finite(value) for value in self.values] if self.values else finite(self.value)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the trial in the form of ``--json``."""
+        """The trial in the form of ``--json``."""
         return {
             "trial": self.trial,
             "state": self.state,
@@ -73,14 +66,13 @@ class TrialRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class MlflowIds:
-    """Ids of a sweep in MLflow."""
+    """Where a sweep is in MLflow."""
 
     tracking_uri: str
     experiment_id: str
     run_id: str
 
     def as_json(self) -> dict[str, str]:
-        """Return the ids in the form of ``--json``, without a password in the URI."""
         return {
             "tracking_uri": redact_uri(self.tracking_uri),
             "experiment_id": self.experiment_id,
@@ -90,31 +82,28 @@ class MlflowIds:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepTime:
-    """Durations of a sweep, in seconds, and its cost."""
+    """Seconds of a sweep and the share of them that trained."""
 
     wall_s: float = 0.0
-    """Time that the sweep's drivers ran, without the pauses between them."""
+    """Seconds that the sweep's drivers ran: pauses between a driver's end and the next one's start do not count."""
     train_s: float = 0.0
-    """Time that trials trained, summed over all trials."""
     goodput: float = 0.0
-    """Share of the time of all concurrent trials that was spent on training."""
     cpu_s: float = 0.0
-    """CPU seconds that trials held."""
+    """Seconds of CPUs that trials held."""
     gpu_s: float = 0.0
-    """GPU seconds that trials held."""
+    """Seconds of GPUs that trials held."""
     cost: float = 0.0
-    """Cost of these, in the currency of the prices in ``search.stop.cost``; 0 without prices."""
+    """Of those, in the currency of the prices in ``search.stop.cost``; 0 without prices."""
     sessions: tuple[Session, ...] = ()
-    """Sessions of the sweep's drivers, in order; none in a record of an older version."""
+    """When a driver ran, in order; none in a record of an older version."""
 
     def as_json(self) -> dict[str, float]:
-        """Return the durations in the form of ``--json``."""
         return {"wall_s": self.wall_s, "train_s": self.train_s, "goodput": self.goodput}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepSummary:
-    """A sweep without its trials, for one line of ``list``."""
+    """One line of ``list``."""
 
     sweep: str
     conf: str
@@ -126,16 +115,15 @@ class SweepSummary:
     best: float | None
     """Best value of the first objective."""
     counts: dict[str, int]
-    """Trials by state."""
     started: float
-    """Unix time of its start."""
+    """Unix time."""
     wall_s: float
     run_id: str
     planned: int | None = None
-    """Planned number of trials; None in the record of an older version."""
+    """How many trials it is to have; nothing where its record does not say."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the line in the form of ``list --json``."""
+        """The line in the form of ``list --json``."""
         return {
             "sweep": self.sweep,
             "conf": self.conf,
@@ -153,82 +141,59 @@ class SweepSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepRecord:
-    """The record of one sweep with its trials."""
+    """One sweep with its trials."""
 
     sweep: str
-    """The sweep's name."""
     status: str
-    """One of running, finished, stopped, failed, interrupted."""
     metrics: tuple[str, ...]
-    """Names of the objectives' metrics."""
     modes: tuple[str, ...]
-    """``min`` or ``max`` for each of them."""
     counts: dict[str, int]
-    """Trials by state."""
     front: list[TrialRecord]
     """The best trial, or of several objectives the Pareto front; empty if no trial has a value."""
     mlflow: MlflowIds
-    """Its ids in MLflow."""
     trials: list[TrialRecord]
-    """All trials, in the order of their ids."""
     time: SweepTime
-    """Its durations and cost."""
     conf: str
-    """The ``conf=`` that it was started with."""
     started: float
-    """Unix time of its start."""
+    """Unix time."""
     experiment: str = ""
-    """Name of its MLflow experiment."""
     command: str = ""
-    """The command line that started it."""
     planned: int | None = None
-    """Planned number of trials; None in the record of an older version."""
+    """How many trials it is to have; nothing where its record does not say."""
     tags: dict[str, str] = field(default_factory=dict)
     """All tags of the parent run."""
 
     @property
     def metric(self) -> str:
-        """The first objective's metric."""
+        """The first objective."""
         return self.metrics[0]
 
     @property
     def mode(self) -> str:
-        """The first objective's mode, ``min`` or ``max``."""
+        """Of the first objective."""
         return self.modes[0]
 
     @property
     def best(self) -> TrialRecord | None:
-        """The best trial, by the first objective; None if there is none."""
+        """The best trial; of several objectives, by the first."""
         return self.front[0] if self.front else None
 
     def elapsed(self, moment: float) -> float:
-        """Return the seconds that the sweep had run until a moment, without the pauses between its drivers.
-
-        All durations and time axes of a sweep are measured so; at its end this is ``SweepTime.wall_s``.
-
-        Args:
-            moment: Unix time.
-        """
+        """Seconds that the sweep had run until a moment, in Unix time, without the pauses between its drivers.
+        ``SweepTime.wall_s`` is this at its end, and all durations and time axes of a sweep are."""
         sessions = self.time.sessions or ((self.started, math.inf),)
-        if self.status == "running":  # the recorded end is its driver's last update
+        if self.status == "running":  # its driver writes now and then how long it has run
             sessions = (*sessions[:-1], (sessions[-1][0], math.inf))
         return elapsed(sessions, moment)
 
     def took(self, trial: TrialRecord) -> float | None:
-        """Return a trial's duration in seconds, until now while it runs, without the pauses between drivers.
-
-        Args:
-            trial: A trial of this sweep.
-
-        Returns:
-            The duration, or None if the trial's start is not recorded.
-        """
+        """Seconds from a trial's start to its end, or to now while it runs, without the pauses between drivers."""
         if trial.started is None:
             return None
         return max(0.0, self.elapsed(trial.ended or time.time()) - self.elapsed(trial.started))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the document that ``run``, ``show`` and ``resume`` print with ``--json``."""
+        """The document that ``run``, ``show`` and ``resume`` print with ``--json``."""
         front = [
             {
                 "trial": trial.trial,
@@ -253,5 +218,5 @@ class SweepRecord:
 
 
 def one_or_all(names: tuple[str, ...]) -> str | list[str]:
-    """Return metrics or modes in the form of ``--json``: the name itself with one objective, else a list."""
+    """As ``--json`` shows metrics and modes: with one objective plainly, with several as a list."""
     return names[0] if len(names) == 1 else list(names)

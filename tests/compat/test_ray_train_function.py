@@ -17,7 +17,7 @@ from sweeps_train.compat.ray_train import (
     ReportedCheckpointStatus,
     replaced_train_fn_utils,
 )
-from sweeps_train.frameworks.ray_train import _Reports
+from sweeps_train.frameworks.ray_train import TrialTrainFnUtils
 
 OVERRIDDEN = ("report", "get_checkpoint", "get_all_reported_checkpoints", "get_dataset_shard")
 
@@ -28,7 +28,7 @@ def parameters(function: Any) -> list[str]:
 
 @pytest.mark.parametrize("method", OVERRIDDEN)
 def test_a_method_that_is_replaced_takes_the_same_arguments(method: str) -> None:
-    assert parameters(getattr(_Reports, method)) == parameters(getattr(DistributedTrainFnUtils, method))
+    assert parameters(getattr(TrialTrainFnUtils, method)) == parameters(getattr(DistributedTrainFnUtils, method))
 
 
 @pytest.mark.parametrize("method", ["get_context", "broadcast_from_rank_zero"])

@@ -82,9 +82,7 @@ class FunctionConfig:
 
 
 def check_fit(task: Task, model: Model, data: Data) -> None:
-    """Raises:
-    ValueError: The task does not train such a model, or does not read such data.
-    """
+    """Raise ``ValueError`` if the task does not train such a model, or does not read such data."""
     supported = {
         "causal_lm": ({"causal_lm"}, {"text"}),
         "image_classification": ({"conv_net", "vision_transformer", "custom"}, {"digits", "custom"}),
@@ -105,9 +103,7 @@ def check_fit(task: Task, model: Model, data: Data) -> None:
 
 
 def check_exchange(train: Train, strategy: Strategy) -> None:
-    """Raises:
-    ValueError: A larger global batch would not reduce the communication of the strategy.
-    """
+    """Raise ``ValueError`` if a larger global batch would not reduce the communication of the strategy."""
     if train.max_communication_share is None:
         return
     if strategy.kind != "ddp":
@@ -124,9 +120,7 @@ def check_exchange(train: Train, strategy: Strategy) -> None:
 
 
 def check_compile(train: Train, strategy: Strategy) -> None:
-    """Raises:
-    ValueError: The strategy shards the model in ways that ``torch.compile`` does not support.
-    """
+    """Raise ``ValueError`` if the strategy shards the model in ways that ``torch.compile`` does not support."""
     if train.compile and strategy.kind != "ddp":
         raise ValueError(
             f"train.compile=true is for strategy=ddp; with strategy.kind={strategy.kind} set train.compile to false"

@@ -137,13 +137,9 @@ def mark_used(entry: Path) -> None:
 
 
 def remove_oldest(folder: Path, keep: Path) -> None:
-    """Delete the least recently used entries of a folder until it is within the size limit.
+    """Delete the least recently used entries of a folder, except ``keep``, until it is within the size limit.
 
     Processes that have mapped a deleted file can still use it; the system frees it after the last one.
-
-    Args:
-        folder: Folder of files or folders.
-        keep: New entry, which is not deleted.
     """
     space = float(os.environ.get("SWEEPS_CACHE_GIB", LARGEST_FOLDER_GIB)) * 2**30 - _size(keep)
     entries = [each for each in folder.iterdir() if each != keep and each.suffix != ".lock"]

@@ -17,9 +17,6 @@ BUILTIN_DOCSTRINGS = "builtin:stdlib_docstrings"
 def read_documents(config: TextData) -> tuple[list[Document], list[Document]]:
     """Read training and held-out documents, in the data's own order.
 
-    Args:
-        config: Source of the documents, and how they are split.
-
     Raises:
         ValueError: Nothing was found, nothing is left for one of the two, or a type of file is unknown.
     """
@@ -30,9 +27,7 @@ def read_documents(config: TextData) -> tuple[list[Document], list[Document]]:
 
 
 def check_splits(config: TextData, num_train: int, num_held_out: int) -> None:
-    """Raises:
-    ValueError: There are no training documents, or no held-out ones.
-    """
+    """Raise ``ValueError`` if there are no training documents, or no held-out ones."""
     if not num_train:
         raise ValueError(f"data.path={config.path}: no documents to train on; give data with at least two documents")
     if not num_held_out:
@@ -44,9 +39,6 @@ def check_splits(config: TextData, num_train: int, num_held_out: int) -> None:
 
 def fingerprint(config: TextData) -> list[Any]:
     """JSON values that change whenever ``read_documents`` might return something else.
-
-    Args:
-        config: Source of the documents, and how they are split.
 
     Raises:
         ValueError: Nothing was found.

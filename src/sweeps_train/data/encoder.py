@@ -28,13 +28,7 @@ class Encoder:
     """Tokenizes documents by the columns that the config names."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, config: TextData):
-        """Args:
-            tokenizer: The model's tokenizer.
-            config: Names of the columns, and length of sequences.
-
-        Raises:
-            ValueError: The tokenizer has no end-of-text token, or makes no tokens of a letter.
-        """
+        """Raise ``ValueError`` if the tokenizer has no end-of-text token, or makes no tokens of a letter."""
         if not isinstance(tokenizer.eos_token_id, int):
             raise ValueError(  # noqa: TRY004 - a mistake in the config
                 "the tokenizer has no end-of-text token; give model.tokenizer one that has"
@@ -55,9 +49,6 @@ class Encoder:
 
     def encode(self, documents: Iterable[Document]) -> Iterator[Tokens]:
         """Tokenize documents: truncated to ``sequence_length`` tokens, or in full if documents are packed.
-
-        Args:
-            documents: Documents with the columns that the config names.
 
         Raises:
             ValueError: A document does not have these columns.

@@ -31,9 +31,6 @@ def data_fingerprints(config: TrainingConfig | FunctionConfig) -> dict[str, str 
 
     A user's own function is identified by its source file, its arguments, and the files that these name.
 
-    Args:
-        config: The training.
-
     Returns:
         A digest by the name of each source of data; None if its contents cannot be read from here.
     """

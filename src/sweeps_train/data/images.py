@@ -18,9 +18,10 @@ class ImageSamples:
     """Pairs of input and label; each sample is one unit of the loss."""
 
     def __init__(self, pairs: Dataset[Any], class_names: Sequence[str] = ()):
-        """Args:
-        pairs: The data set.
-        class_names: Names in the order of the labels; default: the data set's ``classes``, as in torchvision.
+        """
+        Args:
+            pairs: The data set.
+            class_names: Names in the order of the labels; default: the data set's ``classes``, as in torchvision.
         """
         self.pairs = pairs
         self.class_names = class_names or tuple(map(str, getattr(pairs, "classes", None) or ()))
@@ -70,9 +71,6 @@ class ImageShape:
 def image_shape(samples: ImageSamples) -> ImageShape:
     """Shape of the first image, and the number of classes.
 
-    Args:
-        samples: The training data.
-
     Raises:
         ValueError: The inputs do not have the shape (channels, height, width).
     """
@@ -87,9 +85,6 @@ def image_shape(samples: ImageSamples) -> ImageShape:
 
 def build_image_samples(config: DigitsData | CustomData) -> tuple[ImageSamples, ImageSamples]:
     """Build training and held-out samples.
-
-    Args:
-        config: Digits, or a user's function that returns two data sets.
 
     Raises:
         ValueError: A user's function does not return two data sets, or returns an empty one.

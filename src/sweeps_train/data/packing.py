@@ -67,9 +67,10 @@ class TextSamples:
     """Samples of which each is one document."""
 
     def __init__(self, arrays: Arrays, pad_token: int):
-        """Args:
-        arrays: Result of ``to_arrays``; only read.
-        pad_token: Token that fills up the shorter sequences of a batch.
+        """
+        Args:
+            arrays: Result of ``to_arrays``; only read.
+            pad_token: Token that fills up the shorter sequences of a batch.
         """
         self._tokens, self._counted = arrays["tokens"], arrays["counted"]
         self._ends, self._units = arrays["ends"], arrays["units"]
@@ -109,11 +110,12 @@ class PackedSamples:
     """
 
     def __init__(self, arrays: Arrays, length: int, pad_token: int, *, isolated: bool):
-        """Args:
-        arrays: Result of ``to_arrays``; only read.
-        length: Tokens in a sequence.
-        pad_token: Token that fills up the last sequence.
-        isolated: Whether documents within a sequence are hidden from each other.
+        """
+        Args:
+            arrays: Result of ``to_arrays``; only read.
+            length: Tokens in a sequence.
+            pad_token: Token that fills up the last sequence.
+            isolated: Whether documents within a sequence are hidden from each other.
         """
         self._tokens, self._ends = arrays["tokens"], arrays["ends"]
         self._length = length

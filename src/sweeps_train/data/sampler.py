@@ -43,11 +43,12 @@ class SampleOrder:
     """
 
     def __init__(self, num_samples: int, seed: int, *, window: int = 2**20, block: int = 2**10):
-        """Args:
-        num_samples: Number of samples in an epoch.
-        seed: Seed of all permutations.
-        window: Number of samples that are shuffled together; a multiple of ``block``.
-        block: Number of neighbouring samples that stay in the same window.
+        """
+        Args:
+            num_samples: Number of samples in an epoch.
+            seed: Seed of all permutations.
+            window: Number of samples that are shuffled together; a multiple of ``block``.
+            block: Number of neighbouring samples that stay in the same window.
         """
         self._num_samples = num_samples
         self._seed = seed
@@ -99,10 +100,6 @@ def held_out_indices(num_samples: int, fraction: float) -> tuple[list[int], list
     """Split ``range(num_samples)`` into training and held-out indices, each in ascending order.
 
     The split does not depend on the seed of the training, so that trials are compared on the same samples.
-
-    Args:
-        num_samples: Number of all samples.
-        fraction: Part that is held out, at least one sample.
 
     Example:
         >>> train, held_out = held_out_indices(10, 0.2)

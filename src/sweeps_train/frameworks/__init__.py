@@ -9,12 +9,7 @@ from sweeps_train.config import FunctionTask
 
 
 def adapted(task: FunctionTask, function: Callable[..., Any]) -> Callable[..., None]:
-    """Return a Ray Train function for what ``task._target_`` leads to.
-
-    Args:
-        task: Names the framework.
-        function: The user's function.
-    """
+    """Return a Ray Train function for what ``task._target_`` leads to."""
     if task.framework == "huggingface":
         from sweeps_train.frameworks import huggingface
 

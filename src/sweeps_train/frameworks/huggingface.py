@@ -56,7 +56,7 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
         # A folder for each worker: all trials would share the one in the user's code.
         with tempfile.TemporaryDirectory() as folder:
             trainer.args.output_dir = folder
-            trainer.add_callback(Reports())
+            trainer.add_callback(ReportCallback())
             checkpoint = ray.train.get_checkpoint()
             if checkpoint is None:
                 trainer.train()
@@ -67,7 +67,7 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
     return train
 
 
-class Reports(TrainerCallback):
+class ReportCallback(TrainerCallback):
     """Reports each evaluation, with the checkpoint of the same step if there is one.
 
     Ray's own callback (``ray.train.huggingface.transformers``) reports only with checkpoints, so that a scheduler would

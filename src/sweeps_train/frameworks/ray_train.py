@@ -73,14 +73,14 @@ def run_function(
         TypeError: The reported metric is not a number.
     """
     function = script_function(config.task, metric) if config.task.framework == "script" else _bind(config.task)
-    reports = _Reports(config, reporter, Path(checkpoint_folder), metric, mode)
-    seed_all(config.seed, reports.rank)
+    utils = TrialTrainFnUtils(config, reporter, Path(checkpoint_folder), metric, mode)
+    seed_all(config.seed, utils.rank)
     try:
-        with replaced_train_fn_utils(reports):
+        with replaced_train_fn_utils(utils):
             function()
     except _StopRequested:
         return
-    reports.end()
+    utils.end()
 
 
 class _StopRequested(BaseException):
@@ -98,7 +98,7 @@ class FunctionProgress(Progress):
         return {"steps": self.step, "evaluations": self.evaluations, "seconds": self.seconds}
 
 
-class _Reports(DistributedTrainFnUtils):
+class TrialTrainFnUtils(DistributedTrainFnUtils):
     """The object that the function's calls of ``ray.train`` go through."""
 
     def __init__(self, config: FunctionConfig, reporter: Reporter | None, root: Path, metric: str, mode: str):

@@ -127,13 +127,13 @@ def _free_address() -> tuple[str, int]:
     return host, port
 
 
-Reports = Queue[dict[str, Any] | None]
+ReportQueue = Queue[dict[str, Any] | None]
 """Reports of a script; None at its end."""
 
 
-def _read(process: subprocess.Popen[str], metric: str) -> Reports:
+def _read(process: subprocess.Popen[str], metric: str) -> ReportQueue:
     """Start a thread that reads a script's output."""
-    reports: Reports = Queue()
+    reports: ReportQueue = Queue()
 
     def read() -> None:
         assert process.stdout is not None
@@ -150,7 +150,7 @@ def _read(process: subprocess.Popen[str], metric: str) -> Reports:
     return reports
 
 
-def _next(reports: Reports) -> dict[str, Any] | None:
+def _next(reports: ReportQueue) -> dict[str, Any] | None:
     """The next report; None at the end, and an empty one if there is none within ``POLL_S``."""
     try:
         return reports.get(timeout=POLL_S)

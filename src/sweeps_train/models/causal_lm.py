@@ -56,12 +56,7 @@ class SharedBase:
         self._adapted: Any = None
 
     def adapt(self, lora: Lora, weights: Path | None) -> nn.Module:
-        """Add new adapters to the base model.
-
-        Args:
-            lora: Kind of adapters.
-            weights: Folder of a checkpoint whose adapters are loaded; None starts from zero.
-        """
+        """Add new adapters to the base model, from zero or with the weights of a checkpoint."""
         self.release()  # those of a training that failed while it was built
         self._adapted = add_lora(self._model, lora, weights)
         return _trainable(self._adapted)
@@ -100,9 +95,6 @@ def _load(config: CausalLM, weights: Path | None) -> Any:
 
 def build_tokenizer(config: CausalLM) -> PreTrainedTokenizerBase:
     """Load the model's tokenizer, or the one that the config names.
-
-    Args:
-        config: Names the model, and possibly another tokenizer.
 
     Raises:
         ValueError: The tokenizer cannot be loaded.

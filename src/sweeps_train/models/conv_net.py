@@ -17,13 +17,7 @@ class ConvNetClassifier(nn.Module):
     """
 
     def __init__(self, config: ConvNet, shape: ImageShape):
-        """Args:
-            config: Number of channels and blocks.
-            shape: Shape of the images.
-
-        Raises:
-            ValueError: The images are too small for so many blocks.
-        """
+        """Raise ``ValueError`` if the images are too small for so many blocks."""
         super().__init__()
         if min(shape.height, shape.width) < 2**config.blocks:
             raise ValueError(

@@ -61,14 +61,7 @@ def build_image_model(config: ImageModel, shape: ImageShape | None) -> nn.Module
 def save_image_model(
     model: nn.Module, shape: ImageShape | None, folder: Path, weights: Mapping[str, torch.Tensor] | None = None
 ) -> None:
-    """Write weights and shape.
-
-    Args:
-        model: The model.
-        shape: Shape of its images, if known.
-        folder: Existing folder.
-        weights: Full weights by name, if the model itself has only shards of them.
-    """
+    """Write weights and shape; the model's own weights, unless it has only shards of them."""
     if weights is None:
         save_weights(model, str(folder / WEIGHTS_FILE))
     else:
@@ -78,12 +71,7 @@ def save_image_model(
 
 
 def load_image_model(config: ImageModel, folder: Path) -> nn.Module:
-    """Load a model that ``save_image_model`` has written.
-
-    Args:
-        config: Config that the model was built with.
-        folder: Folder of the checkpoint.
-    """
+    """Load a model that ``save_image_model`` has written."""
     shape_file = folder / SHAPE_FILE
     shape = ImageShape(**json.loads(shape_file.read_text(encoding="utf-8"))) if shape_file.exists() else None
     model = build_image_model(config, shape)

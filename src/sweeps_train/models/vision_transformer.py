@@ -22,13 +22,7 @@ class VisionTransformerClassifier(nn.Module):
     }
 
     def __init__(self, config: VisionTransformer, shape: ImageShape):
-        """Args:
-            config: Width, depth, heads and patch size.
-            shape: Shape of the images.
-
-        Raises:
-            ValueError: The patches do not tile the images.
-        """
+        """Raise ``ValueError`` if the patches do not tile the images."""
         super().__init__()
         if shape.height % config.patch_size or shape.width % config.patch_size:
             raise ValueError(

@@ -18,11 +18,6 @@ __all__ = ["Capabilities", "Strategy", "build_strategy"]
 def build_strategy(config: StrategyConfig, workers: Workers, precision: Precision) -> Strategy:
     """Build the configured strategy; every worker must call it.
 
-    Args:
-        config: Kind and options. One worker alone needs no strategy but may recompute activations.
-        workers: All workers of the training.
-        precision: Precision of the forward pass.
-
     Raises:
         ValueError: The workers cannot be divided as configured; the message names the key and the fix.
     """
@@ -35,6 +30,11 @@ def build_strategy(config: StrategyConfig, workers: Workers, precision: Precisio
         from sweeps_train.strategies.ddp import DistributedDataParallelStrategy
 
         return DistributedDataParallelStrategy(config, workers, precision)
+    if precision.scaler.is_enabled():
+        raise ValueError(
+            f"train.precision=fp16 does not go with strategy.kind={config.kind}: gradients that overflow on one worker "
+            "must be skipped by all; use bf16, fp32, or strategy.kind=ddp"
+        )
     if isinstance(config, FSDP):
         from sweeps_train.strategies.fsdp import FullyShardedStrategy
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,11 +30,9 @@ class ContextParallelStrategy(FullyShardedStrategy):
         shard_sequences(model, self._row)
         return super()._wrap(model)
 
-    def backward(
-        self, batches: Iterable[Batch], count: int, scale: float, *, defer_grad_sync: bool = False
-    ) -> torch.Tensor:
+    def backward(self, batches: Sequence[Batch], scale: float, *, defer_grad_sync: bool = False) -> torch.Tensor:
         # FSDP averages gradients over all workers, but those of one sequence are to be summed.
-        return super().backward(batches, count, scale * self._row.size(), defer_grad_sync=defer_grad_sync)
+        return super().backward(batches, scale * self._row.size(), defer_grad_sync=defer_grad_sync)
 
     def _logits(self, model: Callable[..., Any], batch: Batch) -> tuple[torch.Tensor, Batch]:
         padded = self.task.pad(batch, multiple=self._row.size())

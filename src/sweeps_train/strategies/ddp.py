@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -54,10 +54,8 @@ class DistributedDataParallelStrategy(Strategy):
         compress(wrapped, self._config)
         return wrapped
 
-    def backward(
-        self, batches: Iterable[Batch], count: int, scale: float, *, defer_grad_sync: bool = False
-    ) -> torch.Tensor:
-        total = super().backward(batches, count, scale, defer_grad_sync=defer_grad_sync)
+    def backward(self, batches: Sequence[Batch], scale: float, *, defer_grad_sync: bool = False) -> torch.Tensor:
+        total = super().backward(batches, scale, defer_grad_sync=defer_grad_sync)
         sync_buffers_in_forward(self.model, enabled=True)  # in the first forward pass of the next step
         return total
 

@@ -8,33 +8,18 @@ from math import prod
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from sweeps_train.compat.torch import divide_in_place, multiply_in_place
 from sweeps_train.distributed import Workers
-from sweeps_train.precision import Precision
 from sweeps_train.strategies.layers import checkpoint_activations
-from sweeps_train.strategies.strategy import Capabilities, Key, Strategy, trained_parameters
+from sweeps_train.strategies.strategy import Key, Strategy, trained_parameters
 from sweeps_train.tasks.task import Task
 
 
 class ShardedStrategy(Strategy):
     """Parameters are ``DTensor``, or plain tensors that all workers have alike."""
-
-    def __init__(
-        self,
-        kind: str,
-        workers: Workers,
-        precision: Precision,
-        capabilities: Capabilities,
-        data_parallel: Workers | None,
-    ):
-        """
-        Raises:
-            ValueError: The precision is fp16.
-        """
-        refuse_fp16(precision, kind)
-        super().__init__(workers, precision, capabilities, data_parallel)
 
     def parallelize(self, task: Task) -> None:
         self.task = task
@@ -43,6 +28,10 @@ class ShardedStrategy(Strategy):
         # Each layer moves to the device when it is sharded: the full model may not fit there.
         self.model = self._wrap(task.model.train())
         self.parameters = trained_parameters(task.model)
+
+    def _before_micro_batch(self, *, is_last: bool) -> None:
+        if isinstance(self.model, FSDPModule):
+            self.model.set_requires_gradient_sync(is_last)
 
     def clip_grad_norm(self, max_norm: float) -> None:
         clip_sharded(
@@ -87,18 +76,6 @@ class ShardedStrategy(Strategy):
             src_data_rank=None,
         )
         return shard.to(parameter.device)
-
-
-def refuse_fp16(precision: Precision, kind: str) -> None:
-    """
-    Raises:
-        ValueError: The precision is fp16.
-    """
-    if precision.scaler.is_enabled():
-        raise ValueError(
-            f"train.precision=fp16 does not go with strategy.kind={kind}: gradients that overflow on one worker "
-            "must be skipped by all; use bf16, fp32, or strategy.kind=ddp"
-        )
 
 
 def saved_buffers(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
@@ -43,16 +42,12 @@ class FullyShardedStrategy(ShardedStrategy):
         capabilities = Capabilities(
             random_stream=workers.rank, activation_checkpointing=config.activation_checkpointing
         )
-        super().__init__(config.kind, workers, precision, capabilities, data_parallel)
+        super().__init__(workers, precision, capabilities, data_parallel)
         self._mesh = mesh(workers, shape)
         self._config = config
 
     def _wrap(self, model: nn.Module) -> nn.Module:
         return wrap_fsdp(model, self._mesh, self._config, self.precision)
-
-    def _accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
-        self.model.set_requires_gradient_sync(is_last)
-        return nullcontext()
 
 
 class ShardingOptions(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from sweeps_train.config.strategy import Pipeline
 from sweeps_train.data.sampler import Batch, Samples, in_batches
 from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
-from sweeps_train.strategies.dtensor import average, clip_sharded, refuse_fp16, saved_buffers
+from sweeps_train.strategies.dtensor import average, clip_sharded, saved_buffers
 from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.strategies.mesh import mesh, replicas
 from sweeps_train.strategies.stages import Stage
@@ -29,7 +29,6 @@ class PipelineStrategy(Strategy):
     gradients."""
 
     def __init__(self, config: Pipeline, workers: Workers, precision: Precision):
-        refuse_fp16(precision, config.kind)
         num_replicas = config.replicas(workers.size)
         self._config = config
         self._num_stages = workers.size // num_replicas
@@ -74,12 +73,10 @@ class PipelineStrategy(Strategy):
         self._schedules: dict[tuple[int, int, bool], Any] = {}
         self._batch: Batch = {}
 
-    def backward(
-        self, batches: Iterable[Batch], count: int, scale: float, *, defer_grad_sync: bool = False
-    ) -> torch.Tensor:
-        batch = _concatenated([self.task.pad(each) for each in batches])
+    def backward(self, batches: Sequence[Batch], scale: float, *, defer_grad_sync: bool = False) -> torch.Tensor:
+        batch = _concatenated([self.task.pad(on_device(each, self.workers.device)) for each in batches])
         losses: list[torch.Tensor] = []
-        self._run(batch, count, losses=losses, scale=scale)
+        self._run(batch, len(batches), losses=losses, scale=scale)
         for each in self._tied:
             self._add_gradient_of_other_end(each)
         average((each.grad for each in self.parameters.values() if each.grad is not None), self.data_parallel)

@@ -22,7 +22,8 @@ class Stage:
     """
 
     def __init__(self, model: nn.Module, index: int, number: int):
-        """Args:
+        """
+        Args:
             model: The full model, as every worker has built it; parts of other stages are removed from it.
             index: Index of this stage, from 0.
             number: Number of stages.

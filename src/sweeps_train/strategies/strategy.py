@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -76,14 +75,11 @@ class Strategy:
     def _wrap(self, model: nn.Module) -> nn.Module:
         return model
 
-    def backward(
-        self, batches: Iterable[Batch], count: int, scale: float, *, defer_grad_sync: bool = False
-    ) -> torch.Tensor:
+    def backward(self, batches: Sequence[Batch], scale: float, *, defer_grad_sync: bool = False) -> torch.Tensor:
         """Add the gradients of the losses of this worker's micro batches, averaged over all replicas.
 
         Args:
-            batches: Micro batches on this worker's device.
-            count: Number of micro batches.
+            batches: Micro batches, which are copied to the device one by one.
             scale: Factor of the losses.
             defer_grad_sync: Delay gradient synchronisation until all micro batches have been processed, so that out of
                 memory can be retried locally.
@@ -95,14 +91,14 @@ class Strategy:
         self.grad_sync_started = False
         total = torch.zeros((), dtype=torch.float64, device=self.workers.device)
         for number, batch in enumerate(batches, start=1):
-            is_last = number == count
-            with self._accumulating(is_last=is_last):
-                with self.precision.autocast():
-                    loss = self.task.loss(*self._logits(self.model, batch))
-                if is_last:
-                    self._before_last_backward(defer_grad_sync=defer_grad_sync)
-                # The gradient of scale * loss, without recording the product.
-                torch.autograd.backward(loss, self.precision.scaler.scale(loss.new_full((), scale)))
+            is_last = number == len(batches)
+            self._before_micro_batch(is_last=is_last)
+            with self.precision.autocast():
+                loss = self.task.loss(*self._logits(self.model, on_device(batch, self.workers.device)))
+            if is_last:
+                self._before_last_backward(defer_grad_sync=defer_grad_sync)
+            # The gradient of scale * loss, without recording the product.
+            torch.autograd.backward(loss, self.precision.scaler.scale(loss.new_full((), scale)))
             total += loss.detach()
         self._after_last_backward(defer_grad_sync=defer_grad_sync)
         return total
@@ -111,15 +107,14 @@ class Strategy:
         """The model's logits, and the part of the batch that they belong to."""
         return self.task.logits(model, batch), batch
 
+    def _before_micro_batch(self, *, is_last: bool) -> None:
+        """Hook before each micro batch. Workers exchange gradients once a step, in the last backward pass."""
+
     def _before_last_backward(self, *, defer_grad_sync: bool) -> None:
         """Hook before the backward pass in which gradients may be exchanged."""
 
     def _after_last_backward(self, *, defer_grad_sync: bool) -> None:
         """Hook after all gradients of this worker have been computed."""
-
-    def _accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
-        """Context of one micro batch. Workers exchange gradients once a step, in the last backward pass."""
-        return nullcontext()
 
     def discard_gradients(self) -> None:
         """Drop the gradients of a step that will be repeated."""

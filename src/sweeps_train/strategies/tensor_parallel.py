@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -41,7 +40,7 @@ class TensorParallelStrategy(ShardedStrategy):
             communicates_in_layers=True,
             flop_counters=self._tensor_size,
         )
-        super().__init__(config.kind, workers, precision, capabilities, data_parallel)
+        super().__init__(workers, precision, capabilities, data_parallel)
         self._config = config
 
     def parallelize(self, task: Task) -> None:
@@ -64,10 +63,8 @@ class TensorParallelStrategy(ShardedStrategy):
             batch = self.task.pad(batch, multiple=self._tensor_size)
         return super()._logits(model, batch)
 
-    def backward(
-        self, batches: Iterable[Batch], count: int, scale: float, *, defer_grad_sync: bool = False
-    ) -> torch.Tensor:
-        total = super().backward(batches, count, scale, defer_grad_sync=defer_grad_sync)
+    def backward(self, batches: Sequence[Batch], scale: float, *, defer_grad_sync: bool = False) -> torch.Tensor:
+        total = super().backward(batches, scale, defer_grad_sync=defer_grad_sync)
         for each in self._summed_over_row:
             if each.grad is not None:
                 dist.all_reduce(local_shard(each.grad), group=self._mesh.get_group("tensor"))
@@ -75,8 +72,3 @@ class TensorParallelStrategy(ShardedStrategy):
             gradients = (each.grad for each in self.parameters.values() if each.grad is not None)
             average(gradients, self.data_parallel)
         return total
-
-    def _accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
-        if isinstance(self.model, FSDPModule):
-            self.model.set_requires_gradient_sync(is_last)
-        return nullcontext()

@@ -62,10 +62,6 @@ def _shard_positions(kwargs: dict[str, Any], row: DeviceMesh) -> dict[str, Any]:
 def attention_to_share(model: Any, size: int) -> str:
     """The name of a model's attention implementation, as transformers has it.
 
-    Args:
-        model: A transformers model without adapters.
-        size: Number of workers that are to share its heads.
-
     Raises:
         ValueError: They cannot.
     """

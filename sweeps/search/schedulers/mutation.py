@@ -13,8 +13,7 @@ from sweeps.config.space import (
     OrdinalDistribution,
 )
 from sweeps.errors import ConfigError
-from sweeps.space.distributions import Lookup, Space
-from sweeps.space.suggester import RandomDraws
+from sweeps.space.distributions import Lookup, RandomDraws, Space
 
 FACTORS = (0.8, 1.2)
 MAX_ATTEMPTS = 20
