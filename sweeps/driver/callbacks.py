@@ -11,18 +11,15 @@ from sweeps.driver.retries import failure_reason, retry_only_what_may_pass
 from sweeps.driver.searcher import SweepSearcher
 from sweeps.driver.session import Session
 from sweeps.driver.shutdown import Shutdown
+from sweeps.search.not_pickled import NotPickled
 
 
-class LifecycleCallback(tune.Callback):
+class LifecycleCallback(NotPickled, tune.Callback):
     """Passes starts, retries and ends of trials on to the session."""
 
     def __init__(self, session: Session, searcher: SweepSearcher):
         self._session, self._searcher = session, searcher
         self._search_over = False
-
-    def __reduce__(self) -> tuple[type[object], tuple[()]]:
-        # Tune pickles its callbacks for a restore that Sweeps does not use; a session belongs to its driver.
-        return object, ()
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
         over = self._searcher.ended_because is not None
@@ -45,15 +42,11 @@ class LifecycleCallback(tune.Callback):
         self._session.lifecycle.ended(trial.config, trial.last_result, error=failure_reason(trial))
 
 
-class ShutdownStopper(tune.Stopper):
+class ShutdownStopper(NotPickled, tune.Stopper):
     """Stops all trials when the sweep ends early."""
 
     def __init__(self, shutdown: Shutdown):
         self._shutdown = shutdown
-
-    def __reduce__(self) -> tuple[type[object], tuple[()]]:
-        # Tune pickles it for a restore that Sweeps does not use; it knows actors of this driver.
-        return object, ()
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False

@@ -19,6 +19,7 @@ from ray.tune.experiment import Trial as TuneTrial
 from sweeps.constants import STEP
 from sweeps.errors import TrialFailed
 from sweeps.search.advisors.failures import EXTERNAL_CAUSE, OUT_OF_MEMORY
+from sweeps.search.not_pickled import NotPickled
 from sweeps.worker_error import FROM_OUTSIDE, LONGEST_MESSAGE, WorkerError
 
 ALIKE = 3
@@ -90,7 +91,7 @@ def retry_only_what_may_pass(trial: TuneTrial, alike: AlikeFailures) -> None:
         cast("RetriedTrial", trial).alike = alike
 
 
-class AlikeFailures:
+class AlikeFailures(NotPickled):
     """Counts trials that failed at their first step, by their error."""
 
     def __init__(self, has_reports: Callable[[], bool]) -> None:
@@ -101,10 +102,6 @@ class AlikeFailures:
         self._counts: Counter[str] = Counter()
         self._has_reports = has_reports
         self._seen: set[str] = set()
-
-    def __reduce__(self) -> tuple[type[object], tuple[()]]:
-        # Tune pickles its trials for a restore that Sweeps does not use.
-        return object, ()
 
     def may_pass(self, mistake: str) -> bool:
         """Whether a trial's error is the first of its kind, in a sweep whose trials make reports."""

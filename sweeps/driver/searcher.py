@@ -12,12 +12,13 @@ from sweeps.driver.retries import AlikeFailures, failure_reason
 from sweeps.driver.session import Session
 from sweeps.errors import StorageFull, mentions_full_disk
 from sweeps.runtime.checkpoint_layout import Origin
+from sweeps.search.not_pickled import NotPickled
 from sweeps.search.reported_values import reported_values
 from sweeps.search.schedulers.pbt import Exploit
 from sweeps.search.searcher import OptunaSearcher
 
 
-class SweepSearcher(OptunaSearcher):
+class SweepSearcher(NotPickled, OptunaSearcher):
     """Gives every point a number, which names the trial for people."""
 
     def __init__(self, session: Session, *args: Any, **options: Any) -> None:
@@ -26,10 +27,6 @@ class SweepSearcher(OptunaSearcher):
         self.tune_trials: dict[str, TuneTrial] = {}
         """Tune's own trials that were started, by Tune's id: they know why they failed."""
         self.alike = AlikeFailures(self._has_reports)
-
-    def __reduce__(self) -> tuple[type[object], tuple[()]]:
-        # Tune pickles it for a restore that Sweeps does not use; it knows the store, whose address may hold a password.
-        return object, ()
 
     def why_failed(self, trial_id: str) -> str:
         trial = self.tune_trials.get(trial_id)

@@ -59,7 +59,8 @@ def check_can_stop(record: SweepRecord, trial: str | None = None) -> str | None:
         )
     if trial is not None:
         trial = trial.zfill(4)
-        _check_runs(record, trial)
+        if (state := _trial(record, trial).state) != "running":
+            raise UserError(f"trial {trial} of {record.sweep} does not run: it is {state}")
     return trial
 
 
@@ -72,15 +73,6 @@ def _wait(record: SweepRecord, trial: str | None) -> SweepRecord:
         time.sleep(0.3)
     what = record.sweep if trial is None else f"trial {trial} of {record.sweep}"
     raise UserError(f"{what} did not stop within {ENDED_WITHIN_S:.0f} s; see `sweeps show`")
-
-
-def _check_runs(record: SweepRecord, trial: str) -> None:
-    """
-    Raises:
-        UserError: The trial does not run.
-    """
-    if (state := _trial(record, trial).state) != "running":
-        raise UserError(f"trial {trial} of {record.sweep} does not run: it is {state}")
 
 
 def _trial(record: SweepRecord, trial: str) -> TrialRecord:

@@ -14,6 +14,7 @@ from optuna.trial import FrozenTrial
 
 from sweeps.compat.optuna import set_trial_attribute
 from sweeps.constants import COMPLETED, DECISION_PREFIX, NUMBER, ORIGIN_PREFIX
+from sweeps.search.not_pickled import NotPickled
 
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial
@@ -23,7 +24,7 @@ ORDER, STOPS, STOPS_IF_LONGER = "order", "stops", "stops_if_longer"
 have stopped a trial that had not been complete."""
 
 
-class DecisionLog:
+class DecisionLog(NotPickled):
     """All decisions of a sweep's scheduler, in their order.
 
     A decision is recorded after the report that it rests on, and before Tune acts on it: if the driver dies in between,
@@ -57,10 +58,6 @@ class DecisionLog:
         """Decisions of earlier sessions, each with its trial's number (None if it is not about one trial)."""
         self.trials = frozenset(self._frozen)
         """Numbers of the trials of earlier sessions."""
-
-    def __reduce__(self) -> tuple[type[object], tuple[()]]:
-        # Tune pickles its scheduler for a restore that Sweeps does not use; a study cannot be pickled.
-        return object, ()
 
     def record_report(self, trial: Trial, result: dict[str, Any]) -> None:
         """Record a report; call this before anything is decided on it."""

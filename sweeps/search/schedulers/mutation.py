@@ -13,13 +13,14 @@ from sweeps.config.space import (
     OrdinalDistribution,
 )
 from sweeps.errors import ConfigError
+from sweeps.search.not_pickled import NotPickled
 from sweeps.space.distributions import Lookup, RandomDraws, Space
 
 FACTORS = (0.8, 1.2)
 MAX_ATTEMPTS = 20
 
 
-class Mutation:
+class Mutation(NotPickled):
     """Makes points near a given one, within the space and its conditions (Jaderberg et al., 2017).
 
     Numbers are multiplied by 0.8 or 1.2, ordered choices move to a neighbour, and some values are sampled anew.
@@ -49,10 +50,6 @@ class Mutation:
         self._lookup, self._validate = lookup, validate
         self._resample_probability = resample_probability
         self._seed = seed
-
-    def __reduce__(self) -> tuple[type[object], tuple[()]]:
-        # Tune pickles its scheduler for a restore that Sweeps does not use; this would pickle the whole config.
-        return object, ()
 
     def near(self, point: Mapping[str, Any], occasion: str) -> dict[str, Any]:
         """A valid point near ``point``; ``point`` itself if no attempt finds one.
