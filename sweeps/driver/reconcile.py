@@ -83,4 +83,4 @@ def _restore(searcher: OptunaSearcher, lookup: Lookup, session: Session) -> None
         searcher.restore_trial(restored)
     if lost:
         names = ", ".join(trial.trial for trial in lost)
-        session.state.announce(f"{STUDY_FILE} had lost {names}: taken in again from what is recorded")
+        session.state.announce(f"{STUDY_FILE} had lost the trials {names}; they were restored from the record")

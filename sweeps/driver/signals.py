@@ -63,4 +63,4 @@ class ShutdownSignals:
             return
         if self._state.shutdown.status is not None:
             raise LeaveNow
-        self.begin_shutdown("interrupted", "; once more to leave at once")
+        self.begin_shutdown("interrupted", "; Ctrl-C again leaves at once")

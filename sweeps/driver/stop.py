@@ -80,7 +80,7 @@ def _trial(record: SweepRecord, trial: str) -> TrialRecord:
         if each.trial == trial:
             return each
     running = ", ".join(each.trial for each in record.trials if each.state == "running")
-    raise UserError(f"{record.sweep} has no trial {trial}{f'; there run {running}' if running else ''}")
+    raise UserError(f"{record.sweep} has no trial {trial}{f'; running: {running}' if running else ''}")
 
 
 def _hint(status: str, sweep: str) -> str:
