@@ -1,0 +1,65 @@
+"""State machine of an attempt: its phases, requests to stop, and the one end that counts."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sweeps.runtime.attempt import Attempt, Phase, StopRequest
+from sweeps.runtime.events import Ended, Event, Log, Started
+
+
+def attempt(published: list[Event]) -> Attempt:
+    made = Attempt("0003", 2, published.append)
+    made.assign("slot-0003-2", "logs")
+    return made
+
+
+def logged(step: int) -> Log:
+    return Log("0003", 2, step, {"train/loss": 1.0}, 1000)
+
+
+def test_an_attempt_starts_trains_and_ends_when_all_its_workers_have_finished() -> None:
+    published: list[Event] = []
+    made = attempt(published)
+    assert made.phase is Phase.STARTING
+    made.post(Started("0003", 2, 1000), ("a", "b"))
+    assert made.phase is Phase.TRAINING
+    made.worker_finished(1, 2, 20.0)
+    assert made.phase is Phase.TRAINING
+    made.worker_finished(0, 2, 10.0)
+    assert made.phase is Phase.ENDED
+    started, ended = published
+    assert isinstance(started, Started)
+    assert started.workers == ("a", "b")
+    assert started.assigned_ms > 0
+    assert isinstance(ended, Ended)
+    assert (ended.error, ended.memory_mib) == (None, (10.0, 20.0))
+    assert asyncio.run(made.wait_for_end(1)) == ended
+
+
+def test_only_the_first_end_counts() -> None:
+    published: list[Event] = []
+    made = attempt(published)
+    first = made.finish(Ended("0003", 2, "the first error"))
+    assert made.finish(Ended("0003", 2, "a later one")) == first
+    assert published == [first]
+
+
+def test_a_request_to_stop_only_grows_and_the_end_implies_one() -> None:
+    made = attempt([])
+    assert made.stop is StopRequest.NONE
+    made.request_stop(StopRequest.DISCARD)
+    made.request_stop(StopRequest.SAVE)
+    assert made.stop is StopRequest.DISCARD
+    ended = attempt([])
+    ended.finish(Ended("0003", 2))
+    assert asyncio.run(ended.wait_for_stop()) is StopRequest.SAVE
+
+
+def test_events_of_a_discarded_attempt_are_dropped() -> None:
+    published: list[Event] = []
+    made = attempt(published)
+    made.post(logged(1), ())
+    made.request_stop(StopRequest.DISCARD)
+    made.post(logged(2), ())
+    assert published == [logged(1)]
