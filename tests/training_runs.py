@@ -1,4 +1,4 @@
-"""Small trainings for tests, in this process or in two that talk over gloo."""
+"""Small trainings for tests, in this process or in several that communicate over gloo."""
 
 from __future__ import annotations
 
@@ -73,20 +73,20 @@ def write_prompts(folder: Path) -> Path:
 
 
 STOP_AT_STEP_4, DURING_EVALUATION_AT_STEP_4, STOP_AT_STEP_5, STOP_AT_STEP_6 = 3, 4, 6, 7
-"""The how-many-eth time a reporter is asked, with a record every 2 steps and an evaluation every 4: at steps 1 and 2,
-three times at 4 (record, evaluation, report), at 5 and 6, ..."""
+"""Number of times that a reporter is asked to stop until then, with a record every 2 steps and an evaluation every 4:
+once at steps 1 and 2, three times at 4 (record, evaluation, report), once at 5 and 6, and so on."""
 
 
 @dataclass
 class Recorder:
-    """A reporter that remembers, and asks to stop when it has been asked often enough."""
+    """Reporter that stores everything, and asks to stop when it has been asked often enough."""
 
     stop_when_asked: int | None = None
     stop: Stop = Stop.SAVE
     logs: dict[int, dict[str, float]] = field(default_factory=dict)
     reports: list[tuple[int, dict[str, float], str | None, bool]] = field(default_factory=list)
     progress: list[Progress] = field(default_factory=list)
-    """With each report."""
+    """Progress at each report."""
     notes: list[str] = field(default_factory=list)
     asked: int = 0
 
@@ -113,7 +113,7 @@ class Recorder:
 
 
 def run(config: TrainingConfig, folder: Path | None = None, **options: Any) -> Recorder:
-    """Trains on the workers of this process's group; only rank 0's recorder has anything in it."""
+    """Train on the workers of this process's group; only rank 0's recorder receives anything."""
     import torch
 
     from sweeps_train.loop import train
@@ -129,8 +129,8 @@ def on_two_workers(scenario: Callable[[], Any], folder: Path) -> list[Any]:
 
 
 def on_workers(number: int, scenario: Callable[[], Any], folder: Path, backend: str = "gloo") -> list[Any]:
-    """Run a scenario (a function of a module) on every rank, and return its results, all in ``folder``; with NCCL,
-    each on a GPU of its own."""
+    """Run a scenario (a function of a module) on every rank in ``folder``, and return the results by rank; over NCCL,
+    each on its own GPU."""
     context = multiprocessing.get_context("spawn")
     meeting = Path(tempfile.mkdtemp(dir=folder))
     processes = [

@@ -40,8 +40,8 @@ else:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators are left alone")
 @pytest.mark.parametrize("thread", ["main", "another"])
 def test_a_step_takes_the_memory_that_the_one_before_has_freed(thread: str) -> None:
-    said = subprocess.run([sys.executable, "-c", STEPS, thread], capture_output=True, text=True, check=True).stdout
-    outside, inside, given_back_mib = json.loads(said)
+    printed = subprocess.run([sys.executable, "-c", STEPS, thread], capture_output=True, text=True, check=True).stdout
+    outside, inside, given_back_mib = json.loads(printed)
     assert outside > 1000
     assert inside < 50
     assert given_back_mib > 20

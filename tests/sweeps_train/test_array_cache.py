@@ -82,7 +82,7 @@ def test_data_is_tokenized_once(file: Path, tokenized: list[int]) -> None:
 
 
 @pytest.mark.parametrize("packing", [True, False])
-def test_samples_from_the_cache_are_those_that_were_made(
+def test_samples_from_the_cache_equal_those_that_were_made(
     packing: bool, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cached = build(file, packing=packing)
@@ -91,7 +91,7 @@ def test_samples_from_the_cache_are_those_that_were_made(
     assert "set SWEEPS_CACHE to a folder that can be written" in caplog.text
 
 
-def test_what_the_data_depends_on_makes_it_anew(file: Path, tokenized: list[int]) -> None:
+def test_a_changed_dependency_makes_the_data_again(file: Path, tokenized: list[int]) -> None:
     build(file, packing=False)
     build(file, packing=False, sequence_length=8)
     assert len(tokenized) == 4
@@ -131,7 +131,7 @@ def test_a_damaged_file_is_made_anew(
     assert len(tokenized) == 4
 
 
-def test_what_a_killed_process_has_left_is_no_obstacle(file: Path, cache: Path) -> None:
+def test_unfinished_files_of_a_killed_process_do_no_harm(file: Path, cache: Path) -> None:
     whole = build(file)
     (entry,) = stored(cache)
     entry.rename(entry.with_name(entry.name + ".unfinished"))

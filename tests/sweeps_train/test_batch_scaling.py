@@ -56,7 +56,7 @@ def test_the_batch_that_is_chosen_trains_as_if_it_were_configured(
     assert runs[asked].progress[-1].samples == runs[same].progress[-1].samples
 
 
-def test_the_batch_that_was_chosen_is_said_and_recorded(runs: dict[str, Recorder]) -> None:
+def test_the_chosen_batch_is_noted_and_recorded(runs: dict[str, Recorder]) -> None:
     recorder = runs["asked for nearly nothing"]
     assert recorder.final["train/global_batch_size"] == 3 * SIZE
     (note,) = recorder.notes
@@ -113,6 +113,6 @@ def test_the_smallest_batch_within_the_share_is_chosen(
         ),
     ],
 )
-def test_what_cannot_be_chosen_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_settings_that_do_not_fit_together_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         configured(IMAGES, **changes)

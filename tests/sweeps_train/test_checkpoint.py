@@ -53,7 +53,7 @@ def test_a_torn_checkpoint_is_ignored_and_removed(tmp_path: Path) -> None:
         ("files.json", lambda content: content[:20], "cannot be read"),
     ],
 )
-def test_a_training_goes_on_from_the_newest_checkpoint_that_is_what_was_written(
+def test_a_training_resumes_from_the_newest_intact_checkpoint(
     file: str, spoil: Any, wrong: str, tmp_path: Path
 ) -> None:
     config = configured(IMAGES, train=EVERY_STEP)
@@ -110,7 +110,7 @@ def test_a_training_resumed_at_an_evaluation_repeats_its_report(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("base", [IMAGES, TEXT], ids=["images", "text"])
-def test_progress_is_counted_in_every_unit_and_goes_on_after_a_resume(
+def test_progress_is_counted_in_every_unit_and_continues_after_a_resume(
     base: dict[str, Any], working_folder: Path, tmp_path: Path
 ) -> None:
     write_prompts(working_folder)
@@ -127,7 +127,7 @@ def test_progress_is_counted_in_every_unit_and_goes_on_after_a_resume(
     assert set(end.resources()) == (names if base is IMAGES else names | {"tokens"})
 
 
-def test_a_checkpoint_of_an_older_version_counts_from_what_it_knows(tmp_path: Path) -> None:
+def test_a_checkpoint_of_an_older_version_lacks_some_counts(tmp_path: Path) -> None:
     config = configured(IMAGES)
     run(config, tmp_path, stop_when_asked=STOP_AT_STEP_4)
     file = tmp_path / "step-00000004" / "training_state.pt"
@@ -191,7 +191,9 @@ def test_the_best_checkpoint_survives_a_resume(tmp_path: Path) -> None:
         (["best"], True, [1]),
     ],
 )
-def test_what_is_kept_follows_the_config(keep: list[str], finished: bool, kept: list[int], tmp_path: Path) -> None:
+def test_the_config_decides_which_checkpoints_are_kept(
+    keep: list[str], finished: bool, kept: list[int], tmp_path: Path
+) -> None:
     fake(tmp_path, step_1=0.1, step_2=0.5, step_3=0.4)
     remove_superseded(tmp_path, keep, "eval/loss", "min", finished=finished)
     assert names(tmp_path) == [f"step-{step:08d}" for step in kept]
@@ -291,9 +293,7 @@ def test_a_folder_that_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_a_training_that_takes_over_anothers_checkpoint_starts_where_that_one_was_with_its_own_values(
-    optimizer: str, tmp_path: Path
-) -> None:
+def test_a_training_continues_another_ones_checkpoint_with_its_own_values(optimizer: str, tmp_path: Path) -> None:
     train = {"optimizer": optimizer, "schedule": "constant"}
     donor = run(configured(IMAGES, train=train), tmp_path / "donor", stop_when_asked=STOP_AT_STEP_4)
     shutil.copytree(tmp_path / "donor", tmp_path / "changed")

@@ -18,7 +18,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("kind", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 1e-2)])
-def test_loss_and_gradient_in_pieces_are_those_of_the_whole(kind: torch.dtype, tolerance: float) -> None:
+def test_loss_and_gradient_in_chunks_equal_those_in_one_call(kind: torch.dtype, tolerance: float) -> None:
     torch.manual_seed(0)
     logits = 4 * torch.randn(TOKENS, VOCABULARY)
     targets = torch.randint(VOCABULARY, (TOKENS,))
@@ -38,7 +38,7 @@ def test_loss_and_gradient_in_pieces_are_those_of_the_whole(kind: torch.dtype, t
     assert torch.equal(gradient_in_pieces[[0, 4]], torch.zeros(2, VOCABULARY, dtype=kind))
 
 
-def test_a_held_out_loss_in_pieces_is_that_of_the_whole() -> None:
+def test_a_held_out_loss_in_chunks_equals_that_in_one_call() -> None:
     logits, targets = torch.randn(TOKENS, VOCABULARY), torch.arange(TOKENS)
     with torch.no_grad():
         torch.testing.assert_close(chunked_cross_entropy(logits, targets), full_cross_entropy(logits, targets))

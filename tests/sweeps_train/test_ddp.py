@@ -79,12 +79,12 @@ def two_types() -> list[float]:
 
 
 def compressed() -> str:
-    with pytest.raises(ValueError, match=r"strategy\.compression=bf16") as told:
+    with pytest.raises(ValueError, match=r"strategy\.compression=bf16") as raised:
         losses("LeavesOut", compression="bf16")
-    return str(told.value)
+    return str(raised.value)
 
 
-def test_what_a_loss_leaves_out_everywhere_or_on_one_worker_is_trained_as_by_one_process(tmp_path: Path) -> None:
+def test_parameters_that_some_losses_leave_out_are_trained_as_by_one_process(tmp_path: Path) -> None:
     alone = leaves_out()
     assert len(alone) == STEPS
     assert on_two_workers(leaves_out, tmp_path)[0] == pytest.approx(alone, rel=1e-5)
@@ -109,7 +109,7 @@ def test_a_training_is_the_same_in_a_process_that_has_the_data_already() -> None
     assert losses("LeavesOut") == cold
 
 
-def test_what_is_held_out_at_random_does_not_depend_on_the_trials_seed() -> None:
+def test_samples_held_out_at_random_do_not_depend_on_the_trials_seed() -> None:
     from sweeps_train import worker_cache
     from sweeps_train.tasks import build_task
 

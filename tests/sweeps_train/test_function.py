@@ -130,7 +130,7 @@ def test_every_report_is_recorded_once_at_its_count(sweep: Sweep) -> None:
             ]
 
 
-def test_a_retry_goes_on_from_what_all_workers_saved_and_a_new_trial_from_nothing(sweep: Sweep) -> None:
+def test_a_retry_resumes_from_the_files_of_all_workers_and_a_new_trial_from_nothing(sweep: Sweep) -> None:
     _, notes = sweep
     expected = {"none": [0, 0], "dies": [0, 0, 3, 3], "bad": [0, 0], "good": [0, 0], "misspells": [0, 0]}
     starts: dict[str, list[int]] = {}
@@ -158,7 +158,7 @@ def test_a_slot_outlives_a_function_that_was_stopped_where_it_is_asked_to(sweep:
     assert (len(pids["none"] & pids["dies"]) > 0) is warm
 
 
-def test_mlflow_has_what_the_function_saved_and_nothing_else(sweep: Sweep) -> None:
+def test_mlflow_has_exactly_the_files_that_the_function_saved(sweep: Sweep) -> None:
     done, _ = sweep
     for trial in done.trials():
         if trial.data.tags["sweeps.state"] == "finished":

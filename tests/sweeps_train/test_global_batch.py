@@ -126,7 +126,7 @@ def test_micro_batches_are_cut_without_losing_a_sample() -> None:
             assert torch.equal(torch.cat([piece[name] for piece in pieces]), tensor)
 
 
-def test_a_sample_that_does_not_fit_says_what_to_do(working_folder: Path) -> None:
+def test_a_sample_that_does_not_fit_is_an_error_with_advice(working_folder: Path) -> None:
     write_prompts(working_folder)
     message = r"train.micro_batch_size=1 does not fit .*model.gradient_checkpointing=true or strategy=fsdp"
     with SmallDevice(0, rank=0, where="forward"), pytest.raises(torch.OutOfMemoryError, match=message):
@@ -299,7 +299,7 @@ def train_with(folder: Path, size: int, kill_at: int | None = None) -> None:
         worker.join()
 
 
-def test_a_killed_training_goes_on_at_the_exact_sample_with_any_number_of_workers(tmp_path: Path) -> None:
+def test_a_killed_training_resumes_at_the_exact_sample_with_any_number_of_workers(tmp_path: Path) -> None:
     train_with(tmp_path / "undisturbed" / "one", 1)
     expected = samples_of_steps(tmp_path / "undisturbed" / "one", 1, first_step=1)
     assert sorted(expected) == list(range(1, 21))

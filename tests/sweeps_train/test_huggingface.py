@@ -55,7 +55,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Done:
 
 
 @pytest.mark.slow
-def test_a_killed_trainer_goes_on_from_its_own_checkpoint(sweep: Done) -> None:
+def test_a_killed_trainer_resumes_from_its_own_checkpoint(sweep: Done) -> None:
     (trial,) = sweep.document["trials"]
     assert (trial["state"], trial["steps"], trial["attempts"]) == ("finished", 10, 2)
     steps = [line.split() for line in (sweep.folder / "notes").read_text().splitlines()]
@@ -66,7 +66,7 @@ def test_a_killed_trainer_goes_on_from_its_own_checkpoint(sweep: Done) -> None:
 
 
 @pytest.mark.slow
-def test_a_trainers_checkpoint_is_what_transformers_reads(sweep: Done) -> None:
+def test_transformers_reads_a_trainers_checkpoint(sweep: Done) -> None:
     from transformers import AutoModelForCausalLM
 
     (kept,) = sweep.folder.glob("outputs/*/trials/*/step-00000010/files")
@@ -83,7 +83,7 @@ def no_trainer(config: dict[str, Any]) -> Path:
 def takes_none() -> None: ...
 
 
-def test_what_is_no_trainer_is_refused() -> None:
+def test_an_object_that_is_no_trainer_is_refused() -> None:
     task = FunctionTask(kind="function", framework="huggingface", _target_=f"{__name__}.no_trainer")
     with pytest.raises(
         ValueError, match=r"returned a \w+Path; task.framework=huggingface wants a transformers.Trainer"

@@ -66,7 +66,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Done:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_killed_module_goes_on_from_its_own_checkpoint_and_a_worse_one_is_stopped(sweep: Done) -> None:
+def test_a_killed_module_resumes_from_its_own_checkpoint_and_a_worse_one_is_stopped(sweep: Done) -> None:
     first, second = sweep.document["trials"]
     assert (first["state"], first["attempts"]) == ("finished", 2)
     notes = [line.split() for line in (sweep.folder / "notes").read_text().splitlines()]
@@ -79,7 +79,7 @@ def test_a_killed_module_goes_on_from_its_own_checkpoint_and_a_worse_one_is_stop
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_modules_checkpoint_is_what_lightning_reads(sweep: Done) -> None:
+def test_lightning_reads_a_modules_checkpoint(sweep: Done) -> None:
     from sweeps_train.examples.lightning_digits import Classifier
 
     (kept,) = sweep.folder.glob("outputs/*/trials/*/step-00000048/files")
@@ -127,7 +127,7 @@ def no_training(config: dict[str, Any]) -> tuple[Path, Path]:
     return Path(), Path()
 
 
-def test_what_is_no_training_is_refused() -> None:
+def test_an_object_that_is_no_training_is_refused() -> None:
     task = FunctionTask(kind="function", framework="lightning", _target_=f"{__name__}.no_training")
     with pytest.raises(ValueError, match=r"Path; task.framework=lightning wants a tuple of a lightning.pytorch Traine"):
         _bind(task)()

@@ -185,16 +185,16 @@ def test_torchrun_trains_a_config_on_two_workers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "message"),
     [(None, "config.json: No such file"), ('{"task": {"kind": "none"}}', "config.json: task="), ("{", "config.json: ")],
 )
-def test_a_mistake_on_the_command_line_is_told_without_a_traceback(
-    written: str | None, told: str, working_folder: Path
+def test_a_mistake_on_the_command_line_is_reported_without_a_traceback(
+    written: str | None, message: str, working_folder: Path
 ) -> None:
     if written is not None:
         (working_folder / "config.json").write_text(written)
     command = [sys.executable, "-m", "sweeps_train", "config.json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr

@@ -60,7 +60,7 @@ def test_attention_and_mlp_are_found_in_every_architecture(
     assert target_modules(built, "mlp") == mlp
 
 
-def test_what_is_not_a_part_is_left_to_peft() -> None:
+def test_other_names_of_layers_are_left_to_peft() -> None:
     llama = model_of("Llama", **WIDE)
     assert target_modules(llama, "all-linear") == "all-linear"
     assert target_modules(llama, "q_proj") == ["q_proj"]

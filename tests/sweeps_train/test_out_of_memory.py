@@ -34,7 +34,7 @@ class Net(nn.Sequential):
 """
 
 
-def test_what_a_worker_raises_can_be_sent_to_another_process() -> None:
+def test_the_error_of_a_worker_can_be_sent_to_another_process() -> None:
     sent = pickle.loads(pickle.dumps(MicroBatchHalved(16, 8)))
     assert sent.half == 8
     assert str(sent) == "out of memory: micro batches have 8 samples from the last checkpoint on, instead of 16"
@@ -42,7 +42,7 @@ def test_what_a_worker_raises_can_be_sent_to_another_process() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_where_workers_wait_for_each_other_a_trial_goes_on_with_half_the_micro_batch(tmp_path: Path) -> None:
+def test_a_trial_whose_workers_wait_for_each_other_continues_with_half_the_micro_batch(tmp_path: Path) -> None:
     (tmp_path / "small_device.py").write_text(SMALL_DEVICE, encoding="utf-8")
     tried = [("fsdp", 100), ("fsdp", 8), ("pipeline", 8)]
     done = run(

@@ -58,7 +58,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Done:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_script_that_fails_is_started_again_and_goes_on_from_what_it_has_saved(sweep: Done) -> None:
+def test_a_script_that_fails_is_started_again_and_resumes_from_its_checkpoint(sweep: Done) -> None:
     (trial,) = sweep.document["trials"]
     assert (trial["state"], trial["steps"], trial["attempts"]) == ("finished", 4, 2)
     starts = sorted((sweep.folder / "starts").read_text().splitlines())

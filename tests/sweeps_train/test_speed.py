@@ -58,7 +58,7 @@ def test_the_share_of_communication_is_measured_under_every_strategy(strategy: s
 
 
 @pytest.mark.parametrize("strategy", [*STRATEGIES, "recomputing model"])
-def test_flops_are_counted_once_and_without_what_is_computed_again(strategy: str, runs: dict[str, Recorder]) -> None:
+def test_flops_are_counted_once_and_without_recomputation(strategy: str, runs: dict[str, Recorder]) -> None:
     """FLOPs by hand (Llama, 3 layers of width 128, tied head of 384 rows): 6 for each weight of a matrix, and
     12 x layers x width x length for attention, which torch counts whole although half of it is masked."""
     layer = 4 * 128 * 128 + 3 * 128 * 384
@@ -83,7 +83,7 @@ def test_compressed_gradients_train_nearly_as_well(compression: str, runs: dict[
     assert compressed != plain
 
 
-def test_spans_that_go_on_at_once_are_counted_once() -> None:
+def test_overlapping_spans_are_counted_once() -> None:
     assert covered([(5, 9), (0, 3), (2, 4), (6, 7)]) == 8
     assert covered([]) == 0
 

@@ -184,7 +184,7 @@ def alone(folder: Path) -> dict[str, Recorder]:
 
 
 @pytest.mark.parametrize(("group", "case"), CASES)
-def test_a_strategy_has_the_losses_of_one_process_and_goes_on_from_anothers_checkpoint(
+def test_a_strategy_has_the_losses_of_one_process_and_resumes_from_anothers_checkpoint(
     group: str, case: Case, alone: dict[str, Recorder], request: pytest.FixtureRequest
 ) -> None:
     results: Results = request.getfixturevalue(group)
@@ -201,7 +201,7 @@ def losses(recorder: Recorder) -> dict[tuple[int, str], float]:
     return {(step, name): value for step, record in records for name, value in record.items() if name.endswith("loss")}
 
 
-def test_one_process_goes_on_from_a_checkpoint_of_a_pipeline(
+def test_one_process_resumes_from_a_checkpoint_of_a_pipeline(
     quick: Results, folder: Path, alone: dict[str, Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
@@ -284,7 +284,7 @@ def test_stages_that_share_what_they_cannot_are_refused() -> None:
         Stage(nn.Sequential(first, activation, middle, activation, last), 0, 3)
 
 
-def test_a_plan_that_names_what_is_not_there_is_refused() -> None:
+def test_a_plan_with_names_that_the_model_lacks_is_refused() -> None:
     from torch import nn
 
     from sweeps_train.strategies.tensor_plan import tensor_plan
@@ -305,9 +305,9 @@ def first_is_frozen() -> Any:
 def frozen_stage() -> str:
     model = {"kind": "custom", "_target_": "test_strategies.first_is_frozen"}
     config = configured({**IMAGES, "model": model}, strategy={"kind": "pipeline"}, train={"micro_batch_size": 20})
-    with pytest.raises(ValueError, match="all weights of a stage are frozen") as told:
+    with pytest.raises(ValueError, match="all weights of a stage are frozen") as raised:
         run(config)
-    return str(told.value)
+    return str(raised.value)
 
 
 def test_a_stage_with_nothing_to_train_is_refused_by_all_workers(tmp_path: Path) -> None:

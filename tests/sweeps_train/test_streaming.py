@@ -90,7 +90,7 @@ def pieces(path: Path) -> int:
 
 
 @pytest.mark.parametrize("name", ["jsonl", "parquet", "csv", "txt"])
-def test_streamed_samples_are_those_that_are_made_in_memory(name: str, folder: Path) -> None:
+def test_streamed_samples_equal_those_made_in_memory(name: str, folder: Path) -> None:
     options = {"eval_path": str(folder / "held_out.jsonl"), "lines_are_documents": True}
     streamed, in_memory = (build(folder / name, streaming=streaming, **options) for streaming in (True, False))
     for one, other in zip(streamed, in_memory, strict=True):
@@ -98,7 +98,7 @@ def test_streamed_samples_are_those_that_are_made_in_memory(name: str, folder: P
     assert name == "csv" or pieces(folder / name) > 8
 
 
-def test_streamed_documents_that_are_not_packed_are_those_that_are_made_in_memory(folder: Path) -> None:
+def test_streamed_documents_that_are_not_packed_equal_those_made_in_memory(folder: Path) -> None:
     options = {"eval_path": str(folder / "held_out.jsonl"), "packing": False, "text_field": None}
     options |= {"prompt_field": "text", "completion_field": "answer"}
     streamed, in_memory = (build(folder / "jsonl", streaming=streaming, **options) for streaming in (True, False))
@@ -168,7 +168,7 @@ def texts_in(samples: Samples) -> str:
     return "".join(BYTES.decode(samples.batch([index])["input_ids"][0]) for index in range(len(samples)))
 
 
-def test_held_out_documents_are_told_by_what_they_say(folder: Path) -> None:
+def test_held_out_documents_are_chosen_by_their_contents(folder: Path) -> None:
     train, held_out = build(folder / "jsonl", packing=False, sequence_length=256, eval_fraction=0.2)
     assert len(train) + len(held_out) == 200
     assert 20 < len(held_out) < 60
@@ -192,7 +192,7 @@ def test_of_the_first_documents_no_more_pieces_are_tokenized(folder: Path, monke
     assert texts_in(packed) == texts_in(few)
 
 
-def test_what_is_missing_is_named(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_data_is_named(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"0.jsonl.*data.text_field=body: document 1 has no such column; it has"):
         build(folder / "jsonl", text_field="body")
     (tmp_path / "empty.jsonl").touch()
@@ -286,7 +286,7 @@ def test_all_processes_of_a_cluster_tokenize_though_none_of_its_cpus_is_free(fol
 # --- packed documents ----------------------------------------------------------------------------------------
 
 
-def test_isolated_documents_are_as_if_each_were_alone(tmp_path: Path) -> None:
+def test_isolated_documents_have_the_logits_of_separate_ones(tmp_path: Path) -> None:
     from sweeps_train.config import CausalLM
     from sweeps_train.data.packing import IGNORED
     from sweeps_train.models.causal_lm import build_causal_lm, build_tokenizer

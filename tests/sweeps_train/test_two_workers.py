@@ -141,7 +141,7 @@ def test_two_workers_train_and_evaluate_as_one_worker_does(
     assert one.final["eval/loss"] != one.reports[0][1]["eval/loss"]
 
 
-def test_one_worker_goes_on_from_a_checkpoint_of_two(two_workers: list[Results], folder: Path, tmp_path: Path) -> None:
+def test_one_worker_resumes_from_a_checkpoint_of_two(two_workers: list[Results], folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "images-unbroken", tmp_path / "checkpoints")
     recorder = run(configured(IMAGES, train={"max_steps": 12}), tmp_path / "checkpoints")
     assert [(step, done) for step, _, _, done in recorder.reports] == [(8, False), (12, True)]

@@ -20,7 +20,7 @@ def mesh() -> Iterator[DeviceMesh]:
     dist.destroy_process_group()
 
 
-def test_attention_that_asks_for_its_name_hears_its_own(mesh: DeviceMesh) -> None:
+def test_attention_finds_its_own_name_in_the_config(mesh: DeviceMesh) -> None:
     """Flash attention reads its name from the config, to find its kernels."""
     from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
