@@ -22,7 +22,7 @@ from recording import open_recorder
 from rich.console import Console
 
 from sweeps.config.objectives import Objectives
-from sweeps.driver import run
+from sweeps.driver.finish import finish
 from sweeps.report.dataframes import importances_table
 from sweeps.report.figures.best_so_far import best_so_far
 from sweeps.report.figures.contours import contours
@@ -202,7 +202,7 @@ def test_a_report_that_cannot_be_made_is_a_warning(page: Path, uri: str, caplog:
     plan: Any = type("Plan", (), {"name": "s"})()
     tracking, checkpoint = SimpleNamespace(uri=uri, report=True), SimpleNamespace(trials=None)
     plan.config = SimpleNamespace(tracking=tracking, checkpoint=checkpoint)
-    assert run._ended(plan).sweep == "s"
+    assert finish(plan).sweep == "s"
     assert "s has no report" in caplog.text
     assert "python -m sweeps report s" in caplog.text
 
@@ -216,7 +216,7 @@ def test_checkpoints_that_cannot_be_removed_at_the_end_are_a_warning(
     monkeypatch.setattr("sweeps.retention.cleaning.plan_cleaning", fails)
     plan: Any = SimpleNamespace(name="s")
     plan.config = SimpleNamespace(tracking=SimpleNamespace(uri=uri, report=False), checkpoint=SimpleNamespace(trials=1))
-    assert run._ended(plan).sweep == "s"
+    assert finish(plan).sweep == "s"
     assert "checkpoints of s that need not be kept stay: " in caplog.text
     assert "read-only file system; `python -m sweeps clean s --keep-best 1` removes them" in caplog.text
 

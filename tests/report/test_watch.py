@@ -57,7 +57,7 @@ def load(folder: Path) -> SweepRecord:
 def test_a_running_sweep_is_drawn_until_it_ends(
     running: Recorder, working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(watching, "INTERVAL_S", 0.1)
     terminal = Console(file=io.StringIO(), force_terminal=True, width=100, height=30)
     last: list[SweepRecord] = []
     answers = iter([TrackingUnreachable("MLflow is away")])
