@@ -24,6 +24,7 @@ PURPOSES = {
     "api": "functions of `import sweeps`",
     "service": "queue, schedules, REST API, pages",
     "driver": "runs one sweep",
+    "completion": "completion in the shell",
     "report": "tables, figures, the report page",
     "registry": "models in MLflow's registry",
     "retention": "removal of old checkpoints",
@@ -195,7 +196,7 @@ def _rectangle(box: str, x: float, y: float) -> str:
         f'<text x="{middle:g}" y="{y + 19:g}" text-anchor="middle" font-size="14" font-weight="600" fill="#0f172a">'
         f"{escape(box)}</text>"
         f'<text x="{middle:g}" y="{y + 36:g}" text-anchor="middle" font-size="11" fill="#334155">'
-        f"{escape(PURPOSES[box])}</text>"
+        f"{escape(PURPOSES.get(box, ''))}</text>"
     )
 
 

@@ -1,4 +1,4 @@
-"""What Sweeps raises. Each error pickles, since Ray ships them between processes."""
+"""Exceptions of Sweeps. All can be pickled, since Ray sends them between processes."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pathlib import Path
 
 
 class SweepsError(Exception):
-    """Base of all our errors; the command line prints its message without a traceback."""
+    """Base class of all exceptions of Sweeps; the command line prints the message without a traceback."""
 
     exit_status = 1
 
 
 class UserError(SweepsError):
-    """A mistake in what was asked, found before anything started: names the key, the value and the fix."""
+    """A mistake in a request, found before anything was started. The message names the key, the value and the fix."""
 
     exit_status = 2
 
 
 class ConfigError(UserError):
-    """The composed config cannot be run. Holds every mistake that was found, one a line."""
+    """A mistake in the config. The message has a line for each mistake that was found."""
 
 
 class ConstraintViolated(ConfigError):
-    """A point of the space that ``search.constraints`` leave out: another is asked for."""
+    """Sampled values that violate ``search.constraints``; the search samples others."""
 
 
 class UnknownName(UserError):
@@ -32,7 +32,7 @@ class UnknownName(UserError):
 
 
 class TimeLimitExceeded(UserError):
-    """A request is not done within its time limit."""
+    """A request that was not completed within its time limit."""
 
 
 class TrackingUnreachable(UserError):
@@ -40,7 +40,7 @@ class TrackingUnreachable(UserError):
 
 
 class DoesNotFit(UserError):
-    """One trial needs more than the cluster could ever give."""
+    """One trial needs more resources than the cluster has."""
 
 
 class TrialFailed(SweepsError):
@@ -49,8 +49,8 @@ class TrialFailed(SweepsError):
     def __init__(self, message: str, error: object = None) -> None:
         """
         Args:
-            message: One line.
-            error: The ``WorkerError`` that caused it, if a worker has sent one.
+            message: The reason in one line.
+            error: The ``WorkerError`` that caused it, if a worker reported one.
         """
         super().__init__(message, error)
         self.message, self.error = message, error
@@ -60,9 +60,14 @@ class TrialFailed(SweepsError):
 
 
 class StorageFull(SweepsError):
-    """A disk, or a quota, is full: what was written is whole, and the sweep can go on when there is room."""
+    """A disk or a quota is full. All files are complete, and the sweep can be resumed when there is space."""
 
     def __init__(self, folder: Path, trouble: str = "") -> None:
+        """
+        Args:
+            folder: The sweep's folder.
+            trouble: Text of the error, if another disk may be the full one.
+        """
         super().__init__(folder, trouble)
         self.folder, self.trouble = folder, trouble
 
@@ -74,14 +79,14 @@ class StorageFull(SweepsError):
 
 
 class Undelivered(SweepsError):
-    """A sweep came to its end, and the tracking server has not taken all of its record."""
+    """A sweep has ended, but the tracking server has not taken all of its record."""
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or what caused it, is that a disk or a quota is full."""
+    """Whether an error or one of its causes is a full disk or quota."""
     while error is not None:
         if isinstance(error, StorageFull) or (isinstance(error, OSError) and error.errno in _FULL):
             return True
@@ -90,5 +95,5 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 
 def mentions_full_disk(text: str | None) -> bool:
-    """The same of an error of which only the text has come from another process."""
+    """Whether the text of an error from another process is that of a full disk or quota."""
     return text is not None and any(os.strerror(number) in text for number in _FULL)

@@ -1,4 +1,4 @@
-"""Versions of what Sweeps keeps on disk: what is older is brought forward, and what is newer is refused."""
+"""Versions of the files that Sweeps writes: older ones are converted when they are read, newer ones are refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from sweeps.errors import UserError
 
 VERSION = "version"
-"""Key of a document's version; one without it is of version 1, from before versions were kept."""
+"""Key of a document's version; documents without it are of version 1."""
 WRITTEN_BY = "written_by"
 """Key of the release of ray-sweeps that wrote it."""
 
@@ -18,36 +18,36 @@ Document = dict[str, Any]
 
 
 class NewerVersion(UserError):
-    """Something on disk was written by a later release, and this one would misread it."""
+    """A file was written by a later release, and this one might misread it."""
 
 
 def release() -> str:
-    """The installed release of ray-sweeps."""
+    """Return the installed release of ray-sweeps."""
     return version("ray-sweeps")
 
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of document that is kept, and how an older one is brought forward."""
+    """A kind of document, with the conversions of its older versions."""
 
     steps: Sequence[Callable[[Document], Document]]
-    """The first turns a document of version 1 into one of version 2, and so on. They change no file."""
+    """Conversions: the first from version 1 to 2, and so on. The file itself stays unchanged."""
 
     @property
     def version(self) -> int:
-        """The version that this release writes."""
+        """Version that this release writes."""
         return len(self.steps) + 1
 
     def stamped(self, document: Document) -> Document:
-        """The document with its version and the release that writes it."""
+        """Return a document with its version and the release that writes it."""
         return {VERSION: self.version, WRITTEN_BY: release(), **document}
 
     def brought_forward(self, document: Document, where: str) -> Document:
-        """The document as this release would have written it, with the version and the release that it was written by.
+        """Return a document in the present version, with the version and release that wrote it.
 
         Args:
-            document: As it was read.
-            where: Its file, for the message.
+            document: The document as it was read.
+            where: Path of its file, for the message.
 
         Raises:
             NewerVersion: A later release wrote it.
@@ -60,12 +60,13 @@ class Format:
 
 
 def check_not_newer(where: str, found: int, known: int, written_by: str | None) -> None:
-    """
+    """Check that this release can read a file.
+
     Args:
-        where: What was read.
+        where: Path of the file, for the message.
         found: Its version.
         known: The highest version that this release reads.
-        written_by: The release that wrote it, where that is known.
+        written_by: The release that wrote it, if known.
 
     Raises:
         NewerVersion: A later release wrote it.

@@ -205,7 +205,7 @@ def logs(sweep: str, trial: str, *, tracking_uri: str | None = None) -> dict[int
 
     record = load(sweep, tracking_uri=tracking_uri)
     kept = TrialLogs(record, choose(record, trial))
-    return {rank: kept.whole(rank) for rank in kept.workers()}
+    return {rank: kept.read_all(rank) for rank in kept.workers()}
 
 
 def importance(sweep: str, *, objective: int = 0, tracking_uri: str | None = None) -> pd.DataFrame:

@@ -42,8 +42,8 @@ def run(
         UserError: The request is wrong, and nothing was started.
 
     Example:
-        >>> short = {"search.num_trials": 2, "train.max_steps": 4, "train.eval_every": 2, "scaling.num_workers": 1}
-        >>> sweep = sweeps.run("digits", short, name="first")
+        >>> short = {"train.max_steps": 4, "train.eval_every": 2, "scaling.num_workers": 1}
+        >>> sweep = sweeps.run("digits", {"search": "random", "search.num_trials": 2, **short}, name="first")
         >>> sweep.status, len(sweep.trials)
         ('finished', 2)
     """

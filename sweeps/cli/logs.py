@@ -49,7 +49,7 @@ class _LocalSource:
     def part(self, record: SweepRecord, trial: TrialRecord, worker: int, position: int) -> LogPart:
         from sweeps.tracking.trial_logs import TrialLogs
 
-        return TrialLogs(record, trial).part(worker, position)
+        return TrialLogs(record, trial).read(worker, position)
 
 
 class _RemoteSource:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-TRIED_SCHEMAS = frozenset({"b7e2c1a4d9f3", "dc11669786a5"})
-"""Versions of MLflow's tables (``alembic_version``) whose SQL queries were tried: of MLflow 3.16.1 and 3.17.2.
+TRIED_SCHEMAS = frozenset({"b7e2c1a4d9f3", "dc11669786a5", "f4a9b2c7d1e6"})
+"""Versions of MLflow's tables (``alembic_version``) that our SQL queries were tried with: 3.16.1, 3.17.2, 3.18.0.
 
 Tables of another version are read through MLflow's client, which is slower."""
 

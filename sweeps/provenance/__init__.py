@@ -1,1 +1,4 @@
-"""Where a sweep comes from: its code, packages, data, machine and command, as far as another can be made like it."""
+"""Provenance of a sweep: its code, packages, data, machine and command, from which it can be reproduced.
+
+Begin with ``provenance``. ``secrets`` hides secrets in everything that is recorded.
+"""

@@ -1,4 +1,4 @@
-"""The checkout that a sweep is started in: its commit, and what differs from it."""
+"""The git checkout that a sweep is started in: its commit and the changes since."""
 
 from __future__ import annotations
 
@@ -12,39 +12,40 @@ from tempfile import TemporaryDirectory
 from sweeps.provenance.secrets import redacted, redacted_source
 
 LONGEST_DIFF = 2_000_000
-"""Characters of changes that are recorded."""
+"""Maximum number of characters of changes that are recorded."""
 LARGEST_NEW_FILE = 200_000
-"""Bytes of a file that git does not know yet, up to which it is among the changes."""
+"""Maximum bytes of an untracked file among the changes."""
 MOST_NEW_FILES = 500
 SOURCES = (".py", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh", ".ipynb")
-"""Types of new files that may matter to a training; data and outputs lie in working folders, too."""
+"""Suffixes of untracked files among the changes: source code, not data and outputs."""
 NOT_FOR_RECORDS = (":(exclude,glob)**/.env*", ":(exclude,glob)**/*.pem", ":(exclude,glob)**/*.key")
 
 
 @dataclass(frozen=True)
 class Checkout:
-    """A git checkout, at the moment."""
+    """The state of a git checkout."""
 
     commit: str | None
     branch: str
     remote: str
-    """Address of ``origin``, without its password."""
+    """Address of the remote ``origin``, without its password."""
     diff: str
-    """What differs from the commit, new source files included; empty if nothing does. ``git apply`` takes it, unless
-    it is cut or had secrets, which are hidden."""
+    """Changes since the commit, with new source files; empty if there are none. ``git apply`` takes them unless they
+    are cut or had secrets, which are hidden."""
 
     @property
     def is_cut(self) -> bool:
+        """Whether the changes were too long and their end is missing."""
         return len(self.diff) >= LONGEST_DIFF
 
 
 def git_commit() -> str | None:
-    """Commit of the checkout that the working folder is in."""
+    """Return the commit of the checkout that the working folder is in; None if it is in none."""
     return _git("rev-parse", "HEAD") or None
 
 
 def checkout() -> Checkout | None:
-    """The checkout that the working folder is in, if it is in one."""
+    """Return the state of the checkout that the working folder is in; None if it is in none."""
     root = _git("rev-parse", "--show-toplevel")
     if not root:
         return None
@@ -58,12 +59,12 @@ def checkout() -> Checkout | None:
 
 
 def _changes(root: str) -> str:
-    # New files are made known to a copy of the index: the person's own stays as it is.
+    # New files are added to a copy of the index, since the user's own must not change.
     index = Path(root, _git("rev-parse", "--git-path", "index", folder=root))
     with TemporaryDirectory() as folder:
         copy = Path(folder, "index")
         if index.is_file():
-            shutil.copy2(index, copy)  # with its time, by which git knows what may have changed since
+            shutil.copy2(index, copy)  # with its time, by which git finds files that may have changed
         environment = {**os.environ, "GIT_INDEX_FILE": str(copy)}
         if new := _new_sources(root):
             _git("add", "--intent-to-add", "--", *new, folder=root, environment=environment)
@@ -85,7 +86,7 @@ def _new_sources(root: str) -> list[str]:
 def _git(
     *arguments: str, folder: str | None = None, environment: dict[str, str] | None = None, strip: bool = True
 ) -> str:
-    """What git says; nothing if it fails, or is not there."""
+    """Return the output of a git command; empty if it fails or git is not installed."""
     try:
         answer = subprocess.run(
             ["git", *arguments],

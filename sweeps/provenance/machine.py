@@ -1,4 +1,4 @@
-"""Who runs a sweep, on what, with which packages."""
+"""The user, the hardware and the installed packages of a sweep."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ INSTALLED = {"site-packages", "dist-packages"}
 
 
 def user() -> str:
-    """Name of the user."""
+    """Return the user's name."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
+    except (KeyError, OSError):  # in a container the user may have no name
         return "unknown"
 
 
 def packages() -> dict[str, str]:
-    """Version of every installed distribution, by its name."""
-    # Ray, once imported, adds folders of its own packages' copies, which nobody has installed.
+    """Return the version of every installed distribution, by name."""
+    # Without the copies of packages inside Ray, whose folders Ray adds to the path when it is imported.
     path = [entry for entry in sys.path if not INSTALLED & set(Path(entry).parent.parts)]
     found = {each.metadata["Name"]: each.version for each in distributions(path=path) if each.metadata["Name"]}
     return dict(sorted(found.items(), key=lambda item: item[0].lower()))
 
 
 def hardware() -> dict[str, Any]:
-    """The machine that the sweep is started on."""
+    """Return a description of this machine."""
     import psutil
 
     return {
@@ -53,7 +53,7 @@ def _processor() -> str:
 
 
 def _gpus() -> list[str]:
-    """Name, driver and memory of each, as the driver's own tool says it; imports no CUDA."""
+    """Return name, driver and memory of each GPU from ``nvidia-smi``, without importing CUDA."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=False)

@@ -1,4 +1,4 @@
-"""Everything that is recorded of where a sweep comes from, and what differs when it is run again."""
+"""The provenance of a sweep, and its differences from the present state when the sweep is run again."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ SHOWN_ENVIRONMENT = (
     *("CUBLAS_WORKSPACE_CONFIG", "TORCH_DETERMINISTIC", "HF_HUB_OFFLINE", "HF_HOME", "SWEEPS_CACHE", "RAY_ADDRESS"),
     *("NCCL_DEBUG", "NCCL_IB_DISABLE", "NCCL_P2P_DISABLE", "NCCL_SOCKET_IFNAME", "SLURM_JOB_ID"),
 )
-"""Variables that may change how a training goes. A list, since any other may hold a secret."""
+"""Recorded environment variables: they can change a training. No others, since any may hold a secret."""
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a sweep comes from."""
+    """The code, packages, data, machine and command that a sweep is started with."""
 
     command: str
-    """What was typed, secrets hidden."""
+    """The command line, with secrets hidden."""
     working_folder: str
     user: str
     python: str
@@ -40,30 +40,36 @@ class Provenance:
     branch: str
     remote: str
     changes: str
-    """SHA-256 of what differed from the commit; empty if nothing did, or there is no checkout."""
+    """SHA-256 of the changes since the commit; empty if there are none, or no checkout."""
     changes_are_cut: bool
     data: dict[str, str | None]
-    """Digest of each source of data; None where its contents could not be seen."""
+    """Digest of each source of data; None if its contents could not be read."""
     hardware: dict[str, Any]
     packages: dict[str, str]
     environment: dict[str, str] = field(default_factory=dict)
 
     @property
     def data_fingerprint(self) -> str | None:
-        """One for all sources, short enough for a tag."""
+        """One digest of all sources, short enough for a tag; None if that of a source is unknown."""
         if not self.data or None in self.data.values():
             return None
         return hashlib.sha256(json.dumps(self.data, sort_keys=True).encode()).hexdigest()[:16]
 
     def as_json(self) -> str:
+        """Return the text of the artifact ``origin/origin.json``."""
         return json.dumps(asdict(self), indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> Provenance:
+        """Return the provenance of a text that ``as_json`` returned."""
         return cls(**json.loads(text))
 
     def differences(self, now: Provenance) -> dict[str, str]:
-        """What is another now, in words, by what it is of; only what may change how a training goes."""
+        """Return descriptions of what has changed and can change a training, by its kind.
+
+        Args:
+            now: The present provenance.
+        """
         found: dict[str, str] = {}
         if self.commit != now.commit:
             found["commit"] = f"{_commit(self)}, now {_commit(now)}"
@@ -73,12 +79,12 @@ class Provenance:
             found["packages"] = _listed(packages_changed)
         if self.python != now.python:
             found["python"] = f"{self.python}, now {now.python}"
-        unseen = [name for name, digest in now.data.items() if digest is None or self.data.get(name) is None]
-        other = [name for name in now.data if name not in unseen and self.data[name] != now.data[name]]
+        unknown = [name for name, digest in now.data.items() if digest is None or self.data.get(name) is None]
+        other = [name for name in now.data if name not in unknown and self.data[name] != now.data[name]]
         if other:
             found["data"] = f"other contents of {', '.join(other)}"
-        elif unseen:
-            found["data"] = f"not known of {', '.join(unseen)}"
+        elif unknown:
+            found["data"] = f"not known of {', '.join(unknown)}"
         for part in ("processor", "gpus"):
             if self.hardware.get(part) != now.hardware.get(part):
                 found[part] = f"{_words(self.hardware.get(part))}, now {_words(now.hardware.get(part))}"
@@ -88,16 +94,19 @@ class Provenance:
 
 
 def collect_provenance(command: str, seed: int, trainings: Iterable[Training]) -> tuple[Provenance, str]:
-    """What there is to know now, and what differs from the commit; takes a second or so.
+    """Collect the present provenance, which takes about a second.
 
     Args:
-        command: What was typed.
-        seed: Of the sweep.
-        trainings: Of every kind of trial: their data is looked at.
+        command: The command line.
+        seed: Seed of the sweep.
+        trainings: Configs of every kind of trial, which name the data.
+
+    Returns:
+        The provenance, and the changes since the commit as a diff.
     """
     code = checkout()
     diff = code.diff if code is not None else ""
-    origin = Provenance(
+    provenance = Provenance(
         command=redacted(command),
         working_folder=str(Path.cwd()),
         user=user(),
@@ -113,12 +122,12 @@ def collect_provenance(command: str, seed: int, trainings: Iterable[Training]) -
         packages=packages(),
         environment={name: redacted(os.environ[name]) for name in SHOWN_ENVIRONMENT if name in os.environ},
     )
-    return origin, diff
+    return provenance, diff
 
 
-def requirements(origin: Provenance) -> str:
-    """The packages as ``pip install -r`` takes them."""
-    return "".join(f"{name}=={version}\n" for name, version in origin.packages.items())
+def requirements(provenance: Provenance) -> str:
+    """Return the packages in the format of ``pip install -r``."""
+    return "".join(f"{name}=={version}\n" for name, version in provenance.packages.items())
 
 
 def _data(trainings: Iterable[Training]) -> dict[str, str | None]:
@@ -144,10 +153,10 @@ def _listed(changes: list[str], most: int = 8) -> str:
     return "; ".join(changes[:most]) + more
 
 
-def _commit(origin: Provenance) -> str:
-    if origin.commit is None:
+def _commit(provenance: Provenance) -> str:
+    if provenance.commit is None:
         return "no git checkout"
-    return origin.commit[:12] + (" with changes" if origin.changes else "")
+    return provenance.commit[:12] + (" with changes" if provenance.changes else "")
 
 
 def _words(value: Any) -> str:

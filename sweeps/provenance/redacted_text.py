@@ -1,5 +1,4 @@
-"""Long text of unknown origin, such as logs and tracebacks, with its secrets hidden: most of its lines have none, which
-is seen at once."""
+"""Hides secrets in long texts such as logs and tracebacks. Most lines have none, which a quick search finds out."""
 
 from __future__ import annotations
 
@@ -17,22 +16,22 @@ _MAY_HOLD_SECRETS = re.compile(
 
 
 def redacted_log(text: str) -> str:
-    """Output of a program with secrets hidden: ``password=...`` too."""
+    """Return a program's output with secrets hidden, also those in ``password=...``."""
     return _by_lines(text, redacted)
 
 
 def redacted_traceback(text: str) -> str:
-    """A traceback with secrets hidden; its source code stays: ``token=tokenizer.pad`` is none."""
+    """Return a traceback with secrets hidden, but without hiding source code such as ``token=tokenizer.pad``."""
     return _by_lines(text, redacted_source)
 
 
 def redacted_error(error: WorkerError) -> WorkerError:
-    """A worker's error with secrets hidden."""
+    """Return a worker's error with secrets hidden."""
     frame = error.frame and replace(error.frame, source=redacted_traceback(error.frame.source))
     message, traceback = redacted_traceback(error.message), redacted_traceback(error.traceback)
     return replace(error, message=message, traceback=traceback, frame=frame)
 
 
 def _by_lines(text: str, hide: Callable[[str], str]) -> str:
-    lines = KEY_BLOCK.sub(HIDDEN, text).splitlines(keepends=True)  # a key has many lines
+    lines = KEY_BLOCK.sub(HIDDEN, text).splitlines(keepends=True)  # a key takes many lines
     return "".join(hide(line) if _MAY_HOLD_SECRETS.search(line) else line for line in lines)

@@ -1,1 +1,4 @@
-"""From a trial's checkpoint to a version of a model in MLflow's registry, which loads without this service."""
+"""Registers a trial's checkpoint as a version of a model in MLflow's registry, which loads without this service.
+
+Begin with ``register``; ``flavours`` decides how MLflow saves and loads each kind of model.
+"""

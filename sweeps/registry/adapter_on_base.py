@@ -1,5 +1,5 @@
-"""A language model of adapters on their base, as MLflow loads it: this file travels with the model, and so does
-``sweeps_train``. The base is read where ``model.path`` says: with Sweeps, on the hub, or in its folder.
+"""MLflow's loader of a language model that consists of adapters and their base. This file and ``sweeps_train`` are
+copied into the registered model. The base is loaded from ``model.path``: from Sweeps, the hub, or its folder.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from sweeps_train.checkpoint import load_model, read_training_config
 
 
 class AdapterOnBase(PythonModel):
-    """Completes texts. The model and its tokenizer are ``unwrap_python_model().model`` and ``.tokenizer``."""
+    """Completes texts. ``unwrap_python_model()`` has the attributes ``model`` and ``tokenizer``."""
 
     def load_context(self, context: PythonModelContext) -> None:
+        """Load the model and its tokenizer from the checkpoint."""
         from pathlib import Path
 
         from transformers import AutoTokenizer
@@ -27,12 +28,12 @@ class AdapterOnBase(PythonModel):
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
 
     def predict(self, context: PythonModelContext, model_input: Any, params: dict[str, Any] | None = None) -> list[str]:
-        """What follows each text.
+        """Return the completion of each text.
 
         Args:
-            context: MLflow's.
-            model_input: Texts: a list, or a table of one column.
-            params: Of transformers' ``generate``: ``max_new_tokens``, ``do_sample``, ``temperature``.
+            context: MLflow's context, not used.
+            model_input: A list of texts, or a table with one column.
+            params: Arguments of transformers' ``generate``: ``max_new_tokens``, ``do_sample``, ``temperature``.
         """
         texts = model_input.iloc[:, 0].tolist() if hasattr(model_input, "iloc") else list(model_input)
         return [self._complete(str(text), params or {}) for text in texts]

@@ -1,4 +1,4 @@
-"""A recorded trial's best checkpoint, fetched from wherever it is kept."""
+"""Fetches a recorded trial's best checkpoint."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from sweeps_train.checkpoint import best_checkpoint, newest_intact
 
 
 def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> Path:
-    """The folder of a trial's best checkpoint, or of its last if that is all there is.
+    """Return the folder of a trial's best checkpoint, or of its last if there is no best.
 
     Args:
         record: The trial's sweep.
-        trial: It.
-        target: Where to put it, if it must be brought here.
+        trial: The trial.
+        target: Folder to download it to, if it is not on this machine.
 
     Raises:
-        UserError: It is kept nowhere that can be reached from here.
+        UserError: It cannot be found from this machine.
     """
     uri = trial.checkpoint
     if uri is not None and uri.startswith("runs:/"):

@@ -1,4 +1,4 @@
-"""A checkpoint in the form that MLflow loads: what it keeps, and its signature."""
+"""The MLflow flavour of each kind of checkpoint: the files that it saves, and its signature."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
     from mlflow.models import Model, ModelSignature
 
 CLASS_SCORES = 2
-"""Dimensions of a classifier's answer: samples and classes."""
+"""Number of dimensions of a classifier's output: samples and classes."""
 EXAMPLES = 2
-"""Samples of an input example: with one, torch would take the batch size for a constant."""
+"""Number of samples in an input example; with one, torch would take the batch size for a constant."""
 
 
 @dataclass(frozen=True)
 class Flavour:
-    """How a model is given to MLflow."""
+    """An MLflow flavour and its arguments for one model."""
 
     module: Any
-    """MLflow's own module for such models."""
+    """The module of the flavour, or another object with ``save_model``."""
     arguments: dict[str, Any] = field(default_factory=dict)
-    """Of its ``save_model``."""
+    """Arguments of ``save_model``."""
     metadata: dict[str, str] = field(default_factory=dict)
-    """Kept with the model."""
+    """Metadata that is saved with the model."""
 
 
 class NamedClassifier:
-    """MLflow's PyTorch flavour, with predictions that have the names of the classes as columns."""
+    """MLflow's PyTorch flavour for a classifier whose predictions have the class names as columns."""
 
     @staticmethod
     def save_model(path: str, mlflow_model: Model, **arguments: Any) -> None:
-        """Save a model as ``mlflow.pytorch`` does, and let our own loader read it where ``mlflow.pyfunc`` does."""
+        """Save a model as ``mlflow.pytorch`` does, but let ``mlflow.pyfunc`` load it by our loader."""
         import mlflow.pytorch
 
         mlflow.pytorch.save_model(path=path, mlflow_model=mlflow_model, **arguments)
@@ -55,10 +55,11 @@ class NamedClassifier:
 
 
 def flavour_of(folder: Path, *, merged: bool) -> Flavour:
-    """
+    """Return the flavour of a checkpoint.
+
     Args:
-        folder: A checkpoint.
-        merged: Fold adapters into their base.
+        folder: Folder of the checkpoint.
+        merged: Merge adapters into their base.
 
     Raises:
         UserError: The model cannot be loaded.
@@ -69,13 +70,13 @@ def flavour_of(folder: Path, *, merged: bool) -> Flavour:
             return _image(config, folder)
         if config.model.lora is not None and not merged:
             return _adapter(folder)
-        return _whole(config, folder)
+        return _merged(config, folder)
     except ValueError as error:
         raise UserError(f"{folder}: {error}") from error
 
 
 def _adapter(folder: Path) -> Flavour:
-    # Not MLflow's own way with adapters: of a base that is no hub name it writes weights that load as random ones.
+    # Not MLflow's own way to save adapters: if the base is no hub name, its saved weights load as random ones.
     import mlflow.pyfunc
 
     needed = ("torch", "transformers", "peft", "safetensors", "pydantic", "numpy", "datasets")
@@ -85,19 +86,19 @@ def _adapter(folder: Path) -> Flavour:
             "python_model": str(Path(__file__).parent / "adapter_on_base.py"),
             "artifacts": {"checkpoint": str(folder)},
             "code_paths": [str(Path(sweeps_train.__file__).parent)],
-            "signature": _of_text(),
+            "signature": _text_signature(),
             "pip_requirements": _pinned(*needed),
         },
     )
 
 
-def _whole(config: TrainingConfig, folder: Path) -> Flavour:
-    """All weights, adapters merged, as transformers' own pipeline."""
+def _merged(config: TrainingConfig, folder: Path) -> Flavour:
+    """Return the flavour of transformers' pipeline, with all weights and adapters merged."""
     import mlflow.transformers
     from transformers import AutoTokenizer
 
     model: Any = load_model(folder, merge=True)
-    # MLflow asks the hub about a model by its name; a folder's name is none.
+    # MLflow looks the model's name up on the hub, where a folder's name does not exist.
     if not _is_hub_name(config.model.path):  # type: ignore[union-attr] # a CausalLM
         model.name_or_path = model.config.name_or_path = ""
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -106,7 +107,7 @@ def _whole(config: TrainingConfig, folder: Path) -> Flavour:
         {
             "transformers_model": {"model": model, "tokenizer": tokenizer},
             "task": "text-generation",
-            "signature": _of_text(),
+            "signature": _text_signature(),
             "pip_requirements": _pinned("torch", "transformers"),
         },
     )
@@ -149,28 +150,28 @@ def _image(config: TrainingConfig, folder: Path) -> Flavour:
 
 
 def class_names_of(config: TrainingConfig, model: torch.nn.Module, outputs: int) -> tuple[str, ...]:
-    """Names of a classifier's outputs: the model's own ``classes``, else those of its data set, where these are as many
-    as it has outputs and no two are alike."""
+    """Return the names of a classifier's outputs: the model's ``classes``, else those of its data set. Empty, unless
+    there is a different name for each output."""
     names = getattr(model, "classes", None)
     if not isinstance(names, Sequence) or isinstance(names, str):
         try:
             names = build_image_samples(config.data)[1].class_names  # type: ignore[arg-type] # of images
-        except Exception:  # noqa: BLE001 - a user's data, which may be elsewhere; a model is registered without it, too
+        except Exception:  # noqa: BLE001 - the user's data may not be here; a model is registered without it
             return ()
     return tuple(map(str, names)) if len(names) == len(set(map(str, names))) == outputs else ()
 
 
 def _exports(model: torch.nn.Module, example: torch.Tensor) -> bool:
-    """Whether torch can write it as a graph, which loads without its class."""
+    """Whether torch can export a model as a graph, which loads without the model's class."""
     try:
         torch.export.export(model, (example,), dynamic_shapes=[{0: torch.export.Dim.AUTO}])
-    except Exception:  # noqa: BLE001 - whatever a user's own code does that a graph cannot
+    except Exception:  # noqa: BLE001 - a user's model may raise anything when it is traced
         return False
     return True
 
 
 def _example(config: TrainingConfig, folder: Path) -> torch.Tensor:
-    """Inputs as the model takes them, of shape (``EXAMPLES``, ...)."""
+    """Return example inputs of the model, of shape (``EXAMPLES``, ...)."""
     if (folder / SHAPE_FILE).exists():
         shape = ImageShape(**json.loads((folder / SHAPE_FILE).read_text(encoding="utf-8")))
         return torch.zeros(EXAMPLES, shape.channels, shape.height, shape.width)
@@ -179,7 +180,7 @@ def _example(config: TrainingConfig, folder: Path) -> torch.Tensor:
 
 
 def _own_code(config: TrainingConfig) -> list[str]:
-    """The file or the package of a user's own model."""
+    """Return the paths of the file or package of a user's own model."""
     if not isinstance(config.model, CustomModel):
         return []
     spec = importlib.util.find_spec(config.model.target.partition(".")[0])
@@ -188,11 +189,11 @@ def _own_code(config: TrainingConfig) -> list[str]:
     return [str(Path(spec.origin).parent if spec.submodule_search_locations else spec.origin)]
 
 
-def _of_text() -> ModelSignature:
+def _text_signature() -> ModelSignature:
     from mlflow.models import ModelSignature
     from mlflow.types.schema import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 
-    # The names and the meaning that transformers gives them: its pipeline is handed these as they are.
+    # Named as in transformers, whose pipeline gets them unchanged.
     parameters = [
         ParamSpec("max_new_tokens", DataType.long, default=64),
         ParamSpec("do_sample", DataType.boolean, default=False),

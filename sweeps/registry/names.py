@@ -1,4 +1,4 @@
-"""What a model and its alias may be called, known before anything is trained."""
+"""Checks the names of a registered model and its alias before anything is trained."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ from sweeps_train.config import CausalLM, FunctionTask
 
 
 def check_registration(config: SweepConfig, name: str, alias: str | None, *, merged: bool) -> None:
-    """
+    """Check that a sweep's best model can be registered.
+
+    Args:
+        config: The sweep's config.
+        name: Name of the registered model.
+        alias: Alias of the new version; None for none.
+        merged: Merge LoRA adapters into their base.
+
     Raises:
-        UserError: MLflow would refuse the name or the alias, or such a training leaves nothing that can be registered.
+        UserError: MLflow would refuse the name or the alias, or the sweep's models cannot be registered.
     """
     if not name.strip() or re.search(r"[/:.%\"'\\]", name):
         raise ConfigError(f"--register={name}: a model's name has none of / : . % \" ' \\; choose another")

@@ -1,4 +1,4 @@
-"""Puts a trial's model into MLflow's registry, with where it comes from."""
+"""Registers a trial's model in MLflow, with tags that name its sweep, trial and data."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ INHERITED = (
     *(constants.TAG_DATA, constants.TAG_SEED, constants.TAG_CHANGES, "mlflow.source.git.commit"),
     *(constants.TAG_OF, constants.TAG_OF_SWEEP, constants.TAG_OF_TRIAL, constants.TAG_OF_RUN),
 )
-"""Tags of a sweep that its models have, too."""
+"""Tags of a sweep that are copied to its models."""
 
 _registering = threading.Lock()
 
 
 @dataclass(frozen=True)
 class RegisteredModel:
-    """A version in the registry."""
+    """A version of a registered model."""
 
     name: str
     version: str
@@ -42,10 +42,11 @@ class RegisteredModel:
 
     @property
     def uri(self) -> str:
-        """What ``mlflow.pyfunc.load_model`` and ``mlflow models serve -m`` take."""
+        """Model URI for ``mlflow.pyfunc.load_model`` and ``mlflow models serve -m``."""
         return f"models:/{self.name}@{self.alias}" if self.alias else f"models:/{self.name}/{self.version}"
 
     def as_json(self) -> dict[str, Any]:
+        """Return the version in the form of ``--json``."""
         return {"name": self.name, "version": self.version, "alias": self.alias, "uri": self.uri}
 
 
@@ -58,18 +59,21 @@ def register(
     merged: bool = False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> RegisteredModel:
-    """Log a trial's model to its own run, and make it a version of a registered model.
+    """Log the model of a trial's best checkpoint to the trial's run, and register it as a new version.
 
     Args:
         record: The trial's sweep.
-        trial: Whose best checkpoint it is.
-        name: Of the registered model; made if there is none.
-        alias: That moves to the new version; None for none.
-        merged: Fold LoRA adapters into their base; else adapters are kept alone, and the base is named.
-        tell: Hears what is being done, which takes minutes for a large model.
+        trial: The trial.
+        name: Name of the registered model; created if there is none.
+        alias: Alias that is moved to the new version; None for none.
+        merged: Merge LoRA adapters into their base; else only the adapters are saved, with the name of the base.
+        tell: Called with a text at each step, which takes minutes for a large model.
+
+    Returns:
+        The new version.
 
     Raises:
-        UserError: There is no checkpoint, its model does not load, or MLflow refuses.
+        UserError: There is no checkpoint, its model does not load, or MLflow refuses it.
     """
     client = connect(record.mlflow.tracking_uri)
     from mlflow.exceptions import MlflowException
@@ -83,7 +87,7 @@ def register(
         tell("loading its model" + (" and merging its adapters" if merged else ""))
         flavour = flavour_of(checkpoint, merged=merged)
         tell(f"logging it to MLflow, for a version of {name}")
-        tags = _lineage(record, trial, merged=merged)
+        tags = _tags(record, trial, merged=merged)
         try:
             logged = Model.log(
                 artifact_path=None,
@@ -117,7 +121,7 @@ def _version(client: MlflowClient, name: str, source: str, run_id: str, tags: di
     return str(made.version)
 
 
-def _lineage(record: SweepRecord, trial: TrialRecord, *, merged: bool) -> dict[str, str]:
+def _tags(record: SweepRecord, trial: TrialRecord, *, merged: bool) -> dict[str, str]:
     tags = {
         constants.TAG_SWEEP: record.sweep,
         constants.TAG_TRIAL: trial.trial,
@@ -139,8 +143,8 @@ def _description(record: SweepRecord, trial: TrialRecord) -> str:
 
 @contextmanager
 def _quiet(client: MlflowClient) -> Iterator[None]:
-    """``Model.log`` writes to MLflow's global store, which is the client's meanwhile, and says much. One at a time:
-    what is global is every thread's."""
+    """Let ``Model.log`` write to the client's store and log only errors inside a ``with`` block. Only one thread at a
+    time is in such a block, since MLflow's tracking URI and loggers are global."""
     loggers = [logging.getLogger(name) for name in ("mlflow", "mlflow.transformers", "mlflow.pytorch", "mlflow.pyfunc")]
     with _registering:
         levels = [each.level for each in loggers]
@@ -151,7 +155,7 @@ def _quiet(client: MlflowClient) -> Iterator[None]:
             with use_tracking_uri(client.tracking_uri):
                 yield
         finally:
-            if variable is not None:  # which MLflow sets and removes with its store
+            if variable is not None:  # MLflow sets and removes it with its tracking URI
                 os.environ["MLFLOW_TRACKING_URI"] = variable
             for each, level in zip(loggers, levels, strict=True):
                 each.setLevel(level)

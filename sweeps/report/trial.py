@@ -47,7 +47,7 @@ def trial_document(record: SweepRecord, trial: TrialRecord, lines: int = END_LIN
             for each in trial.spans
         ],
         "traceback": logs.traceback(),
-        "logs": {str(worker): logs.end(worker, lines) for worker in workers[:END_OF_WORKERS]},
+        "logs": {str(worker): logs.last_lines(worker, lines) for worker in workers[:END_OF_WORKERS]},
         "workers": workers,
     }
 

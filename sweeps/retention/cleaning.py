@@ -1,4 +1,4 @@
-"""Cleans a store and the folders of its sweeps."""
+"""Finds and removes the checkpoints and runs that a policy allows to remove."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from sweeps.constants import TAG_KIND, TAG_OF_RUN
 from sweeps.errors import UnknownName, UserError
 from sweeps.folder import only_driver
-from sweeps.retention.holdings import Holdings, sweep_folder
+from sweeps.retention.checkpoint_storage import CheckpointStorage, sweep_folder
 from sweeps.retention.policy import Policy, describe_size
 from sweeps.retention.selection import Removal, best_trials, select
 from sweeps.suggestions import did_you_mean
@@ -32,20 +32,24 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What goes, and what that comes to."""
+    """The removals of a policy and their sizes."""
 
     policy: Policy
     removals: list[Removal]
     size: int
-    """Bytes of all checkpoints before."""
+    """Bytes of all checkpoints before the removals."""
 
     @property
     def freed(self) -> int:
-        """Bytes; files that MLflow and the storage share by links are counted in each trial once."""
+        """Bytes of the removals; files that MLflow and the storage share by links count once in each trial."""
         return sum(each.size for each in self.removals)
 
     def as_json(self, *, done: bool) -> dict[str, Any]:
-        """What ``clean --json`` prints."""
+        """Return the document of ``clean --json``.
+
+        Args:
+            done: Whether the removals were made.
+        """
         return {
             "done": done,
             "size": self.size,
@@ -64,45 +68,49 @@ class Cleaning:
 
 
 def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
-    """Find out what would go.
+    """Find the removals of a policy, and remove nothing.
 
     Args:
         uri: Tracking URI.
-        names: Only of these sweeps; empty: of all.
-        policy: What may go.
+        names: Names of sweeps; empty for all.
+        policy: The policy.
 
     Raises:
         UnknownName: There is no such sweep.
-        UserError: MLflow does not say which models are registered: then nothing may go.
+        UserError: The model registry does not answer.
     """
     known = [summary.sweep for summary in list_sweeps(uri)]
     for name in names:
         if name not in known:
             raise UnknownName(f"there is no sweep {name!r}{did_you_mean(name, known)}")
     client = connect(uri)
-    all_matter = not names or policy.keep_last > 0 or policy.max_size is not None
-    records = [load_sweep(uri, name) for name in dict.fromkeys(known) if all_matter or name in names]
-    holdings = Holdings(client)
+    needs_all = not names or policy.keep_last > 0 or policy.max_size is not None
+    records = [load_sweep(uri, name) for name in dict.fromkeys(known) if needs_all or name in names]
+    storage = CheckpointStorage(client)
     sizes = {
         trial.run_id: size
         for record in records
         for trial in record.trials
-        if (size := holdings.size(record, trial)) is not None
+        if (size := storage.size(record, trial)) is not None
     }
     removals = select(records, sizes, needed_runs(client), policy, names, time.time())
     return Cleaning(policy, removals, sum(sizes.values()))
 
 
 def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
-    """Remove what was found. Each sweep is locked meanwhile, and looked at once more: what has come to run, or to be
-    the best, since then stays.
+    """Make the removals. Each sweep is locked and read again before: trials of a sweep that is running now, and trials
+    that are among the best now, are not removed.
+
+    Args:
+        uri: Tracking URI.
+        cleaning: The result of ``plan_cleaning``.
 
     Returns:
-        What is gone.
+        The removals that were made.
     """
     client = connect(uri)
-    holdings = Holdings(client)
-    gone: list[Removal] = []
+    storage = CheckpointStorage(client)
+    done: list[Removal] = []
     for name in dict.fromkeys(each.record.sweep for each in cleaning.removals):
         removals = [each for each in cleaning.removals if each.record.sweep == name]
         folder = sweep_folder(removals[0].record)
@@ -113,20 +121,26 @@ def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
                 for each in removals:
                     if record.status == "running" or each.trial.run_id in best | needed:
                         continue
-                    holdings.remove(record, each.trial, run=cleaning.policy.runs)
-                    gone.append(each)
+                    storage.remove(record, each.trial, run=cleaning.policy.runs)
+                    done.append(each)
         except UserError as error:
             logger.warning("%s stays: %s", name, error)
-        except Exception as error:  # noqa: BLE001 - one sweep's storage must not keep the others from being cleaned
+        except Exception as error:  # noqa: BLE001 - the other sweeps are still cleaned
             logger.warning("%s could not be cleaned: %s", name, first_cause(error))
-    return gone
+    return done
 
 
 def keep_only_the_best(uri: str, name: str, count: int) -> None:
-    """A sweep that has ended keeps the checkpoints of so many trials."""
+    """Remove the checkpoints of all but the best trials of a sweep that has ended.
+
+    Args:
+        uri: Tracking URI.
+        name: The sweep's name.
+        count: Number of trials that keep their checkpoints.
+    """
     try:
         clean(uri, plan_cleaning(uri, [name], Policy(keep_best=count)))
-    except Exception as error:  # noqa: BLE001 - the sweep itself is done
+    except Exception as error:  # noqa: BLE001 - the sweep itself has succeeded
         again = f"python -m sweeps clean {name} --keep-best {count}"
         logger.warning(
             "checkpoints of %s that need not be kept stay: %s; `%s` removes them", name, first_cause(error), again
@@ -134,7 +148,7 @@ def keep_only_the_best(uri: str, name: str, count: int) -> None:
 
 
 def needed_runs(client: MlflowClient) -> set[str]:
-    """Runs that models in the registry come from, and those that other sweeps repeat.
+    """Return the runs that registered models come from, and those that other sweeps repeat.
 
     Raises:
         UserError: The registry does not answer.
@@ -159,7 +173,7 @@ def needed_runs(client: MlflowClient) -> set[str]:
 
 
 def print_cleaning(cleaning: Cleaning, removals: Collection[Removal], console: Console) -> None:
-    """A row for each sweep."""
+    """Print a table of removals with a row for each sweep."""
     if not removals:
         console.print(f"Nothing to remove: {describe_size(cleaning.size)} of checkpoints stay.")
         return

@@ -1,4 +1,4 @@
-"""What may go: by count, age and size."""
+"""Conditions for removing checkpoints and runs: by count, age and size."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ SIZES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 @dataclass(frozen=True)
 class Policy:
-    """Which checkpoints and runs go. All conditions must hold for one that goes."""
+    """Conditions for removing a trial's checkpoints or run. All must hold."""
 
     keep_best: int = 1
-    """Trials of a sweep that keep all they have, the best first."""
+    """Number of the best trials of each sweep that are kept."""
     keep_last: int = 0
-    """Sweeps that are left alone, the newest first."""
+    """Number of the newest sweeps that are kept."""
     older_than_s: float | None = None
-    """Only sweeps that ended longer ago."""
+    """Minimum seconds since the end of a sweep."""
     max_size: int | None = None
-    """Bytes that all checkpoints may have together: only as many go as make them fit, the oldest sweeps' first."""
+    """Maximum bytes of all checkpoints: no more are removed than necessary, those of the oldest sweeps first."""
     runs: bool = False
-    """Trials' MLflow runs go, too, and not only their checkpoints."""
+    """Whether trials' MLflow runs are removed, too."""
     unfinished: bool = False
-    """Of sweeps that were interrupted or stopped, too: they cannot be resumed then."""
+    """Whether to clean interrupted and stopped sweeps, too, which then cannot be resumed."""
 
 
 def read_policy(
@@ -41,10 +41,19 @@ def read_policy(
     runs: bool,
     unfinished: bool,
 ) -> Policy:
-    """What a person asked for, of the named sweeps.
+    """Return the policy of the options of ``clean``.
+
+    Args:
+        names: Names of sweeps.
+        older_than: Minimum age, such as ``30d``.
+        keep_last: Number of the newest sweeps to keep.
+        max_size: Maximum size, such as ``50GiB``.
+        keep_best: Number of the best trials of each sweep to keep.
+        runs: Remove runs, too.
+        unfinished: Clean interrupted and stopped sweeps, too.
 
     Raises:
-        ConfigError: An age or a size cannot be read, or nothing says what may go.
+        ConfigError: An age or a size cannot be read, or no option limits what is removed.
     """
     if not names and older_than is None and keep_last is None and max_size is None:
         raise ConfigError("say what may go: names of sweeps, --older-than 30d, --keep-last 10 or --max-size 50GiB")
@@ -59,10 +68,14 @@ def read_policy(
 
 
 def parse_age(text: str, option: str = "--older-than") -> float:
-    """Seconds of ``30d``, ``12h``, ``2w`` or ``90m``, as an option was given.
+    """Return the seconds of ``30d``, ``12h``, ``2w`` or ``90m``.
+
+    Args:
+        text: The age.
+        option: Name of the option, for the message.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: It has another form.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mhdw])", text.strip())
     if found is None:
@@ -71,10 +84,10 @@ def parse_age(text: str, option: str = "--older-than") -> float:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of ``50GiB``, ``500MB`` or ``1000000``.
+    """Return the bytes of ``50GiB``, ``500MB`` or ``1000000``.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: It has another form.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
     if found is None or found[2].upper() not in SIZES:
@@ -83,7 +96,7 @@ def parse_size(text: str) -> int:
 
 
 def describe_size(size: float) -> str:
-    """``1.5 GiB``."""
+    """Return a size for people: ``1.5 GiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""Chooses what goes. Free of MLflow and of files, so that what must never go can be tested on thousands of cases."""
+"""Selects the trials to remove. Uses neither MLflow nor files, so that tests can try thousands of cases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESUMABLE = ("interrupted", "stopped")
 
 @dataclass(frozen=True)
 class Removal:
-    """A trial whose checkpoints go, and its run if the policy says so."""
+    """A trial whose checkpoints are removed, and its run if the policy says so."""
 
     record: SweepRecord
     trial: TrialRecord
@@ -33,23 +33,24 @@ def select(
     names: Collection[str],
     now: float,
 ) -> list[Removal]:
-    """
+    """Return the removals of a policy, the oldest sweeps' first.
+
     Args:
         records: All sweeps of the store.
-        sizes: Bytes of the checkpoints of each trial's run; a run without any is not in it.
-        needed: Runs that something else needs: models in the registry, sweeps that repeat them.
-        policy: What may go.
-        names: Only these sweeps; empty: all.
+        sizes: Bytes of the checkpoints by run; a run without checkpoints is not in it.
+        needed: Runs that registered models come from, or that other sweeps repeat.
+        policy: The policy.
+        names: Names of sweeps; empty for all.
         now: Unix time.
     """
     newest = sorted(records, key=lambda record: record.started, reverse=True)
-    spared = {record.sweep for record in newest[: policy.keep_last]}
+    kept_sweeps = {record.sweep for record in newest[: policy.keep_last]}
     statuses = (*ENDED, *(RESUMABLE if policy.unfinished else ()))
     candidates = [
         record
         for record in sorted(records, key=ended_at)
         if record.status in statuses
-        and record.sweep not in spared
+        and record.sweep not in kept_sweeps
         and (not names or record.sweep in names)
         and (policy.older_than_s is None or now - ended_at(record) > policy.older_than_s)
     ]
@@ -63,17 +64,22 @@ def select(
 
 
 def ended_at(record: SweepRecord) -> float:
-    """When something was last heard of a sweep; Unix time."""
+    """Return the Unix time of a sweep's last sign of life."""
     ends = [trial.ended for trial in record.trials if trial.ended is not None]
     return max([record.started, number(record.tags.get(TAG_HEARTBEAT)) or 0.0, *ends])
 
 
 def best_trials(record: SweepRecord, count: int) -> list[TrialRecord]:
-    """The Pareto front, or the best, as recorded, and the trials with the best values."""
+    """Return the recorded best trial or Pareto front, and the trials with the best values.
+
+    Args:
+        record: The sweep.
+        count: Number of the latter.
+    """
     ranked = [trial for trial in reversed(_by_goodness(record)) if _value(trial) is not None]
-    sound = [trial for trial in ranked if trial.state != "failed" and trial.violation is None]
-    # Of a sweep without a sound trial, the best of the others.
-    return [*record.front, *(sound or ranked)[: max(1, count)]]
+    valid = [trial for trial in ranked if trial.state != "failed" and trial.violation is None]
+    # If no trial is valid, the best of the others are kept.
+    return [*record.front, *(valid or ranked)[: max(1, count)]]
 
 
 def _worst_first(record: SweepRecord, keep_best: int) -> list[TrialRecord]:
@@ -82,7 +88,7 @@ def _worst_first(record: SweepRecord, keep_best: int) -> list[TrialRecord]:
 
 
 def _by_goodness(record: SweepRecord) -> list[TrialRecord]:
-    """The worst first, those without a value before."""
+    """Return the trials by their value, first those without one, then the worst."""
     sign = -1 if record.mode == "min" else 1
 
     def goodness(trial: TrialRecord) -> tuple[bool, float]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from sweeps.config.space import FloatDistribution
 from sweeps.errors import ConfigError
-from sweeps.space.distributions import Lookup, Point, RandomDraws, Space
+from sweeps.space.distributions import Lookup, Point, Space
+from sweeps.space.suggester import RandomDraws
 
 RANDOM_DRAWS = 1000
 """Random points to try in an infinite space before it is taken to have no further point."""

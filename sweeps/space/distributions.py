@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 import math
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 
 from sweeps.config.space import (
     CategoricalDistribution,
@@ -21,6 +20,7 @@ from sweeps.config.space import (
     OrdinalDistribution,
 )
 from sweeps.errors import ConfigError
+from sweeps.space.suggester import Suggester
 from sweeps.suggestions import did_you_mean
 
 MAX_GRID_POINTS = 100_000
@@ -32,48 +32,13 @@ Lookup = Callable[[str], Any]
 """Returns the config's own value at a path, for conditions on paths that are not searched."""
 
 
-class Suggester(Protocol):
-    """The methods of ``optuna.Trial`` that sample a space; bounds are inclusive."""
-
-    def suggest_float(
-        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
-    ) -> float: ...
-
-    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int: ...
-
-    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any: ...
-
-
-class RandomDraws:
-    """Random suggestions, without Optuna."""
-
-    def __init__(self, seed: int):
-        self._random = random.Random(seed)
-
-    def suggest_float(
-        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
-    ) -> float:
-        if step is not None:
-            return low + step * self._random.randint(0, round((high - low) / step))
-        if log:
-            return min(max(math.exp(self._random.uniform(math.log(low), math.log(high))), low), high)
-        return self._random.uniform(low, high)
-
-    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
-        if log:
-            return min(max(round(self.suggest_float(name, low - 0.5, high + 0.5, log=True)), low), high)
-        return self._random.randrange(low, high + 1, step)
-
-    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        return self._random.choice(choices)
-
-
 class Space:
     """Distributions by path, in an order in which each parameter comes after those that its condition names.
 
     Example:
         >>> from sweeps.config.space import FloatDistribution
-        >>> from sweeps.space.distributions import RandomDraws, Space
+        >>> from sweeps.space.distributions import Space
+        >>> from sweeps.space.suggester import RandomDraws
         >>> space = Space({"lr": FloatDistribution(type="float", low=1e-4, high=1e-1, log=True)})
         >>> point = space.sample(RandomDraws(seed=0), lambda path: None)
         >>> list(point), 1e-4 <= point["lr"] <= 1e-1

@@ -9,7 +9,8 @@ from typing import Any
 from sweeps.compose import Composition
 from sweeps.errors import ConfigError, ConstraintViolated
 from sweeps.space.constraints import Constraints, key_of
-from sweeps.space.distributions import Lookup, RandomDraws, Space, check_point, satisfies
+from sweeps.space.distributions import Lookup, Space, check_point, satisfies
+from sweeps.space.suggester import RandomDraws
 
 NUM_DRAWS = 1000
 """Random points of which the constraints must allow at least one."""

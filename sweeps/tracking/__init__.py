@@ -1,10 +1,12 @@
-"""Everything between a sweep and MLflow: ``recorder`` writes a running sweep, ``reader`` reads it back as
-``record``. Importing this package, ``record`` or ``reader`` imports no MLflow.
+"""Sweeps in MLflow: ``recorder`` writes a running sweep, and ``reader`` reads sweeps as the classes of ``record``.
+
+Begin with ``recorder``, then ``delivery`` and ``journal``. Importing this package, ``record`` or ``reader`` does not
+import MLflow.
 """
 
 import os
 
 
 def default_uri() -> str:
-    """The store that ``MLFLOW_TRACKING_URI`` names, else the SQLite file in the working folder."""
+    """Return the tracking URI in ``MLFLOW_TRACKING_URI``, else that of the SQLite file in the working folder."""
     return os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"

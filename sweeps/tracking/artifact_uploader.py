@@ -1,5 +1,5 @@
-"""Writes text files and copies of checkpoints into MLflow's artifacts, on a thread of its own: neither gigabytes nor
-an artifact store that is away must hold up metrics.
+"""Uploads text files and checkpoints to MLflow's artifacts on a thread of its own, so that neither gigabytes nor an
+artifact store that does not answer delay metrics.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CheckpointKind = Literal["best", "last"]
-COPY_AFTER_S = 2.0
-"""Seconds that a checkpoint waits for a newer one, which in a short trial comes soon: then that alone is copied."""
+UPLOAD_AFTER_S = 2.0
+"""Seconds that a checkpoint waits for a newer one, which is then uploaded instead, as often in a short trial."""
 TAGS: dict[CheckpointKind, str] = {"best": constants.TAG_CHECKPOINT_BEST, "last": constants.TAG_CHECKPOINT_LAST}
-"""Tag that holds the URI of each kind of checkpoint."""
+"""Tag with the URI of each kind of checkpoint."""
 ANSWER_WITHIN_S = 120
-"""Seconds that a server may need to store a file that it was sent."""
+"""Maximum seconds for a server to store a file."""
 
 
 class ArtifactUploader:
-    """See the module; of one run and name, only the newest that waits is written."""
+    """Uploads artifacts in the order in which they are due; of those with one run and name, only the newest."""
 
     def __init__(
         self,
         client: MlflowClient,
-        link: Retrier,
+        retrier: Retrier,
         wait_for_run: Callable[[str, float], str | None],
         done: Callable[[Artifact, str | None], None],
     ) -> None:
         """The thread starts with the first artifact.
 
         Args:
-            client: MLflow's.
-            link: Repeats calls.
-            wait_for_run: MLflow's run id of a trial, after waiting so long for its creation.
-            done: Called on the thread with what was written and its URI, or None if it never can be.
+            client: A client of the tracking store.
+            retrier: Repeats its calls.
+            wait_for_run: Returns MLflow's id of a run, after waiting at most so many seconds for its creation.
+            done: Called on the thread for each artifact, with its URI, or None if it can never be uploaded.
         """
         self._client = client
-        self._link = link
+        self._retrier = retrier
         self._wait_for_run = wait_for_run
         self._done = done
         self._queue: dict[tuple[str, str], Artifact] = {}
         self._due: dict[tuple[str, str], float] = {}
-        """When each is written, by ``time.monotonic``."""
+        """Time at which each is uploaded, by ``time.monotonic``."""
         self._condition = threading.Condition()
         self._busy: Artifact | None = None
         self._closing = False
@@ -70,15 +70,15 @@ class ArtifactUploader:
         self._thread = threading.Thread(target=self._run, name="sweeps-artifacts", daemon=True)
 
     def submit(self, *artifacts: Artifact) -> None:
-        """Write them soon; an older one of the same run and name that still waits is skipped. Those that have the same
-        folder are given together: it goes when the last of them is written."""
+        """Upload artifacts soon; a waiting older one of the same run and name is skipped. Artifacts that share a held
+        folder must be submitted together: it is removed after the last of them."""
         with self._condition:
             skipped = []
             for artifact in artifacts:
                 key = artifact.key, artifact.name
                 skipped.append(self._queue.get(key))
                 self._queue[key] = artifact
-                self._due.setdefault(key, time.monotonic() + (COPY_AFTER_S if artifact.text is None else 0.0))
+                self._due.setdefault(key, time.monotonic() + (UPLOAD_AFTER_S if artifact.text is None else 0.0))
             if not self._thread.is_alive() and not self._closing and self._queue:
                 self._thread.start()
             self._condition.notify_all()
@@ -86,11 +86,11 @@ class ArtifactUploader:
             self._release(older)
 
     def close(self) -> int:
-        """Write what waits, until the link gives up, and end; how many were left."""
+        """Upload what waits until the retrier gives up, and end the thread; return how many artifacts remain."""
         with self._condition:
             self._closing = True
             self._condition.notify_all()
-        while self._thread.is_alive() and self._link.time_left() > 0:
+        while self._thread.is_alive() and self._retrier.time_left() > 0:
             self._thread.join(0.2)
         return len(self._queue) + (self._busy is not None)
 
@@ -106,16 +106,16 @@ class ArtifactUploader:
                     artifact = self._queue.pop(key)
                     del self._due[key]
                     self._busy = artifact
-                self._write(artifact)
+                self._upload(artifact)
                 self._busy = None
                 self._release(artifact)
         except GaveUp:
             pass
-        except StorageFull:  # the driver meets that too, and says so; what waits is in the journal
+        except StorageFull:  # reported by the driver; what waits is in the journal
             pass
 
     def _release(self, artifact: Artifact | None) -> None:
-        """Remove the folder that held an artifact, if nothing else is to be written from it."""
+        """Remove the held folder of an artifact, unless another one is to be uploaded from it."""
         if artifact is None or artifact.folder is None or not is_held(artifact.folder):
             return
         with self._condition:
@@ -125,22 +125,22 @@ class ArtifactUploader:
         release(artifact.folder)
 
     def _pause(self) -> float | None:
-        """Seconds until one is due; None while there is none."""
+        """Return the seconds until an artifact is due; None if there is none."""
         return max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None
 
-    def _write(self, artifact: Artifact) -> None:
+    def _upload(self, artifact: Artifact) -> None:
         key = artifact.key, artifact.name
         uri: str | None = None
         try:
             run_id = self._wait_for_run(artifact.key, 1.0)
             if run_id is None:
-                if self._link.time_left() <= 0:
+                if self._retrier.time_left() <= 0:
                     raise GaveUp
-                with self._condition:  # later; the writer can't create runs at the moment
+                with self._condition:  # later: runs cannot be created at the moment
                     self._queue.setdefault(key, artifact)
                     self._due.setdefault(key, time.monotonic())
                 return
-            if self._link.call(partial(self._attempt, run_id, artifact), ANSWER_WITHIN_S):
+            if self._retrier.call(partial(self._attempt, run_id, artifact), ANSWER_WITHIN_S):
                 uri = f"runs:/{run_id}/{artifact.name}"
             elif key in self._queue:
                 return
@@ -151,7 +151,7 @@ class ArtifactUploader:
         self._done(artifact, uri)
 
     def _attempt(self, run_id: str, artifact: Artifact) -> bool:
-        """Whether the whole of it was written; not if it is gone or a newer one waits."""
+        """Upload an artifact; return whether all of it was there and no newer one waits."""
         if (artifact.key, artifact.name) in self._queue:
             return False
         if artifact.text is not None:
@@ -178,7 +178,7 @@ class ArtifactUploader:
         return all(path.exists() for path in files)
 
     def _write_logs(self, run_id: str, folder: Path) -> None:
-        """With secrets hidden; there are none of a trial that never began."""
+        """Upload a trial's logs with secrets hidden; a trial that never began has none."""
         for path in sorted(folder.glob("*.log")):
             text = path.read_bytes().decode(errors="replace")
             self._client.log_text(run_id, redacted_log(text), f"{LOGS}/{path.name}")
@@ -188,14 +188,14 @@ class ArtifactUploader:
             shutil.copytree(folder, unfinished, copy_function=self._copy_file)
 
     def _copy_file(self, source: str, target: str) -> str:
-        if self._link.time_left() <= 0:
+        if self._retrier.time_left() <= 0:
             raise GaveUp
         return shutil.copy2(source, target)
 
     def _replace_remote(self, run_id: str, artifacts: str, target: str, folder: Path) -> None:
         from mlflow.exceptions import MlflowException
 
-        # While files of two checkpoints lie mixed, the tag must not name them as one.
+        # The tag must not name a mixture of two checkpoints' files.
         tag = TAGS["best" if target.endswith("best") else "last"]
         if tag in self._client.get_run(run_id).data.tags:
             self._client.delete_tag(run_id, tag)

@@ -1,4 +1,4 @@
-"""What a run holds besides numbers: small text files, and folders."""
+"""Artifacts of a run: its small text files, and the names in its folders."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sweeps.tracking.client import connect
 
 
 def read_text(uri: str, run_id: str, path: str) -> str | None:
-    """A text artifact of a run; nothing if the run has none of that name.
+    """Return a text artifact of a run; None if there is none of that name.
 
     Args:
         uri: Tracking URI.
         run_id: MLflow's id of the run.
-        path: Of the artifact.
+        path: Path of the artifact.
 
     Raises:
         TrackingUnreachable: The server does not answer.
@@ -24,18 +24,18 @@ def read_text(uri: str, run_id: str, path: str) -> str | None:
 
     with TemporaryDirectory() as folder:
         try:
-            return Path(client.download_artifacts(run_id, path, folder)).read_bytes().decode()  # with its "\r"
+            return Path(client.download_artifacts(run_id, path, folder)).read_bytes().decode()  # keeps "\r"
         except (MlflowException, OSError):
             return None
 
 
 def list_names(uri: str, run_id: str, folder: str) -> list[str]:
-    """Names of the files in a folder of a run's artifacts; none if there is no such folder.
+    """Return the names of the files in a folder of a run's artifacts; none if there is no such folder.
 
     Args:
         uri: Tracking URI.
         run_id: MLflow's id of the run.
-        folder: Its path.
+        folder: Path of the folder.
 
     Raises:
         TrackingUnreachable: The server does not answer.

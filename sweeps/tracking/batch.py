@@ -1,7 +1,7 @@
-"""One call that writes many points, parameters and tags of a run.
+"""One call that writes many metric values, parameters and tags of a run.
 
-To a server it is made as JSON straight away: MLflow's own client first makes an object of each point, then a message
-in Protocol Buffers, then text of that and JSON again, which takes it longer than the server needs to answer.
+A server gets it as JSON directly. MLflow's client would make an object of each value, then a message in Protocol
+Buffers, its text, and JSON of that, which takes longer than the server needs to answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ENDPOINT = "/api/2.0/mlflow/runs/log-batch"
 
 
 class MetricValue(NamedTuple):
-    """A metric's value at a step."""
+    """Value of a metric at a step."""
 
     name: str
     value: float
@@ -34,10 +34,17 @@ def log_batch(
     params: Mapping[str, str] | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> None:
-    """Write them in one call.
+    """Write metric values, parameters and tags of a run in one call.
+
+    Args:
+        client: A client of the tracking store.
+        run_id: MLflow's id of the run.
+        points: The metric values.
+        params: Parameters by name.
+        tags: Tags by name.
 
     Raises:
-        Exception: As ``MlflowClient.log_batch`` does.
+        Exception: Whatever ``MlflowClient.log_batch`` raises.
     """
     if client.tracking_uri.startswith("http"):
         _post(client.tracking_uri, run_id, points, params or {}, tags or {})
@@ -68,7 +75,7 @@ def _post(
 
 
 def _number(value: float) -> float | str:
-    """As Protocol Buffers write it in JSON, which has no word for these."""
+    """Return a number in the JSON of Protocol Buffers, where infinities and NaN are texts."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -1,4 +1,4 @@
-"""The door to MLflow: a client that is quiet, and calls that fail in seconds instead of minutes."""
+"""MLflow's client, which prints nothing and whose calls fail within seconds instead of minutes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 CONNECT_WITHIN_S = 5
-"""How long a tracking server may take to accept a connection before it counts as unreachable."""
+"""Maximum seconds for a tracking server to accept a connection."""
 REACH_WITHIN_S = 10
-"""How long it may take to answer: a busy one that has just been started needs some seconds for its first answer."""
+"""Maximum seconds for it to answer; one that has just been started needs some seconds for its first answer."""
 CALLS_AT_ONCE = 32
-"""To a server, which answers several and may take its time for each. A database is written by one thread."""
+"""Number of concurrent calls to a server, which answers several. A database is written by one thread."""
 
 DEFAULT = "tracking.uri=sqlite:///mlflow.db"
 SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql")
@@ -38,7 +38,7 @@ _limits = threading.local()
 
 
 def connect(uri: str) -> MlflowClient:
-    """A client of the store, which has just answered. Creates an SQLite store that does not exist.
+    """Return a client of a tracking store after checking that it answers. Creates an SQLite store that does not exist.
 
     Args:
         uri: Tracking URI.
@@ -49,24 +49,24 @@ def connect(uri: str) -> MlflowClient:
     _prepare()
     from mlflow import MlflowClient
 
-    _limits_by_thread()
+    _limit_requests_by_thread()
     if (path := sqlite_path(uri)) is not None:
         check_sqlite_file(path)
     try:
-        _knock(uri)
+        _check_port(uri)
         with request_limits(REACH_WITHIN_S):
-            # MLflow keeps stores by their URI and opens the file anew for each thread: a relative one would become
-            # another file when the working folder changes.
+            # MLflow opens the file again in each thread: after a change of the working folder a relative path would
+            # be another file.
             client = MlflowClient(tracking_uri=absolute(uri))
             client.search_experiments(max_results=1)
     except Exception as error:
-        raise TrackingUnreachable(f"tracking.uri={redact_uri(uri)} {_trouble(uri, error)}") from error
+        raise TrackingUnreachable(f"tracking.uri={redact_uri(uri)} {_explained(uri, error)}") from error
     return client
 
 
-def _trouble(uri: str, error: Exception) -> str:
-    """Why a store can't be used, and what helps."""
-    if type(error).__name__.startswith("Unsupported"):  # MLflow has one exception for each of its registries of stores
+def _explained(uri: str, error: Exception) -> str:
+    """Return why a store cannot be used, and what to do."""
+    if type(error).__name__.startswith("Unsupported"):  # one of several exceptions of MLflow
         scheme = uri.partition(":")[0]
         return f"is no tracking store: there is none of the scheme {scheme}; use {', '.join(SCHEMES)}, as in {DEFAULT}"
     why = first_cause(error)
@@ -76,7 +76,7 @@ def _trouble(uri: str, error: Exception) -> str:
 
 
 def _advice(uri: str, why: str) -> str:
-    """What helps where a store can't be used."""
+    """Return what to do if a store cannot be used."""
     if sqlite_path(uri):
         return "check that the folder exists and can be written to"
     known = {
@@ -90,7 +90,7 @@ def _advice(uri: str, why: str) -> str:
 
 
 def first_cause(error: BaseException) -> str:
-    """One line that says why a call failed: its first cause, without the layers around it."""
+    """Return one line on the first cause of an error, without the layers that raised it again."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     lines = str(error).strip().splitlines()
@@ -99,12 +99,16 @@ def first_cause(error: BaseException) -> str:
 
 @contextmanager
 def request_limits(timeout_s: float, retries: int = 0) -> Iterator[None]:
-    """MLflow's HTTP requests of this thread wait and retry only so long; what the user set in the environment wins.
+    """Limit the time and the retries of MLflow's HTTP requests of this thread inside a ``with`` block.
 
-    By default one call may take four minutes in retries alone, without a word.
+    By default the silent retries of one call may take four minutes. Limits in the environment take precedence.
+
+    Args:
+        timeout_s: Maximum seconds to wait for an answer.
+        retries: Number of retries.
     """
     before = dict(_limits.__dict__)
-    # `requests` takes a pair too: how long to connect, how long to wait for an answer.
+    # A pair, which `requests` takes too: the seconds to connect and those to wait for an answer.
     timeout = (min(CONNECT_WITHIN_S, timeout_s), timeout_s)
     _limits.__dict__.update(MLFLOW_HTTP_REQUEST_TIMEOUT=timeout, MLFLOW_HTTP_REQUEST_MAX_RETRIES=retries)
     try:
@@ -115,14 +119,18 @@ def request_limits(timeout_s: float, retries: int = 0) -> Iterator[None]:
 
 
 @cache
-def _limits_by_thread() -> None:
+def _limit_requests_by_thread() -> None:
     override_request_settings(lambda name: None if name in os.environ else _limits.__dict__.get(name))
 
 
 def artifact_location(uri: str, experiment: str) -> str | None:
-    """Where a new experiment of a local store keeps its artifacts: beside the database.
+    """Return the artifact folder of a new experiment in a local store: beside its database.
 
-    Nothing where MLflow's own choice does that: ``./mlruns`` for a database in the working folder, and a server's own.
+    None if MLflow's default is right: ``./mlruns`` for a database in the working folder, and a server's own location.
+
+    Args:
+        uri: Tracking URI.
+        experiment: Name of the experiment.
     """
     path = sqlite_path(uri)
     if path is None or path.absolute().parent == Path.cwd():
@@ -130,8 +138,15 @@ def artifact_location(uri: str, experiment: str) -> str | None:
     return str(path.absolute().parent / "mlruns" / re.sub(r"[^\w.-]+", "_", experiment))
 
 
-def _knock(uri: str) -> None:
-    """A database's driver may wait for minutes, and MLflow retries that: see first whether anyone listens."""
+def _check_port(uri: str) -> None:
+    """Check that a database server accepts connections, since its driver and MLflow may retry for minutes.
+
+    Args:
+        uri: Tracking URI; other stores are not checked.
+
+    Raises:
+        OSError: It does not accept a connection.
+    """
     address = urlsplit(uri)
     dialect = address.scheme.partition("+")[0]
     if dialect not in _DEFAULT_PORTS:

@@ -1,5 +1,5 @@
-"""What a person asks of a running sweep from another terminal, or another machine: a tag on its parent run, which its
-driver looks at, and another that answers. So it works wherever both reach the tracking store.
+"""Requests to a running sweep from another terminal or machine, such as to stop or to extend it. A request is a tag on
+the parent run that the sweep's driver polls, and the answer another tag: both sides need only the tracking store.
 """
 
 from __future__ import annotations
@@ -19,20 +19,27 @@ from sweeps.tracking.record import MlflowIds, SweepRecord
 from sweeps.tracking.store import fetch_tags
 
 POLL_S = 0.5
-"""A primary key's look-up in SQLite, or one small request to a server."""
+"""Seconds between two polls; one is a query by primary key in SQLite, or a small request to a server."""
 ANSWER_WITHIN_S = 30.0
 
 Request = Mapping[str, Any]
-"""``{"verb": "extend", ...}``."""
+"""A request, such as ``{"verb": "extend", ...}``."""
 
 logger = logging.getLogger(__name__)
 
 
 def send_request(record: SweepRecord, request: Request) -> str | None:
-    """Ask the driver of a running sweep for something, and wait for its answer; None if the sweep ends meanwhile.
+    """Send a request to the driver of a running sweep, and wait for the answer.
+
+    Args:
+        record: The sweep.
+        request: The request.
+
+    Returns:
+        The text of the answer, or None if the sweep ends before.
 
     Raises:
-        UserError: It refuses, or does not answer.
+        UserError: The driver refuses the request, or does not answer.
     """
     ids = record.mlflow
     ident = uuid.uuid4().hex
@@ -55,19 +62,19 @@ def send_request(record: SweepRecord, request: Request) -> str | None:
 
 
 def clear_request(record: SweepRecord) -> None:
-    """What was asked of an earlier driver, and not answered, is no request to the next one."""
+    """Delete a request that an earlier driver has not answered."""
     if TAG_REQUEST in record.tags:
         connect(record.mlflow.tracking_uri).delete_tag(record.mlflow.run_id, TAG_REQUEST)
 
 
 class RequestListener:
-    """The driver's side: looks for a request now and then, on a thread of its own."""
+    """Polls for requests on a thread of the driver inside a ``with`` block."""
 
     def __init__(self, ids: MlflowIds, handle: Callable[[Request], str]):
         """
         Args:
-            ids: Of the sweep.
-            handle: Does what is asked and says so; raises ``SweepsError`` if it cannot.
+            ids: The sweep's ids in MLflow.
+            handle: Carries out a request and returns the text of the answer; raises ``SweepsError`` if it cannot.
         """
         self._ids, self._handle = ids, handle
         self._closed = threading.Event()
@@ -78,7 +85,7 @@ class RequestListener:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """No request is taken any more; one that is being answered is answered."""
+        """Stop polling, after the answer to a request that is being carried out."""
         self._closed.set()
         self._thread.join()
 
@@ -89,7 +96,7 @@ class RequestListener:
                 request, answer = (json.loads(tags.get(tag, "{}")) for tag in (TAG_REQUEST, TAG_ANSWER))
                 if request and request["id"] != answer.get("id"):
                     self._answer(request)
-            except Exception as error:  # noqa: BLE001 - a store that is away is asked again
+            except Exception as error:  # noqa: BLE001 - the next poll tries again
                 logger.debug("requests of run %s cannot be read: %s", self._ids.run_id, error)
 
     def _answer(self, request: Request) -> None:

@@ -1,4 +1,4 @@
-"""The failed attempts of a trial, as they are written to a tag and read back."""
+"""Failed attempts of a trial, as they are written to a tag."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 LONGEST_TEXT = 7500
-"""Characters; MLflow takes 8,000 in a tag."""
+"""Maximum number of characters; MLflow takes 8,000 in a tag."""
 LONGEST_ERROR = 700
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailedAttempt:
-    """Why and when one attempt of a trial failed."""
+    """One failed attempt of a trial."""
 
     attempt: int
-    """Its number, from 1."""
+    """Number of the attempt, from 1."""
     ended: float
-    """Unix time."""
+    """Unix time of its end."""
     error: str
 
 
 def to_text(failures: Sequence[FailedAttempt]) -> str:
-    """The latest ones, as many as a tag takes."""
+    """Return the text of the latest failed attempts, as many as a tag can hold."""
     texts = [json.dumps(asdict(each) | {"error": each.error[:LONGEST_ERROR]}, ensure_ascii=False) for each in failures]
     while len(texts) > 1 and sum(len(text) + 1 for text in texts) > LONGEST_TEXT:
         del texts[0]
@@ -31,7 +31,7 @@ def to_text(failures: Sequence[FailedAttempt]) -> str:
 
 
 def from_text(text: str) -> tuple[FailedAttempt, ...]:
-    """Parses the text of ``to_text``; empty if something else has written the tag."""
+    """Return the attempts of a text that ``to_text`` returned; none if something else has written the tag."""
     try:
         return tuple(FailedAttempt(**each) for each in json.loads(text))
     except (ValueError, TypeError):

@@ -1,8 +1,8 @@
-"""Checkpoints that are on their way into MLflow: hard links of them, since a training removes what it has superseded
-before the driver has copied it, or has even heard of it.
+"""Hard links to checkpoints that wait for their upload, since a training may remove a superseded checkpoint before the
+driver has uploaded it.
 
-``trials/0003/uploads/step-00000020-1f3a`` holds what ``trials/0003/step-00000020`` does. It takes no room, and
-goes once it was copied or a newer checkpoint takes its place.
+``trials/0003/uploads/step-00000020-1f3a`` has the files of ``trials/0003/step-00000020``. It takes no space, and is
+removed after the upload or when a newer checkpoint replaces it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ UPLOADS = "uploads"
 
 
 def hold(checkpoint: str, root: str) -> str | None:
-    """Keeps a checkpoint until ``release``; the folder with its files, or None where the file system has no hard links.
+    """Link the files of a checkpoint, to keep them until ``release``.
 
     Args:
-        checkpoint: Its folder, or one in it whose files count.
+        checkpoint: Folder of the checkpoint, or a folder in it with the files to keep.
         root: Folder of the trial's checkpoints.
+
+    Returns:
+        The folder of links, or None if the file system has no hard links.
     """
     source = Path(checkpoint)
     name = next((part for part in reversed(source.parts) if part.startswith("step-")), source.name)
@@ -40,12 +43,16 @@ def is_held(folder: str) -> bool:
 
 
 def release(folder: str) -> None:
-    """Removes a folder that ``hold`` has made."""
+    """Remove a folder that was made by ``hold``."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def release_all(trials: Path) -> None:
-    """Removes what is left of all trials: reports that were dropped, since their trial had been stopped, are copied by
-    nobody."""
+    """Remove all remaining links of a sweep: those of reports that were dropped, since their trial was stopped, are
+    never uploaded.
+
+    Args:
+        trials: Folder of all trials.
+    """
     for uploads in itertools.chain(trials.glob(f"*/{UPLOADS}"), trials.glob(f"*/lineage-*/{UPLOADS}")):
         shutil.rmtree(uploads, ignore_errors=True)

@@ -1,10 +1,10 @@
-"""Everything that goes to MLflow, written down in the sweep's folder first: what MLflow has not taken when it, the
-driver or the machine dies is delivered from here later.
+"""The journal of a sweep's record: a file in the sweep's folder with all that is written to MLflow. Entries that MLflow
+has not taken when it, the driver or the machine dies are delivered later.
 
-One line an entry, appended and never changed. ``Outbox`` carries the lines to MLflow in their order and notes how far
-it has come; after a crash it repeats what it was about, which MLflow takes as the same (a run is found by its tags, a
-point with the same time, step and value is the same point). No line goes to MLflow before it is on the disk, so the
-journal is never behind the record: who goes on with a sweep reads here which steps are recorded already.
+Each entry is one line, appended and never changed. ``Outbox`` delivers the lines in order and saves its position. After
+a crash it repeats the last ones, which changes nothing in MLflow: a run is found by its tags, and a point with the same
+time, step and value is the same point. No line is sent before it is on the disk, so the journal is never behind MLflow:
+a resumed sweep reads here which steps are recorded.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from sweeps.files import FILE_MODE, replacing
 from sweeps.versions import check_not_newer, release
 
 PARENT = ""
-"""The key of the sweep's own run; those of its trials are their ids."""
+"""Key of the parent run in entries; the key of a trial's run is the trial's id."""
 JOURNAL_FILE = "tracking.jsonl"
 POSITION_FILE = "tracking.position"
-"""How many bytes of the journal MLflow has taken."""
+"""File with the number of bytes of the journal that MLflow has taken."""
 
 
 @dataclass(frozen=True)
 class NewRun:
-    """A run to be created, with its parameters."""
+    """A run to create, with its parameters."""
 
     key: str
-    """Names the run in the journal: a trial's id, empty for the sweep's own run."""
+    """The run: a trial's id, or ``PARENT``."""
     experiment_id: str
     name: str
     tags: dict[str, str]
     params: dict[str, str]
     started_ms: int
     identity: dict[str, str]
-    """Tags that no other run has: by them it is found if its creation succeeded but the answer was lost."""
+    """Tags that no other run has, by which it is found if MLflow created it and the answer was lost."""
 
 
 @dataclass(frozen=True)
 class Points:
-    """Metrics at a step, none of which is recorded yet."""
+    """Metrics at a step that are not recorded yet."""
 
     key: str
     step: int
@@ -60,7 +60,7 @@ class Points:
 
 @dataclass(frozen=True)
 class GoneBack:
-    """The run goes on from an earlier step: what comes after that may be logged again."""
+    """A return of the run to an earlier step: later steps may be logged again."""
 
     key: str
     step: int
@@ -68,7 +68,7 @@ class GoneBack:
 
 @dataclass(frozen=True)
 class Tags:
-    """Tags to be set; None deletes one."""
+    """Tags to set; None deletes a tag."""
 
     key: str
     tags: dict[str, str | None]
@@ -76,7 +76,7 @@ class Tags:
 
 @dataclass(frozen=True)
 class Status:
-    """MLflow's status of a run; with an end, it has ended."""
+    """MLflow's status of a run, with the time of its end if it has ended."""
 
     key: str
     status: str
@@ -85,18 +85,18 @@ class Status:
 
 @dataclass(frozen=True)
 class Artifact:
-    """Something to be written to a run's artifacts, in place of what was there under that name."""
+    """An artifact to upload to a run; it replaces an earlier one of that name."""
 
     key: str
     name: str
-    """Path among the artifacts: of a file with ``text``, else of the folder that becomes a copy of ``folder``."""
+    """Path among the artifacts: of a file with the content ``text``, or of a copy of ``folder``."""
     text: str | None = None
     folder: str | None = None
 
 
 @dataclass(frozen=True)
 class Stored:
-    """An artifact was written, or can never be: it need not be looked at again."""
+    """An artifact that was uploaded, or can never be, and needs no further attempt."""
 
     key: str
     name: str
@@ -105,8 +105,10 @@ class Stored:
 
 @dataclass(frozen=True)
 class Version:
-    """The lines after it are of this version of the journal; those before the first are of version 1, from before
-    versions were kept. It is not handed to who reads entries."""
+    """Format version of the lines after this one. Lines before the first are of version 1, which had no such lines.
+
+    Readers of entries do not get it.
+    """
 
     version: int
     written_by: str
@@ -118,12 +120,12 @@ _KINDS: dict[str, type[Entry]] = {
     kind.__name__: kind for kind in (NewRun, Points, GoneBack, Tags, Status, Artifact, Stored)
 }
 
-_OF_ARTIFACTS = tuple(json.dumps({"kind": kind.__name__})[:-1].encode() for kind in (Artifact, Stored))
-"""How their lines begin."""
+_ARTIFACT_PREFIXES = tuple(json.dumps({"kind": kind.__name__})[:-1].encode() for kind in (Artifact, Stored))
+"""First bytes of the lines of these kinds."""
 
 
 def is_delivered(folder: Path) -> bool:
-    """Whether MLflow has taken all of the journal in a folder, artifacts too. Its driver must have ended."""
+    """Whether MLflow has taken the whole journal in a folder, with all artifacts. Its driver must have ended."""
     path = folder / JOURNAL_FILE
     if not path.is_file():
         return True
@@ -134,7 +136,7 @@ def is_delivered(folder: Path) -> bool:
     with path.open("rb") as lines:
         for line in lines:
             start, end = end, end + len(line)
-            if line.startswith(_OF_ARTIFACTS):
+            if line.startswith(_ARTIFACT_PREFIXES):
                 for entry in _entries(line, start, versions):
                     match entry:
                         case Artifact(key, name):
@@ -144,28 +146,29 @@ def is_delivered(folder: Path) -> bool:
     return not waiting
 
 
-def _as_it_was(line: dict[str, Any]) -> dict[str, Any]:
-    """Version 1 to 2: versions are said; entries are the same."""
+def _unchanged(line: dict[str, Any]) -> dict[str, Any]:
+    """Convert a line of version 1 to version 2, which added ``Version`` lines and left the others as they were."""
     return line
 
 
-STEPS: Sequence[Callable[[dict[str, Any]], dict[str, Any]]] = (_as_it_was,)
-"""The first turns a line of version 1 into one of version 2, and so on, as it is read: the file is only appended to."""
+STEPS: Sequence[Callable[[dict[str, Any]], dict[str, Any]]] = (_unchanged,)
+"""Conversions of a line when it is read: the first from version 1 to 2, and so on. The file is only appended to."""
 JOURNAL_VERSION = len(STEPS) + 1
 _Versions = list[tuple[int, int]]
 _VERSION_LINE = re.compile(rb'^\{"kind": "Version".*\}\n', re.MULTILINE)
 
 
 def check_journal(folder: Path) -> None:
-    """
+    """Check that this release can read the journal in a sweep's folder.
+
     Raises:
-        NewerVersion: A later release wrote the journal in a sweep's folder.
+        NewerVersion: A later release wrote it.
     """
     _versions(folder / JOURNAL_FILE)
 
 
 def _versions(path: Path) -> _Versions:
-    """Where which version begins, in order; the first part has none to say so.
+    """Return the position and the version of each part of the file, in order; the first part is of version 1.
 
     Raises:
         NewerVersion: A later release wrote it.
@@ -174,22 +177,22 @@ def _versions(path: Path) -> _Versions:
     if path.is_file() and path.stat().st_size:
         with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
             for match in _VERSION_LINE.finditer(content):
-                said = json.loads(match[0])
-                check_not_newer(str(path), said["version"], JOURNAL_VERSION, said["written_by"])
-                found.append((match.end(), said["version"]))
+                line = json.loads(match[0])
+                check_not_newer(str(path), line["version"], JOURNAL_VERSION, line["written_by"])
+                found.append((match.end(), line["version"]))
     return found
 
 
 class Journal:
-    """One writer, which may be many threads, and one reader; see the module."""
+    """An open journal. Any number of threads of one process may append to it, and one may read it."""
 
     def __init__(self, folder: Path) -> None:
         """
         Args:
-            folder: The sweep's; it is made if there is none.
+            folder: The sweep's folder; created if there is none.
 
         Raises:
-            StorageFull: The disk is.
+            StorageFull: The disk is full.
             NewerVersion: A later release wrote it.
         """
         folder.mkdir(parents=True, exist_ok=True)
@@ -198,31 +201,38 @@ class Journal:
         self._versions = _versions(self._path)
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, FILE_MODE)
         self.end = os.fstat(self._file).st_size
-        """Bytes in it, whole lines all of them."""
+        """Size in bytes, of complete lines."""
         self._on_disk = 0
         self._is_full = False
         if self.end and os.pread(self._file, 1, self.end - 1) != b"\n":
-            self._write(b"\n")  # a driver that was killed has left half a line
+            self._write(b"\n")  # a killed driver has left half a line
         if self._versions[-1][1] < JOURNAL_VERSION:
             self._write(_line(Version(JOURNAL_VERSION, release())))
             self._versions.append((self.end, JOURNAL_VERSION))
         self.position = min(_position(folder), self.end)
-        """Bytes that MLflow has taken."""
+        """Number of bytes that MLflow has taken."""
 
     @staticmethod
     def is_in(folder: Path) -> bool:
+        """Whether a folder has a journal."""
         return (folder / JOURNAL_FILE).is_file()
 
     def append(self, entry: Entry) -> None:
-        """
+        """Write an entry at the end.
+
         Raises:
-            StorageFull: The disk is, or was before; nothing was written.
+            StorageFull: The disk is full, or was at an earlier call; nothing was written.
         """
         with self._lock:
             self._write(_line(entry))
 
     def read(self, start: int, most: int) -> tuple[list[Entry], int]:
-        """The entries of the next ``most`` bytes from ``start``, of at least one line, and where the next begin."""
+        """Return the entries in the next bytes, at least one line, and the position after them.
+
+        Args:
+            start: Position of the first.
+            most: Maximum number of bytes.
+        """
         with self._lock:
             end = self.end
         size = min(most, end - start)
@@ -230,44 +240,45 @@ class Journal:
         while block and not block.endswith(b"\n"):
             if (cut := block.rfind(b"\n")) >= 0:
                 block = block[: cut + 1]
-            else:  # one line that is longer
+            else:  # one longer line
                 block += os.pread(self._file, most, start + len(block))
         return list(_entries(block, start, self._versions)), start + len(block)
 
     def entries(self, start: int = 0) -> Iterator[Entry]:
-        """All from ``start`` on."""
+        """Yield all entries from a position on."""
         while start < self.end:
             entries, start = self.read(start, 1 << 20)
             yield from entries
 
     def sync(self, end: int) -> None:
-        """Returns when all up to ``end`` is on the disk.
+        """Wait until everything before a position is on the disk.
 
         Raises:
-            StorageFull: There is no room for it, as some file systems find only now.
+            StorageFull: The disk is full, which some file systems report only now.
         """
         if self._on_disk < end:
             written = self.end
             try:
                 os.fsync(self._file)
             except OSError as error:
-                raise self._trouble(error) from None
+                raise self._converted(error) from None
             self._on_disk = written
 
     def advance(self, position: int) -> None:
-        """MLflow has taken all up to ``position``."""
+        """Save the position up to which MLflow has taken the journal."""
         # On a full disk the old position stays, and what follows it is sent once more, without harm.
         with suppress(OSError), replacing(self._position_path) as unfinished:
             unfinished.write_text(str(position), encoding="ascii")
         self.position = position
 
     def close(self) -> None:
+        """Close the file; a later ``append`` fails."""
         with self._lock:
-            file, self._file = self._file, -1  # whoever comes late must not write into a file of the same number
+            file, self._file = self._file, -1  # a late writer must not write into another file of the same number
         os.close(file)
 
     def _write(self, line: bytes) -> None:
-        if self._is_full:  # a shorter line might still fit, and would say what follows from one that did not
+        if self._is_full:  # a shorter line might fit still, and would follow from one that is missing
             raise StorageFull(self._path.parent)
         written = 0
         try:
@@ -276,24 +287,24 @@ class Journal:
         except OSError as error:
             if written:
                 os.ftruncate(self._file, self.end)
-            raise self._trouble(error) from None
+            raise self._converted(error) from None
         self.end += len(line)
 
-    def _trouble(self, error: OSError) -> Exception:
+    def _converted(self, error: OSError) -> Exception:
         self._is_full |= is_disk_full(error)
         return StorageFull(self._path.parent) if is_disk_full(error) else OSError(*error.args)
 
 
 def _position(folder: Path) -> int:
-    """Bytes that MLflow has taken."""
+    """Return the number of bytes that MLflow has taken."""
     try:
         return int((folder / POSITION_FILE).read_text(encoding="ascii"))
-    except (OSError, ValueError):  # none yet, or the machine died as it was written: all is repeated
+    except (OSError, ValueError):  # none yet, or damaged when the machine died: everything is delivered again
         return 0
 
 
 def _entries(block: bytes, start: int, versions: _Versions) -> Iterator[Entry]:
-    """Those of whole lines that begin at ``start`` in the file, as this release has them."""
+    """Yield the entries of complete lines that begin at a position of the file, in the present version."""
     for text in block.splitlines(keepends=True):
         version = versions[bisect_right(versions, start, key=itemgetter(0)) - 1][1]
         start += len(text)

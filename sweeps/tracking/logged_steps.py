@@ -1,4 +1,4 @@
-"""Which steps of a metric are recorded already."""
+"""The steps of a run's metrics that are recorded."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ BLOCK = 1024
 
 
 class StepSet:
-    """A set of steps in about a bit for each: a long trial has millions of points."""
+    """A set of steps that takes about a bit for each, since a long trial has millions."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, int] = {}
 
     def add(self, step: int) -> bool:
-        """Add ``step``; whether it is new."""
+        """Add a step; return whether it is new."""
         block, bit = divmod(step, BLOCK)
         before = self._blocks.get(block, 0)
         after = before | (1 << bit)
@@ -22,7 +22,7 @@ class StepSet:
         return after != before
 
     def forget_after(self, step: int) -> None:
-        """Remove all steps above ``step``."""
+        """Remove all steps after one."""
         last, bit = divmod(step, BLOCK)
         self._blocks = {block: bits for block, bits in self._blocks.items() if block <= last}
         if last in self._blocks:
@@ -30,22 +30,22 @@ class StepSet:
 
 
 class LoggedSteps:
-    """The points of one run that are recorded, by metric."""
+    """The recorded steps of one run, by metric."""
 
     def __init__(self) -> None:
         self._steps: dict[str, StepSet] | None = {}
 
     def take(self, step: int, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Those of ``metrics`` that are not recorded at ``step``, which they now count as."""
+        """Return the metrics that are not recorded at a step, and mark them as recorded."""
         if self._steps is None:
             return {}
         return {name: value for name, value in metrics.items() if self._steps.setdefault(name, StepSet()).add(step)}
 
     def go_back(self, step: int) -> None:
-        """What was recorded beyond ``step`` may be recorded again."""
+        """Allow all steps after one to be recorded again."""
         for steps in (self._steps or {}).values():
             steps.forget_after(step)
 
     def close(self) -> None:
-        """The run has ended for good: nothing is new to it."""
+        """Take everything as recorded from now on: the run has ended and will not be resumed."""
         self._steps = None

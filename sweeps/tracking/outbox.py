@@ -1,7 +1,7 @@
-"""The thread that carries the journal to MLflow, in its order and in batches.
+"""The thread that delivers the journal to MLflow, in order and in batches.
 
-Callers only append a line to a file. Of what a batch holds for one run, the newest tags and the newest state are
-written, after its points; a run is created before anything is written to it.
+Of the entries for one run in a batch, first the metric values are written, then the newest tags and status. A run is
+created before anything is written to it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 WRITE_EVERY_S = 1.0
-"""Each write takes processor time from the training, however little it has to say."""
+"""Seconds between two batches; each takes processor time from the training, whatever its size."""
 WRITE_AT_POINTS = 5000
-"""Points that wait before the thread is woken early."""
+"""Number of waiting metric values at which a batch is delivered earlier."""
 BATCH_BYTES = 4 << 20
-"""Of the journal that are read at once, some ten thousand points: more than that is not held in memory."""
+"""Maximum bytes of the journal in memory, some ten thousand metric values."""
 POINTS_PER_CALL = 1000
 PAIRS_PER_CALL = 100
-"""MLflow's limits for one ``log_batch``."""
+"""Maximum parameters or tags in one ``log_batch``; both limits are MLflow's."""
 
 
 @dataclass
 class _Batch:
-    """What the entries of one batch come to for one run."""
+    """The entries of one batch for one run, combined."""
 
     new: NewRun | None = None
     points: list[MetricValue] = field(default_factory=list)
@@ -51,35 +51,36 @@ class _Batch:
 
     @property
     def has_more(self) -> bool:
-        """Than points."""
+        """Whether there is anything besides metric values."""
         return self.new is not None or bool(self.tags) or self.status is not None
 
 
 class Outbox:
-    """See the module."""
+    """Delivers a journal to MLflow. Its thread runs from ``start`` to ``close``."""
 
-    def __init__(self, client: MlflowClient, link: Retrier, journal: Journal, beat: Callable[[], None], beat_s: float):
-        """The thread runs from ``start`` to ``close``.
-
-        Args:
-            client: MLflow's.
-            link: Repeats calls.
-            journal: What is carried.
-            beat: Called on the thread each ``beat_s`` seconds.
-            beat_s: See there.
+    def __init__(
+        self, client: MlflowClient, retrier: Retrier, journal: Journal, beat: Callable[[], None], beat_s: float
+    ) -> None:
         """
-        self._client, self._link, self._journal = client, link, journal
+        Args:
+            client: A client of the tracking store.
+            retrier: Repeats its calls.
+            journal: The journal to deliver.
+            beat: Function that the thread calls regularly.
+            beat_s: Seconds between two such calls.
+        """
+        self._client, self._retrier, self._journal = client, retrier, journal
         self._beat, self._beat_s, self._next_beat = beat, beat_s, time.monotonic() + beat_s
-        self._of_earlier_drivers = journal.end
-        """Up to here, a run may have been created without that being known."""
+        self._earlier_end = journal.end
+        """End of the entries of earlier drivers, which may have created a run without saving its id."""
         self._run_ids: dict[str, str] = {}
         self._refused: set[str] = set()
-        """Runs of which a call was refused: said once."""
+        """Runs of which MLflow has refused a call, for one warning each."""
         self._condition = threading.Condition()
         self._waiting = sum(
             len(entry.metrics) for entry in journal.entries(journal.position) if isinstance(entry, Points)
         )
-        """Points not yet in MLflow."""
+        """Number of metric values that MLflow has not taken."""
         self._flushing = False
         self._closing = False
         threads = CALLS_AT_ONCE if client.tracking_uri.startswith("http") else 1
@@ -93,15 +94,15 @@ class Outbox:
         self._thread.start()
 
     def adopt(self, key: str, run_id: str) -> None:
-        """A run that exists."""
+        """Set MLflow's id of a run that exists."""
         with self._condition:
             self._run_ids[key] = run_id
 
     def put(self, entry: Entry) -> None:
-        """Write an entry to the journal, and soon to MLflow.
+        """Write an entry to the journal; it is delivered soon.
 
         Raises:
-            StorageFull: The disk of the journal is.
+            StorageFull: The disk of the journal is full.
         """
         self._journal.append(entry)
         if isinstance(entry, Points):
@@ -111,10 +112,17 @@ class Outbox:
                     self._condition.notify_all()
 
     def wait_for_run(self, key: str, timeout_s: float) -> str | None:
-        """MLflow's id of a run, after waiting for its creation.
+        """Wait until a run is created.
+
+        Args:
+            key: The run.
+            timeout_s: Maximum seconds to wait.
+
+        Returns:
+            MLflow's id of the run, or None after the timeout.
 
         Raises:
-            Refused: It will never be created, which was said.
+            Refused: MLflow has refused the run.
         """
         with self._condition:
             self._condition.wait_for(lambda: key in self._run_ids or key in self._refused, timeout=timeout_s)
@@ -123,22 +131,22 @@ class Outbox:
             return self._run_ids.get(key)
 
     def flush(self) -> bool:
-        """Wait until all that is in the journal now is written, or the link has given up; whether it was."""
+        """Wait until the present journal is delivered or the retrier has given up; return whether it is delivered."""
         end = self._journal.end
         with self._condition:
             self._flushing = True
             self._condition.notify_all()
-            while self._journal.position < end and self._thread.is_alive() and self._link.time_left() > 0:
+            while self._journal.position < end and self._thread.is_alive() and self._retrier.time_left() > 0:
                 self._condition.wait(0.2)
             self._flushing = False
         return self._journal.position >= end
 
     def close(self) -> int:
-        """End the thread; how many points MLflow has not taken."""
+        """End the thread; return how many metric values MLflow has not taken."""
         with self._condition:
             self._closing = True
             self._condition.notify_all()
-        while self._thread.is_alive() and self._link.time_left() > 0:
+        while self._thread.is_alive() and self._retrier.time_left() > 0:
             self._thread.join(0.2)
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
@@ -147,7 +155,7 @@ class Outbox:
     # --- the thread ----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        # On a full disk the driver meets the same, and says so; what is not delivered stays in the journal.
+        # The driver reports a full disk; entries that are not delivered stay in the journal.
         with suppress(GaveUp, StorageFull):
             while not self._closing:
                 with self._condition:
@@ -160,13 +168,13 @@ class Outbox:
                 if time.monotonic() >= self._next_beat:
                     self._next_beat = time.monotonic() + self._beat_s
                     with suppress(Refused):
-                        self._link.call(self._beat)
+                        self._retrier.call(self._beat)
 
     def deliver(self) -> bool:
-        """Carry the next batch; whether there was one.
+        """Deliver the next batch; return whether there was one.
 
         Raises:
-            GaveUp: The link has.
+            GaveUp: The retrier has given up.
         """
         start = self._journal.position
         entries, end = self._journal.read(start, BATCH_BYTES)
@@ -175,10 +183,10 @@ class Outbox:
         self._journal.sync(end)
         batches, points = _by_run(entries)
         new = {key: batch.new for key, batch in batches.items() if batch.new is not None and key not in self._run_ids}
-        self._each(partial(self._create, may_exist=start < self._of_earlier_drivers), new.items())
+        self._each(partial(self._create, may_exist=start < self._earlier_end), new.items())
         batches = {key: batch for key, batch in batches.items() if key in self._run_ids}  # others were refused
-        # The last of a run's points go with its tags: a trial that is said to have ended has all of them. Where there
-        # is nothing else, no call waits for another.
+        # The last metric values of a run are written with its tags, so that an ended trial has all of them. Runs
+        # with nothing but metric values wait for no other call.
         chunks = {key: _chunks(batch.points, POINTS_PER_CALL) for key, batch in batches.items()}
         last = {key: several.pop() for key, several in chunks.items() if batches[key].has_more}
         self._each(self._log_chunk, [(key, chunk) for key, several in chunks.items() for chunk in several])
@@ -201,13 +209,13 @@ class Outbox:
     def _create(self, key: str, new: NewRun, *, may_exist: bool) -> None:
         client, where = self._client, tag_filter(new.identity)
         try:
-            run = self._link.create_once(
+            run = self._retrier.create_once(
                 find=lambda: next(iter(client.search_runs([new.experiment_id], where, max_results=1)), None),
                 create=lambda: client.create_run(new.experiment_id, new.started_ms, dict(new.tags), new.name),
-                asked=may_exist,
+                may_exist=may_exist,
             )
         except Refused as error:
-            self._say_refused(key, error)
+            self._warn_refused(key, error)
             return
         with self._condition:
             self._run_ids[key] = str(run.info.run_id)
@@ -217,7 +225,7 @@ class Outbox:
         self._log(key, points=points)
 
     def _finish(self, key: str, last: tuple[_Batch, list[MetricValue]]) -> None:
-        """The last points of a batch, and all else."""
+        """Write the last metric values of a batch and everything else in it."""
         batch, points = last
         params = dict(batch.new.params) if batch.new is not None else {}
         tags = {name: text for name, text in batch.tags.items() if text is not None}
@@ -231,24 +239,24 @@ class Outbox:
                 self._log(key, tags=dict(tags_chunk))
         run_id = self._run_ids[key]
         for name in [name for name, text in batch.tags.items() if text is None]:
-            with suppress(Refused):  # it is not there, which is what was wanted
-                self._link.call(partial(self._client.delete_tag, run_id, name))
+            with suppress(Refused):  # there is no such tag
+                self._retrier.call(partial(self._client.delete_tag, run_id, name))
         if batch.status is not None:
             try:
-                self._link.call(partial(self._set_status, run_id, batch.status))
+                self._retrier.call(partial(self._set_status, run_id, batch.status))
             except Refused as error:
-                self._say_refused(key, error)
+                self._warn_refused(key, error)
 
     def _log(self, key: str, **kinds: Any) -> None:
-        """One call for points, params and tags; if it is refused, one for each kind: the others get through."""
+        """Write points, params and tags in one call; if that is refused, each kind in a call of its own."""
         if not any(kinds.values()):
             return
         try:
-            self._link.call(lambda: log_batch(self._client, self._run_ids[key], **kinds))
+            self._retrier.call(lambda: log_batch(self._client, self._run_ids[key], **kinds))
         except Refused as error:
             filled = {kind: items for kind, items in kinds.items() if items}
             if len(filled) < 2:
-                self._say_refused(key, error)
+                self._warn_refused(key, error)
                 return
             for kind, items in filled.items():
                 self._log(key, **{kind: items})
@@ -259,7 +267,7 @@ class Outbox:
         else:
             self._client.set_terminated(run_id, status.status, status.ended_ms)
 
-    def _say_refused(self, key: str, error: Refused) -> None:
+    def _warn_refused(self, key: str, error: Refused) -> None:
         with self._condition:
             if key in self._refused:
                 return
@@ -270,7 +278,7 @@ class Outbox:
 
 
 def _by_run(entries: Iterable[Entry]) -> tuple[Mapping[str, _Batch], int]:
-    """What entries come to for each run, and the number of points in them."""
+    """Combine entries by run; return also the number of metric values in them."""
     batches: dict[str, _Batch] = {}
     points = 0
     for entry in entries:
@@ -289,5 +297,5 @@ def _by_run(entries: Iterable[Entry]) -> tuple[Mapping[str, _Batch], int]:
 
 
 def _chunks(items: list[T], size: int) -> list[list[T]]:
-    """At least one, which may be empty."""
+    """Split items into lists of at most some size; at least one list, which may be empty."""
     return [items[start : start + size] for start in range(0, len(items), size)] or [[]]

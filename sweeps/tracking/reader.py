@@ -1,4 +1,4 @@
-"""Sweeps as they are recorded in MLflow: ``list_sweeps`` and ``load_sweep``."""
+"""Reads recorded sweeps from MLflow: ``list_sweeps`` and ``load_sweep``."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from sweeps.tracking.store import RawRun, fetch_runs
 from sweeps.tracking.values import from_text, number, numbers
 
 HEARTBEAT_TIMEOUT_S = 60.0
-"""A running sweep whose driver has not been heard of for so long was interrupted."""
+"""Seconds without a heartbeat after which a running sweep counts as interrupted."""
 
 
 def list_sweeps(uri: str) -> list[SweepSummary]:
-    """All sweeps in the store, the newest first.
+    """Return all sweeps in a store, the newest first.
 
     Args:
         uri: Tracking URI.
+
+    Returns:
+        A summary of each sweep.
 
     Raises:
         TrackingUnreachable: The server does not answer.
@@ -34,15 +37,18 @@ def list_sweeps(uri: str) -> list[SweepSummary]:
 
 
 def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecord:
-    """One sweep with its trials.
+    """Return one sweep with its trials.
 
     Args:
         uri: Tracking URI.
         name: The sweep's name.
-        experiment: Look only into the experiment of this name.
+        experiment: Name of the experiment to look in; default: all.
+
+    Returns:
+        The sweep's record.
 
     Raises:
-        UnknownName: There is no such sweep; says which names are near.
+        UnknownName: There is no such sweep; the message suggests similar names.
         TrackingUnreachable: The server does not answer.
     """
     runs = fetch_runs(uri, {constants.TAG_SWEEP: name}, experiment)
@@ -100,16 +106,16 @@ def _planned(tags: Mapping[str, str]) -> int | None:
 
 def _status(parent: RawRun, now: float) -> str:
     status = parent.tags.get(constants.TAG_STATE, "interrupted")
-    heard = number(parent.tags.get(constants.TAG_HEARTBEAT)) or parent.started / 1000
-    return "interrupted" if status == "running" and now - heard > HEARTBEAT_TIMEOUT_S else status
+    heartbeat = number(parent.tags.get(constants.TAG_HEARTBEAT)) or parent.started / 1000
+    return "interrupted" if status == "running" and now - heartbeat > HEARTBEAT_TIMEOUT_S else status
 
 
 def _time(parent: RawRun, now: float) -> SweepTime:
     written = json.loads(parent.tags.get(constants.TAG_TIME, "{}"))
-    heard = number(parent.tags.get(constants.TAG_HEARTBEAT))
+    heartbeat = number(parent.tags.get(constants.TAG_HEARTBEAT))
     running = _status(parent, now) == "running"
-    # What the driver last wrote; before its first word, as long as it is known to have been alive.
-    until = now if running else (parent.ended / 1000 if parent.ended else heard or parent.started / 1000)
+    # The driver's last update; before its first, the time until its last sign of life.
+    until = now if running else (parent.ended / 1000 if parent.ended else heartbeat or parent.started / 1000)
     return SweepTime(
         wall_s=float(written.get("wall_s", until - parent.started / 1000)),
         train_s=float(written.get("train_s", 0.0)),
@@ -125,7 +131,7 @@ def _trials(runs: Iterable[RawRun]) -> list[TrialRecord]:
     by_id: dict[str, TrialRecord] = {}
     for run in runs:
         trial = _trial(run)
-        # A server that died between creating a run and saying so may hold it twice: the one that was written to counts.
+        # A server that died between creating a run and answering may have it twice: the one with content counts.
         other = by_id.get(trial.trial)
         if other is None or (trial.steps, trial.state != "running") >= (other.steps, other.state != "running"):
             by_id[trial.trial] = trial
@@ -161,5 +167,5 @@ def _trial(run: RawRun) -> TrialRecord:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """One name as it is, or several in a JSON list."""
+    """Return the names in a tag: one as it is, or several as a JSON list."""
     return tuple(json.loads(text)) if text.startswith("[") else (text,)

@@ -1,4 +1,4 @@
-"""What a sweep is when it is read back from MLflow."""
+"""Records of sweeps and trials, as they are read from MLflow."""
 
 from __future__ import annotations
 
@@ -19,40 +19,47 @@ STATES = ("finished", "pruned", "failed", "running", "stopped")
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
-    """One trial: one nested run."""
+    """The record of one trial: a run nested in that of its sweep."""
 
     trial: str
+    """The trial's id, unique within its sweep: ``0007``."""
     state: str
+    """One of ``STATES``."""
     value: float | None
-    """Best value of the sweep's metric that the trial reported."""
+    """Best reported value of the sweep's metric; None if the trial has reported none."""
     values: tuple[float, ...] = ()
-    """Of several objectives, what it reported when the first was best; empty with one objective."""
+    """Values of several objectives, in the report whose first value was the best; empty with one objective."""
     violation: str | None = None
-    """The limit on a metric that it broke: it cannot be the best."""
+    """The limit on a metric that the trial exceeded, in words; such a trial cannot be the best."""
     params: dict[str, Any]
+    """Sampled values by dotted path."""
     run_id: str
+    """MLflow's id of its run."""
     steps: int
+    """Number of optimizer steps done."""
     attempts: int
+    """Number of times that it was started."""
     started: float | None = None
-    """Unix time."""
+    """Unix time of its start."""
     ended: float | None = None
-    """Unix time; nothing while it runs."""
+    """Unix time of its end; None while it runs."""
     checkpoint: str | None = None
     """URI of its best checkpoint, or of its last if there is no best."""
     error: str | None = None
+    """Last line of the error that it failed with."""
     spans: tuple[Span, ...] = ()
-    """When and on which workers it trained."""
+    """Times at which it trained, and its workers."""
     failures: tuple[FailedAttempt, ...] = ()
-    """Its attempts that failed."""
+    """Its failed attempts."""
     checkpoints: dict[str, str] = field(default_factory=dict)
-    """URIs of its ``best`` and ``last`` checkpoint, as far as they are kept."""
+    """URIs of its ``best`` and ``last`` checkpoint, if they are kept."""
 
     def shown_value(self) -> float | list[float | None] | None:
-        """As ``--json`` shows it: a number, or a list with one for each objective."""
+        """Return the value in the form of ``--json``: a number, or a list with one for each objective."""
         return [finite(value) for value in self.values] if self.values else finite(self.value)
 
     def as_json(self) -> dict[str, Any]:
-        """The trial in the form of ``--json``."""
+        """Return the trial in the form of ``--json``."""
         return {
             "trial": self.trial,
             "state": self.state,
@@ -66,13 +73,14 @@ class TrialRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class MlflowIds:
-    """Where a sweep is in MLflow."""
+    """Ids of a sweep in MLflow."""
 
     tracking_uri: str
     experiment_id: str
     run_id: str
 
     def as_json(self) -> dict[str, str]:
+        """Return the ids in the form of ``--json``, without a password in the URI."""
         return {
             "tracking_uri": redact_uri(self.tracking_uri),
             "experiment_id": self.experiment_id,
@@ -82,28 +90,31 @@ class MlflowIds:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepTime:
-    """Seconds of a sweep and the share of them that trained."""
+    """Durations of a sweep, in seconds, and its cost."""
 
     wall_s: float = 0.0
-    """Seconds that the sweep's drivers ran: pauses between a driver's end and the next one's start do not count."""
+    """Time that the sweep's drivers ran, without the pauses between them."""
     train_s: float = 0.0
+    """Time that trials trained, summed over all trials."""
     goodput: float = 0.0
+    """Share of the time of all concurrent trials that was spent on training."""
     cpu_s: float = 0.0
-    """Seconds of CPUs that trials held."""
+    """CPU seconds that trials held."""
     gpu_s: float = 0.0
-    """Seconds of GPUs that trials held."""
+    """GPU seconds that trials held."""
     cost: float = 0.0
-    """Of those, in the currency of the prices in ``search.stop.cost``; 0 without prices."""
+    """Cost of these, in the currency of the prices in ``search.stop.cost``; 0 without prices."""
     sessions: tuple[Session, ...] = ()
-    """When a driver ran, in order; none in a record of an older version."""
+    """Sessions of the sweep's drivers, in order; none in a record of an older version."""
 
     def as_json(self) -> dict[str, float]:
+        """Return the durations in the form of ``--json``."""
         return {"wall_s": self.wall_s, "train_s": self.train_s, "goodput": self.goodput}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepSummary:
-    """One line of ``list``."""
+    """A sweep without its trials, for one line of ``list``."""
 
     sweep: str
     conf: str
@@ -115,15 +126,16 @@ class SweepSummary:
     best: float | None
     """Best value of the first objective."""
     counts: dict[str, int]
+    """Trials by state."""
     started: float
-    """Unix time."""
+    """Unix time of its start."""
     wall_s: float
     run_id: str
     planned: int | None = None
-    """How many trials it is to have; nothing where its record does not say."""
+    """Planned number of trials; None in the record of an older version."""
 
     def as_json(self) -> dict[str, Any]:
-        """The line in the form of ``list --json``."""
+        """Return the line in the form of ``list --json``."""
         return {
             "sweep": self.sweep,
             "conf": self.conf,
@@ -141,59 +153,82 @@ class SweepSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepRecord:
-    """One sweep with its trials."""
+    """The record of one sweep with its trials."""
 
     sweep: str
+    """The sweep's name."""
     status: str
+    """One of running, finished, stopped, failed, interrupted."""
     metrics: tuple[str, ...]
+    """Names of the objectives' metrics."""
     modes: tuple[str, ...]
+    """``min`` or ``max`` for each of them."""
     counts: dict[str, int]
+    """Trials by state."""
     front: list[TrialRecord]
     """The best trial, or of several objectives the Pareto front; empty if no trial has a value."""
     mlflow: MlflowIds
+    """Its ids in MLflow."""
     trials: list[TrialRecord]
+    """All trials, in the order of their ids."""
     time: SweepTime
+    """Its durations and cost."""
     conf: str
+    """The ``conf=`` that it was started with."""
     started: float
-    """Unix time."""
+    """Unix time of its start."""
     experiment: str = ""
+    """Name of its MLflow experiment."""
     command: str = ""
+    """The command line that started it."""
     planned: int | None = None
-    """How many trials it is to have; nothing where its record does not say."""
+    """Planned number of trials; None in the record of an older version."""
     tags: dict[str, str] = field(default_factory=dict)
     """All tags of the parent run."""
 
     @property
     def metric(self) -> str:
-        """The first objective."""
+        """The first objective's metric."""
         return self.metrics[0]
 
     @property
     def mode(self) -> str:
-        """Of the first objective."""
+        """The first objective's mode, ``min`` or ``max``."""
         return self.modes[0]
 
     @property
     def best(self) -> TrialRecord | None:
-        """The best trial; of several objectives, by the first."""
+        """The best trial, by the first objective; None if there is none."""
         return self.front[0] if self.front else None
 
     def elapsed(self, moment: float) -> float:
-        """Seconds that the sweep had run until a moment, in Unix time, without the pauses between its drivers.
-        ``SweepTime.wall_s`` is this at its end, and all durations and time axes of a sweep are."""
+        """Return the seconds that the sweep had run until a moment, without the pauses between its drivers.
+
+        All durations and time axes of a sweep are measured so; at its end this is ``SweepTime.wall_s``.
+
+        Args:
+            moment: Unix time.
+        """
         sessions = self.time.sessions or ((self.started, math.inf),)
-        if self.status == "running":  # its driver writes now and then how long it has run
+        if self.status == "running":  # the recorded end is its driver's last update
             sessions = (*sessions[:-1], (sessions[-1][0], math.inf))
         return elapsed(sessions, moment)
 
     def took(self, trial: TrialRecord) -> float | None:
-        """Seconds from a trial's start to its end, or to now while it runs, without the pauses between drivers."""
+        """Return a trial's duration in seconds, until now while it runs, without the pauses between drivers.
+
+        Args:
+            trial: A trial of this sweep.
+
+        Returns:
+            The duration, or None if the trial's start is not recorded.
+        """
         if trial.started is None:
             return None
         return max(0.0, self.elapsed(trial.ended or time.time()) - self.elapsed(trial.started))
 
     def as_json(self) -> dict[str, Any]:
-        """The document that ``run``, ``show`` and ``resume`` print with ``--json``."""
+        """Return the document that ``run``, ``show`` and ``resume`` print with ``--json``."""
         front = [
             {
                 "trial": trial.trial,
@@ -218,5 +253,5 @@ class SweepRecord:
 
 
 def one_or_all(names: tuple[str, ...]) -> str | list[str]:
-    """As ``--json`` shows metrics and modes: with one objective plainly, with several as a list."""
+    """Return metrics or modes in the form of ``--json``: the name itself with one objective, else a list."""
     return names[0] if len(names) == 1 else list(names)

@@ -1,5 +1,5 @@
-"""The link to MLflow of a recorder's threads: calls are repeated until they succeed, and people are told once when
-the link breaks and once when it is back.
+"""Retries of calls to MLflow: they are repeated until they succeed, with one warning when calls begin to fail and one
+when they succeed again.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 5.0
-POISON_AFTER_S = 300.0
-"""A call that has failed for so long while others get through will never succeed."""
+REFUSED_AFTER_S = 300.0
+"""Seconds after which a failing call counts as refused if others succeed."""
 REFUSALS = {
     "INVALID_PARAMETER_VALUE",
     "INVALID_STATE",
@@ -27,58 +27,62 @@ REFUSALS = {
     "RESOURCE_ALREADY_EXISTS",
     "RESOURCE_DOES_NOT_EXIST",
 }
-"""MLflow's error codes that a repetition does not change."""
+"""MLflow's error codes of calls that would fail again."""
 
 
 class Refused(Exception):
-    """MLflow understood the call and will never accept it."""
+    """MLflow rejects a call and would reject it again."""
 
 
 class GaveUp(Exception):
-    """The time for the last calls is over."""
+    """The time limit for calls has passed."""
 
 
 class Retrier:
-    """Repeats calls; see the module."""
+    """Repeats the calls of one kind until they succeed. Calls of another kind need another one, since they may succeed
+    while these fail, as on a full disk."""
 
     def __init__(self, uri: str, doing: str, probe: Callable[[], object] | None = None) -> None:
-        """Each kind of call has its own: one may fail where the other does not, as on a full disk.
-
+        """
         Args:
-            uri: Named in messages.
-            doing: What the calls do, for messages, such as ``writing to MLflow``.
-            probe: A cheap call that succeeds where others do: while it does, one that has failed for minutes is
-                refused. Without it, calls are repeated for ever.
+            uri: Tracking URI, for messages.
+            doing: Purpose of the calls, for messages: ``writing to MLflow``.
+            probe: A cheap call. If it succeeds while another call has failed for minutes, that one counts as refused;
+                without a probe it is repeated without end.
         """
         self._uri = redact_uri(uri)
         self._doing = doing
         self._remote = uri.startswith("http")
         self._probe = probe
         self._lock = threading.Lock()
-        self._broken_since: float | None = None
+        self._failing_since: float | None = None
         self._patience_s = self._deadline = float("inf")
         self._last_success = time.monotonic()
 
     def give_up_after(self, silence_s: float, total_s: float = float("inf")) -> None:
-        """From now on calls raise ``GaveUp`` when none has succeeded for so long, or after ``total_s`` in any case; one
-        under way ends about then."""
+        """Set the time limits from now on; calls after them, and one that is being made then, raise ``GaveUp``.
+
+        Args:
+            silence_s: Seconds without a successful call.
+            total_s: Seconds in any case.
+        """
         self._last_success = time.monotonic()
         self._patience_s, self._deadline = silence_s, self._last_success + total_s
 
     def time_left(self) -> float:
-        """Seconds until calls are given up, if none succeeds."""
+        """Return the seconds until calls raise ``GaveUp``, if none succeeds."""
         return min(self._last_success + self._patience_s, self._deadline) - time.monotonic()
 
     def call(self, function: Callable[[], T], timeout_s: float = 20) -> T:
-        """What ``function`` returns, however often it must be called.
+        """Call a function until it succeeds, and return its result.
 
         Args:
-            function: A call of MLflow that may be repeated without harm.
-            timeout_s: How long one request may wait for the server.
+            function: Calls MLflow; repeating it must do no harm.
+            timeout_s: Maximum seconds to wait for the answer to one request.
 
         Raises:
-            Refused: Repeating is of no use.
-            GaveUp: The deadline has passed.
+            Refused: It would fail again.
+            GaveUp: The time limit has passed.
         """
         started, pause = time.monotonic(), FIRST_PAUSE_S
         while True:
@@ -90,34 +94,34 @@ class Retrier:
                     result = function()
             except GaveUp:
                 raise
-            except Exception as error:  # MLflow's, the database's, requests', boto's: all are retried
+            except Exception as error:  # of MLflow, the database, requests or boto
                 if self._is_refusal(error):
                     raise Refused(first_cause(error)) from error
-                self._broken(error)
-                if time.monotonic() - started > POISON_AFTER_S and self._others_get_through():
+                self._warn_failing(error)
+                if time.monotonic() - started > REFUSED_AFTER_S and self._others_succeed():
                     raise Refused(first_cause(error)) from error
             else:
-                self._mended()
+                self._succeeded()
                 return result
             time.sleep(max(0.0, min(pause, self.time_left())))
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
-    def create_once(self, find: Callable[[], T | None], create: Callable[[], T], *, asked: bool = False) -> T:
-        """What ``create`` returns, or ``find``: the server may have created it and died before it could say so.
+    def create_once(self, find: Callable[[], T | None], create: Callable[[], T], *, may_exist: bool = False) -> T:
+        """Create something once, also if the server creates it and its answer is lost.
 
         Args:
-            find: Looks for it.
-            create: Creates it.
-            asked: It may have been asked for before.
+            find: Returns it if it exists.
+            create: Creates it and returns it.
+            may_exist: Look for it before the first attempt, too.
 
         Raises:
             Refused, GaveUp: As ``call``.
         """
 
         def find_or_create() -> T:
-            nonlocal asked
-            found = find() if asked else None
-            asked = True
+            nonlocal may_exist
+            found = find() if may_exist else None
+            may_exist = True
             return create() if found is None else found
 
         return self.call(find_or_create)
@@ -125,25 +129,25 @@ class Retrier:
     def _is_refusal(self, error: Exception) -> bool:
         from mlflow.exceptions import MlflowException, RestException
 
-        # Over HTTP only what MLflow itself says counts: a proxy in front of a server that restarts says 404 too.
-        spoken = isinstance(error, RestException if self._remote else MlflowException)
-        return spoken and getattr(error, "error_code", None) in REFUSALS
+        # Over HTTP only MLflow's own answers count: a proxy before a server that restarts answers 404, too.
+        by_mlflow = isinstance(error, RestException if self._remote else MlflowException)
+        return by_mlflow and getattr(error, "error_code", None) in REFUSALS
 
-    def _others_get_through(self) -> bool:
+    def _others_succeed(self) -> bool:
         if self._probe is None:
             return False
         try:
             with request_limits(5):
                 self._probe()
-        except Exception:  # noqa: BLE001 - whatever it is, the server is not there
+        except Exception:  # noqa: BLE001 - the server does not answer, for whatever reason
             return False
         return True
 
-    def _broken(self, error: Exception) -> None:
+    def _warn_failing(self, error: Exception) -> None:
         with self._lock:
-            if self._broken_since is not None:
+            if self._failing_since is not None:
                 return
-            self._broken_since = time.monotonic()
+            self._failing_since = time.monotonic()
         logger.warning(
             "%s at %s fails (%s); training goes on, and this is tried again until it succeeds",
             self._doing,
@@ -151,9 +155,9 @@ class Retrier:
             first_cause(error),
         )
 
-    def _mended(self) -> None:
+    def _succeeded(self) -> None:
         self._last_success = time.monotonic()
         with self._lock:
-            since, self._broken_since = self._broken_since, None
+            since, self._failing_since = self._failing_since, None
         if since is not None:
             logger.warning("%s at %s works again, after %.0f s", self._doing, self._uri, time.monotonic() - since)

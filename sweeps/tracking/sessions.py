@@ -1,20 +1,24 @@
-"""The sessions of a sweep: from the start of a driver to its end. The time between two of them is a pause, and is part
-of no duration that Sweeps gives.
-"""
+"""Sessions of a sweep: the times from the start of a driver to its end. Pauses between them count in no duration."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 Session = tuple[float, float]
-"""Unix times of its start and of its end; of a session that goes on, of what its driver last wrote."""
+"""Unix times of its start and end; of the present session, the time of the driver's last update is the end."""
 
 MOST_SESSIONS = 150
-"""Sessions that are recorded; MLflow takes 8,000 characters in a tag."""
+"""Maximum number of recorded sessions; MLflow takes 8,000 characters in a tag."""
 
 
 def with_session(earlier: Sequence[Session], began: float, ended: float) -> tuple[Session, ...]:
-    """The sessions of a sweep with the present one; the oldest are merged where there are too many to be recorded."""
+    """Return the earlier sessions and the present one; the oldest are merged if there are too many to record.
+
+    Args:
+        earlier: The earlier sessions, in order.
+        began: Unix time of the present one's start.
+        ended: Unix time of its end.
+    """
     sessions = [*earlier, (round(began, 3), round(max(began, ended), 3))]
     while len(sessions) > MOST_SESSIONS:
         (first, end), (begin, last) = sessions[:2]
@@ -24,10 +28,10 @@ def with_session(earlier: Sequence[Session], began: float, ended: float) -> tupl
 
 
 def elapsed(sessions: Sequence[Session], moment: float) -> float:
-    """Seconds that drivers had run until a moment.
+    """Return the seconds that drivers had run until a moment.
 
     Args:
-        sessions: In their order.
+        sessions: All sessions, in order.
         moment: Unix time.
     """
     return sum(max(0.0, min(moment, ended) - began) for began, ended in sessions)

@@ -1,4 +1,4 @@
-"""Where and when the workers of a trial trained, as it is written to a tag and read back."""
+"""Times at which a trial held workers, and which ones, as they are written to a tag."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 LONGEST_TEXT = 7500
-"""Characters; MLflow takes 8,000 in a tag."""
+"""Maximum number of characters; MLflow takes 8,000 in a tag."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """From the moment at which a trial was given workers to the moment at which they were done with it."""
+    """The time from the assignment of workers to a trial until they have finished it. All times are Unix times."""
 
     held: float
-    """When the trial was given its workers, which may have had to be started; Unix time, as the others."""
+    """Time at which the trial was assigned its workers, some of which may first have to be started."""
     trained: float
-    """When they began to train it."""
+    """Time at which they began to train it."""
     ended: float | None = None
-    """Nothing while they train, or when nobody was left to say it."""
+    """Time at which they finished; None while they train, or if nobody was left to report it."""
     workers: tuple[str, ...] = ()
-    """By rank: the host, and with GPUs ``host/0``."""
+    """Host of each worker, by rank; with GPUs ``host/0``."""
 
 
 def to_text(spans: Sequence[Span]) -> str:
-    """The latest spans, as many as a tag takes."""
+    """Return the text of the latest spans, as many as a tag can hold."""
     texts = [json.dumps(asdict(span), separators=(",", ":")) for span in spans]
     while len(texts) > 1 and sum(len(text) + 1 for text in texts) > LONGEST_TEXT:
         del texts[0]
@@ -33,7 +33,7 @@ def to_text(spans: Sequence[Span]) -> str:
 
 
 def from_text(text: str) -> tuple[Span, ...]:
-    """The spans behind ``to_text``; none where someone else has written the tag."""
+    """Return the spans of a text that ``to_text`` returned; none if something else has written the tag."""
     try:
         return tuple(Span(**{**each, "workers": tuple(each["workers"])}) for each in json.loads(text))
     except (ValueError, TypeError, KeyError):

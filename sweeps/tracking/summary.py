@@ -1,4 +1,4 @@
-"""What people read on MLflow's pages: names of runs, the table of trials, the description of a sweep."""
+"""Texts on MLflow's pages: names of runs, the table of trials, the description of a sweep."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ LONGEST_NAME = 120
 
 
 def run_name(trial: str, params: Mapping[str, Any]) -> str:
-    """Such as ``003 lr=0.0021 r=16``."""
+    """Return the name of a trial's run: ``003 lr=0.0021 r=16``."""
     shown = describe(dict(list(params.items())[:PARAMS_IN_NAME]))
     return f"{trial.zfill(3) if trial.isdigit() else trial} {shown}".strip()[:LONGEST_NAME]
 
 
 def describe(params: Mapping[str, Any]) -> str:
-    """Parameters in one short line: ``lr=0.0021 r=16``."""
+    """Return parameters in one short line: ``lr=0.0021 r=16``."""
     names = short_names(params)
     return " ".join(f"{names[path]}={short(value)}" for path, value in params.items())
 
 
 def short_names(paths: Mapping[str, Any]) -> dict[str, str]:
-    """The last part of each dotted path, or the last two where that is another one's too."""
+    """Return the last part of each dotted path, or the last two parts if the last is not unique."""
     parts = {path: path.split(".") for path in paths}
     often = Counter(part[-1] for part in parts.values())
     return {path: part[-1] if often[part[-1]] == 1 else ".".join(part[-2:]) for path, part in parts.items()}
 
 
 def describe_no_best(sweep: SweepRecord) -> str:
-    """Why a sweep has no best trial, and the best value that there is, in a sentence."""
+    """Return a sentence that explains why a sweep has no best trial, with the best value of the others."""
     metrics = " and ".join(sweep.metrics)
     if not sweep.trials:
         return "No trial has started yet." if sweep.status == "running" else "No trial was started."
@@ -54,7 +54,7 @@ def describe_no_best(sweep: SweepRecord) -> str:
 
 
 def trials_table(sweep: SweepRecord) -> str:
-    """All trials in the form of ``mlflow.log_table``."""
+    """Return all trials in the form of ``mlflow.log_table``."""
     paths = sorted({path for trial in sweep.trials for path in trial.params})
     columns = ["trial", "state", *sweep.metrics, "steps", "attempts", *paths, "run_id"]
     data = [
@@ -67,12 +67,12 @@ def trials_table(sweep: SweepRecord) -> str:
 
 
 def note(sweep: SweepRecord, status: str, description: str) -> str:
-    """The parent run's description, in Markdown.
+    """Return the parent run's description at the end of a sweep, in Markdown.
 
     Args:
-        sweep: As recorded.
-        status: How it ended.
-        description: What the config says of itself.
+        sweep: The sweep's record.
+        status: Its status.
+        description: Its description from the start.
     """
     counts = ", ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
     lines = [description.strip(), f"**{status}** after {sweep.time.wall_s:.0f} s: {counts or 'no trials'}."]
@@ -93,7 +93,7 @@ def note(sweep: SweepRecord, status: str, description: str) -> str:
 
 
 def _values(sweep: SweepRecord, trial: TrialRecord) -> list[float | None]:
-    """Its value of each objective."""
+    """Return a trial's value of each objective."""
     values = trial.values or (() if trial.value is None else (trial.value,))
     return [finite(value) for value in values] or [None] * len(sweep.metrics)
 

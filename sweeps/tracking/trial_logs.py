@@ -1,4 +1,4 @@
-"""The logs of a trial's workers: from the sweep's folder, where they grow, or from the artifacts of the trial's run."""
+"""Reads the logs of a trial's workers from the sweep's folder, or else from the artifacts of the trial's run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.trial_files import LEFT_OUT, LOGS, logs_folder
 
 AT_MOST = 2**20
-"""Bytes that are read at a time."""
+"""Maximum bytes in one part of a log."""
 END_BYTES = 2**17
-"""Bytes of which the last lines are taken."""
+"""Number of bytes at the end of a log among which its last lines are."""
 LARGEST = 2**26
-"""Bytes of a file beyond which it is no log of ours."""
+"""Maximum bytes that are read of a file; our logs are smaller."""
 _NAME = re.compile(r"worker-(\d{1,6})\.log")
 _TRACEBACK = re.compile(r"attempt-(\d{1,6})\.traceback\.txt")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -30,7 +30,7 @@ _OTHER_STACKS = re.compile(
     r"|^Extension modules: [^\n]*(?:\n|\Z)",
     re.MULTILINE,
 )
-"""Stacks of threads that do not train, which hide the one that does."""
+"""Stacks of threads other than the one that trains, which are left out."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class LogPart:
 
     text: str
     position: int
-    """In all that the worker has printed: where the next part begins."""
+    """Position of the next part in everything that the worker has printed, in bytes."""
     more: bool
-    """Whether there is more already."""
+    """Whether the next part can be read already."""
 
 
 class TrialLogs:
-    """The logs of one trial, read anew at each call."""
+    """The logs of one trial. Each call reads the files again."""
 
     def __init__(self, record: SweepRecord, trial: TrialRecord) -> None:
         self._record, self._trial = record, trial
@@ -53,21 +53,21 @@ class TrialLogs:
         self._folder = logs_folder(folder, trial.trial) if folder.is_absolute() else None
 
     def workers(self) -> list[int]:
-        """Ranks of the workers that have a log."""
+        """Return the ranks of the workers that have a log."""
         return sorted(int(found[1]) for name in self._names() if (found := _NAME.fullmatch(name)))
 
-    def part(self, worker: int, position: int = 0) -> LogPart:
-        """A worker's output from a position on, in whole lines; a last line without an end comes when the trial
-        has ended.
+    def read(self, worker: int, position: int = 0) -> LogPart:
+        """Return the next complete lines of a worker's output. A last line without a line end is returned after the
+        trial has ended.
 
         Args:
-            worker: Its rank.
-            position: 0, or as the part before says.
+            worker: Rank of the worker.
+            position: 0, or the position in the part before.
 
         Raises:
-            UnknownName: It has no log.
+            UnknownName: The worker has no log.
         """
-        data = self._read(worker)
+        data = self._log(worker)
         text, start, more = _from(data, position)
         more = more or len(text) > AT_MOST
         text = text[:AT_MOST]
@@ -75,23 +75,23 @@ class TrialLogs:
             text = text[: text.rfind(b"\n") + 1 or (len(text) if more else 0)]
         return LogPart(printable(redacted_log(text.decode(errors="replace"))), start + len(text), more)
 
-    def whole(self, worker: int) -> str:
-        """All that is kept of a worker's log."""
+    def read_all(self, worker: int) -> str:
+        """Return a worker's whole log, except for what was left out of a long one."""
         text, position, more = "", 0, True
         while more:
-            part = self.part(worker, position)
+            part = self.read(worker, position)
             more = part.more and part.position > position
             text, position = text + part.text, part.position
         return text
 
-    def end(self, worker: int, lines: int) -> list[str]:
-        """The last lines of a worker's log."""
-        data = self._read(worker)[-END_BYTES:]
+    def last_lines(self, worker: int, lines: int) -> list[str]:
+        """Return the last lines of a worker's log."""
+        data = self._log(worker)[-END_BYTES:]
         text = printable(redacted_log(data.decode(errors="replace")))
         return _OTHER_STACKS.sub("", text).rstrip().splitlines()[-lines:]
 
     def traceback(self) -> str | None:
-        """Traceback of the last attempt that failed; None if there is none."""
+        """Return the traceback of the last failed attempt; None if there is none."""
         numbers = [int(found[1]) for name in self._names() if (found := _TRACEBACK.fullmatch(name))]
         if not numbers:
             return None
@@ -103,7 +103,7 @@ class TrialLogs:
             return sorted(path.name for path in self._folder.iterdir())
         return list_names(self._record.mlflow.tracking_uri, self._trial.run_id, LOGS)
 
-    def _read(self, worker: int) -> bytes:
+    def _log(self, worker: int) -> bytes:
         data = self._bytes(f"worker-{worker}.log")
         if data is None:
             known = ", ".join(map(str, self.workers())) or "none"
@@ -120,8 +120,8 @@ class TrialLogs:
 
 
 def printable(text: str) -> str:
-    """Text without what a terminal would obey; of a line that was written over, such as a progress bar, the last
-    state."""
+    """Return a text without control characters. Of a line that was overwritten, such as a progress bar, the last state
+    remains."""
     text = text.replace("\r\n", "\n")
     if "\r" in text:
         text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
@@ -129,23 +129,31 @@ def printable(text: str) -> str:
 
 
 def _from(data: bytes, position: int) -> tuple[bytes, int, bool]:
-    """The part after a position in all that was printed, of which the file may leave out a part; where it begins; and
-    whether there is more behind it. Where the position is in what is left out, the line that says so comes first."""
-    said = LEFT_OUT.search(data)
-    if said is None:
+    """Return the bytes of a log after a position in the output, of which the log may leave out a part.
+
+    If the position is in the part that is left out, the notice about it comes first.
+
+    Args:
+        data: The log.
+        position: Position in everything that was printed.
+
+    Returns:
+        The bytes, their position in the output, and whether there are more after them.
+    """
+    notice = LEFT_OUT.search(data)
+    if notice is None:
         return data[position:], min(position, len(data)), False
-    left_out = int(said[1].replace(b",", b""))
-    after = left_out - (said.end() - said.start())
-    """From a place in the file, behind the notice, to the position."""
-    if position >= said.end() + after:
-        return data[position - after :], position, False
-    if position < said.start():
-        return data[position : said.start()], position, True
-    return said[0] + data[said.end() :], said.end() + after - len(said[0]), False
+    shift = int(notice[1].replace(b",", b"")) - (notice.end() - notice.start())
+    """Difference between a position in the output and one in the log, after the notice."""
+    if position >= notice.end() + shift:
+        return data[position - shift :], position, False
+    if position < notice.start():
+        return data[position : notice.start()], position, True
+    return notice[0] + data[notice.end() :], notice.end() + shift - len(notice[0]), False
 
 
 def _file(path: Path) -> bytes | None:
-    """A regular file: a link could lead anywhere."""
+    """Return the content of a regular file; None for a symbolic link, which could lead anywhere."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             return file.read(LARGEST)

@@ -1,4 +1,4 @@
-"""Tracking URIs."""
+"""URIs of tracking stores and checkpoints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 
 def sqlite_path(uri: str) -> Path | None:
-    """The file behind ``sqlite:///...``; nothing for every other store."""
+    """Return the file of a URI ``sqlite:///...``; None for every other store."""
     scheme, separator, rest = uri.partition(":///")
     if not separator or scheme.partition("+")[0] != "sqlite":
         return None
@@ -15,13 +15,12 @@ def sqlite_path(uri: str) -> Path | None:
     return None if name in {"", ":memory:"} else Path(name)
 
 
-def as_uri(place: str) -> str:
-    """A folder as ``file:///...``; what is a URI already, as it is."""
-    return place if "://" in place else Path(place).absolute().as_uri()
+def as_uri(path: str) -> str:
+    """Return a folder's URI ``file:///...``; a URI is returned unchanged."""
+    return path if "://" in path else Path(path).absolute().as_uri()
 
 
 def absolute(uri: str) -> str:
-    """The URI by which the store is found from another working folder, too: ``sqlite:///mlflow.db`` names a file in
-    the present one."""
+    """Return a tracking URI that is valid in every working folder, unlike ``sqlite:///mlflow.db``."""
     path = sqlite_path(uri)
     return uri if path is None else f"sqlite:///{path.absolute()}"

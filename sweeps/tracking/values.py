@@ -1,4 +1,4 @@
-"""Typed values in MLflow's strings: a parameter comes back as it was sampled."""
+"""Conversion between values and the strings in MLflow's parameters and tags."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from typing import Any
 
 
 def to_text(value: Any) -> str:
-    """``0.001``, ``16``, ``true``, ``[1, 2]`` as JSON, strings plain; a string that reads as JSON is quoted."""
+    """Return the text of a parameter's value: JSON (``0.001``, ``true``, ``[1, 2]``), but strings without quotes unless
+    they could be read as JSON."""
     if isinstance(value, str):
         return json.dumps(value) if not value or _is_json(value) else value
     return json.dumps(value, default=str)
 
 
 def from_text(text: str) -> Any:
-    """The value behind ``to_text``; what is no JSON (someone else's parameter) is a string."""
+    """Return the value of a text that ``to_text`` returned; a text that is no JSON is itself the value."""
     try:
         return json.loads(text)
     except ValueError:
@@ -27,13 +28,13 @@ def from_text(text: str) -> Any:
 
 
 def metric_name(name: str) -> str:
-    """The name under which MLflow takes a metric: it refuses some characters, and paths that are not plain."""
+    """Return a metric's name in MLflow, which refuses some characters and paths such as ``a//b``."""
     plain = posixpath.normpath(re.sub(r"[^\w.\-: /]", "_", name)).lstrip("./")
     return plain[:250] or "_"
 
 
 def number(text: str | None) -> float | None:
-    """A number in a tag; nothing if there is none."""
+    """Return the number in a tag; None if there is none."""
     if text is None:
         return None
     try:
@@ -43,7 +44,7 @@ def number(text: str | None) -> float | None:
 
 
 def numbers(text: str | None) -> tuple[float, ...]:
-    """One number in a tag, or several in a JSON list; none if there is no such tag."""
+    """Return the number in a tag, or those in its JSON list; none if there is no such tag."""
     if text is not None and text.startswith("["):
         return tuple(float(each) for each in json.loads(text))
     one = number(text)
@@ -51,17 +52,17 @@ def numbers(text: str | None) -> tuple[float, ...]:
 
 
 def written(values: Sequence[float]) -> str:
-    """The text that ``numbers`` reads."""
+    """Return the text of a tag for ``numbers``."""
     return repr(float(values[0])) if len(values) == 1 else json.dumps([float(value) for value in values])
 
 
 def finite(value: float | None) -> float | None:
-    """JSON knows neither NaN nor infinity: they are shown as no value."""
+    """Return a value for JSON, which has neither NaN nor infinity: these become None."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def short(value: Any) -> str:
-    """A parameter's value for people: three significant digits."""
+    """Return a value's text for people, with three significant digits."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 

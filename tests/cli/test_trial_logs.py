@@ -181,20 +181,20 @@ def test_a_log_is_read_in_parts_and_goes_on_where_it_was_cut_meanwhile(recorder:
         for _ in range(3_000):
             file.write(f"{written:098}\n".encode())
             written += 1
-        part = TrialLogs(record, trial).part(5, position)
+        part = TrialLogs(record, trial).read(5, position)
         assert len(part.text) <= AT_MOST + 100
         lines += part.text.splitlines()
         assert part.position > position
         position = part.position
     while position < 60_000 * 99:
-        part = TrialLogs(record, trial).part(5, position)
+        part = TrialLogs(record, trial).read(5, position)
         lines += part.text.splitlines()
         position = part.position
     assert position == 60_000 * 99
     assert [int(line) for line in lines] == list(range(60_000))  # it kept up: nothing was left out of what it read
     again, position = list[str](), 0
     while position < 60_000 * 99:
-        part = TrialLogs(record, trial).part(5, position)
+        part = TrialLogs(record, trial).read(5, position)
         count += 1
         assert part.more is (part.position < 60_000 * 99)
         again += part.text.splitlines()

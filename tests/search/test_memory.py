@@ -13,7 +13,8 @@ from sweeps.config.search import Limit
 from sweeps.config.space import Distribution
 from sweeps.runtime.placement import Fit, memory_per_worker
 from sweeps.search import MemoryEstimate
-from sweeps.space.distributions import RandomDraws, Space
+from sweeps.space.distributions import Space
+from sweeps.space.suggester import RandomDraws
 
 SPACE = Space(
     TypeAdapter(dict[str, Distribution]).validate_python(

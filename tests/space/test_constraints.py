@@ -17,8 +17,8 @@ from sweeps.compose.search_path import ConfSearchPath, conf_folder
 from sweeps.compose.sweep import compose_sweep
 from sweeps.errors import ConfigError, ConstraintViolated
 from sweeps.space.constraints import Constraints
-from sweeps.space.distributions import RandomDraws
 from sweeps.space.initial_points import InitialPoints
+from sweeps.space.suggester import RandomDraws
 from sweeps.validate.config import check_sweep, lookup_in
 
 VALUES = {"a": 3, "b.c": 0.5, "name": "sgd", "none": None, "flag": True, "modules": ["q", "v"]}

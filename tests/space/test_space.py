@@ -11,7 +11,8 @@ from pydantic import TypeAdapter
 
 from sweeps.config.space import Distribution
 from sweeps.errors import ConfigError
-from sweeps.space.distributions import Lookup, RandomDraws, Space, boundary_values, check_point, contains, grid_values
+from sweeps.space.distributions import Lookup, Space, boundary_values, check_point, contains, grid_values
+from sweeps.space.suggester import RandomDraws
 
 READ: TypeAdapter[dict[str, Distribution]] = TypeAdapter(dict[str, Distribution])
 

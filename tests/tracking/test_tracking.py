@@ -514,9 +514,9 @@ def test_limits_of_requests_are_of_one_thread_and_the_users_own_come_first(monke
 
     from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES, MLFLOW_HTTP_REQUEST_TIMEOUT
 
-    from sweeps.tracking.client import _limits_by_thread, request_limits
+    from sweeps.tracking.client import _limit_requests_by_thread, request_limits
 
-    _limits_by_thread()
+    _limit_requests_by_thread()
     for variable in ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"):
         monkeypatch.delenv(variable, raising=False)
     with request_limits(8), ThreadPoolExecutor(1) as other:

@@ -14,7 +14,8 @@ from sweeps.config.space import (
 )
 from sweeps.errors import ConfigError
 from sweeps.search.not_pickled import NotPickled
-from sweeps.space.distributions import Lookup, RandomDraws, Space
+from sweeps.space.distributions import Lookup, Space
+from sweeps.space.suggester import RandomDraws
 
 FACTORS = (0.8, 1.2)
 MAX_ATTEMPTS = 20

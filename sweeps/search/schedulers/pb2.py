@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from ray.tune.experiment import Trial
 
+from sweeps.compat import ray_tune
 from sweeps.config.space import FloatDistribution, IntDistribution
 from sweeps.constants import PARAMETERS, TRIAL
 from sweeps.search.encoding import position, scaled_bounds, value_at
@@ -111,8 +112,6 @@ class PopulationBasedBandits(PopulationBasedTraining):
 
     def _explore(self, trial: Trial, donor: Trial, positions: Mapping[str, float]) -> dict[str, float]:
         """The positions that the model chooses; the donor's, if the model has seen it make no progress."""
-        from sweeps.compat.ray_tune import explore_by_pb2  # only here: Tune's function may move
-
         columns = ["Trial", "Time", *self._ranges, "Reward"]
         # A new frame each time: neither types nor the order of equal times depend on how the rows were collected.
         seen = pd.DataFrame(self._rows, columns=columns).astype(dict.fromkeys(columns[1:], float))
@@ -120,7 +119,9 @@ class PopulationBasedBandits(PopulationBasedTraining):
         chosen = np.array(self._chosen) if self._chosen else None
         with warnings.catch_warnings(), _numpy_seed(f"{self._seed}/{self.occasion(trial)}"):
             warnings.simplefilter("ignore")  # of a fit to few rows
-            new, after = explore_by_pb2(seen, bounds, chosen, donor.config[TRIAL], trial.config[TRIAL], positions)
+            new, after = ray_tune.explore_by_pb2(
+                seen, bounds, chosen, donor.config[TRIAL], trial.config[TRIAL], positions
+            )
         rows = after.iloc[len(seen) :].itertuples(index=False)
         self._explored_rows = [[str(row[0]), *map(float, row[1:])] for row in rows]
         self._rows += self._explored_rows

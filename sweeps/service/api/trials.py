@@ -57,5 +57,5 @@ def log(
 ) -> LogPart:
     """Part of a worker's log from a position on."""
     record = service.records.sweep(principal, name)
-    part = TrialLogs(record, export.choose(record, trial)).part(worker, position)
+    part = TrialLogs(record, export.choose(record, trial)).read(worker, position)
     return LogPart(text=part.text, position=part.position, more=part.more)

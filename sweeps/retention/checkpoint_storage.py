@@ -1,4 +1,4 @@
-"""What a trial holds: its folders in the sweep's storage, and its checkpoints among MLflow's artifacts."""
+"""Storage of a trial's checkpoints: its folders in that of the sweep, and its artifacts in MLflow."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from sweeps.compat.mlflow import artifact_repository
 from sweeps.constants import CHECKPOINT_ARTIFACTS, TAG_CHECKPOINT_BEST, TAG_CHECKPOINT_LAST, TAG_FOLDER, TAG_SWEEP
+from sweeps.files import UNFINISHED
 from sweeps.plan.saved_sweep import FORMAT, SWEEP_FILE
 from sweeps.runtime.checkpoint_layout import PINNED
 from sweeps.tracking.held_checkpoints import UPLOADS
@@ -22,15 +23,15 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 
-class Holdings:
-    """Of trials of any sweep in a store."""
+class CheckpointStorage:
+    """Sizes and removal of the checkpoints of all trials in a tracking store."""
 
     def __init__(self, client: MlflowClient):
         self._client = client
         self._artifact_uris: dict[str, str] = {}
 
     def size(self, record: SweepRecord, trial: TrialRecord) -> int | None:
-        """Bytes of all checkpoints of a trial; None if it has none. Files that folders share count once."""
+        """Return the bytes of all checkpoints of a trial; None if it has none. Linked files count once."""
         folders = [*storage_folders(record, trial)]
         repository, local = self._artifacts(record, trial)
         remote = 0
@@ -49,11 +50,17 @@ class Holdings:
         return sum(files.values()) + remote
 
     def remove(self, record: SweepRecord, trial: TrialRecord, *, run: bool) -> None:
-        """Remove a trial's checkpoints everywhere, and its run if asked; first what points to them."""
+        """Remove a trial's checkpoints; the tags that name them first.
+
+        Args:
+            record: The trial's sweep.
+            trial: The trial.
+            run: Delete its MLflow run, too.
+        """
         folders = list(storage_folders(record, trial))
         tags = self._client.get_run(trial.run_id).data.tags
         for tag in (TAG_CHECKPOINT_BEST, TAG_CHECKPOINT_LAST):
-            if tag in tags and _leads_into(tags[tag], folders):
+            if tag in tags and _names_removed(tags[tag], folders):
                 self._client.delete_tag(trial.run_id, tag)
         repository, local = self._artifacts(record, trial)
         if local is not None:
@@ -61,15 +68,15 @@ class Holdings:
         elif _remote_size(repository):
             repository.delete_artifacts(CHECKPOINT_ARTIFACTS)
         for folder in folders:
-            # Half removed, it would look like a checkpoint.
-            condemned = folder.with_name(f"{folder.name}.unfinished")
-            folder.rename(condemned)
-            shutil.rmtree(condemned)
+            # A half removed folder must not have a checkpoint's name.
+            renamed = folder.with_name(folder.name + UNFINISHED)
+            folder.rename(renamed)
+            shutil.rmtree(renamed)
         if run:
             self._client.delete_run(trial.run_id)
 
     def _artifacts(self, record: SweepRecord, trial: TrialRecord) -> tuple[Any, Path | None]:
-        """MLflow's repository of a run's artifacts, or their folder if that is on this machine."""
+        """Return MLflow's interface to a run's artifacts, or their folder if that is on this machine."""
         if trial.run_id not in self._artifact_uris:
             self._look_up(record)
         uri = self._artifact_uris[trial.run_id]
@@ -91,7 +98,7 @@ class Holdings:
 
 
 def sweep_folder(record: SweepRecord) -> Path | None:
-    """A sweep's folder, if it is on this machine, and certainly its own."""
+    """Return a sweep's folder if it is on this machine and names this sweep; else None."""
     folder = Path(record.tags.get(TAG_FOLDER, ""))
     if not folder.is_absolute():
         return None
@@ -104,7 +111,7 @@ def sweep_folder(record: SweepRecord) -> Path | None:
 
 
 def storage_folders(record: SweepRecord, trial: TrialRecord) -> Iterator[Path]:
-    """Folders of a trial's checkpoints in the sweep's storage; what it has reported lies beside them, and stays."""
+    """Yield the folders of a trial's checkpoints in the sweep's folder, but not its reports beside them."""
     folder = sweep_folder(record)
     if folder is None or not trial.trial or os.sep in trial.trial or trial.trial.startswith("."):
         return
@@ -115,8 +122,8 @@ def storage_folders(record: SweepRecord, trial: TrialRecord) -> Iterator[Path]:
         yield from (path for path in sorted(own.glob(f"{links}/step-*")) if path.is_dir())
 
 
-def _leads_into(uri: str, folders: Sequence[Path]) -> bool:
-    """Whether a checkpoint's URI is of MLflow's artifacts, or of one of these folders, and not of another machine's."""
+def _names_removed(uri: str, folders: Sequence[Path]) -> bool:
+    """Whether a checkpoint's URI names one of MLflow's artifacts or one in these folders."""
     path = Path(unquote(urlsplit(uri).path))
     return uri.startswith("runs:/") or any(path == folder or folder in path.parents for folder in folders)
 
