@@ -15,7 +15,7 @@ MAX_INHERITED = 5
 
 
 class ConfNames:
-    """What can be chosen in the folders of configs."""
+    """Confs, groups and options in the folders of configs."""
 
     def __init__(self, config_dirs: Sequence[Path]):
         """

@@ -27,7 +27,7 @@ def typed_words() -> list[str]:
 
 
 class _Shell(ShellComplete):
-    """What the shells have in common."""
+    """Base of the shells: one form of answer, and a script in a file."""
 
     @property
     def source_template(self) -> str:  # type: ignore[override]

@@ -76,8 +76,8 @@ def _defaults(conversion: Conversion) -> Iterator[str]:
 
 def _task(conversion: Conversion) -> Iterator[str]:
     yield "task:"
-    target = scalar(conversion.target)
-    yield f"  _target_: {target}{' # give it here, or on the command line' if target == '???' else ''}"
+    is_open = conversion.target == "???"
+    yield f"  _target_: {'??? # give it here, or on the command line' if is_open else scalar(conversion.target)}"
     if conversion.arguments:
         yield "  arguments:"
         yield from _mapping(nested(conversion.arguments), "    ")

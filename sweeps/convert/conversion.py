@@ -1,4 +1,4 @@
-"""What a conversion has found: the parts of a conf, and what could not be carried over."""
+"""The parts of a converted conf, and notes on what could not be carried over."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sweeps.convert.distributions import Converted, Distribution, grid_size, some_value
+from sweeps.scaffold.conf_text import nested
 
 DEFAULT_TRIALS = 20
 """Trials of a search whose file sets no number."""
@@ -17,7 +18,7 @@ class Conversion:
     """The parts of a conf, filled in by one of the readers."""
 
     tool: str
-    """What the file is, such as ``a W&B sweep``."""
+    """Kind of the file, such as ``a W&B sweep``."""
     name: str = "converted"
     task: Literal["function", "torchrun_script"] = "function"
     target: str = "???"
@@ -41,7 +42,7 @@ class Conversion:
     reported_metrics: list[str] = field(default_factory=list)
     """Metrics that the task reports besides the objectives."""
     notes: list[str] = field(default_factory=list)
-    """What could not be carried over, or means something else here; one line each."""
+    """Settings that could not be carried over, or that mean something else here; one line each."""
 
     def search(self, name: str, converted: Converted) -> None:
         """Search an argument, and note what its distribution lost."""
@@ -54,7 +55,12 @@ class Conversion:
         self.name = cleaned or self.name
 
     def complete(self) -> None:
-        """Decide what follows from several parts."""
+        """Decide what follows from several parts.
+
+        Raises:
+            UserError: A parameter has the name of a section that others are in.
+        """
+        nested({**dict.fromkeys(self.arguments), **dict.fromkeys(self.space)})
         endless = [name for name, each in self.space.items() if each["type"] == "float" and "step" not in each]
         if self.sampler == "grid" and endless:
             self.sampler = "random"

@@ -24,6 +24,7 @@ ALGORITHMS = {
     "pbt": ("random", "pbt"),
 }
 """Sampler and scheduler for each algorithm."""
+ARCHITECTURE_SEARCH = ("enas", "darts")
 GOALS = {"minimize": "min", "maximize": "max"}
 TYPES = {each: each for each in ("double", "int", "discrete", "categorical")}
 SHAPES = {each.lower(): each for each in ("uniform", "logUniform", "normal", "logNormal", "unknown")}
@@ -99,6 +100,10 @@ def _settings(file: SourceFile, section: str) -> dict[str, tuple[Any, int]]:
 
 
 def _read_algorithm(file: SourceFile, conversion: Conversion) -> None:
+    if (name := file.get(str, "spec", "algorithm", "algorithmName")) in ARCHITECTURE_SEARCH:
+        raise file.mistake(
+            f"{name} searches architectures, which has no equivalent", "spec", "algorithm", "algorithmName"
+        )
     conversion.sampler, scheduler = file.choose(ALGORITHMS, "spec", "algorithm", "algorithmName")
     conversion.scheduler = {"kind": scheduler}
     settings = _settings(file, "algorithm")
@@ -233,7 +238,8 @@ def _command(node: Any, container: str | None) -> list[str]:
     if isinstance(node, Mapping):
         is_container = "command" in node or "args" in node
         if is_container and (container is None or node.get("name") in (None, container)):
-            return [str(each) for key in ("command", "args") for each in node.get(key) or []]
+            parts = [node[key] for key in ("command", "args") if isinstance(node.get(key), list)]
+            return [str(each) for part in parts for each in part]
         children = list(node.values())
     else:
         children = node if isinstance(node, list) else []
@@ -245,7 +251,14 @@ def _workers(node: Any) -> int:
     if isinstance(node, Mapping):
         replicas = node.get("pytorchReplicaSpecs")
         if isinstance(replicas, Mapping):
-            return max(1, sum(int(as_number(each.get("replicas", 1)) or 1) for each in replicas.values() if each))
+            return max(
+                1,
+                sum(
+                    int(as_number(each.get("replicas", 1)) or 1)
+                    for each in replicas.values()
+                    if isinstance(each, Mapping)
+                ),
+            )
         nodes = as_number(node.get("numNodes"))
         if nodes is not None and nodes >= 1:
             return int(nodes)

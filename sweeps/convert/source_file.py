@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +15,8 @@ Path_ = tuple[str | int, ...]
 Kind = TypeVar("Kind")
 MAX_DEPTH = 50
 """Levels of mappings and lists; beyond it a YAML anchor leads back to itself."""
+LARGEST = 2.0**63
+"""Bound of a distribution's numbers."""
 NAMES = {dict: "a mapping", list: "a list", str: "a text", int: "a whole number", bool: "true or false"}
 
 
@@ -149,6 +150,5 @@ def as_number(value: Any) -> float | None:
                 value = float(value)
             except ValueError:
                 return None
-    if isinstance(value, int | float) and math.isfinite(value):
-        return value
-    return None
+    is_usable = isinstance(value, int | float) and abs(value) < LARGEST  # neither nan nor infinite
+    return value if is_usable else None

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sweeps.errors import UserError
+
 _PLAIN = re.compile(r"[A-Za-z_./][\w./+-]*")
 _KEYWORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"}
 
@@ -19,8 +21,6 @@ def scalar(value: Any) -> str:
         return flow(value)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return f"[{', '.join(map(scalar, value))}]"
-    if value == "???":
-        return "???"
     if isinstance(value, str):
         is_plain = _PLAIN.fullmatch(value) is not None and value.lower().strip(".") not in _KEYWORDS
         return value if is_plain else json.dumps(value.replace("${", "\\${"), ensure_ascii=False)
@@ -35,13 +35,21 @@ def flow(values: Mapping[str, Any]) -> str:
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``{"a.b": 1}`` as ``{"a": {"b": 1}}``."""
+    """Return ``{"a.b": 1}`` as ``{"a": {"b": 1}}``.
+
+    Raises:
+        UserError: A name is a value and has others below it.
+    """
     result: dict[str, Any] = {}
     for path, value in values.items():
         *sections, name = path.split(".")
         section = result
         for part in sections:
             section = section.setdefault(part, {})
+            if not isinstance(section, dict):
+                raise UserError(f"{path}: {part} has a value of its own, so that nothing can be below it; rename one")
+        if isinstance(section.get(name), dict):
+            raise UserError(f"{path}: has a value of its own, and others below it; rename one")
         section[name] = value
     return result
 

@@ -16,7 +16,7 @@ from sweeps.scaffold.syntax import literal, name_of
 
 
 class HydraConfig(NamedTuple):
-    """Where ``@hydra.main`` finds the config."""
+    """Folder and name of the config of ``@hydra.main``."""
 
     folder: str
     name: str

@@ -14,7 +14,7 @@ class Kind:
     """One kind of project: a folder of templates and what a person should know of it."""
 
     name: str
-    """As in ``--kind NAME``; its templates are in ``templates/NAME/``."""
+    """Value of ``--kind``, and folder of its templates in ``templates/``."""
     title: str
     """One line for the question and the help."""
     module: str = "train.py"

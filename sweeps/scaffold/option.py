@@ -21,14 +21,14 @@ class Option:
     """One option of a script."""
 
     name: str
-    """Without dashes; nested ones with dots."""
+    """Name without dashes; a nested one has dots."""
     type: str | None = None
     """``float``, ``int``, ``str`` or ``bool``; None if the source does not tell."""
     default: Any = MISSING
     choices: tuple[Any, ...] = ()
     required: bool = False
     excluded: str | None = None
-    """Why a search cannot set it; None if it can."""
+    """Reason why a search cannot set it; None if it can."""
 
     @property
     def kind(self) -> str | None:

@@ -18,14 +18,14 @@ METRIC_NAMES = ("accuracy", "acc", "f1", "auc", "score", "reward", "loss", "erro
 
 @dataclass(frozen=True)
 class ScriptOptions:
-    """What a script takes and prints, as far as its source tells."""
+    """Options and metrics of a script, as far as its source tells."""
 
     style: Style
     options: list[Option]
     metrics: list[str] = field(default_factory=list)
     """Metrics that it prints as JSON."""
     notes: list[str] = field(default_factory=list)
-    """What could not be read."""
+    """Remarks on what could not be read."""
 
     @property
     def is_nested(self) -> bool:

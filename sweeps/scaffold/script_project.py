@@ -101,8 +101,8 @@ def _block(values: Mapping[str, Any], indent: int) -> str:
         if isinstance(value, Mapping):
             lines.append(f"{' ' * indent}{scalar(key)}:{_block(value, indent + 2)}")
         else:
-            comment = " # the script demands it: replace ???, or give it on the command line" if value == "???" else ""
-            lines.append(f"{' ' * indent}{scalar(key)}: {scalar(value)}{comment}")
+            demanded = "??? # the script demands it: replace ???, or give it on the command line"
+            lines.append(f"{' ' * indent}{scalar(key)}: {demanded if value == '???' else scalar(value)}")
     return "\n" + "\n".join(lines)
 
 

@@ -367,12 +367,17 @@ def test_no_file_is_overwritten() -> None:
             "method: random\nparameters:\n  a: {distribution: log_uniform_values, min: 0, max: 1}\n",
             ["line 3", "min=0 has no logarithm"],
         ),
-        (KATIB.replace("algorithmName: tpe", "algorithmName: enas"), ["line 8", "enas", "is not known"]),
+        (KATIB.replace("algorithmName: tpe", "algorithmName: enas"), ["line 8", "enas searches architectures"]),
         (KATIB.replace('max: "0.1"', 'maximum: "0.1"'), ["line 17", "rate: feasibleSpace has no max"]),
         (KATIB.replace("type: minimize", "type: min"), ["line 6", "did you mean minimize"]),
         (HYDRA.replace("choice(adam, sgd)", "choice(adam"), ["line 19", "solver=choice(adam"]),
         (HYDRA.replace("[minimize, maximize]", "up"), ["line 8", "hydra.sweeper.direction=up"]),
         ("a: &a\n  b: *a\n", ["nested too deeply"]),
+        (f"method: random\nparameters:\n  a: {{min: 0, max: {10**400}}}\n", ["line 3", "parameters.a.max", "number"]),
+        (
+            "method: random\nparameters: {a: {values: [1, 2]}, a.b: {values: [1, 2]}}\n",
+            ["a.b", "value of its own"],
+        ),
         ("a: \x01\n", ["source.yaml"]),
     ],
 )
