@@ -135,7 +135,8 @@ class _Subplot:
         """Positions on a linear axis: indices of categories, days of dates, logarithms."""
         axis, categories = self._layouts[name], self._categories[name]
         if categories:
-            return np.array([categories.index(value) for value in values], np.float64)
+            indices = {category: index for index, category in enumerate(categories)}
+            return np.array([indices[str(value)] for value in values], np.float64)
         if axis.type == "date":
             return np.array([date2num(datetime.fromisoformat(value)) for value in values])  # type: ignore[no-untyped-call]
         numbers = np.array([math.nan if value is None else value for value in values], np.float64)

@@ -102,8 +102,8 @@ def importance(data: ReportData, found: Sequence[Mapping[str, Importance]]) -> S
             " A parameter that only some trials have is compared among those trials, and weighted by their share of "
             f"all trials; it has no bar where fewer than {FEWEST_TRIALS} trials have it."
         )
-    size = (8, figures[0].height / 80)
-    image = Image(name="importance", figures=[figures[0].figure], size=size)
+    drawn = next(each for each in figures if each.figure.data)  # an objective may have no importances
+    image = Image(name="importance", figures=[drawn.figure], size=(8, drawn.height / 80))
     return Section(slug=slug, title=title, text=text, figures=figures, image=image)
 
 
