@@ -83,6 +83,8 @@ TAG_CHECKPOINT_BEST = "sweeps.checkpoint.best"
 checkpoint in the sweep's folder, ``file:///...``, which must then be kept."""
 TAG_CHECKPOINT_LAST = "sweeps.checkpoint.last"
 """URI of the trial's newest checkpoint."""
+CHECKPOINT_TAGS = {"best": TAG_CHECKPOINT_BEST, "last": TAG_CHECKPOINT_LAST}
+"""The tag of each kind of checkpoint."""
 TAG_ERROR = "sweeps.error"
 """Last line of the error that the trial failed with."""
 TAG_FAILURES = "sweeps.failures"

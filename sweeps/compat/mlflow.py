@@ -5,7 +5,7 @@ Importing this module does not import MLflow, which takes a second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -73,3 +73,17 @@ def artifact_repository(uri: str, tracking_uri: str) -> Any:
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     return get_artifact_repository(uri, tracking_uri=tracking_uri)
+
+
+def artifact_files(repository: Any, folder: str) -> Iterator[Any]:
+    """Yield all files in a folder of a run's artifacts and in the folders below, each with ``path`` and ``file_size``.
+
+    Args:
+        repository: As ``artifact_repository`` returns it.
+        folder: Path of the folder.
+    """
+    for file in repository.list_artifacts(folder):
+        if file.is_dir:
+            yield from artifact_files(repository, file.path)
+        else:
+            yield file

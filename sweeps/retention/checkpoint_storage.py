@@ -8,16 +8,16 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
-from sweeps.compat.mlflow import artifact_repository
-from sweeps.constants import CHECKPOINT_ARTIFACTS, TAG_CHECKPOINT_BEST, TAG_CHECKPOINT_LAST, TAG_FOLDER, TAG_SWEEP
+from sweeps.compat.mlflow import artifact_files, artifact_repository
+from sweeps.constants import CHECKPOINT_ARTIFACTS, CHECKPOINT_TAGS, TAG_FOLDER, TAG_SWEEP
 from sweeps.files import UNFINISHED
 from sweeps.plan.saved_sweep import FORMAT, SWEEP_FILE
 from sweeps.runtime.checkpoint_layout import PINNED
 from sweeps.tracking.held_checkpoints import UPLOADS
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps.tracking.store import PAGE, tag_filter
+from sweeps.tracking.store import PAGE, all_pages, tag_filter
+from sweeps.tracking.uris import local_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -59,7 +59,7 @@ class CheckpointStorage:
         """
         folders = list(storage_folders(record, trial))
         tags = self._client.get_run(trial.run_id).data.tags
-        for tag in (TAG_CHECKPOINT_BEST, TAG_CHECKPOINT_LAST):
+        for tag in CHECKPOINT_TAGS.values():
             if tag in tags and _names_removed(tags[tag], folders):
                 self._client.delete_tag(trial.run_id, tag)
         repository, local = self._artifacts(record, trial)
@@ -80,21 +80,16 @@ class CheckpointStorage:
         if trial.run_id not in self._artifact_uris:
             self._look_up(record)
         uri = self._artifact_uris[trial.run_id]
-        address = urlsplit(uri)
-        if address.scheme in ("", "file"):
-            return None, Path(unquote(address.path) if address.scheme else uri)
+        if (folder := local_path(uri)) is not None:
+            return None, folder
         return artifact_repository(uri, self._client.tracking_uri), None
 
     def _look_up(self, record: SweepRecord) -> None:
-        token = None
-        while True:
-            page = self._client.search_runs(
-                [record.mlflow.experiment_id], tag_filter({TAG_SWEEP: record.sweep}), max_results=PAGE, page_token=token
-            )
-            self._artifact_uris |= {run.info.run_id: run.info.artifact_uri for run in page}
-            token = page.token
-            if not token:
-                return
+        experiments, filters = [record.mlflow.experiment_id], tag_filter({TAG_SWEEP: record.sweep})
+        for run in all_pages(
+            lambda token: self._client.search_runs(experiments, filters, max_results=PAGE, page_token=token)
+        ):
+            self._artifact_uris[run.info.run_id] = run.info.artifact_uri
 
 
 def sweep_folder(record: SweepRecord) -> Path | None:
@@ -124,16 +119,9 @@ def storage_folders(record: SweepRecord, trial: TrialRecord) -> Iterator[Path]:
 
 def _names_removed(uri: str, folders: Sequence[Path]) -> bool:
     """Whether a checkpoint's URI names one of MLflow's artifacts or one in these folders."""
-    path = Path(unquote(urlsplit(uri).path))
-    return uri.startswith("runs:/") or any(path == folder or folder in path.parents for folder in folders)
+    path = local_path(uri)
+    return uri.startswith("runs:/") or (path is not None and any(path.is_relative_to(folder) for folder in folders))
 
 
 def _remote_size(repository: Any) -> int:
-    size, folders = 0, [CHECKPOINT_ARTIFACTS]
-    while folders:
-        for file in repository.list_artifacts(folders.pop()):
-            if file.is_dir:
-                folders.append(file.path)
-            else:
-                size += max(1, file.file_size or 0)
-    return size
+    return sum(max(1, file.file_size or 0) for file in artifact_files(repository, CHECKPOINT_ARTIFACTS))

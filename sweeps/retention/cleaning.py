@@ -22,7 +22,7 @@ from sweeps.suggestions import did_you_mean
 from sweeps.tracking.client import connect, first_cause
 from sweeps.tracking.reader import list_sweeps, load_sweep
 from sweeps.tracking.record import SweepRecord
-from sweeps.tracking.store import fetch_runs
+from sweeps.tracking.store import PAGE, all_pages, fetch_runs
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -157,19 +157,15 @@ def needed_runs(client: MlflowClient) -> set[str]:
 
     parents = fetch_runs(client.tracking_uri, {TAG_KIND: "sweep"})
     runs = {run.tags[TAG_OF_RUN] for run in parents if TAG_OF_RUN in run.tags}
-    token: str | None = None
     try:
-        while True:
-            page = client.search_model_versions(max_results=1000, page_token=token)
-            for version in page:
-                runs.add(version.run_id or "")
-                if version.source is not None and version.source.startswith("runs:/"):
-                    runs.add(version.source.removeprefix("runs:/").partition("/")[0])
-            token = page.token
-            if not token:
-                return runs
+        versions = all_pages(lambda token: client.search_model_versions(max_results=PAGE, page_token=token))
     except MlflowException as error:
         raise UserError(f"the model registry does not answer, so nothing is removed: {first_cause(error)}") from error
+    for version in versions:
+        runs.add(version.run_id or "")
+        if version.source is not None and version.source.startswith("runs:/"):
+            runs.add(version.source.removeprefix("runs:/").partition("/")[0])
+    return runs
 
 
 def print_cleaning(cleaning: Cleaning, removals: Collection[Removal], console: Console) -> None:

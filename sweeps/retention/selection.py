@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sweeps.constants import TAG_HEARTBEAT
 from sweeps.retention.policy import Policy
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps.tracking.values import number
+from sweeps.tracking.values import finite, number
 
 ENDED = ("finished", "failed")
 RESUMABLE = ("interrupted", "stopped")
@@ -76,7 +75,7 @@ def best_trials(record: SweepRecord, count: int) -> list[TrialRecord]:
         record: The sweep.
         count: Number of the latter.
     """
-    ranked = [trial for trial in reversed(_by_goodness(record)) if _value(trial) is not None]
+    ranked = [trial for trial in reversed(_by_goodness(record)) if finite(trial.value) is not None]
     valid = [trial for trial in ranked if trial.state != "failed" and trial.violation is None]
     # If no trial is valid, the best of the others are kept.
     return [*record.front, *(valid or ranked)[: max(1, count)]]
@@ -92,7 +91,7 @@ def _by_goodness(record: SweepRecord) -> list[TrialRecord]:
     sign = -1 if record.mode == "min" else 1
 
     def goodness(trial: TrialRecord) -> tuple[bool, float]:
-        value = _value(trial)
+        value = finite(trial.value)
         return value is not None, sign * (value or 0.0)
 
     return sorted(record.trials, key=goodness)
@@ -106,7 +105,3 @@ def _enough(removals: Sequence[Removal], excess: int) -> list[Removal]:
         chosen.append(removal)
         excess -= removal.size
     return chosen
-
-
-def _value(trial: TrialRecord) -> float | None:
-    return trial.value if trial.value is not None and math.isfinite(trial.value) else None

@@ -12,16 +12,16 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import unquote, urlsplit
 
-from sweeps import constants
-from sweeps.compat.mlflow import artifact_repository
+from sweeps.compat.mlflow import artifact_files, artifact_repository
+from sweeps.constants import CHECKPOINT_TAGS
 from sweeps.errors import StorageFull
 from sweeps.files import replacing
 from sweeps.provenance.redacted_text import redacted_log
 from sweeps.tracking.held_checkpoints import is_held, release
 from sweeps.tracking.journal import Artifact
 from sweeps.tracking.retry import GaveUp, Refused, Retrier
+from sweeps.tracking.uris import local_path
 from sweeps.trial_files import LOGS
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ logger = logging.getLogger(__name__)
 CheckpointKind = Literal["best", "last"]
 UPLOAD_AFTER_S = 2.0
 """Seconds that a checkpoint waits for a newer one, which is then uploaded instead, as often in a short trial."""
-TAGS: dict[CheckpointKind, str] = {"best": constants.TAG_CHECKPOINT_BEST, "last": constants.TAG_CHECKPOINT_LAST}
-"""Tag with the URI of each kind of checkpoint."""
 ANSWER_WITHIN_S = 120
 """Maximum seconds for a server to store a file."""
 
@@ -167,7 +165,7 @@ class ArtifactUploader:
         files = [path for path in folder.rglob("*") if path.is_file()]
         try:
             artifacts = self._client.get_run(run_id).info.artifact_uri
-            if (root := _local_folder(artifacts)) is not None:
+            if (root := local_path(artifacts)) is not None:
                 self._replace_folder(folder, root / artifact.name)
             else:
                 self._replace_remote(run_id, artifacts, artifact.name, folder)
@@ -196,22 +194,17 @@ class ArtifactUploader:
         from mlflow.exceptions import MlflowException
 
         # The tag must not name a mixture of two checkpoints' files.
-        tag = TAGS["best" if target.endswith("best") else "last"]
+        tag = CHECKPOINT_TAGS[Path(target).name]
         if tag in self._client.get_run(run_id).data.tags:
             self._client.delete_tag(run_id, tag)
         repository = artifact_repository(artifacts, self._client.tracking_uri)
         repository.log_artifacts(str(folder), target)
         kept = {f"{target}/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*") if path.is_file()}
-        folders = [target]
-        while folders:
-            for file in repository.list_artifacts(folders.pop()):
-                if file.is_dir:
-                    folders.append(file.path)
-                elif file.path not in kept:
-                    try:
-                        repository.delete_artifacts(file.path)
-                    except (MlflowException, OSError, NotImplementedError) as error:
-                        self._warn(f"a file of an older checkpoint stays in MLflow, {file.path}: {error}")
+        for path in [file.path for file in artifact_files(repository, target) if file.path not in kept]:
+            try:
+                repository.delete_artifacts(path)
+            except (MlflowException, OSError, NotImplementedError) as error:
+                self._warn(f"a file of an older checkpoint stays in MLflow, {path}: {error}")
 
     def _warn(self, message: str) -> None:
         if not self._warned:
@@ -221,10 +214,3 @@ class ArtifactUploader:
 
 def _named(artifact: Artifact) -> str:
     return f"{artifact.name} of {f'trial {artifact.key}' if artifact.key else 'the sweep'}"
-
-
-def _local_folder(artifact_uri: str) -> Path | None:
-    address = urlsplit(artifact_uri)
-    if address.scheme == "":
-        return Path(artifact_uri)
-    return Path(unquote(address.path)) if address.scheme == "file" else None

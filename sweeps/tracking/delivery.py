@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from sweeps import constants
-from sweeps.tracking.artifact_uploader import TAGS, ArtifactUploader
+from sweeps.tracking.artifact_uploader import ArtifactUploader
 from sweeps.tracking.journal import PARENT, Artifact, Entry, Journal, Stored, Tags
 from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.parent_run import OPEN_WITHIN_S, heartbeat
@@ -141,8 +141,7 @@ class Delivery:
         self._client.set_tag(self._run_id, constants.TAG_HEARTBEAT, heartbeat())
 
     def _uploaded(self, artifact: Artifact, uri: str | None) -> None:
-        which = artifact.name.removeprefix(f"{constants.CHECKPOINT_ARTIFACTS}/")
-        for kind, tag in TAGS.items():
-            if uri is not None and which == kind:
-                self._outbox.put(Tags(artifact.key, {tag: uri}))
+        tag = constants.CHECKPOINT_TAGS.get(artifact.name.removeprefix(f"{constants.CHECKPOINT_ARTIFACTS}/"))
+        if uri is not None and tag is not None:
+            self._outbox.put(Tags(artifact.key, {tag: uri}))
         self._outbox.put(Stored(artifact.key, artifact.name, artifact.folder))

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-LONGEST_TEXT = 7500
-"""Maximum number of characters; MLflow takes 8,000 in a tag."""
+from sweeps.tracking.values import latest_as_json
+
 LONGEST_ERROR = 700
 
 
@@ -25,9 +25,7 @@ class FailedAttempt:
 def to_text(failures: Sequence[FailedAttempt]) -> str:
     """Return the text of the latest failed attempts, as many as a tag can hold."""
     texts = [json.dumps(asdict(each) | {"error": each.error[:LONGEST_ERROR]}, ensure_ascii=False) for each in failures]
-    while len(texts) > 1 and sum(len(text) + 1 for text in texts) > LONGEST_TEXT:
-        del texts[0]
-    return f"[{','.join(texts)}]"
+    return latest_as_json(texts)
 
 
 def from_text(text: str) -> tuple[FailedAttempt, ...]:

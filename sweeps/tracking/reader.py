@@ -158,11 +158,7 @@ def _trial(run: RawRun) -> TrialRecord:
         error=tags.get(constants.TAG_ERROR),
         spans=spans.from_text(tags.get(constants.TAG_SPANS, "[]")),
         failures=failed_attempts.from_text(tags.get(constants.TAG_FAILURES, "[]")),
-        checkpoints={
-            which: tags[tag]
-            for which, tag in (("best", constants.TAG_CHECKPOINT_BEST), ("last", constants.TAG_CHECKPOINT_LAST))
-            if tag in tags
-        },
+        checkpoints={kind: tags[tag] for kind, tag in constants.CHECKPOINT_TAGS.items() if tag in tags},
     )
 
 

@@ -54,6 +54,10 @@ class TrialRecord:
     checkpoints: dict[str, str] = field(default_factory=dict)
     """URIs of its ``best`` and ``last`` checkpoint, if they are kept."""
 
+    def all_values(self) -> tuple[float, ...]:
+        """Return the value of each objective; empty if the trial has reported none."""
+        return self.values or (() if self.value is None else (self.value,))
+
     def shown_value(self) -> float | list[float | None] | None:
         """Return the value in the form of ``--json``: a number, or a list with one for each objective."""
         return [finite(value) for value in self.values] if self.values else finite(self.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sweeps.tracking.artifact_uploader import TAGS
+from sweeps.constants import CHECKPOINT_TAGS
 from sweeps.tracking.store import RawRun
 from sweeps.tracking.uris import as_uri
 
@@ -27,7 +27,7 @@ class Relocation:
     def changed_tags(self, run: RawRun) -> dict[str, str | None]:
         """Return a run's tags that name a checkpoint in the folder, with their new values."""
         before, after = as_uri(str(self.before)), as_uri(str(self.after))
-        uris = {tag: run.tags[tag] for tag in TAGS.values() if tag in run.tags}
+        uris = {tag: run.tags[tag] for tag in CHECKPOINT_TAGS.values() if tag in run.tags}
         return {tag: new for tag, uri in uris.items() if (new := _moved(uri, before, after)) != uri}
 
 

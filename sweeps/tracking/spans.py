@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-LONGEST_TEXT = 7500
-"""Maximum number of characters; MLflow takes 8,000 in a tag."""
+from sweeps.tracking.values import latest_as_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +26,7 @@ class Span:
 def to_text(spans: Sequence[Span]) -> str:
     """Return the text of the latest spans, as many as a tag can hold."""
     texts = [json.dumps(asdict(span), separators=(",", ":")) for span in spans]
-    while len(texts) > 1 and sum(len(text) + 1 for text in texts) > LONGEST_TEXT:
-        del texts[0]
-    return f"[{','.join(texts)}]"
+    return latest_as_json(texts)
 
 
 def from_text(text: str) -> tuple[Span, ...]:

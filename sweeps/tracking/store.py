@@ -68,10 +68,10 @@ def fetch_metrics(uri: str, tags: Mapping[str, str]) -> dict[str, dict[str, floa
     with request_limits(ANSWER_WITHIN_S, retries=1):
         experiments = [
             experiment.experiment_id
-            for experiment in _pages(lambda token: client.search_experiments(max_results=PAGE, page_token=token))
+            for experiment in all_pages(lambda token: client.search_experiments(max_results=PAGE, page_token=token))
         ]
         filters = tag_filter(tags)
-        runs = _pages(lambda token: client.search_runs(experiments, filters, max_results=PAGE, page_token=token))
+        runs = all_pages(lambda token: client.search_runs(experiments, filters, max_results=PAGE, page_token=token))
     return {run.info.run_id: dict(run.data.metrics) for run in runs}
 
 
@@ -159,12 +159,14 @@ def _from_client(uri: str, tags: Mapping[str, str], experiment: str | None) -> l
     with request_limits(ANSWER_WITHIN_S, retries=1):
         experiments = {
             each.experiment_id: each.name
-            for each in _pages(lambda token: client.search_experiments(max_results=PAGE, page_token=token))
+            for each in all_pages(lambda token: client.search_experiments(max_results=PAGE, page_token=token))
             if experiment in (None, each.name)
         }
         if not experiments:
             return []
-        runs = _pages(lambda token: client.search_runs(list(experiments), filters, max_results=PAGE, page_token=token))
+        runs = all_pages(
+            lambda token: client.search_runs(list(experiments), filters, max_results=PAGE, page_token=token)
+        )
     return [
         RawRun(
             run_id=run.info.run_id,
@@ -180,7 +182,12 @@ def _from_client(uri: str, tags: Mapping[str, str], experiment: str | None) -> l
     ]
 
 
-def _pages(ask: Callable[[str | None], PagedList[T]]) -> list[T]:
+def all_pages(ask: Callable[[str | None], PagedList[T]]) -> list[T]:
+    """Return the items of all pages of a call of MLflow's client.
+
+    Args:
+        ask: Returns the page of a token; None for the first page.
+    """
     page = ask(None)
     found = list(page)
     while page.token:

@@ -94,8 +94,7 @@ def note(sweep: SweepRecord, status: str, description: str) -> str:
 
 def _values(sweep: SweepRecord, trial: TrialRecord) -> list[float | None]:
     """Return a trial's value of each objective."""
-    values = trial.values or (() if trial.value is None else (trial.value,))
-    return [finite(value) for value in values] or [None] * len(sweep.metrics)
+    return [finite(value) for value in trial.all_values()] or [None] * len(sweep.metrics)
 
 
 def _rows(params: Mapping[str, Any]) -> list[str]:

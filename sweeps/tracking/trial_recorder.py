@@ -12,7 +12,7 @@ from typing import Any, Literal
 from sweeps import constants
 from sweeps.config.objectives import Values
 from sweeps.provenance.machine import user
-from sweeps.tracking.artifact_uploader import TAGS, CheckpointKind
+from sweeps.tracking.artifact_uploader import CheckpointKind
 from sweeps.tracking.delivery import Delivery
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.failed_attempts import to_text as failures_to_text
@@ -79,8 +79,9 @@ class TrialRecorder:
     def restore(self, trials: Sequence[TrialRecord]) -> None:
         """Continue with trials that are recorded in MLflow; ``replay`` adds the steps that they have logged."""
         for trial in trials:
-            values = trial.values or (None if trial.value is None else (trial.value,))
-            self._trials[trial.trial] = _Trial(values, trial.steps, has_error=trial.error is not None)
+            self._trials[trial.trial] = _Trial(
+                trial.all_values() or None, trial.steps, has_error=trial.error is not None
+            )
 
     def replay(self, entry: Points | GoneBack) -> None:
         """Take a journal entry of an earlier session as recorded."""
@@ -218,7 +219,7 @@ class TrialRecorder:
                 *(Artifact(trial_id, f"{constants.CHECKPOINT_ARTIFACTS}/{kind}", folder=folder) for kind in kinds)
             )
         elif self._checkpoints == "reference":
-            self._delivery.put(Tags(trial_id, {TAGS[kind]: as_uri(path) for kind in kinds}))
+            self._delivery.put(Tags(trial_id, {constants.CHECKPOINT_TAGS[kind]: as_uri(path) for kind in kinds}))
 
     def record_failures(self, trial_id: str, failures: Sequence[FailedAttempt]) -> None:
         """Record all failed attempts of a trial so far."""

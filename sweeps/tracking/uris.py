@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 
 def sqlite_path(uri: str) -> Path | None:
@@ -18,6 +18,14 @@ def sqlite_path(uri: str) -> Path | None:
 def as_uri(path: str) -> str:
     """Return a folder's URI ``file:///...``; a URI is returned unchanged."""
     return path if "://" in path else Path(path).absolute().as_uri()
+
+
+def local_path(uri: str) -> Path | None:
+    """Return the path of a URI ``file:///...``, or of a path; None for other URIs."""
+    address = urlsplit(uri)
+    if address.scheme == "":
+        return Path(uri)
+    return Path(unquote(address.path)) if address.scheme == "file" else None
 
 
 def absolute(uri: str) -> str:

@@ -10,6 +10,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+LONGEST_TAG = 7500
+"""Maximum number of characters of a list in a tag; MLflow takes 8,000."""
+
 
 def to_text(value: Any) -> str:
     """Return the text of a parameter's value: JSON (``0.001``, ``true``, ``[1, 2]``), but strings without quotes unless
@@ -54,6 +57,14 @@ def numbers(text: str | None) -> tuple[float, ...]:
 def written(values: Sequence[float]) -> str:
     """Return the text of a tag for ``numbers``."""
     return repr(float(values[0])) if len(values) == 1 else json.dumps([float(value) for value in values])
+
+
+def latest_as_json(texts: Sequence[str]) -> str:
+    """Return a JSON list of the last of some JSON documents, as many as a tag can hold, but at least one."""
+    texts = list(texts)
+    while len(texts) > 1 and sum(len(text) + 1 for text in texts) > LONGEST_TAG:
+        del texts[0]
+    return f"[{','.join(texts)}]"
 
 
 def finite(value: float | None) -> float | None:
