@@ -90,6 +90,14 @@ def test_installed_wheel_plans_a_sweep_and_leaves_nothing_behind(
     assert list(working_folder.iterdir()) == []
 
 
+def test_installed_wheel_begins_a_project_and_completes(elsewhere: dict[str, str], working_folder: Path) -> None:
+    run([sys.executable, "-m", "sweeps", "init", "--kind=script", "--name=mine"], env=elsewhere)
+    run([sys.executable, "-m", "sweeps", "run", "conf=mine", "--config-dir=conf", "--dry-run"], env=elsewhere)
+    asked = {**elsewhere, "COMP_LINE": "sweeps run conf=dig", "_SWEEPS_COMPLETE": "fish_complete"}
+    assert "conf=digits" in run([sys.executable, "-m", "sweeps"], env=asked).stdout
+    assert "complete -o" in run([sys.executable, "-m", "sweeps", "completion", "bash"], env=elsewhere).stdout
+
+
 def test_installed_wheel_brings_the_command(installed: Path, elsewhere: dict[str, str]) -> None:
     assert "run" in run([str(installed / "bin/sweeps"), "--help"], env=elsewhere).stdout
 

@@ -23,7 +23,7 @@ SERVICE_VERBS = ("serve", "schedule", "token")
 Complete = Callable[[click.Context, str], "Iterable[Candidate]"]
 
 
-class Completed(click.ParamType):
+class Completed(click.ParamType):  # type: ignore[type-arg] # generic in newer releases of click
     """A text that is completed."""
 
     name = "text"
