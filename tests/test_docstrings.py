@@ -26,8 +26,8 @@ FIRST_WORDS = {
 
 # 2026-11-22: folders whose docstrings are still being rewritten; empty once all have landed.
 NOT_YET: tuple[str, ...] = (
-    "benchmarks/",
-    "sweeps/",
+    "sweeps/config/service.py",
+    "sweeps/service/",
 )
 
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

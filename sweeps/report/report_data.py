@@ -81,7 +81,7 @@ class ReportData:
         return sorted(self.valued, key=lambda trial: sign * values_of(trial)[0])
 
     def thinned(self, most: int) -> list[TrialRecord]:
-        """At most ``most`` trials with values, in their order: a tenth are the best, the others are evenly spaced."""
+        """Select up to ``most`` trials with values, in their order: a tenth are the best, the others evenly spaced."""
         if len(self.valued) <= most:
             return self.valued
         best = {trial.trial for trial in self.ranked[: most // 10]}
@@ -181,7 +181,7 @@ def evenly(items: Sequence[T], count: int) -> list[T]:
 
 
 def _thinned(points: Sequence[HistoryPoint], most: int) -> list[HistoryPoint]:
-    """At most ``most`` points, the lowest and the highest among them."""
+    """Select up to ``most`` points, with the lowest and the highest among them."""
     if len(points) <= most:
         return list(points)
     ends = {min(points, key=lambda point: point.value), max(points, key=lambda point: point.value)}

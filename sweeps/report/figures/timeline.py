@@ -143,7 +143,7 @@ def _spans(trial: TrialRecord, end: float) -> list[Span]:
 
 
 def merged(found: Sequence[Bar]) -> list[Bar]:
-    """At most ``MOST_BARS`` bars: neighbours on a row with the same state are merged, across increasing gaps."""
+    """Reduce bars to ``MOST_BARS``: neighbours on a row with the same state are merged, across increasing gaps."""
     span = max(bar.ended for bar in found)
     gap, drawn = span / 4000, list(found)
     while len(drawn) > MOST_BARS:

@@ -57,7 +57,7 @@ class Night:
 
     @classmethod
     def of(cls, row: Row[Any]) -> Self:
-        values = {name: row._mapping[name] for name in cls.__dataclass_fields__}  # noqa: SLF001 - its public name
+        values = {name: row._mapping[name] for name in cls.__dataclass_fields__}
         values["settings"] = SETTINGS.validate_python(values["settings"])
         return cls(**values | {name: tuple(values[name] or ()) for name in ("champions", "challengers")})
 
