@@ -152,8 +152,16 @@ def read_training_config(folder: Path) -> TrainingConfig:
     Args:
         folder: Folder of the checkpoint.
 
+    Returns:
+        The config.
+
     Raises:
         ValueError: The folder is no checkpoint.
+
+    Example:
+        >>> read_training_config(Path("step-00000020"))
+        Traceback (most recent call last):
+        ValueError: step-00000020 is no checkpoint: it has no training.json; give a folder step-00000020
     """
     file = folder / TRAINING_FILE
     if not file.is_file():
@@ -211,6 +219,9 @@ def best_checkpoint(root: str | Path, metric: str, mode: str) -> Path | None:
 
     Returns:
         The checkpoint's folder; None if no checkpoint has a value.
+
+    Raises:
+        KeyError: A checkpoint was saved without the metric.
 
     Example:
         >>> import tempfile
