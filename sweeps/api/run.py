@@ -268,12 +268,12 @@ def reproduce(
 
 def _run_with_view(start: Callable[[Plan, View], SweepRecord], plan: Plan, view: View | None) -> SweepRecord:
     """Run a plan with the user's view, or one line on stderr for each event, and send the sweep's notifications."""
-    from sweeps.service.notify.cli_notify import telling
+    from sweeps.service.notify.cli_notify import run_and_notify
 
     if view is not None:
-        return telling(start, plan, view)
+        return run_and_notify(start, plan, view)
     from sweeps.driver.live import PlainView
     from sweeps.report.terminal import plain_console
 
     with PlainView(plain_console(file=sys.stderr)) as plain:
-        return telling(start, plan, plain)
+        return run_and_notify(start, plan, plain)

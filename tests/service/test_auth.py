@@ -370,8 +370,8 @@ def test_a_token_is_looked_up_once_for_a_request_and_what_is_none_not_at_all(
     engine: Engine, clock: Stopped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_up: list[str] = []
-    find = tokens.holder
-    monkeypatch.setattr(tokens, "holder", lambda *given: looked_up.append(given[1]) or find(*given))
+    find = tokens.find_valid
+    monkeypatch.setattr(tokens, "find_valid", lambda *given: looked_up.append(given[1]) or find(*given))
     app, good = make_app(engine, clock), token_of(engine, "run")
     for token in (None, "x", "sweeps_short", "A" * 50_000):
         assert client(app, token=token).post("/api/run", json={}).status_code == 401
@@ -387,7 +387,7 @@ def test_who_has_guessed_too_often_is_refused_before_the_token_is_looked_at(
     browser, looked_up = client(app), []
     for _ in range(2):
         browser.post("/sign-in", data={"token": "sweeps_" + "A" * 43})
-    monkeypatch.setattr(tokens, "holder", lambda *given: looked_up.append(given))
+    monkeypatch.setattr(tokens, "find_valid", lambda *given: looked_up.append(given))
     for token in ("sweeps_" + "B" * 43, good):
         assert browser.post("/sign-in", data={"token": token}).status_code == 429
     assert looked_up == []

@@ -31,7 +31,7 @@ from sweeps.service.database.engine import writing
 from sweeps.service.database.tables import deliveries, jobs
 from sweeps.service.notify import sending
 from sweeps.service.notify.address import addresses
-from sweeps.service.notify.cli_notify import telling
+from sweeps.service.notify.cli_notify import run_and_notify
 from sweeps.service.notify.deliveries import MOST_ATTEMPTS
 from sweeps.service.notify.notifier import Notifier
 from sweeps.service.promotion.night import Night, begin, change
@@ -215,12 +215,12 @@ def test_a_night_is_told_when_its_verdict_is_there_and_its_repeats_are_not(
     begin(engine, night)
     add_job(engine, "digits-1", schedule="nightly", due=5.0)
     add_job(engine, "digits-1-repeats")
-    telling = notifier(engine, uri, team=f"http://127.0.0.1:{box.port}")
-    telling.step()
+    run_and_notify = notifier(engine, uri, team=f"http://127.0.0.1:{box.port}")
+    run_and_notify.step()
     assert box.received == []
     with writing(engine) as connection:
         change(connection, night.with_(verdict="regression", reason="It is worse by 3 than usual.", best=0.2))
-    telling.step()
+    run_and_notify.step()
     assert len(box.received) == 1
     assert box.received[0]["text"].startswith("*digits-1 is worse than the nights before*\nBest: eval/loss 0.2")
     assert "It is worse by 3 than usual." in box.received[0]["text"]
@@ -237,9 +237,9 @@ def test_an_address_is_read_from_where_it_stands_and_every_mistake_is_named(tmp_
     lines = str(mistakes.value).splitlines()
     assert lines[0].startswith("notifications.0.url_env=NONE: there is no such environment variable")
     assert lines[1].startswith(
-        f"notifications.1.url_file={tmp_path}/odd: apprise makes nothing of this slakc:// address"
+        f"notifications.1.url_file={tmp_path}/odd: apprise does not accept this slakc:// address"
     )
-    assert lines[2].startswith("notifications.3.name=chat: names two channels")
+    assert lines[2].startswith("notifications.3.name=chat: two channels have this name")
     assert "S3CRETTOKEN" not in str(mistakes.value)
 
 
@@ -263,7 +263,7 @@ def test_a_process_that_sends_shows_no_address(box: Mailbox) -> None:
     assert sending.send(f"http://127.0.0.1:{box.port}/S3CRETTOKEN", message) is None
     released = threading.Event()
     with webhook(hang=released) as silent, Path("log").open("w") as log:
-        sending.send_aside(f"http://127.0.0.1:{silent.port}/S3CRETTOKEN", message, 1, log)
+        sending.send_in_background(f"http://127.0.0.1:{silent.port}/S3CRETTOKEN", message, 1, log)
         time.sleep(1)
         listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
         released.set()
@@ -282,7 +282,7 @@ def test_a_sweep_by_hand_tells_the_addresses_in_its_environment_and_does_not_wai
         return load_sweep(uri, "digits-1")
 
     with PlainView(Console(stderr=True)) as view:
-        assert telling(story, plan, view).sweep == "digits-1"
+        assert run_and_notify(story, plan, view).sweep == "digits-1"
         began = time.monotonic()
         while len(box.received) < 2:
             assert time.monotonic() - began < 30
@@ -293,7 +293,7 @@ def test_a_sweep_by_hand_tells_the_addresses_in_its_environment_and_does_not_wai
 
 def test_a_wrong_address_is_known_before_a_sweep_by_hand_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWEEPS_NOTIFY", "slakc://S3CRETTOKEN")
-    with pytest.raises(ConfigError, match=r"SWEEPS_NOTIFY: apprise makes nothing of this slakc:// address") as mistake:
+    with pytest.raises(ConfigError, match=r"SWEEPS_NOTIFY: apprise does not accept this slakc:// address") as mistake:
         sweeps.run("digits", name="never")
     assert "S3CRETTOKEN" not in str(mistake.value)
     assert not Path("outputs", "never").exists()

@@ -26,7 +26,7 @@ from sweeps.service.promotion.command_lines import CommandLines
 from sweeps.service.promotion.night import Night, find, hold, of_schedule
 from sweeps.service.promotion.preparation import prepare
 from sweeps.service.promotion.promotion_worker import PromotionWorker
-from sweeps.service.promotion.significance import beside_nights_before, duel, pooled
+from sweeps.service.promotion.significance import compare_with_earlier, duel, pooled_deviation
 from sweeps.service.queue import jobs
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.requests import Run
@@ -123,8 +123,8 @@ def at(lr: float) -> dict[str, Any]:
 
 
 def test_the_noise_is_the_deviation_within_groups_and_not_between_them() -> None:
-    assert pooled([(1.0, 2.0), (11.0, 12.0)]) == pytest.approx(0.5**0.5)
-    assert pooled([(1.0,), ()]) is None
+    assert pooled_deviation([(1.0, 2.0), (11.0, 12.0)]) == pytest.approx(0.5**0.5)
+    assert pooled_deviation([(1.0,), ()]) is None
 
 
 @pytest.mark.parametrize(("mode", "sign"), [("max", 1), ("min", -1)])
@@ -139,17 +139,17 @@ def test_a_challenger_wins_by_more_than_so_many_deviations_of_the_difference(mod
 
 def test_a_night_may_differ_by_the_noise_and_by_what_nights_differ_anyway() -> None:
     rule = Regression(standard_deviations=3.0)
-    assert beside_nights_before("max", 0.9, [], 0.01, rule) is None
-    assert beside_nights_before("max", 0.9, [0.95], None, rule) is None
-    steady = beside_nights_before("max", 0.90, [0.95, 0.951, 0.949], 0.01, rule)
-    wild = beside_nights_before("max", 0.90, [0.95, 0.99, 0.91], 0.01, rule)
-    better = beside_nights_before("max", 0.99, [0.95, 0.951, 0.949], 0.01, rule)
+    assert compare_with_earlier("max", 0.9, [], 0.01, rule) is None
+    assert compare_with_earlier("max", 0.9, [0.95], None, rule) is None
+    steady = compare_with_earlier("max", 0.90, [0.95, 0.951, 0.949], 0.01, rule)
+    wild = compare_with_earlier("max", 0.90, [0.95, 0.99, 0.91], 0.01, rule)
+    better = compare_with_earlier("max", 0.99, [0.95, 0.951, 0.949], 0.01, rule)
     assert [each is not None and each.worse for each in (steady, wild, better)] == [True, False, False]
 
 
 def test_only_so_many_nights_before_are_looked_at() -> None:
     rule = Regression(nights=2)
-    beside = beside_nights_before("max", 0.9, [0.1, 0.1, 0.1, 0.95, 0.95], 0.01, rule)
+    beside = compare_with_earlier("max", 0.9, [0.1, 0.1, 0.1, 0.95, 0.95], 0.01, rule)
     assert beside is not None
     assert beside.usual == 0.95
 
@@ -210,7 +210,7 @@ def test_a_champion_outside_of_tonights_space_stays_and_says_why(
     judge.step()
     judged = night(engine, "night-1")
     assert judged.verdict == "kept"
-    assert "version 1, has train.lr=5.0, which tonight's space does not reach; widen it" in str(judged.reason)
+    assert "version 1, has train.lr=5.0, which is outside of tonight's space; widen it" in str(judged.reason)
 
 
 def test_what_has_no_single_best_or_cannot_be_registered_has_no_champion() -> None:
@@ -275,8 +275,8 @@ def test_a_challenger_that_is_better_by_more_than_noise_becomes_champion(
     ("repeats", "words"),
     [
         ({0.001: [0.90, 0.93, 0.96], 0.01: [0.92, 0.94, 0.97]}, "is not better by more than noise"),
-        ({0.001: [0.90, 0.93, 0.96], 0.01: []}, "the challenger came to its end in no repeat"),
-        ({0.001: [], 0.01: [0.92, 0.94, 0.97]}, "it came to its end in no repeat"),
+        ({0.001: [0.90, 0.93, 0.96], 0.01: []}, "no repeat of the challenger finished"),
+        ({0.001: [], 0.01: [0.92, 0.94, 0.97]}, "none of its repeats finished"),
     ],
 )
 def test_else_the_champion_stays(

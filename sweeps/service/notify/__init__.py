@@ -1,1 +1,2 @@
-"""Telling people how sweeps have ended: webhooks, Slack and the like, e-mail. A sweep never waits for it."""
+"""Notifications about ended sweeps by webhook, Slack, e-mail and so on. A sweep never waits for them. Begin with
+``notifier``."""

@@ -1,5 +1,5 @@
-"""Where a channel's messages go. An address holds secrets (tokens, passwords): it is read where it stands, handed on by
-stdin, and never shown."""
+"""Addresses of channels. An address contains secrets (tokens, passwords): it is read from an environment variable or a
+file, passed on by stdin, and never shown."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from sweeps.errors import ConfigError
 from sweeps.provenance.secrets import HIDDEN, redacted
 
 WEBHOOK = ("http", "https")
-"""Takes Slack's message, ``{"text": ...}``, as Mattermost, Rocket.Chat and others do."""
-SHORTEST_SECRET = 4
+"""Schemes of webhooks that accept Slack's message, ``{"text": ...}``, as Mattermost, Rocket.Chat and others do."""
+MIN_SECRET_LENGTH = 4
 SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*(?=://)")
 
 
 def addresses(channels: Sequence[Channel], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Name of each channel -> its address.
+    """Return the address of each channel, by name.
 
     Raises:
-        ConfigError: One has none, or one that nothing can be sent to; with every mistake, one a line.
+        ConfigError: Names every missing or invalid address, one a line.
     """
     found: dict[str, str] = {}
     mistakes = []
     for index, channel in enumerate(channels):
         key = f"notifications.{index}"
         if channel.name in found:
-            mistakes.append(f"{key}.name={channel.name}: names two channels; give each its own")
+            mistakes.append(f"{key}.name={channel.name}: two channels have this name; give each its own")
         try:
             found[channel.name] = _read(channel, key, environment)
-            check_address(found[channel.name], f"{key}.{_where(channel)}")
+            check_address(found[channel.name], f"{key}.{_source(channel)}")
         except ConfigError as error:
             mistakes.append(str(error))
     if mistakes:
@@ -42,15 +42,16 @@ def addresses(channels: Sequence[Channel], environment: Mapping[str, str] = os.e
 
 
 def check_address(address: str, key: str) -> None:
-    """
+    """Check an address.
+
     Raises:
-        ConfigError: Nothing can be sent there. Does not show it.
+        ConfigError: The address is invalid; the message does not show it.
     """
     scheme = SCHEME.match(address)
     if scheme is None:
         raise ConfigError(
-            f"{key}: does not hold an address; give one such as https://HOST/HOOK for a Slack-compatible webhook, or "
-            "what apprise knows: json://HOST/PATH, slack://A/B/C, mailto://USER:PASSWORD@HOST"
+            f"{key}: is not an address; give one such as https://HOST/HOOK for a Slack-compatible webhook, or "
+            "one for apprise: json://HOST/PATH, slack://A/B/C, mailto://USER:PASSWORD@HOST"
         )
     if scheme[0] in WEBHOOK:
         valid = bool(urlsplit(address).hostname)
@@ -60,28 +61,35 @@ def check_address(address: str, key: str) -> None:
         valid = Apprise.instantiate(address, suppress_exceptions=True) is not None
     if not valid:
         raise ConfigError(
-            f"{key}: apprise makes nothing of this {scheme[0]}:// address; its wiki on GitHub has the form of each"
+            f"{key}: apprise does not accept this {scheme[0]}:// address; its wiki on GitHub lists the forms"
         )
 
 
 def without_secrets(text: str, address: str) -> str:
-    """What went wrong, without the address and what it is made of."""
+    """Return an error message without the address and its parts."""
     parts = urlsplit(address)
-    within = [parts.username, parts.password, *parts.path.split("/"), *(value for _, value in parse_qsl(parts.query))]
+    secret_parts = [
+        parts.username,
+        parts.password,
+        *parts.path.split("/"),
+        *(value for _, value in parse_qsl(parts.query)),
+    ]
     if parts.scheme not in WEBHOOK:
-        within.append(parts.hostname if parts.scheme not in ("json", "jsons", "mailto", "mailtos") else None)
-    secrets = {form for each in within if each for form in (each, unquote(each)) if len(form) >= SHORTEST_SECRET}
+        secret_parts.append(parts.hostname if parts.scheme not in ("json", "jsons", "mailto", "mailtos") else None)
+    secrets = {
+        form for each in secret_parts if each for form in (each, unquote(each)) if len(form) >= MIN_SECRET_LENGTH
+    }
     for secret in sorted({address, *secrets}, key=len, reverse=True):
         text = re.sub(re.escape(secret), HIDDEN, text, flags=re.IGNORECASE)
     return redacted(text)
 
 
-def _where(channel: Channel) -> str:
+def _source(channel: Channel) -> str:
     return f"url_env={channel.url_env}" if channel.url_env is not None else f"url_file={channel.url_file}"
 
 
 def _read(channel: Channel, key: str, environment: Mapping[str, str]) -> str:
-    key = f"{key}.{_where(channel)}"
+    key = f"{key}.{_source(channel)}"
     if channel.url_env is not None:
         address = environment.get(channel.url_env, "").strip()
         if not address:
@@ -91,8 +99,8 @@ def _read(channel: Channel, key: str, environment: Mapping[str, str]) -> str:
     try:
         address = Path(channel.url_file).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise ConfigError(f"{key}: cannot be read ({why}); give a file that holds the address") from None
+        reason = error.strerror if isinstance(error, OSError) else "not a text file"
+        raise ConfigError(f"{key}: cannot be read ({reason}); give a file that holds the address") from None
     if not address:
         raise ConfigError(f"{key}: is empty; write the address into it")
     return address

@@ -1,4 +1,4 @@
-"""A sweep that runs without a service tells the addresses in ``SWEEPS_NOTIFY`` how it has ended."""
+"""Notifications of a sweep that runs without a service, to the addresses in ``SWEEPS_NOTIFY``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sweeps.errors import SweepsError, UserError
 from sweeps.service.notify.address import check_address
 from sweeps.service.notify.message import Message, of_failure, of_sweep
-from sweeps.service.notify.sending import send_aside
+from sweeps.service.notify.sending import send_in_background
 from sweeps.tracking.reader import list_sweeps
 from sweeps.tracking.record import SweepRecord
 
@@ -19,35 +19,35 @@ if TYPE_CHECKING:
     from sweeps.plan.plan import Plan
 
 VARIABLE = "SWEEPS_NOTIFY"
-"""Addresses with spaces between them. In the environment, since a sweep's config and its command are recorded."""
+"""Environment variable with addresses, separated by spaces; not in the config, which is recorded."""
 LOG_FILE = "notifications.log"
-"""In the sweep's folder: why a message was not taken."""
+"""Log of failed deliveries, in the sweep's folder."""
 ATTEMPTS = 5
-"""Within seven minutes."""
+"""Number of attempts, within seven minutes."""
 
 
-def telling(story: Callable[[Plan, View], SweepRecord], plan: Plan, view: View) -> SweepRecord:
-    """Run a sweep, and tell how it has ended; it does not wait for that.
+def run_and_notify(run: Callable[[Plan, View], SweepRecord], plan: Plan, view: View) -> SweepRecord:
+    """Run a sweep, and send a notification when it has ended, without waiting for the delivery.
 
     Raises:
-        ConfigError: Nothing can be sent to an address; nothing was started.
+        ConfigError: An address is invalid; nothing was started.
     """
     addresses = os.environ.get(VARIABLE, "").split()
     for address in addresses:
         check_address(address, VARIABLE)
     try:
-        record = story(plan, view)
+        record = run(plan, view)
     except UserError:
         raise
     except SweepsError as error:
-        _tell(addresses, of_failure(plan.name, str(error)), plan.folder)
+        _notify(addresses, of_failure(plan.name, str(error)), plan.folder)
         raise
     if record.status != "interrupted":
-        _tell(addresses, of_sweep(record, list_sweeps(record.mlflow.tracking_uri)), plan.folder)
+        _notify(addresses, of_sweep(record, list_sweeps(record.mlflow.tracking_uri)), plan.folder)
     return record
 
 
-def _tell(addresses: list[str], message: Message, folder: Path) -> None:
+def _notify(addresses: list[str], message: Message, folder: Path) -> None:
     with (folder / LOG_FILE).open("a", encoding="utf-8") as log:
         for address in addresses:
-            send_aside(address, message.as_json(), ATTEMPTS, log)
+            send_in_background(address, message.as_json(), ATTEMPTS, log)

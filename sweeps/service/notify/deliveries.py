@@ -1,4 +1,4 @@
-"""Messages on their way: one row a channel, written with what they tell of, tried until they are taken or too old."""
+"""Deliveries of messages: one row for each message and channel, tried until it succeeds or is given up."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from sweeps.service.database.engine import writing
 from sweeps.service.database.tables import deliveries
 from sweeps.service.notify.sending import SEND_WITHIN_S, wait_after
 
-MOST_ATTEMPTS = 8
-"""Over some two hours."""
-TAKEN_FOR_S = 4 * SEND_WITHIN_S
-"""A service that died while it sent is taken to have failed after this."""
+MAX_ATTEMPTS = 8
+"""Maximum number of attempts, over about two hours."""
+CLAIM_S = 4 * SEND_WITHIN_S
+"""Seconds after which a claimed delivery of a service that has died is tried again."""
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """A message on its way to a channel."""
+    """A message to a channel."""
 
     id: int
     channel: str
     message: dict[str, Any]
     attempts: int
-    """With the one that is being made."""
+    """Number of attempts, including the present one."""
 
 
 def enqueue(connection: Connection, key: str, channels: Sequence[str], message: dict[str, Any], now: float) -> None:
-    """Tell channels of something, once: what has been told of under the same key is not told again."""
+    """Queue a message for channels; a channel that already has a message with this key is skipped."""
     for channel in channels:
         values = {"key": key, "channel": channel, "message": message, "state": "waiting", "next": now, "created": now}
         try:
@@ -41,26 +41,27 @@ def enqueue(connection: Connection, key: str, channels: Sequence[str], message: 
             pass
 
 
-def take(engine: Engine, channel: str, now: float) -> Delivery | None:
-    """The oldest message that is due for a channel, which no other service takes then."""
+def claim(engine: Engine, channel: str, now: float) -> Delivery | None:
+    """Claim the oldest message that is due for a channel; None if there is none."""
     with writing(engine) as connection:
         due = (deliveries.c.channel == channel, deliveries.c.state == "waiting", deliveries.c.next <= now)
         row = connection.execute(select(deliveries).where(*due).order_by(deliveries.c.id).limit(1)).first()
         if row is None:
             return None
-        taken = update(deliveries).where(deliveries.c.id == row.id, *due)
-        if connection.execute(taken.values(attempts=row.attempts + 1, next=now + TAKEN_FOR_S)).rowcount == 0:
-            return None  # another service was first
+        statement = update(deliveries).where(deliveries.c.id == row.id, *due)
+        if connection.execute(statement.values(attempts=row.attempts + 1, next=now + CLAIM_S)).rowcount == 0:
+            return None  # another service was faster
         return Delivery(row.id, row.channel, row.message, row.attempts + 1)
 
 
-def sent(engine: Engine, delivery: Delivery) -> None:
+def mark_sent(engine: Engine, delivery: Delivery) -> None:
+    """Note a successful delivery."""
     _set(engine, delivery, state="sent", error=None)
 
 
-def failed(engine: Engine, delivery: Delivery, error: str, now: float) -> bool:
-    """It was not taken; whether it is given up. What waits for the same channel waits as long."""
-    if delivery.attempts >= MOST_ATTEMPTS:
+def mark_failed(engine: Engine, delivery: Delivery, error: str, now: float) -> bool:
+    """Note a failed attempt, and delay all messages of the channel; return whether the delivery is given up."""
+    if delivery.attempts >= MAX_ATTEMPTS:
         _set(engine, delivery, state="given up", error=error)
         return True
     until = now + wait_after(delivery.attempts)

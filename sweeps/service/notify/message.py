@@ -1,4 +1,4 @@
-"""What is told of a sweep that has ended."""
+"""Messages about ended sweeps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sweeps.service.promotion.night import Night
 
 BUDGET = re.compile(r"search\.stop\.(wall_hours|gpu_hours|cost)\b")
-LONGEST_LINE = 600
+MAX_LINE = 600
 WORDS: dict[Event, str] = {
     "finished": "has ended",
     "failed": "has failed",
@@ -29,14 +29,14 @@ WORDS: dict[Event, str] = {
 
 @dataclass(frozen=True)
 class Message:
-    """A few lines of plain text."""
+    """Title, lines and links of a message in plain text."""
 
     event: Event
     sweep: str
     title: str
     lines: Sequence[str]
     links: Sequence[tuple[str, str]]
-    """What they lead to, and their addresses."""
+    """Labels and addresses of links."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -50,32 +50,33 @@ def of_sweep(
     error: str | None = None,
     page: str | None = None,
 ) -> Message:
-    """
+    """Return the message about a recorded sweep.
+
     Args:
-        record: The sweep, ended.
-        earlier: Other sweeps, to tell what its best value beats.
-        night: What it has brought, if it is one of a schedule's nights.
-        error: Why its job failed, where that is not in the record.
-        page: Address of the service's page of the sweep, if there is one that readers reach.
+        record: Record of the ended sweep.
+        earlier: Other sweeps, to compare the best value with.
+        night: Result of the night, if the sweep is one of a schedule's nights.
+        error: Reason why the job failed, if it is not in the record.
+        page: Address of the sweep's page, if readers can reach it.
     """
     event = "failed" if error is not None else _event(record, night)
-    lines = [_best(record), night.reason if night is not None else _beaten(record, earlier), _trials(record)]
+    lines = [_best(record), night.reason if night is not None else _comparison(record, earlier), _trials(record)]
     ended = record.tags.get(TAG_ENDED, "")
     if error is not None:
-        lines.append(_shortened(error))
+        lines.append(_shorten(error))
     if record.status not in ("finished", "failed"):
         lines.append(f"It was {record.status}.")
     elif ended.startswith("search.") or "(search." in ended:
         lines.append(f"It started no further trial: {ended}.")
-    lines += [_shortened(f"Trial {trial.trial}: {trial.error}") for trial in record.trials if trial.error][:2]
+    lines += [_shorten(f"Trial {trial.trial}: {trial.error}") for trial in record.trials if trial.error][:2]
     return Message(
         event, record.sweep, _title(record.sweep, event), [each for each in lines if each], _links(record, page)
     )
 
 
 def of_failure(sweep: str, error: str | None, page: str | None = None) -> Message:
-    """Of a sweep that left no record: it could not start, or its driver was lost."""
-    lines = [_shortened(error or "Its driver left no word of why.")]
+    """Return the message about a sweep without a record: it could not start, or its driver died."""
+    lines = [_shorten(error or "Its driver gave no reason.")]
     return Message("failed", sweep, _title(sweep, "failed"), lines, [("sweep", page)] if page else [])
 
 
@@ -98,11 +99,11 @@ def _best(record: SweepRecord) -> str:
         return describe_no_best(record)
     values = record.best.values or (record.best.value or 0.0,)
     reached = ", ".join(f"{metric} {value:.5g}" for metric, value in zip(record.metrics, values, strict=True))
-    return _shortened(f"Best: {reached}, trial {record.best.trial} ({describe(record.best.params)})")
+    return _shorten(f"Best: {reached}, trial {record.best.trial} ({describe(record.best.params)})")
 
 
-def _beaten(record: SweepRecord, earlier: Iterable[SweepSummary]) -> str:
-    """Its best value beside the best of earlier sweeps of the same config and metric."""
+def _comparison(record: SweepRecord, earlier: Iterable[SweepSummary]) -> str:
+    """Compare the best value with that of earlier sweeps with the same config and metric."""
     if record.best is None or record.best.value is None:
         return ""
     objective = (record.conf, record.metrics, record.modes)
@@ -135,5 +136,5 @@ def _links(record: SweepRecord, page: str | None) -> list[tuple[str, str]]:
     return links
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST_LINE else f"{text[: LONGEST_LINE - 1]}…"
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_LINE else f"{text[: MAX_LINE - 1]}…"

@@ -1,9 +1,9 @@
-"""Sends one message to one address, as a process of its own: whoever hangs there can be ended, and an address is in no
-process's arguments. ``python -m sweeps.service.notify.sending`` reads a document from stdin::
+"""Sending of one message to one address, in a child process that can be killed if it hangs; the address is not in its
+arguments. ``python -m sweeps.service.notify.sending`` reads a document from stdin::
 
     {"address": "...", "message": {...}, "attempts": 1}
 
-and leaves with status 1 if nobody took the message, having said why on stdout, without secrets.
+If the delivery fails, it prints the reason to stdout, without secrets, and exits with status 1.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from urllib.request import Request, urlopen
 from sweeps.service.notify.address import WEBHOOK, without_secrets
 
 SEND_WITHIN_S = 30.0
-"""Seconds that one attempt may take."""
+"""Maximum seconds of one attempt."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 10.0, 3600.0
-WORST_ANSWER = 200
-"""Characters of an answer that are told."""
+MAX_ANSWER = 200
+"""Maximum characters of an error response in a message."""
 
 Document = Mapping[str, Any]
-"""A ``Message`` as JSON has it."""
+"""A ``Message`` as JSON."""
 
 
 def wait_after(attempts: int) -> float:
-    """Seconds until the next attempt: 10, 30, 90, ... at most an hour."""
+    """Return the seconds until the next attempt: 10, 30, 90 and so on, at most an hour."""
     return float(min(FIRST_WAIT_S * 3 ** (attempts - 1), LONGEST_WAIT_S))
 
 
 def send(address: str, message: Document) -> str | None:
-    """Send it in a child process; why it did not arrive, without secrets, or None if it did."""
+    """Send a message in a child process; return the error without secrets, or None."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", __name__],
@@ -46,18 +46,18 @@ def send(address: str, message: Document) -> str | None:
             text=True,
             timeout=SEND_WITHIN_S,
             check=False,
-            start_new_session=True,  # Ctrl-C in a terminal is not for it
+            start_new_session=True,  # not reached by Ctrl-C in a terminal
         )
     except subprocess.TimeoutExpired:
         return f"no answer within {SEND_WITHIN_S:.0f} s"
     if done.returncode == 0:
         return None
-    said = done.stdout.strip() or without_secrets(done.stderr.strip().rpartition("\n")[2], address)
-    return said or f"status {done.returncode}"
+    output = done.stdout.strip() or without_secrets(done.stderr.strip().rpartition("\n")[2], address)
+    return output or f"status {done.returncode}"
 
 
-def send_aside(address: str, message: Document, attempts: int, log: IO[str]) -> None:
-    """Send it in a process that outlives this one, and tries again by itself."""
+def send_in_background(address: str, message: Document, attempts: int, log: IO[str]) -> None:
+    """Send a message in a child process that outlives this one and repeats failed attempts itself."""
     process = subprocess.Popen(
         [sys.executable, "-m", __name__],
         stdin=subprocess.PIPE,
@@ -69,18 +69,19 @@ def send_aside(address: str, message: Document, attempts: int, log: IO[str]) -> 
     assert process.stdin is not None
     process.stdin.write(json.dumps({"address": address, "message": message, "attempts": attempts}))
     process.stdin.close()
-    threading.Thread(target=process.wait, daemon=True).start()  # else it would be left as a zombie
+    threading.Thread(target=process.wait, daemon=True).start()  # prevents a zombie process
 
 
 def deliver(address: str, message: Document) -> None:
-    """
+    """Send a message from this process.
+
     Raises:
-        Exception: Of whatever kind: it was not taken.
+        Exception: Any error of the delivery.
     """
     if address.partition("://")[0].lower() in WEBHOOK:
         _post(address, message)
     else:
-        _by_apprise(address, message)
+        _send_by_apprise(address, message)
 
 
 def _post(address: str, message: Document) -> None:
@@ -93,7 +94,7 @@ def _post(address: str, message: Document) -> None:
         with urlopen(request, timeout=SEND_WITHIN_S):  # noqa: S310 - as above
             pass
     except HTTPError as error:
-        said = error.read(WORST_ANSWER).decode(errors="replace")
+        said = error.read(MAX_ANSWER).decode(errors="replace")
         raise RuntimeError(f"it answered {error.code}: {said}") from error
 
 
@@ -101,7 +102,7 @@ def _slack(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _by_apprise(address: str, message: Document) -> None:
+def _send_by_apprise(address: str, message: Document) -> None:
     import apprise
 
     kind = {"failed": "failure", "regression": "warning", "budget": "warning", "promoted": "success"}

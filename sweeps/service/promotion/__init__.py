@@ -1,1 +1,2 @@
-"""Nights that build on each other: what one learns from those before, who is champion, and whether a night is worse."""
+"""Nights of a schedule, which build on each other: warm start, promotion of the champion, and detection of regressions.
+Begin with ``promotion_worker``."""

@@ -1,4 +1,4 @@
-"""The model in use: which version of a registered model has the alias, and which trial it comes from."""
+"""The champion: the version of a registered model with the alias, and the trial that it comes from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sweeps.tracking.reader import load_sweep
 
 @dataclass(frozen=True)
 class Version:
-    """A version in the registry that a trial of a sweep has become."""
+    """A registered model version and the trial that it comes from."""
 
     version: str
     sweep: str
@@ -25,7 +25,7 @@ class Version:
 
 
 def champion_of(uri: str, champion: Champion) -> Version | None:
-    """Who has the alias now.
+    """Return the version with the alias; None if there is none.
 
     Raises:
         UserError: MLflow does not answer.
@@ -48,29 +48,29 @@ def champion_of(uri: str, champion: Champion) -> Version | None:
 
 
 def version_from(uri: str, model: str, run_id: str) -> str | None:
-    """The newest version of a model that a trial's run has become."""
+    """Return the newest version of a model that comes from a run; None if there is none."""
     client = connect(uri)
     found = client.search_model_versions(f"name = '{model}' and run_id = '{run_id}'")
     return max((str(each.version) for each in found), key=int, default=None)
 
 
-def point_tonight(plan: Plan, uri: str, champion: Version) -> Point:
-    """The champion's values, as a point of tonight's space.
+def champion_point(plan: Plan, uri: str, champion: Version) -> Point:
+    """Return the champion's parameters as a point of tonight's space.
 
     Raises:
-        UserError: It lies outside of it, or nobody knows where it comes from.
+        UserError: The point is outside of the space, or the parameters are unknown.
     """
     who = f"champion, version {champion.version},"
     if not champion.sweep:
-        raise UserError(f"the {who} was registered by something else than Sweeps, so that its values are not known")
+        raise UserError(f"the {who} was not registered by Sweeps, so its parameters are unknown")
     record = load_sweep(uri, champion.sweep)
     trial = next((each for each in record.trials if each.trial == champion.trial), None)
     if trial is None:
-        raise UserError(f"the {who} comes from trial {champion.trial} of {champion.sweep}, which MLflow has no longer")
+        raise UserError(f"the {who} comes from trial {champion.trial} of {champion.sweep}, which MLflow no longer has")
     settings = config_lookup(uri, record)
     point = as_point(plan.space, plan.points.lookup, settings, trial.params)
     if isinstance(point, str):
         value = trial.params.get(point, settings(point))
-        raise UserError(f"the {who} has {point}={value!r}, which tonight's space does not reach; widen it")
+        raise UserError(f"the {who} has {point}={value!r}, which is outside of tonight's space; widen it")
     plan.check_point(point)
     return point

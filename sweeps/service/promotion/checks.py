@@ -1,4 +1,4 @@
-"""Mistakes in a schedule's ``nights``, as far as its sweep shows them."""
+"""Checks of a schedule's ``nights`` against its sweep."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from sweeps.registry.names import check_registration
 
 
 def check_nights(settings: Nights, plan: Plan) -> None:
-    """
+    """Check the settings of nights.
+
     Raises:
-        ConfigError: Nights of such a sweep cannot have what is asked.
+        ConfigError: The sweep does not allow these settings.
     """
     champion = settings.champion
     if champion is None:
@@ -22,6 +23,6 @@ def check_nights(settings: Nights, plan: Plan) -> None:
         raise ConfigError(f"nights.champion.model={champion.model}: {error}") from None
     if len(plan.config.search.metrics) > 1:
         raise ConfigError(
-            f"nights.champion: of several objectives ({', '.join(plan.config.search.metrics)}) none alone says who is "
-            "better; name one search.metric, or leave the champion out"
+            f"nights.champion: of several objectives ({', '.join(plan.config.search.metrics)}) none alone determines "
+            "the better model; name one search.metric, or remove the champion"
         )

@@ -1,4 +1,4 @@
-"""One night of a schedule, as it is kept in the database."""
+"""Nights of a schedule in the database."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from sweeps.report.figures.nights import NightsRecord
 
 Verdict = Literal["running", "repeating", "first", "promoted", "kept", "measured", "regression", "failed"]
-"""``running``: its sweep is not done; ``repeating``: champion and challenger are trained again; ``first``: it made the
-first champion; ``promoted``: it made a new one; ``kept``: the champion stays; ``measured``: there is none, by its
-schedule; ``regression``: its best is worse than the nights before; ``failed``: it has no value."""
+"""State of a night. ``running``: its sweep has not ended; ``repeating``: champion and challenger are trained again;
+``first``: it made the first champion; ``promoted``: it made a new one; ``kept``: the champion stays; ``measured``: the
+schedule has no champion; ``regression``: its best value is worse than those of earlier nights; ``failed``: it has no
+value."""
 OPEN: tuple[Verdict, ...] = ("running", "repeating")
 
 SETTINGS: TypeAdapter[Nights] = TypeAdapter(Nights)
@@ -29,7 +30,7 @@ SETTINGS: TypeAdapter[Nights] = TypeAdapter(Nights)
 
 @dataclass(frozen=True, kw_only=True)
 class Night:
-    """A row of ``nights``; its columns say what is what."""
+    """A row of ``nights``; see the documentation of its columns."""
 
     schedule: str
     due: float
@@ -52,32 +53,35 @@ class Night:
     wall_s: float | None = None
     cost: float | None = None
     decided: float | None = None
-    """Unix time."""
+    """Unix time of the verdict."""
     reported: float | None = None
 
     @classmethod
     def of(cls, row: Row[Any]) -> Self:
+        """Return the night of a row."""
         values = {name: row._mapping[name] for name in cls.__dataclass_fields__}
         values["settings"] = SETTINGS.validate_python(values["settings"])
         return cls(**values | {name: tuple(values[name] or ()) for name in ("champions", "challengers")})
 
     def row(self) -> dict[str, Any]:
+        """Return the values of the row."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         settings = SETTINGS.dump_python(self.settings, mode="json")
         return values | {"settings": settings, "champions": [*self.champions], "challengers": [*self.challengers]}
 
     def with_(self, **changes: Any) -> Night:
+        """Return a copy with changed fields."""
         return replace(self, **changes)
 
     def as_json(self) -> dict[str, Any]:
-        """As ``schedule nights --json`` and the API give it."""
+        """Return the document for ``schedule nights --json`` and the API."""
         document = self.row()
         del document["settings"], document["point"]
         return document
 
 
 def begin(engine: Engine, night: Night) -> None:
-    """A night starts; one that was begun before by a service that died then is begun anew."""
+    """Write a night that begins, again if a service died while it began."""
     with writing(engine) as connection:
         changed = connection.execute(
             update(nights).where(*_is(night), nights.c.verdict == "running").values(**night.row())
@@ -87,52 +91,53 @@ def begin(engine: Engine, night: Night) -> None:
                 with connection.begin_nested():
                     connection.execute(nights.insert().values(**night.row()))
             except IntegrityError:
-                pass  # it has a verdict already
+                pass  # it already has a verdict
 
 
 def find(connection: Connection, sweep: str) -> Night | None:
-    """The night whose sweep it is, or that had this sweep train its champion and its challenger again."""
+    """Return the night of a sweep, or of a sweep of repeats; None if there is none."""
     wanted = or_(nights.c.sweep == sweep, nights.c.repeats == sweep)
     row = connection.execute(select(nights).where(wanted)).first()
     return None if row is None else Night.of(row)
 
 
 def of_schedule(connection: Connection, schedule: str, *, before: float = float("inf")) -> list[Night]:
-    """The nights of a schedule that were due before some time, the oldest first."""
+    """Return the nights of a schedule that were due before a time, oldest first."""
     query = select(nights).where(nights.c.schedule == schedule, nights.c.due < before).order_by(nights.c.due)
     return [Night.of(row) for row in connection.execute(query)]
 
 
-def to_do(connection: Connection) -> list[Night]:
-    """The nights that want a verdict or a report, the oldest first."""
+def open_nights(connection: Connection) -> list[Night]:
+    """Return the nights without a verdict or a report, oldest first."""
     query = select(nights).where(nights.c.reported.is_(None)).order_by(nights.c.due)
     return [Night.of(row) for row in connection.execute(query)]
 
 
-def hold(engine: Engine, night: Night, service: str, silent_since: float) -> Night | None:
-    """Take a night to judge it, unless another service that lives has; as it is now."""
+def claim(engine: Engine, night: Night, service: str, silent_since: float) -> Night | None:
+    """Claim a night, and return its present state; None if another living service has claimed it."""
     alive = select(services.c.id).where(services.c.beat >= silent_since)
     free = or_(nights.c.holder.is_(None), nights.c.holder == service, nights.c.holder.not_in(alive))
     with writing(engine) as connection:
-        taken = update(nights).where(*_is(night), nights.c.reported.is_(None), free).values(holder=service)
-        if connection.execute(taken).rowcount == 0:
+        statement = update(nights).where(*_is(night), nights.c.reported.is_(None), free).values(holder=service)
+        if connection.execute(statement).rowcount == 0:
             return None
         return Night.of(connection.execute(select(nights).where(*_is(night))).one())
 
 
-def let_go(engine: Engine, night: Night, service: str) -> None:
+def release(engine: Engine, night: Night, service: str) -> None:
+    """Release a claimed night."""
     with writing(engine) as connection:
         connection.execute(update(nights).where(*_is(night), nights.c.holder == service).values(holder=None))
 
 
 def change(connection: Connection, night: Night) -> Night:
-    """Write how it stands now."""
+    """Write the present state of a night."""
     connection.execute(update(nights).where(*_is(night)).values(**night.row()))
     return night
 
 
 def nights_of(connection: Connection, schedule: str, until: float = float("inf")) -> NightsRecord:
-    """The judged nights of a schedule with the newest one's metric, for figures."""
+    """Return the nights of a schedule with a verdict and the newest one's metric, for figures."""
     from sweeps.report.figures.nights import NightsRecord
 
     judged = [night for night in of_schedule(connection, schedule) if night.verdict not in OPEN and night.due <= until]

@@ -1,4 +1,4 @@
-"""What is added to a night's sweep just before it starts: what it learns from, and who is tried again."""
+"""Preparation of a night's sweep just before its start: warm start and the champion's point."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sweeps.config.nights import Nights
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.search.samplers.earlier_trials import load_earlier
-from sweeps.service.promotion.champion import Version, champion_of, point_tonight
+from sweeps.service.promotion.champion import Version, champion_of, champion_point
 from sweeps.service.promotion.night import Night, begin, of_schedule
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.requests import Run
@@ -22,26 +22,26 @@ from sweeps.space.distributions import Point
 
 logger = logging.getLogger(__name__)
 
-MOST_LOOKED_AT = 120
-"""Nights before, of which most may lie outside of tonight's space."""
+MAX_CANDIDATES = 120
+"""Maximum number of earlier nights to consider for a warm start."""
 
 
 def tokens_of(job: Job) -> list[str]:
-    """What a job that makes a sweep was asked for: ``conf=NAME`` and overrides."""
-    asked = job.parsed_request
-    assert isinstance(asked, Run)
-    return [f"conf={asked.conf}", *asked.overrides]
+    """Return the ``conf=NAME`` and the overrides of a job that makes a sweep."""
+    request = job.parsed_request
+    assert isinstance(request, Run)
+    return [f"conf={request.conf}", *request.overrides]
 
 
 def prepare(engine: Engine, job: Job, settings: Nights, tracking_uri: str, config_dirs: Sequence[Path]) -> list[str]:
-    """Write down that a night begins; returns the overrides to add to its sweep. Asked again, it gives the same, unless
-    the champion has changed meanwhile.
+    """Write that a night begins, and return the overrides to add to its sweep. A repeated call returns the same, unless
+    the champion has changed.
 
     Args:
         engine: The service's database.
         job: A firing of a schedule.
         settings: The schedule's ``nights``.
-        tracking_uri: Where the service's sweeps are recorded.
+        tracking_uri: Tracking URI of the sweeps.
         config_dirs: Users' folders of configs.
 
     Raises:
@@ -62,14 +62,14 @@ def prepare(engine: Engine, job: Job, settings: Nights, tracking_uri: str, confi
         mode=search.modes[0],
     )
     overrides = [f"seed={_seed(job.schedule, job.due)}"] if _has_no_seed(plan) else []
-    alike = [each for each in before if (each.metric, each.mode) == (night.metric, night.mode)]
-    earlier = _to_learn_from(plan, tracking_uri, alike[-MOST_LOOKED_AT:], settings.warm_start)
+    comparable = [each for each in before if (each.metric, each.mode) == (night.metric, night.mode)]
+    earlier = _warm_start(plan, tracking_uri, comparable[-MAX_CANDIDATES:], settings.warm_start)
     if earlier:
         overrides.append(written_override("search.warm_start", list(dict.fromkeys([*search.warm_start, *earlier]))))
     champion = None if settings.champion is None else champion_of(tracking_uri, settings.champion)
     if champion is not None:
-        point, why_not = _point(plan, tracking_uri, champion)
-        night = night.with_(tried=champion.version, version=champion.version, point=point, reason=why_not)
+        point, reason = _point(plan, tracking_uri, champion)
+        night = night.with_(tried=champion.version, version=champion.version, point=point, reason=reason)
         if point is not None and point not in search.points:
             overrides.append(written_override("search.points", [point, *search.points]))
     begin(engine, night)
@@ -77,7 +77,7 @@ def prepare(engine: Engine, job: Job, settings: Nights, tracking_uri: str, confi
 
 
 def _has_no_seed(plan: Plan) -> bool:
-    """Whether nobody has said which seed a night has; with the same one every night would try the same points."""
+    """Whether no seed was set; with the default seed every night would try the same points."""
     return "seed" not in plan.space and plan.config.seed == 0
 
 
@@ -85,8 +85,8 @@ def _seed(schedule: str, due: float) -> int:
     return random.Random(f"seed of {schedule} {due}").randrange(1, 2**31)
 
 
-def _to_learn_from(plan: Plan, uri: str, before: Sequence[Night], count: int) -> list[str]:
-    """The newest nights that have something to tell of tonight's space, the newest first."""
+def _warm_start(plan: Plan, uri: str, before: Sequence[Night], count: int) -> list[str]:
+    """Return the newest nights with trials in tonight's space, newest first."""
     found = list[str]()
     for night in reversed(before):
         if len(found) == count:
@@ -94,7 +94,7 @@ def _to_learn_from(plan: Plan, uri: str, before: Sequence[Night], count: int) ->
         try:
             load_earlier(uri, [night.sweep], plan.space, plan.points.lookup, night.metric, night.mode)
         except UserError as error:
-            logger.info("the night %s is not learned from: %s", night.sweep, error)
+            logger.info("the night %s is not used for the warm start: %s", night.sweep, error)
         else:
             found.append(night.sweep)
     return found
@@ -102,7 +102,7 @@ def _to_learn_from(plan: Plan, uri: str, before: Sequence[Night], count: int) ->
 
 def _point(plan: Plan, uri: str, champion: Version) -> tuple[Point | None, str | None]:
     try:
-        return point_tonight(plan, uri, champion), None
+        return champion_point(plan, uri, champion), None
     except UserError as error:
-        logger.warning("%s: it is not tried tonight, and stays", error)
+        logger.warning("%s: it is not evaluated tonight, and stays champion", error)
         return None, str(error)

@@ -1,9 +1,8 @@
-"""Judges nights whose sweeps are done: in a thread of its own, each night once, whoever serves and whoever dies.
+"""The promotion worker: finds the verdict of every night whose sweep has ended, exactly once, even if services die.
 
-What a night goes through is in its row, and each step begins from there: its sweep is done; champion and challenger are
-trained again, by a job that is queued in the same transaction as that is written; the better one is registered, unless
-that trial's run is a version already; the verdict is written; the figure goes into the report. What was done is not
-done again, and what was interrupted is.
+The state of a night is in its row, and each step continues from there: the sweep has ended; champion and challenger are
+trained again, by a job that is queued in the same transaction; the better one is registered, unless its run already is
+a model version; the verdict is written; the figure is added to the report. An interrupted step is repeated.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from sweeps.plan.plan import make_plan
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
 from sweeps.service.poller import Poller
-from sweeps.service.promotion.champion import champion_of, point_tonight, version_from
+from sweeps.service.promotion.champion import champion_of, champion_point, version_from
 from sweeps.service.promotion.command_lines import CommandLines
-from sweeps.service.promotion.night import OPEN, Night, change, hold, let_go, nights_of, of_schedule, to_do
+from sweeps.service.promotion.night import OPEN, Night, change, claim, nights_of, of_schedule, open_nights, release
 from sweeps.service.promotion.preparation import tokens_of
 from sweeps.service.promotion.repeats import of_contender, repeats_name, repeats_overrides, values_of
-from sweeps.service.promotion.verdict import after_its_sweep, after_the_contest, noise_of
+from sweeps.service.promotion.verdict import after_repeats, after_sweep, noise_of
 from sweeps.service.queue import jobs
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.jobs import Job
@@ -39,12 +38,12 @@ from sweeps.tracking.record import SweepRecord, TrialRecord
 
 logger = logging.getLogger(__name__)
 
-LOOKS_EVERY_S = 30.0
-STOPS_WITHIN_S = 5.0
+POLL_EVERY_S = 30.0
+STOP_TIMEOUT_S = 5.0
 
 
 class PromotionWorker:
-    """A thread that finds the verdicts."""
+    """Finds the verdicts of nights, on a thread of its own."""
 
     def __init__(
         self,
@@ -60,87 +59,88 @@ class PromotionWorker:
         """
         Args:
             engine: The service's database.
-            clock: What time it is.
-            heartbeat: This service.
-            output_dir: Of the sweeps.
-            tracking_uri: Where sweeps are recorded.
-            config_dirs: Users' folders of configs, before our own.
-            decided: Are called when a night has its verdict.
+            clock: The service's clock.
+            heartbeat: Heartbeat of this service.
+            output_dir: Folder of the sweeps.
+            tracking_uri: Tracking URI of the sweeps.
+            config_dirs: Users' folders of configs, which come before the built-in ones.
+            decided: Callbacks for a night that has its verdict.
         """
         self._engine, self._clock, self._heartbeat = engine, clock, heartbeat
         self._uri, self._config_dirs, self._decided = tracking_uri, config_dirs, decided
         self._command_lines = CommandLines(tracking_uri, output_dir)
-        self._poller = Poller("judge", clock, self.step, LOOKS_EVERY_S)
+        self._poller = Poller("promotion worker", clock, self.step, POLL_EVERY_S)
 
     def start(self) -> None:
+        """Start the thread."""
         self._poller.start()
 
     def stop(self) -> None:
-        """Soon: what it is about then is gone on with by whoever serves next."""
-        self._poller.stop(STOPS_WITHIN_S)
+        """Stop the thread soon; the next service continues an interrupted step."""
+        self._poller.stop(STOP_TIMEOUT_S)
 
     def wake(self, *_: object) -> None:
-        """A sweep has ended."""
+        """Check for ended sweeps now."""
         self._poller.wake()
 
     def step(self) -> None:
-        """Take every night that waits as far as it goes now; of a schedule one after the other."""
+        """Advance every open night as far as possible; those of one schedule in order."""
         with self._engine.connect() as connection:
-            waiting = to_do(connection)
+            waiting = open_nights(connection)
         open_before = set[str]()
         for night in waiting:
-            if night.schedule not in open_before and self._take_on(night):
+            if night.schedule not in open_before and self._advance(night):
                 open_before.add(night.schedule)
 
-    def _take_on(self, night: Night) -> bool:
-        """Whether it has no verdict yet."""
-        held = hold(self._engine, night, self._heartbeat.service, self._heartbeat.silent_since)
+    def _advance(self, night: Night) -> bool:
+        """Advance a night, and return whether it is still open."""
+        held = claim(self._engine, night, self._heartbeat.service, self._heartbeat.silent_since)
         if held is None:
             return night.verdict in OPEN
         try:
-            held = self._judge(held)
+            held = self._next_state(held)
         except Exception:
-            # Not SweepsError alone: whatever one night has against it, other schedules have their turn.
-            logger.exception("%s is not judged yet; the next look is in %.0f s", held.sweep, LOOKS_EVERY_S)
+            # Any error, not only SweepsError: one night must not block other schedules.
+            logger.exception("the verdict of %s failed; trying again in %.0f s", held.sweep, POLL_EVERY_S)
         finally:
-            let_go(self._engine, held, self._heartbeat.service)
+            release(self._engine, held, self._heartbeat.service)
         return held.verdict in OPEN
 
-    def _judge(self, night: Night) -> Night:
+    def _next_state(self, night: Night) -> Night:
         if night.verdict == "running" and (job := self._ended_job(night.sweep)) is not None:
-            night = self._after_its_sweep(night, job)
+            night = self._after_sweep(night, job)
         if night.verdict == "repeating" and (night.repeats is None or self._ended_job(night.repeats) is not None):
-            night = self._after_the_contest(night)
+            night = self._after_repeats(night)
         if night.verdict not in OPEN:
             self._report(night)
         return night
 
     def _ended_job(self, sweep: str) -> Job | None:
-        """The job that made a sweep, if none works on it any more."""
+        """Return the job that made a sweep; None while a job works on it."""
         with self._engine.connect() as connection:
             found = jobs.of_sweep(connection, sweep)
         return found[-1] if found and all(job.has_ended for job in found) else None
 
-    # --- its sweep is done --------------------------------------------------------------------------------------
+    # --- its sweep has ended ------------------------------------------------------------------------------------
 
-    def _after_its_sweep(self, night: Night, job: Job) -> Night:
+    def _after_sweep(self, night: Night, job: Job) -> Night:
         try:
             record = load_sweep(self._uri, night.sweep)
         except UnknownName:
             return self._decide(night, "failed", job.error or "It left no record.")
         best, settings = record.best, night.settings.champion
         if settings is not None:
-            night = self._with_champion_of_now(night, settings, job)
+            night = self._with_current_champion(night, settings, job)
         champion = _trial_at(record, night.point)
         night = night.with_(
             best=None if best is None else best.value,
             champion=None if champion is None else champion.value,
             wall_s=record.time.wall_s,
             cost=record.time.cost,
-            noise=noise_of(night, self._before(night)),
+            noise=noise_of(night, self._earlier_nights(night)),
         )
         is_best = champion is not None and best is not None and champion.trial == best.trial
-        found = after_its_sweep(night, self._before(night), champion_is_best=is_best)
+        found = after_sweep(night, self._earlier_nights(night), champion_is_best=is_best)
         if found is not None:
             return self._decide(night, *found)
         assert best is not None and settings is not None
@@ -150,8 +150,8 @@ class PromotionWorker:
                 return change(connection, night.with_(verdict="repeating"))
         return self._repeat(night, settings, best, job)
 
-    def _with_champion_of_now(self, night: Night, settings: Champion, job: Job) -> Night:
-        """When tonight's sweep began, the night before may not have been judged, or somebody has chosen since."""
+    def _with_current_champion(self, night: Night, settings: Champion, job: Job) -> Night:
+        """Return the night with the present champion, which may have changed since the sweep began."""
         current = champion_of(self._uri, settings)
         if (None if current is None else current.version) == night.tried:
             return night
@@ -160,16 +160,16 @@ class PromotionWorker:
         night = night.with_(tried=current.version, version=current.version)
         try:
             plan = make_plan(tokens_of(job), self._config_dirs, None, f"schedule {night.schedule}")
-            return night.with_(point=point_tonight(plan, self._uri, current), reason=None)
+            return night.with_(point=champion_point(plan, self._uri, current), reason=None)
         except UserError as error:
             return night.with_(point=None, reason=str(error))
 
     def _repeat(self, night: Night, settings: Champion, best: TrialRecord, job: Job) -> Night:
         contenders = [best.params] if night.point is None else [night.point, best.params]
-        asked, name = job.parsed_request, repeats_name(night.sweep)
-        assert isinstance(asked, Run)
-        overrides = [*asked.overrides, *repeats_overrides(night, contenders, settings.repeats)]
-        request = asked.model_copy(update={"overrides": overrides, "name": name})
+        request, name = job.parsed_request, repeats_name(night.sweep)
+        assert isinstance(request, Run)
+        overrides = [*request.overrides, *repeats_overrides(night, contenders, settings.repeats)]
+        request = request.model_copy(update={"overrides": overrides, "name": name})
         try:
             with writing(self._engine) as connection:
                 jobs.submit(
@@ -186,9 +186,9 @@ class PromotionWorker:
         except UserError as error:
             return self._decide(night, "kept", f"The champion stays: the repeats cannot be queued: {error}")
 
-    # --- its contest is done ------------------------------------------------------------------------------------
+    # --- its repeats have ended ----------------------------------------------------------------------------------
 
-    def _after_the_contest(self, night: Night) -> Night:
+    def _after_repeats(self, night: Night) -> Night:
         settings = night.settings.champion
         assert settings is not None
         record = load_sweep(self._uri, night.sweep)
@@ -208,19 +208,19 @@ class PromotionWorker:
             )
         night = night.with_(champions=values_of(champions), challengers=values_of(challengers))
         night = night.with_(
-            noise=noise_of(night, self._before(night)),
+            noise=noise_of(night, self._earlier_nights(night)),
             champion=fmean(night.champions) if night.champion is None and night.champions else night.champion,
         )
-        verdict, reason = after_the_contest(night, settings)
+        verdict, reason = after_repeats(night, settings)
         if verdict in ("first", "promoted"):
             night = night.with_(version=self._promote(settings, record, challengers))
         return self._decide(night, verdict, reason)
 
     def _promote(self, settings: Champion, record: SweepRecord, trials: Sequence[TrialRecord]) -> str:
-        """Make the best of the challenger's trainings the champion, unless it is already; its version."""
+        """Make the best of the challenger's trainings the champion, and return its version."""
         valued = [(trial.value, trial) for trial in trials if trial.value is not None]
-        choose = min if record.mode == "min" else max
-        trial = choose(valued, key=lambda each: each[0])[1]
+        select = min if record.mode == "min" else max
+        trial = select(valued, key=lambda each: each[0])[1]
         version = version_from(self._uri, settings.model, trial.run_id)
         if version is None:
             return self._command_lines.register(record.sweep, trial.trial, settings.model, settings.alias)
@@ -229,10 +229,10 @@ class PromotionWorker:
             connect(self._uri).set_registered_model_alias(settings.model, settings.alias, version)
         return version
 
-    # --- what both share ----------------------------------------------------------------------------------------
+    # --- shared by both -------------------------------------------------------------------------------------------
 
-    def _before(self, night: Night) -> list[Night]:
-        """The nights before that have values of the same metric."""
+    def _earlier_nights(self, night: Night) -> list[Night]:
+        """Return the earlier nights with the same metric."""
         with self._engine.connect() as connection:
             before = of_schedule(connection, night.schedule, before=night.due)
         return [each for each in before if (each.metric, each.mode) == (night.metric, night.mode)]

@@ -1,5 +1,5 @@
-"""The repeats of a night: champion and challenger are trained again, to their end, on the same data and with the same
-new seeds. It is a sweep of its own, whose points are all given."""
+"""Repeats of a night: a sweep with given points that trains champion and challenger again, to their end, on the same
+data and with the same new seeds."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from sweeps.service.promotion.significance import Group
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
 SEED = "seed"
-"""Path of what differs between equal trainings."""
-WITHOUT_STOP = ("target", "plateau", "expected_improvement")
+"""Path of the seed, the only difference between equal trainings."""
+DISABLED_STOP_RULES = ("target", "plateau", "expected_improvement")
 LONGEST_NAME = 120
 
 Point = Mapping[str, Any]
 
 
 def repeats_name(sweep: str) -> str:
-    """Of the sweep that repeats: the same for the same night, so that no two can be made."""
+    """Return the name of a night's repeats; always the same for a night, so that there cannot be two."""
     ending = "-repeats"
     return sweep[: LONGEST_NAME - len(ending)] + ending
 
 
 def repeats_overrides(night: Night, contenders: Sequence[Point], count: int) -> list[str]:
-    """What makes the repeats of tonight's own config and overrides, when it is added to them.
+    """Return the overrides that turn the night's sweep into its repeats.
 
     Args:
-        night: Whose data it is.
+        night: The night.
         contenders: Points of tonight's space.
-        count: Trainings of each.
+        count: Number of trainings of each.
     """
     seeds = random.Random(f"{night.schedule} {night.due}").sample(range(1, 2**31), count)
     points = [_without_seed(point) | {SEED: seed} for seed in seeds for point in contenders]
@@ -43,13 +43,13 @@ def repeats_overrides(night: Night, contenders: Sequence[Point], count: int) -> 
         "search.default_first=false",
         "search.warm_start=[]",
         written_override("search.points", points),
-        *(f"search.stop.{rule}=null" for rule in WITHOUT_STOP),
+        *(f"search.stop.{rule}=null" for rule in DISABLED_STOP_RULES),
         "tracking.report=false",
     ]
 
 
 def of_contender(record: SweepRecord, contender: Point) -> list[TrialRecord]:
-    """The trials of the repeats that trained a contender to its end."""
+    """Return the finished trials of a contender."""
     wanted = _without_seed(contender)
     return [
         trial
@@ -59,6 +59,7 @@ def of_contender(record: SweepRecord, contender: Point) -> list[TrialRecord]:
 
 
 def values_of(trials: Sequence[TrialRecord]) -> Group:
+    """Return the values of trials that have one."""
     return tuple(trial.value for trial in trials if trial.value is not None)
 
 

@@ -1,4 +1,4 @@
-"""How far equal trainings differ, and whether a difference is more than that."""
+"""Significance of differences: the noise between equal trainings, and whether a difference exceeds it."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from sweeps.config.nights import Regression
 from sweeps.config.search import Mode
 
 Group = Sequence[float]
-"""Values of equal trainings on equal data, which differ by their seed alone."""
-FEWEST_FOR_SPREAD = 3
-"""Nights before, from which on it is known how far nights differ anyway."""
+"""Values of trainings that differ only by their seed."""
+MIN_NIGHTS_FOR_SPREAD = 3
+"""Minimum number of earlier nights to estimate how much nights differ."""
 
 
-def pooled(groups: Iterable[Group]) -> float | None:
-    """The standard deviation within groups, of all of them together; None where none has two values."""
+def pooled_deviation(groups: Iterable[Group]) -> float | None:
+    """Return the pooled standard deviation within groups; None if no group has two values."""
     within = [(len(group) - 1, variance(group)) for group in groups if len(group) > 1]
     freedom = sum(degrees for degrees, _ in within)
     return math.sqrt(sum(degrees * each for degrees, each in within) / freedom) if freedom else None
 
 
 def gain(mode: Mode, new: float, old: float) -> float:
-    """By how much the new value is better."""
+    """Return by how much the new value is better."""
     return old - new if mode == "min" else new - old
 
 
 @dataclass(frozen=True)
 class Duel:
-    """Two configurations on the same data."""
+    """Result of comparing champion and challenger on the same data."""
 
     gain: float
-    """By how much the second one's mean is better."""
+    """Difference of the means, positive if the challenger is better."""
     needed: float
-    """By how much it must be, to be more than noise."""
+    """Difference above which the challenger wins."""
 
     @property
     def won(self) -> bool:
+        """Whether the challenger is better by more than noise."""
         return self.gain > self.needed
 
 
@@ -50,7 +51,7 @@ def duel(mode: Mode, champions: Group, challengers: Group, noise: float, standar
         champions: At least one value.
         challengers: At least one value.
         noise: Standard deviation of one value.
-        standard_deviations: Of the difference of the means, which must be exceeded.
+        standard_deviations: Standard deviations of the difference of the means that must be exceeded.
     """
     of_difference = noise * math.sqrt(1 / len(champions) + 1 / len(challengers))
     return Duel(gain(mode, fmean(challengers), fmean(champions)), standard_deviations * of_difference)
@@ -58,38 +59,39 @@ def duel(mode: Mode, champions: Group, challengers: Group, noise: float, standar
 
 @dataclass(frozen=True)
 class Comparison:
-    """A night beside those before."""
+    """Result of comparing a night with earlier ones."""
 
     usual: float
-    """The median of their best values."""
+    """Median of the earlier best values."""
     loss: float
-    """By how much tonight's best is worse."""
+    """Difference by which tonight's best value is worse."""
     allowed: float
-    """By how much it may be."""
+    """Difference above which the night is a regression."""
 
     @property
     def worse(self) -> bool:
+        """Whether the night is a regression."""
         return self.loss > self.allowed
 
 
-def beside_nights_before(
+def compare_with_earlier(
     mode: Mode, best: float, before: Sequence[float], noise: float | None, rule: Regression
 ) -> Comparison | None:
-    """Whether a night's best is worse than usual. Nights differ by their seeds, which is the noise, and by their data,
-    which shows once there are three of them: the larger of the two is what a night may differ by.
+    """Compare a night's best value with earlier ones. Nights differ by their seeds (the noise) and by their data (the
+    spread between nights); the larger of both determines the allowed difference.
 
     Args:
         mode: Whether a smaller or a larger value is better.
         best: Tonight's best value.
-        before: The best values of the nights before, the oldest first.
-        noise: Standard deviation between equal trainings; None where it was never measured.
-        rule: What counts as worse.
+        before: Best values of earlier nights, oldest first.
+        noise: Standard deviation between equal trainings; None if it was never measured.
+        rule: Rule for a regression.
 
     Returns:
-        None as long as it cannot be told.
+        The comparison; None if there is too little data.
     """
     before = before[-rule.nights :]
-    spread = stdev(before) if len(before) >= FEWEST_FOR_SPREAD else None
+    spread = stdev(before) if len(before) >= MIN_NIGHTS_FOR_SPREAD else None
     known = [each for each in (noise, spread) if each is not None]
     if not before or not known:
         return None

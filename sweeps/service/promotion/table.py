@@ -1,4 +1,4 @@
-"""The nights of a schedule on a terminal, from the documents that ``--json`` prints."""
+"""Table of a schedule's nights for the terminal, from the documents of ``--json``."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ STYLES = {"first": "green", "promoted": "green", "regression": "red", "failed": 
 
 
 def print_nights(schedule: str, nights: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """
+    """Print a table of nights.
+
     Args:
-        schedule: Its name.
-        nights: Of ``Night.as_json``, the oldest first.
-        console: Where to.
+        schedule: Name of the schedule.
+        nights: Documents of ``Night.as_json``, oldest first.
+        console: Console to print to.
     """
     if not nights:
-        console.print(f"{schedule} has had no nights: a service fires it, if it has a part `nights`.", highlight=False)
+        console.print(
+            f"{schedule} has had no nights; a service runs them if the schedule has a section `nights`.",
+            highlight=False,
+        )
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("due (UTC)", "sweep", "verdict", nights[-1]["metric"], "champion", "noise", "version", "why"):
+    for name in ("due (UTC)", "sweep", "verdict", nights[-1]["metric"], "champion", "noise", "version", "reason"):
         table.add_column(name)
     for night in nights:
         verdict = night["verdict"]

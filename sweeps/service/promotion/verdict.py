@@ -1,4 +1,4 @@
-"""What a night has brought, by its values: the rules, without the database and MLflow."""
+"""Verdict of a night by its values: the rules, without database and MLflow."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from statistics import fmean
 
 from sweeps.config.nights import Champion
 from sweeps.service.promotion.night import Night, Verdict
-from sweeps.service.promotion.significance import beside_nights_before, duel, pooled
+from sweeps.service.promotion.significance import compare_with_earlier, duel, pooled_deviation
 
 Found = tuple[Verdict, str]
-"""A verdict, and why."""
+"""Verdict and reason."""
 
 
 def noise_of(night: Night, before: Sequence[Night]) -> float | None:
-    """Standard deviation between equal trainings: as given, or as the repeats of tonight and of the nights before have
-    measured it."""
+    """Return the standard deviation between equal trainings: the configured one, or that of the repeats of this night
+    and earlier ones."""
     if night.settings.noise is not None:
         return night.settings.noise
-    return pooled(group for each in [*before, night] for group in (each.champions, each.challengers))
+    return pooled_deviation(group for each in [*before, night] for group in (each.champions, each.challengers))
 
 
-def after_its_sweep(night: Night, before: Sequence[Night], *, champion_is_best: bool) -> Found | None:
-    """The verdict where the night's own trials tell it; None where its challenger must be compared with the champion.
+def after_sweep(night: Night, before: Sequence[Night], *, champion_is_best: bool) -> Found | None:
+    """Return the verdict by the night's own trials; None if its challenger must be compared with the champion.
 
     Args:
-        night: With its best value and its noise.
-        before: The nights before, the oldest first.
-        champion_is_best: Whether its best trial is the champion's.
+        night: The night, with best value and noise.
+        before: Earlier nights, oldest first.
+        champion_is_best: Whether the best trial is the champion's.
     """
     if night.best is None:
         return "failed", "No trial has a value."
@@ -36,7 +36,7 @@ def after_its_sweep(night: Night, before: Sequence[Night], *, champion_is_best: 
     if night.settings.champion is None:
         return "measured", f"Its best {night.metric} is {night.best:.5g}."
     if night.tried is not None and night.point is None:
-        return "kept", f"The champion stays: {night.reason or 'its values are not known.'}"
+        return "kept", f"The champion stays: {night.reason or 'its parameters are unknown.'}"
     if champion_is_best:
         return "kept", f"The champion stays: nothing was better than its {night.best:.5g} on tonight's data."
     return None
@@ -47,31 +47,31 @@ def _regression(night: Night, best: float, before: Sequence[Night]) -> str | Non
     if rule is None:
         return None
     bests = [each.best for each in before if each.best is not None]
-    beside = beside_nights_before(night.mode, best, bests, night.noise, rule)
-    if beside is None or not beside.worse:
+    comparison = compare_with_earlier(night.mode, best, bests, night.noise, rule)
+    if comparison is None or not comparison.worse:
         return None
     return (
-        f"Its best {night.metric}, {best:.5g}, is worse than the usual {beside.usual:.5g} by {beside.loss:.2g}, and "
-        f"nights differ by up to {beside.allowed:.2g}. Nothing is promoted."
+        f"Its best {night.metric}, {best:.5g}, is worse than the usual {comparison.usual:.5g} by {comparison.loss:.2g}"
+        f", and nights differ by up to {comparison.allowed:.2g}. Nothing is promoted."
     )
 
 
-def after_the_contest(night: Night, settings: Champion) -> Found:
-    """Whether the challenger becomes champion.
+def after_repeats(night: Night, settings: Champion) -> Found:
+    """Return the verdict on the challenger after the repeats.
 
     Args:
-        night: With the values of both, and the noise.
-        settings: How much better it must be.
+        night: The night, with the values of both and the noise.
+        settings: Settings of the champion.
     """
     if not night.challengers:
-        return "kept", "The champion stays: the challenger came to its end in no repeat."
+        return "kept", "The champion stays: no repeat of the challenger finished."
     value = f"{fmean(night.challengers):.5g}"
     if night.tried is None:
         return "first", f"The first champion, {night.metric} {value} on tonight's data."
     if not night.champions:
-        return "kept", "The champion stays: it came to its end in no repeat, so that nothing can be compared."
+        return "kept", "The champion stays: none of its repeats finished, so that nothing can be compared."
     if night.noise is None:
-        return "kept", "The champion stays: too few repeats came to their end to measure the noise."
+        return "kept", "The champion stays: too few repeats finished to measure the noise."
     result = duel(night.mode, night.champions, night.challengers, night.noise, settings.standard_deviations)
     words = f"{value} against the champion's {fmean(night.champions):.5g} on tonight's data"
     if result.won:

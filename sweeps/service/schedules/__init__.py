@@ -1,1 +1,1 @@
-"""Schedules: cron lines, the sweeps that they start, and what became of every firing."""
+"""Schedules: cron lines, the sweeps that they start, and the outcome of every firing. Begin with ``scheduler``."""

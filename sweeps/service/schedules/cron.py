@@ -1,11 +1,11 @@
-"""When a cron line fires, with daylight saving as Debian's cron has it (cron(8)).
+"""Times of a cron line, with daylight saving time handled as in Debian's cron (cron(8)).
 
-A line at fixed times (neither minutes nor hours begin with ``*``) fires once for each of them: a time that the clocks
-skip is made up for as soon as they have, and one that comes twice counts the first time. Any other line fires whenever
-a clock on the wall shows a time that it names: not at times that are skipped, and twice at those that come twice.
+A line with fixed times (neither minutes nor hours begin with ``*``) fires exactly once for each time: a skipped time
+fires right after the clock change, and a repeated one fires the first time. Any other line fires whenever the local
+clock shows a matching time: never at skipped times, and twice at repeated ones.
 
-CronSim reads the lines and finds their times on the calendar. Which instants those are is found here: CronSim's own
-answer depends on where one begins to ask (2.8: it fires at a midnight that is skipped if the day before does not match,
+CronSim parses the lines and finds matching calendar times; this module converts these to instants. CronSim's own
+conversion depends on the start of the iteration (2.8: it fires at a skipped midnight if the day before does not match,
 and loses times where clocks change by half an hour, as on Lord Howe Island).
 """
 
@@ -37,10 +37,10 @@ _MAY_BE = {
 }
 
 _DAY_S = 86400
-_STRETCH_S = 7 * _DAY_S
-"""No zone changes its clocks back and forth within so many seconds."""
+_SPAN_S = 7 * _DAY_S
+"""Seconds within which no zone changes its clocks twice."""
 _LONGEST_S = 50 * 366 * _DAY_S
-"""A line that has not fired for so long never does: CronSim's own limit."""
+"""Seconds without a firing after which a line never fires: CronSim's own limit."""
 
 
 class CronLine:
@@ -50,10 +50,10 @@ class CronLine:
         """
         Args:
             line: Five fields, or one of ``SHORTHANDS``.
-            timezone: As ``zone`` takes it.
+            timezone: Name of a time zone; see ``zone``.
 
         Raises:
-            ValueError: It is none, or never fires; says what is wrong with which field.
+            ValueError: The line or the zone is invalid, or the line never fires.
         """
         self.zone = zone(timezone)
         self._fields = SHORTHANDS.get(line.strip().lower(), line)
@@ -72,22 +72,22 @@ class CronLine:
         self._at_fixed_times = not minute.startswith("*") and not hour.startswith("*")
 
     def after(self, time: float) -> Iterator[float]:
-        """All times after this one at which it fires, in order; seconds since 1970."""
-        return self._fixed(time) if self._at_fixed_times else self._shown(time)
+        """Yield all times after the given one at which the line fires, in order; seconds since 1970."""
+        return self._fixed(time) if self._at_fixed_times else self._by_clock(time)
 
     def _fixed(self, time: float) -> Iterator[float]:
         last = time
         for local in CronSim(self._fields, self._local(time)):
             instant = instant_of(local, self.zone)
-            if instant > last:  # several that are skipped are made up for at once
+            if instant > last:  # several skipped times share one instant
                 last = instant
                 yield instant
 
-    def _shown(self, time: float) -> Iterator[float]:
+    def _by_clock(self, time: float) -> Iterator[float]:
         start = int(time // 1) + 1
         limit = start + _LONGEST_S
         while start < limit:
-            end = _change_of_clocks(self.zone, start, start + _STRETCH_S) or start + _STRETCH_S
+            end = _change_of_clocks(self.zone, start, start + _SPAN_S) or start + _SPAN_S
             offset = _offset(self.zone, start)
             for local in CronSim(self._fields, self._local(start - 1, offset)):
                 instant = local.replace(tzinfo=UTC).timestamp() - offset
@@ -98,28 +98,30 @@ class CronLine:
             start = end
 
     def _local(self, time: float, offset: float | None = None) -> datetime:
-        """What clocks show, or would show at another offset from UTC."""
+        """Return the local time at an instant, by default with the offset that applies then."""
         offset = _offset(self.zone, time) if offset is None else offset
         return datetime.fromtimestamp(time + offset, UTC).replace(tzinfo=None)
 
 
 def zone(name: str) -> ZoneInfo:
-    """
+    """Return a time zone.
+
     Args:
-        name: In the IANA database, such as ``Europe/Berlin``.
+        name: Name in the IANA database, such as ``Europe/Berlin``.
 
     Raises:
-        ValueError: It is not there.
+        ValueError: There is no such zone.
     """
     try:
         return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # not there, no name but a path, a folder
+    except (KeyError, ValueError, OSError):  # unknown, a path, or a folder
         known = did_you_mean(name, available_timezones())
         raise ValueError(f"there is no such time zone{known}; use one such as UTC or Europe/Berlin") from None
 
 
 def instant_of(local: datetime, zone: ZoneInfo) -> float:
-    """When clocks show this, in seconds since 1970: the first time, if twice; when they have skipped it, if never."""
+    """Return the instant of a local time, in seconds since 1970: the first one if repeated; if skipped, the clock
+    change."""
     instant = int(local.replace(tzinfo=zone, fold=0).timestamp())
     if datetime.fromtimestamp(instant, zone).replace(tzinfo=None) == local:
         return float(instant)
@@ -129,14 +131,15 @@ def instant_of(local: datetime, zone: ZoneInfo) -> float:
 
 
 def _offset(zone: ZoneInfo, time: float) -> float:
-    """Seconds that a zone is ahead of UTC."""
+    """Return the seconds by which a zone is ahead of UTC."""
     offset = datetime.fromtimestamp(time, zone).utcoffset()
     assert offset is not None
     return offset.total_seconds()
 
 
 def _change_of_clocks(zone: ZoneInfo, start: int, end: int) -> int | None:
-    """The second within ``(start, end]`` from which another offset holds; at most one change is expected there."""
+    """Return the second in ``(start, end]`` at which the offset changes; None if it does not. At most one change is
+    expected."""
     before = _offset(zone, start)
     if _offset(zone, end) == before:
         return None

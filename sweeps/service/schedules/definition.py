@@ -1,4 +1,4 @@
-"""Schedules as they are defined in ``conf/schedule/`` and in people's own folders, checked whole."""
+"""Definitions of schedules from ``conf/schedule/`` and from users' folders, completely checked."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 GROUP = "schedule"
 _DUE = re.compile(r"\{due:(%[^{}]*)\}")
-_FIRINGS_LOOKED_AT = 1000
-"""By which a window is taken to leave out all of them: two years of every 18 hours."""
+_MAX_CHECKED_FIRINGS = 1000
+"""Number of firings that must all be outside of the window to report that it excludes every firing."""
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A schedule that can be run."""
+    """A schedule with the folders of its configs."""
 
     schedule: Schedule
     config_dirs: tuple[Path, ...] = ()
-    """Where its sweep's configs are looked for before ours."""
+    """Users' folders of configs, which come before the built-in ones."""
 
     @property
     def name(self) -> str:
@@ -44,10 +44,10 @@ class Definition:
         return CronLine(self.schedule.cron, self.schedule.timezone)
 
     def window_end(self, due: float) -> float | None:
-        """When the sweep of a firing must have ended; None: at no time.
+        """Return the deadline of a firing's sweep; None if there is none.
 
         Raises:
-            OutsideWindow: It may not start then at all.
+            OutsideWindow: The firing is outside of the window.
         """
         window = self.schedule.window
         if window is None:
@@ -65,14 +65,14 @@ class Definition:
     def _end_on(self, day: date, shown: str, due: float) -> float:
         end = datetime.fromisoformat(f"{day} {shown}")
         instant = instant_of(end, self.line.zone)
-        # Clocks that go back show it twice: the first time may have been before the firing.
+        # A repeated local time: the first one may be before the firing.
         return instant if instant > due else end.replace(tzinfo=self.line.zone, fold=1).timestamp()
 
     def starts(self, due: float) -> float:
-        """When a firing is to start: its jitter later than the cron line says, and within its window.
+        """Return the start of a firing: the time of the cron line plus jitter, within the window.
 
         Raises:
-            OutsideWindow: It may not start at all.
+            OutsideWindow: The firing is outside of the window.
         """
         end = self.window_end(due)
         longest = self.schedule.jitter_s if end is None else min(self.schedule.jitter_s, end - due)
@@ -80,24 +80,26 @@ class Definition:
         return due + longest * int.from_bytes(digest[:8], "big") / 2**64
 
     def sweep_name(self, due: float) -> str:
-        """Of a firing's sweep: the schedule's name and what clocks showed; twice the same if they go back."""
+        """Return the name of a firing's sweep: the schedule's name and the local time, with a suffix if that is
+        repeated."""
         local = datetime.fromtimestamp(due, self.line.zone)
         return f"{self.name}-{local:%Y%m%d-%H%M%S}" + ("-2" if local.fold else "")
 
     def shown(self, time: float) -> str:
-        """A time as clocks in the schedule's zone show it."""
+        """Return a time as text in the schedule's time zone."""
         return datetime.fromtimestamp(time, self.line.zone).isoformat(" ", "minutes")
 
     def overrides(self, due: float) -> list[str]:
-        """Of a firing's sweep: ``{due:%Y-%m-%d}`` in them is what clocks show then, in the form of strftime."""
+        """Return the overrides of a firing's sweep, with ``{due:%Y-%m-%d}`` replaced by its local time in strftime
+        format."""
         local = datetime.fromtimestamp(due, self.line.zone)
         return [_DUE.sub(lambda found: local.strftime(found[1]), each) for each in self.schedule.all_overrides()]
 
     def plan(self, due: float, name: str | None = None) -> Plan:
-        """The plan of a firing's sweep, as ``run`` makes it.
+        """Return the plan of a firing's sweep, as ``run`` makes it.
 
         Raises:
-            UserError: For every mistake that can be seen from here.
+            UserError: The config has mistakes.
         """
         from sweeps.plan.plan import make_plan
 
@@ -105,14 +107,15 @@ class Definition:
         return make_plan(tokens, self.config_dirs, name, f"python -m sweeps schedule run {self.name}")
 
     def check(self, now: float) -> None:
-        """
+        """Check the schedule, and its sweep if it is enabled.
+
         Raises:
-            ConfigError: With every mistake, one a line. Of one that is disabled the sweep is not looked at.
+            ConfigError: Names every mistake, one a line.
         """
         mistakes = []
         try:
             line = self.line
-            if all(self._is_outside(due) for due in islice(line.after(now), _FIRINGS_LOOKED_AT)):
+            if all(self._is_outside(due) for due in islice(line.after(now), _MAX_CHECKED_FIRINGS)):
                 window = self.schedule.window
                 assert window is not None
                 mistakes.append(
@@ -130,7 +133,7 @@ class Definition:
             raise ConfigError("\n".join(mistakes))
 
     def mistakes_of_sweep(self, due: float) -> list[str]:
-        """What keeps a firing's sweep from running, as far as it can be seen; a disabled schedule may be unfinished."""
+        """Return the mistakes in a firing's sweep; none for a disabled schedule, which may be unfinished."""
         if not self.schedule.enabled:
             return []
         try:
@@ -151,23 +154,23 @@ class Definition:
 
 
 class OutsideWindow(ValueError):
-    """A firing that its window leaves out."""
+    """Raised for a firing outside of the schedule's window."""
 
 
 def load_definitions(
     config_dirs: Sequence[Path], now: float, only: Sequence[str] | None = None, enable: Sequence[str] = ()
 ) -> dict[str, Definition]:
-    """Schedules by name.
+    """Load all schedules, by name.
 
     Args:
-        config_dirs: Users' folders of configs, before our own.
-        now: The time, in seconds since 1970.
-        only: Names of those that are wanted; default: all.
-        enable: Names of those that are enabled whatever their files say.
+        config_dirs: Users' folders of configs, which come before the built-in ones.
+        now: Present time, in seconds since 1970.
+        only: Names of the schedules to return; default: all.
+        enable: Names of schedules to enable whatever their files say.
 
     Raises:
-        ConfigError: With every mistake in any of them, one a line.
-        UnknownName: One that is wanted, or to be enabled, does not exist.
+        ConfigError: Names every mistake in any file, one a line.
+        UnknownName: There is no schedule of one of the names.
     """
     from hydra import compose
     from hydra.errors import HydraException
@@ -195,7 +198,7 @@ def load_definitions(
             mistakes += [f"{file}: {each}" for each in str(error).splitlines()]
             continue
         except (HydraException, OmegaConfBaseException, YAMLError, KeyError, ValueError, RecursionError) as error:
-            mistakes.append(f"{file}: is no schedule: {first_line(error)}")
+            mistakes.append(f"{file}: is not a schedule: {first_line(error)}")
             continue
         if (other := files.setdefault(definition.name, file)) != file:
             mistakes.append(f"{file}: name={definition.name}: {other} has the same; give one of them another")
@@ -208,7 +211,8 @@ def load_definitions(
 
 
 def find_definition(definitions: dict[str, Definition], name: str) -> Definition:
-    """
+    """Return a schedule by name.
+
     Raises:
         UnknownName: There is no such schedule.
     """

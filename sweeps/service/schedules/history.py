@@ -1,4 +1,4 @@
-"""How long firings are remembered."""
+"""Removal of old firings."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from sweeps.service.database.engine import writing
 DAY_S = 86400.0
 
 
-def forget(engine: Engine, now: float, keep_days: float) -> int:
-    """Forget what became of old firings; returns how many. None of them is decided again: ``schedules.decided`` lies
-    after them. It, and not a clock that may be wrong, says what is old; each schedule keeps its newest firing.
+def remove_old(engine: Engine, now: float, keep_days: float) -> int:
+    """Remove old firings, and return their number. They are not decided again, since ``schedules.decided`` is later;
+    it, rather than a clock that may be wrong, determines what is old. The newest firing of each schedule is kept.
 
     Args:
         engine: The service's database.
-        now: The time.
-        keep_days: How long they are remembered.
+        now: Present time.
+        keep_days: Days for which firings are kept.
     """
     schedules, firings = tables.schedules, tables.firings
-    forgotten = 0
+    removed = 0
     with engine.connect() as connection:
         newest = select(schedules.c.name, schedules.c.decided, func.max(firings.c.due)).join(
             firings, firings.c.schedule == schedules.c.name
@@ -29,6 +29,6 @@ def forget(engine: Engine, now: float, keep_days: float) -> int:
     for name, decided, last in rows:
         old = min(last, min(now, decided) - keep_days * DAY_S)
         with writing(engine) as connection:
-            gone = delete(firings).where(firings.c.schedule == name, firings.c.due < old)
-            forgotten += connection.execute(gone).rowcount
-    return forgotten
+            statement = delete(firings).where(firings.c.schedule == name, firings.c.due < old)
+            removed += connection.execute(statement).rowcount
+    return removed

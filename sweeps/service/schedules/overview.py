@@ -1,4 +1,4 @@
-"""Schedules as people want to see them: what came of the last firing, and when the next ones are."""
+"""Overview of schedules: the outcome of the last firing, and the coming ones."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _firings, _jobs = tables.firings, tables.jobs
 
 @dataclass(frozen=True, kw_only=True)
 class Coming:
-    """A firing to come. Times are seconds since 1970."""
+    """A coming firing. Times are seconds since 1970."""
 
     definition: Definition
     due: float
-    """The time that the cron line names."""
+    """Time of the cron line."""
     starts: float
-    """With its jitter."""
+    """Start, including jitter."""
     end_by: float | None
-    """When its sweep must have ended."""
+    """Deadline of its sweep."""
 
     def as_json(self) -> dict[str, Any]:
-        """Times as clocks in the schedule's zone show them."""
+        """Return the document, with times in the schedule's time zone."""
         zone = self.definition.line.zone
         times = {"due": self.due, "starts": self.starts, "end_by": self.end_by}
         return {"schedule": self.definition.name, **{key: _shown(time, zone) for key, time in times.items()}}
@@ -40,21 +40,21 @@ class Coming:
 
 @dataclass(frozen=True, kw_only=True)
 class Last:
-    """The last firing that was decided, or made by hand."""
+    """The last firing, by the cron line or by hand."""
 
     due: float
     outcome: str
-    """queued, skipped or missed; or ``by hand``."""
+    """Outcome: queued, skipped, missed or ``by hand``."""
     reason: str | None
     job: int | None
     sweep: str | None
     state: str | None
-    """Of the job."""
+    """State of the job."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleState:
-    """How a schedule stands."""
+    """A schedule with its last and next firing."""
 
     definition: Definition
     last: Last | None
@@ -62,7 +62,7 @@ class ScheduleState:
     """The next firing; None if it is disabled."""
 
     def as_json(self) -> dict[str, Any]:
-        """Times as clocks in the schedule's zone show them."""
+        """Return the document, with times in the schedule's time zone."""
         schedule, zone, last = self.definition.schedule, self.definition.line.zone, self.last
         keys = ("name", "cron", "timezone", "conf", "overrides", "enabled", "overlap", "missed", "priority", "project")
         return {
@@ -90,7 +90,7 @@ def states(
 
 
 def coming(definitions: Iterable[Definition], now: float) -> Iterator[Coming]:
-    """The firings to come of all that are enabled, in order."""
+    """Yield the coming firings of all enabled schedules, in order."""
     each = [_coming(definition, now) for definition in definitions if definition.schedule.enabled]
     return heapq.merge(*each, key=lambda firing: firing.due)
 
@@ -105,7 +105,7 @@ def _coming(definition: Definition, now: float) -> Iterator[Coming]:
 
 
 def _last(connection: Connection, names: Sequence[str]) -> dict[str, Last]:
-    """Newest firing of each schedule: one look at the end of an index for each."""
+    """Return the newest firing of each schedule, each by one index lookup."""
     found = {name: _last_of(connection, name) for name in names}
     return {name: last for name, last in found.items() if last is not None}
 

@@ -1,4 +1,4 @@
-"""Decides about firings when their time has come, and follows the definitions as people change them."""
+"""The scheduler: decides about firings when they are due, and reloads the definitions when files change."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from sweeps.service.schedules.firing import (
     decide,
     is_as_defined,
     next_decision,
-    put_right,
     retire,
+    undo_ahead,
 )
-from sweeps.service.schedules.history import DAY_S, forget
+from sweeps.service.schedules.history import DAY_S, remove_old
 from sweeps.service.schedules.overview import coming
 from sweeps.service.schedules.steady import SteadyTime
 
-LOOK_EVERY_S = 1.0
-"""Seconds between two looks at the files and at the clock, which people may set."""
-AGAIN_AFTER_S = 5.0
-"""Seconds after which a database that was away is asked again."""
+POLL_EVERY_S = 1.0
+"""Maximum seconds between two checks of the files and of the clock, which may be set."""
+RETRY_AFTER_S = 5.0
+"""Seconds until a failed poll is repeated."""
 
 logger = logging.getLogger(__name__)
 
@@ -57,36 +57,36 @@ class Scheduler:
         """
         Args:
             engine: The service's database.
-            clock: What time it is.
-            config_dirs: Users' folders of configs, before our own.
-            only: Names of the schedules that it fires; default: all.
-            enable: Names of those that it fires whatever their files say.
-            service: Number of this service.
-            keep_days: How long it is remembered what became of firings.
-            queued: Called when sweeps were put into the queue.
+            clock: The service's clock.
+            config_dirs: Users' folders of configs, which come before the built-in ones.
+            only: Names of the schedules to fire; default: all.
+            enable: Names of schedules to fire whatever their files say.
+            service: Id of this service.
+            keep_days: Days for which outcomes of firings are kept.
+            queued: Called when sweeps were queued.
 
         Raises:
-            ConfigError: A schedule is defined wrongly; every mistake is named.
+            ConfigError: Names every mistake in the schedules.
             UnknownName: There is no schedule of one of the names.
         """
         self._engine, self._clock, self._config_dirs = engine, clock, config_dirs
         self._only, self._enable, self._service, self._queued = only, enable, service, queued
-        self._files = self._look_at_files()
+        self._files = self._file_states()
         self.definitions = self._load()
-        """By name, as they were when all of them were last right."""
+        """Schedules by name, as last loaded without mistakes."""
         self.trouble: str | None = None
-        """What is wrong with the files as they are now."""
-        self._gone: list[Definition] = []
-        self._keep_days, self._forget_at = keep_days, -math.inf
+        """Mistakes in the present files; None if there are none."""
+        self._removed: list[Definition] = []
+        self._keep_days, self._clean_at = keep_days, -math.inf
         self._time = SteadyTime(clock)
-        self._poller = Poller("scheduler", clock, self.poll, AGAIN_AFTER_S)
+        self._poller = Poller("scheduler", clock, self.poll, RETRY_AFTER_S)
 
     def visible_to(self, principal: Principal) -> dict[str, Definition]:
         """Schedules whose sweeps a principal may see."""
         return {name: each for name, each in self.definitions.items() if visible(principal, each.schedule)}
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         for name, definition in self.definitions.items():
             if not definition.schedule.enabled:
                 logger.info("%s is disabled; `python -m sweeps serve 'enable=[%s]'` fires it", name, name)
@@ -96,17 +96,17 @@ class Scheduler:
         self._poller.start()
 
     def stop(self) -> None:
-        """End."""
+        """Stop the thread."""
         self._poller.stop()
 
     def poll(self) -> float:
-        """Do what is to be done now; returns the seconds until there is more to do, as far as one can see."""
+        """Decide all due firings, and return the seconds until the next poll."""
         self._reload()
-        while self._gone:
-            retire(self._engine, self._gone[-1], self._time.now(), self._service)
-            self._gone.pop()
-        now, soonest = self._time.now(), LOOK_EVERY_S
-        rows = self._put_right(self._rows(), now)
+        while self._removed:
+            retire(self._engine, self._removed[-1], self._time.now(), self._service)
+            self._removed.pop()
+        now, soonest = self._time.now(), POLL_EVERY_S
+        rows = self._undo_ahead(self._rows(), now)
         for name, definition in self.definitions.items():
             row = rows.get(name)
             if row is not None and is_as_defined(row, definition):
@@ -116,50 +116,50 @@ class Scheduler:
                     continue
             try:
                 if self._decide(definition, now):
-                    soonest = 0.0  # there may be more
-            except Exception as error:  # no schedule keeps others from firing
+                    soonest = 0.0  # there may be more to decide
+            except Exception as error:  # one schedule must not keep others from firing
                 if is_unavailable(error):
                     raise
-                logger.exception("%s: what becomes of its firings cannot be decided; trying again", name)
-        if now >= self._forget_at:
-            self._forget_at = now + DAY_S
-            if forgotten := forget(self._engine, now, self._keep_days):
-                logger.info("%d firings of more than %g days ago are forgotten", forgotten, self._keep_days)
+                logger.exception("%s: deciding its firings failed; trying again", name)
+        if now >= self._clean_at:
+            self._clean_at = now + DAY_S
+            if removed := remove_old(self._engine, now, self._keep_days):
+                logger.info("removed %d firings older than %g days", removed, self._keep_days)
         return soonest
 
     def _rows(self) -> dict[str, RowMapping]:
         with self._engine.connect() as connection:
             return {row["name"]: row for row in connection.execute(select(tables.schedules)).mappings()}
 
-    def _put_right(self, rows: Mapping[str, RowMapping], now: float) -> Mapping[str, RowMapping]:
-        """Schedules whose firings were decided by a clock that was ahead; their rows, as they are then."""
+    def _undo_ahead(self, rows: Mapping[str, RowMapping], now: float) -> Mapping[str, RowMapping]:
+        """Undo decisions that were made by a clock that was ahead, and return the updated rows."""
         if not self._time.is_settled:
             return rows
         ahead = [name for name in self.definitions if name in rows and rows[name]["decided"] > now + AHEAD_S]
         for name in ahead:
             definition = self.definitions[name]
-            put_right(self._engine, definition, now)
+            undo_ahead(self._engine, definition, now)
             logger.warning(
-                "%s: its firings were decided up to %s, which is to come: a clock was wrong. What was recorded as "
-                "missed or skipped after now is forgotten, and it fires as its line says",
+                "%s: its firings were decided up to %s, in the future: a clock was wrong. Firings recorded as missed "
+                "or skipped after now are removed, and it fires by its cron line",
                 name,
                 definition.shown(rows[name]["decided"]),
             )
         return self._rows() if ahead else rows
 
     def _decide(self, definition: Definition, now: float) -> bool:
-        """Whether anything could be decided."""
+        """Decide a schedule's due firings; return whether there were any."""
         firings = decide(self._engine, definition, now, self._service)
         for firing in firings:
-            what = f"job {firing.job}" if firing.reason is None else firing.reason
-            logger.info("%s, %s: %s: %s", definition.name, definition.shown(firing.due), firing.outcome, what)
+            outcome = f"job {firing.job}" if firing.reason is None else firing.reason
+            logger.info("%s, %s: %s: %s", definition.name, definition.shown(firing.due), firing.outcome, outcome)
         if any(firing.job is not None for firing in firings):
             self._queued()
         return bool(firings)
 
     def _reload(self) -> None:
-        """Follow the files, if all of them are right."""
-        files = self._look_at_files()
+        """Reload the schedules if files have changed, unless there are mistakes."""
+        files = self._file_states()
         if files == self._files:
             return
         self._files = files
@@ -167,24 +167,24 @@ class Scheduler:
             definitions = self._load()
         except SweepsError as error:
             self.trouble = str(error)
-            logger.error("the schedules stay as they were: %s", error)  # noqa: TRY400 - a user's mistake
+            logger.error("the schedules are not reloaded: %s", error)  # noqa: TRY400 - a user's mistake
             return
-        self._gone += [each for name, each in self.definitions.items() if name not in definitions]
+        self._removed += [each for name, each in self.definitions.items() if name not in definitions]
         self.definitions, self.trouble = definitions, None
         logger.info("schedules: %s", ", ".join(definitions) or "none")
 
     def _load(self) -> dict[str, Definition]:
         return load_definitions(self._config_dirs, self._clock.now(), self._only, self._enable)
 
-    def _look_at_files(self) -> _Files:
+    def _file_states(self) -> _Files:
         paths = [
             path for folder in ConfSearchPath(self._config_dirs).folders for path in (folder / GROUP).glob("*.yaml")
         ]
-        looked_at = []
+        states = []
         for path in sorted(paths):
             try:
                 status = path.stat()
             except OSError:  # just removed
                 continue
-            looked_at.append((str(path), status.st_mtime_ns, status.st_size))
-        return looked_at
+            states.append((str(path), status.st_mtime_ns, status.st_size))
+        return states

@@ -1,4 +1,4 @@
-"""Schedules and their firings on a terminal, from the documents that ``--json`` prints."""
+"""Tables of schedules and firings for the terminal, from the documents of ``--json``."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ Document = Mapping[str, Any]
 
 
 def print_schedules(schedules: Sequence[Document], console: Console) -> None:
-    """
+    """Print a table of schedules.
+
     Args:
-        schedules: Of ``ScheduleState.as_json``.
-        console: Where to.
+        schedules: Documents of ``ScheduleState.as_json``.
+        console: Console to print to.
     """
     if not schedules:
         console.print("There are no schedules. Write one: schedule/NAME.yaml in a folder given with --config-dir")
         return
-    table = _table("schedule", "cron", "zone", "sweep", "last firing", "what became of it", "next firing")
+    table = _table("schedule", "cron", "zone", "sweep", "last firing", "outcome", "next firing")
     for each in schedules:
         last = each["last"]
         table.add_row(
@@ -40,13 +41,16 @@ def print_schedules(schedules: Sequence[Document], console: Console) -> None:
 
 
 def print_coming(firings: Sequence[Document], console: Console) -> None:
-    """
+    """Print a table of coming firings.
+
     Args:
-        firings: Of ``Coming.as_json``.
-        console: Where to.
+        firings: Documents of ``Coming.as_json``.
+        console: Console to print to.
     """
     if not firings:
-        console.print("Nothing comes: no schedule is enabled. `python -m sweeps serve 'enable=[NAME]'` enables one.")
+        console.print(
+            "There are no coming firings: no schedule is enabled. `python -m sweeps serve 'enable=[NAME]'` enables one."
+        )
         return
     table = _table("schedule", "due", "starts", "ended by")
     for each in firings:
@@ -68,5 +72,5 @@ def _outcome(last: Document) -> str:
 
 
 def _shown(time: str | None) -> str:
-    """Without the ``T``, and without seconds that are none."""
+    """Return a time without its ``T`` and without zero seconds."""
     return "" if time is None else time.replace("T", " ").replace(":00+", "+").replace(":00-", "-")
