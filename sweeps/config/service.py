@@ -76,7 +76,7 @@ class Service:
     mlflow_url: NonEmpty | None = None
     """Address of MLflow's pages for people; default: the tracking server, if there is one."""
     ray_dashboard_url: NonEmpty | None = None
-    """Where people reach the dashboard of the Ray cluster."""
+    """Address of the Ray cluster's dashboard for people."""
     schedules: list[NonEmpty] | None = None
     """Names of the schedules that it fires; default: all in ``conf/schedule/`` and in the folders of configs."""
     enable: list[NonEmpty] = Field(default_factory=list)

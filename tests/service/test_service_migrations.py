@@ -115,7 +115,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(earlier: Path, mon
     def fail(*_: object, **__: object) -> None:
         raise OSError("the machine's last breath")
 
-    monkeypatch.setattr("sweeps.service.database.schema_version._note", fail)
+    monkeypatch.setattr("sweeps.service.database.schema_version._note_release", fail)
     with pytest.raises(ConfigError, match="last breath"):
         open_database(f"sqlite:///{earlier}")
     with closing(sqlite3.connect(earlier)) as connection:

@@ -1,7 +1,7 @@
-"""The version of the service's database: checked when it is opened, and brought forward by Alembic where it is older.
+"""Schema version of the service's database: checked when it is opened, and upgraded by Alembic if it is older.
 
-Alembic keeps the version in its table ``alembic_version``; ours, ``schema_versions``, says which release wrote it. Both
-are changed in the transaction that changes the tables.
+Alembic stores the version in its table ``alembic_version``; our table ``schema_versions`` has the release that wrote
+each version. Both are changed in the same transaction as the tables.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from sweeps.service.database.migrations import HEAD
 from sweeps.versions import check_not_newer, release
 
 MIGRATIONS = Path(__file__).with_name("migrations")
-SIGN = "jobs"
-"""A table that every database of ours has had from the first."""
+FIRST_TABLE = "jobs"
+"""Table that every version of the database has."""
 UNVERSIONED = 1
-"""The version of a database that was made before versions were kept."""
+"""Version of a database from before versions were stored."""
 
 logger = logging.getLogger(__name__)
 
@@ -34,45 +34,45 @@ def is_current(connection: Connection, tables: MetaData, url: str) -> bool:
     """Whether the database has the tables of this release; False if it is new or older.
 
     Raises:
-        NewerVersion: A later release has brought it forward.
-        ConfigError: It lacks columns that its version has, or is another program's.
+        NewerVersion: A later release has upgraded the database.
+        ConfigError: The database lacks columns of its version, or belongs to another program.
     """
-    if _found(connection, url) != HEAD:
+    if _stored_version(connection, url) != HEAD:
         return False
     _check_complete(connection, tables, url)
     return True
 
 
 def upgrade(connection: Connection, tables: MetaData, url: str) -> None:
-    """Make the tables of a new database, or bring an older one forward. An SQLite file is copied first.
+    """Create the tables of a new database, or upgrade an older one. An SQLite file is copied first.
 
     Args:
-        connection: A writing transaction, alone in the database.
-        tables: As this release has them.
-        url: The database's.
+        connection: A writing transaction, the only one in the database.
+        tables: Tables of this release.
+        url: URL of the database.
 
     Raises:
-        NewerVersion: A later release has brought it forward.
-        ConfigError: It lacks columns that no migration adds; the transaction must be rolled back.
+        NewerVersion: A later release has upgraded the database.
+        ConfigError: The database lacks columns that no migration adds; the transaction must be rolled back.
     """
-    found = _found(connection, url)
+    found = _stored_version(connection, url)
     if found is None:
         tables.create_all(connection)
         _stamp(connection, HEAD)
     elif found < HEAD:
-        _say(url, found, _copy(connection, found))
+        _log_upgrade(url, found, _copy(connection, found))
         _run_migrations(connection, found)
         _check_complete(connection, tables, url)
     if found != HEAD:
-        _note(connection)
+        _note_release(connection)
 
 
-def _found(connection: Connection, url: str) -> int | None:
-    """The database's version; None if it is new.
+def _stored_version(connection: Connection, url: str) -> int | None:
+    """Return the version of the database; None if it is new.
 
     Raises:
-        NewerVersion: A later release has brought it forward.
-        ConfigError: It is another program's.
+        NewerVersion: A later release has upgraded the database.
+        ConfigError: The database belongs to another program.
     """
     names = set(inspect(connection).get_table_names())
     if "alembic_version" in names:
@@ -84,22 +84,23 @@ def _found(connection: Connection, url: str) -> int | None:
                     "and nothing was changed; name one that is Sweeps' own"
                 )
             found = int(row[0])
-            check_not_newer(f"database={redact_uri(url)}", found, HEAD, _author(connection, names, found))
+            check_not_newer(f"database={redact_uri(url)}", found, HEAD, _release_of(connection, names, found))
             return found
-    return UNVERSIONED if SIGN in names else None
+    return UNVERSIONED if FIRST_TABLE in names else None
 
 
-def _author(connection: Connection, names: set[str], version: int) -> str | None:
+def _release_of(connection: Connection, names: set[str], version: int) -> str | None:
     if "schema_versions" not in names:
         return None
-    asked = text("SELECT release FROM schema_versions WHERE version = :version")
-    return connection.execute(asked, {"version": version}).scalar()
+    statement = text("SELECT release FROM schema_versions WHERE version = :version")
+    return connection.execute(statement, {"version": version}).scalar()
 
 
 def _check_complete(connection: Connection, tables: MetaData, url: str) -> None:
-    """
+    """Check that a database has all columns of this release.
+
     Raises:
-        ConfigError: A database is not what its version says, and requests would fail later.
+        ConfigError: Columns are missing.
     """
     has: dict[str, set[str]] = {
         table: {column["name"] for column in columns}
@@ -113,14 +114,13 @@ def _check_complete(connection: Connection, tables: MetaData, url: str) -> None:
     ]
     if missing:
         raise ConfigError(
-            f"database={redact_uri(url)}: lacks {', '.join(missing)}, which version {HEAD} of it has: it was made by "
-            "a development version, or changed by hand. Nothing was changed; restore a backup, or move it aside, and "
-            "a new one is made"
+            f"database={redact_uri(url)}: lacks {', '.join(missing)} of version {HEAD}: it was made by a development "
+            "version, or changed by hand. Nothing was changed; restore a backup, or move it aside to get a new one"
         )
 
 
 def _copy(connection: Connection, found: int) -> Path | None:
-    """Copy an SQLite file as it was before this transaction; None for a server, whose backup is its operator's."""
+    """Copy an SQLite file as it was before this transaction; None for a server, which its operator backs up."""
     if connection.dialect.name != "sqlite" or not (name := connection.engine.url.database):
         return None
     copy = Path(f"{name}.version-{found}.backup")
@@ -132,15 +132,18 @@ def _copy(connection: Connection, found: int) -> Path | None:
     return copy
 
 
-def _say(url: str, found: int, copy: Path | None) -> None:
+def _log_upgrade(url: str, found: int, copy: Path | None) -> None:
     if copy is not None:
         logger.warning(
-            "database=%s: goes from version %d to %d; it was copied to %s", redact_uri(url), found, HEAD, copy
+            "database=%s: is upgraded from version %d to %d; a copy was written to %s",
+            redact_uri(url),
+            found,
+            HEAD,
+            copy,
         )
     else:
         logger.warning(
-            "database=%s: goes from version %d to %d, in one transaction; have a backup (pg_dump) to go back to an "
-            "earlier release",
+            "database=%s: is upgraded from version %d to %d in one transaction; to go back, restore a backup (pg_dump)",
             redact_uri(url),
             found,
             HEAD,
@@ -171,7 +174,7 @@ def _stamp(connection: Connection, version: int) -> None:
     command.stamp(_config(connection), str(version))
 
 
-def _note(connection: Connection) -> None:
-    """Which release wrote this version."""
+def _note_release(connection: Connection) -> None:
+    """Note the release that wrote this version."""
     noted = text("INSERT INTO schema_versions (version, release, since) VALUES (:version, :release, :since)")
     connection.execute(noted, {"version": HEAD, "release": release(), "since": time.time()})

@@ -126,7 +126,7 @@ def main() -> int:
     for attempt in range(1, attempts + 1):
         try:
             deliver(address, message)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong there, it is told and tried again
+        except Exception as error:  # noqa: BLE001 - any error is printed and the attempt repeated
             sys.stdout.write(without_secrets(str(error) or type(error).__name__, address) + "\n")
             sys.stdout.flush()
             if attempt < attempts:

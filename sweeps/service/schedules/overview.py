@@ -75,12 +75,12 @@ class ScheduleState:
 def states(
     definitions: Mapping[str, Definition], now: float, connection: Connection | None = None
 ) -> list[ScheduleState]:
-    """How schedules stand, in the order of their names.
+    """Return schedules with their last and next firings, by name.
 
     Args:
         definitions: The schedules.
-        now: The time.
-        connection: To the service's database; without one there was no firing.
+        now: Present time.
+        connection: Connection to the service's database; None if there is none yet, and so no firing.
     """
     last = {} if connection is None else _last(connection, list(definitions))
     return [

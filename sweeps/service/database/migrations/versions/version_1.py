@@ -1,4 +1,4 @@
-"""The tables of release 0.1.0, by which ``schema_version`` recognises a database from before versions were kept."""
+"""Tables of release 0.1.0, which did not store the version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database says which release has written each of its versions."""
+"""Table of the releases that wrote each version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indexes by which the newest jobs of each kind are found among hundreds of thousands."""
+"""Indexes for the newest jobs of each state, user, project and schedule."""
 
 from __future__ import annotations
 
