@@ -8,7 +8,6 @@ import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from sweeps.compose.service import VARIABLES
 from sweeps.config.notifications import Channel
@@ -21,6 +20,7 @@ from sweeps.service.database.engine import open_database
 from sweeps.service.notify.address import addresses
 from sweeps.service.notify.cli_notify import VARIABLE
 from sweeps.service.notify.notifier import Notifier
+from sweeps.service.poller import Poller
 from sweeps.service.promotion import night as nights
 from sweeps.service.promotion.preparation import prepare
 from sweeps.service.promotion.promotion_worker import PromotionWorker
@@ -32,16 +32,6 @@ from sweeps.service.queue.requests import Run
 from sweeps.service.queue.runner import JobRunner
 from sweeps.service.record_cache import RecordCache
 from sweeps.service.schedules.scheduler import Scheduler
-
-
-class BackgroundPart(Protocol):
-    """A part that works in the background, beside the web application."""
-
-    def start(self) -> None:
-        """Start working and return."""
-
-    def stop(self) -> None:
-        """Stop working, and return when it has stopped."""
 
 
 class AppContext:
@@ -120,7 +110,7 @@ class AppContext:
         self.housekeeping = Housekeeping(
             self.database, self.clock, config.queue, output_dir=self.output_dir, tracking_uri=config.tracking_uri
         )
-        self.parts: list[BackgroundPart] = [
+        self.parts: list[Planner | Poller] = [
             *(self.planner, self.runner, self.scheduler, self.promotion_worker, self.notifier, self.housekeeping)
         ]
         """Parts in the order in which they start; they stop in reverse order."""

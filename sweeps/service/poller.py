@@ -1,4 +1,4 @@
-"""A thread that does something again and again."""
+"""A thread that does something again and again; the base of the service's background parts."""
 
 from __future__ import annotations
 
@@ -15,15 +15,25 @@ logger = logging.getLogger(__name__)
 class Poller:
     """Calls a function periodically, and at once when it is woken. Exceptions are logged; polling continues."""
 
-    def __init__(self, name: str, clock: Clock, poll: Callable[[], float | None], every_s: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        poll: Callable[[], float | None],
+        every_s: float,
+        *,
+        stop_within_s: float | None = None,
+    ) -> None:
         """
         Args:
             name: Name of the thread, also used in log messages.
             clock: The service's clock.
             poll: Function to call; it may return the seconds until the next call, otherwise ``every_s`` applies.
             every_s: Seconds between two calls, and after a failed one.
+            stop_within_s: Maximum seconds that ``stop`` waits for the present call; default: no limit.
         """
-        self._name, self._clock, self._poll, self._every_s = name, clock, poll, every_s
+        self._name, self._clock, self._call, self._every_s = name, clock, poll, every_s
+        self._stop_within_s = stop_within_s
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._logged_error = ""
         """The last error that was logged; the same one is logged again only after a successful call."""
@@ -38,21 +48,21 @@ class Poller:
         """Start the thread."""
         self._thread.start()
 
-    def wake(self) -> None:
-        """Call the function now."""
+    def wake(self, *_: object) -> None:
+        """Call the function now; arguments are ignored, so that this can be a callback."""
         self._wake.set()
 
-    def stop(self, within_s: float | None = None) -> None:
-        """Stop polling, and wait for the current call, at most ``within_s`` seconds."""
+    def stop(self) -> None:
+        """Stop polling, and wait for the present call."""
         self._stopping.set()
         self._wake.set()
-        self._thread.join(within_s)
+        self._thread.join(self._stop_within_s)
 
     def _run(self) -> None:
         while not self.is_stopping:
             seconds: float | None = None
             try:
-                seconds = self._poll()
+                seconds = self._call()
                 self._logged_error = ""
             except Exception as error:  # noqa: BLE001 - it is logged, and an unavailable database is asked again
                 self._log(error)

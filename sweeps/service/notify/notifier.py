@@ -26,13 +26,14 @@ logger = logging.getLogger(__name__)
 
 POLL_EVERY_S = 5.0
 STOP_TIMEOUT_S = 5.0
+"""Maximum seconds to wait for a message that is being sent; the next service sends an interrupted one again."""
 MAX_WAIT_S = 600.0
 """Maximum seconds to wait for the record of an ended sweep, and for the verdict of a night."""
 SILENT = ("cancelled",)
 """Final states without a message: the job was cancelled before it started."""
 
 
-class Notifier:
+class Notifier(Poller):
     """Queues messages about ended jobs, and sends them."""
 
     def __init__(
@@ -53,21 +54,9 @@ class Notifier:
             addresses: Addresses of the channels, by name.
             page_of: Returns the address of a sweep's page, if it has one.
         """
+        super().__init__("notifier", clock, self.step, POLL_EVERY_S, stop_within_s=STOP_TIMEOUT_S)
         self._engine, self._clock, self._uri = engine, clock, tracking_uri
         self._channels, self._addresses, self._page_of = channels, addresses, page_of
-        self._poller = Poller("notifier", clock, self.step, POLL_EVERY_S)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._poller.start()
-
-    def stop(self) -> None:
-        """Stop the thread soon; the next service sends an interrupted message again."""
-        self._poller.stop(STOP_TIMEOUT_S)
-
-    def wake(self, *_: object) -> None:
-        """Check for ended sweeps and verdicts now."""
-        self._poller.wake()
 
     def step(self) -> None:
         """Queue messages about ended jobs, and send those that are due."""
@@ -77,7 +66,7 @@ class Notifier:
         for job in ended:
             self._announce(job)
         waiting = [channel.name for channel in self._channels]
-        while waiting and not self._poller.is_stopping:
+        while waiting and not self.is_stopping:
             waiting = [name for name in waiting if self._send_next(name)]
 
     # --- queueing ------------------------------------------------------------------------------------------------

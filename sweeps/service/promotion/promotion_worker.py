@@ -40,9 +40,10 @@ logger = logging.getLogger(__name__)
 
 POLL_EVERY_S = 30.0
 STOP_TIMEOUT_S = 5.0
+"""Maximum seconds to wait for the present step; the next service continues an interrupted one."""
 
 
-class PromotionWorker:
+class PromotionWorker(Poller):
     """Finds the verdicts of nights, on a thread of its own."""
 
     def __init__(
@@ -66,22 +67,10 @@ class PromotionWorker:
             config_dirs: Users' folders of configs, which come before the built-in ones.
             decided: Callbacks for a night that has its verdict.
         """
+        super().__init__("promotion worker", clock, self.step, POLL_EVERY_S, stop_within_s=STOP_TIMEOUT_S)
         self._engine, self._clock, self._heartbeat = engine, clock, heartbeat
         self._uri, self._config_dirs, self._decided = tracking_uri, config_dirs, decided
         self._command_lines = CommandLines(tracking_uri, output_dir)
-        self._poller = Poller("promotion worker", clock, self.step, POLL_EVERY_S)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._poller.start()
-
-    def stop(self) -> None:
-        """Stop the thread soon; the next service continues an interrupted step."""
-        self._poller.stop(STOP_TIMEOUT_S)
-
-    def wake(self, *_: object) -> None:
-        """Check for ended sweeps now."""
-        self._poller.wake()
 
     def step(self) -> None:
         """Advance every open night as far as possible; those of one schedule in order."""

@@ -29,7 +29,7 @@ BATCH = 500
 logger = logging.getLogger(__name__)
 
 
-class Housekeeping:
+class Housekeeping(Poller):
     """Removes old rows and logs once a day, on a thread of its own."""
 
     def __init__(self, engine: Engine, clock: Clock, queue: Queue, *, output_dir: Path, tracking_uri: str) -> None:
@@ -41,17 +41,9 @@ class Housekeeping:
             output_dir: Folder of the sweeps.
             tracking_uri: Tracking URI of the sweeps.
         """
+        super().__init__("housekeeping", clock, self.step, INTERVAL_S, stop_within_s=10.0)
         self._engine, self._clock, self._queue = engine, clock, queue
         self._output_dir, self._uri = output_dir, tracking_uri
-        self._poller = Poller("housekeeping", clock, self.step, INTERVAL_S)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._poller.start()
-
-    def stop(self) -> None:
-        """Stop the thread."""
-        self._poller.stop(10.0)
 
     def step(self) -> None:
         """Remove everything that is too old now."""

@@ -83,7 +83,7 @@ class _JobState:
         self.process, self.stop_sent, self.not_before = None, None, 0.0
 
 
-class JobRunner:
+class JobRunner(Poller):
     """Runs the jobs of the queue, on a thread of its own."""
 
     def __init__(
@@ -109,6 +109,7 @@ class JobRunner:
             config_dirs: Users' folders of configs, which come before the built-in ones.
             environment: Environment of the sweeps' processes; default: that of this process.
         """
+        super().__init__("runner", clock, self.poll, POLL_EVERY_S)
         self.listeners = Listeners()
         self._engine, self._clock, self._limits, self._heartbeat = engine, clock, limits, heartbeat
         self._output_dir, self._uri, self._config_dirs = output_dir.absolute(), tracking_uri, config_dirs
@@ -122,15 +123,10 @@ class JobRunner:
         self._detector = FailureDetector(
             engine, clock, self._record, output_dir=self._output_dir, lost_after_s=limits.lost_after_s
         )
-        self._poller = Poller("runner", clock, self.poll, POLL_EVERY_S)
-
-    def start(self) -> None:
-        """Start polling the queue."""
-        self._poller.start()
 
     def stop(self) -> None:
         """Stop polling; running sweeps continue."""
-        self._poller.stop()
+        super().stop()
         self.close()
 
     def close(self) -> None:
@@ -138,10 +134,6 @@ class JobRunner:
         self._workers.shutdown(cancel_futures=True)
         self._listener_thread.shutdown()
         self._heartbeat.leave()
-
-    def wake(self) -> None:
-        """Poll the queue now."""
-        self._poller.wake()
 
     def control_folder(self, job: Job) -> Path:
         """Return the control folder of a job's process. Its name includes the time, since job ids start from 1 again
@@ -170,7 +162,7 @@ class JobRunner:
         for job in filter(self._is_due, elsewhere):
             self._state(job).not_before = self._clock.now() + self._detector.every_s
             self._submit(job, self._adopt_if_lost)
-        while has_queued and not self._poller.is_stopping:
+        while has_queued and not self.is_stopping:
             with writing(self._engine) as connection:
                 claimed = jobs.claim(connection, self._limits, beat.service, beat.host, self._clock.now())
             if claimed is None:

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 _Files = list[tuple[str, int, int]]
 
 
-class Scheduler:
+class Scheduler(Poller):
     """Fires schedules, on a thread of its own. Any number of services may do so from one database."""
 
     def __init__(
@@ -69,6 +69,7 @@ class Scheduler:
             ConfigError: Names every mistake in the schedules.
             UnknownName: There is no schedule of one of the names.
         """
+        super().__init__("scheduler", clock, self.poll, RETRY_AFTER_S)
         self._engine, self._clock, self._config_dirs = engine, clock, config_dirs
         self._only, self._enable, self._service, self._queued = only, enable, service, queued
         self._files = self._file_states()
@@ -79,7 +80,6 @@ class Scheduler:
         self._removed: list[Definition] = []
         self._keep_days, self._clean_at = keep_days, -math.inf
         self._time = SteadyTime(clock)
-        self._poller = Poller("scheduler", clock, self.poll, RETRY_AFTER_S)
 
     def visible_to(self, principal: Principal) -> dict[str, Definition]:
         """Schedules whose sweeps a principal may see."""
@@ -93,11 +93,7 @@ class Scheduler:
                 continue
             soonest = next(coming([definition], self._clock.now()), None)
             logger.info("%s fires next at %s", name, "no time" if soonest is None else definition.shown(soonest.starts))
-        self._poller.start()
-
-    def stop(self) -> None:
-        """Stop the thread."""
-        self._poller.stop()
+        super().start()
 
     def poll(self) -> float:
         """Decide all due firings, and return the seconds until the next poll."""
