@@ -64,7 +64,7 @@ class Poller:
             try:
                 seconds = self._call()
                 self._logged_error = ""
-            except Exception as error:  # noqa: BLE001 - it is logged, and an unavailable database is asked again
+            except Exception as error:  # noqa: BLE001 - it is logged, and the call repeated
                 self._log(error)
             self._clock.wait(self._wake, self._every_s if seconds is None else seconds)
             self._wake.clear()  # before the next call, which does what the thread was woken for

@@ -14,7 +14,7 @@ from sweeps.service.database.engine import writing
 from sweeps.service.queue import jobs
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.schedules.firing import decide, fire_now, next_decision, retire
-from sweeps.service.schedules.history import forget
+from sweeps.service.schedules.history import remove_old
 from sweeps.service.schedules.overview import states
 from sweeps.service.schedules.scheduler import Scheduler
 
@@ -314,14 +314,14 @@ def test_what_is_long_ago_is_forgotten_and_not_decided_again(engine: Engine) -> 
     for day in range(2, 12):
         decide(engine, nightly, at(f"2026-03-{day:02} 12:00"))
         set_state(engine, "finished")
-    assert forget(engine, at("2026-03-11 13:00"), 4) == 5
+    assert remove_old(engine, at("2026-03-11 13:00"), 4) == 5
     assert list(outcomes(engine)) == [f"{day:02} 02:00" for day in range(7, 12)]
     assert len(sweeps(engine)) == 10
     assert decide(engine, nightly, at("2026-03-11 13:00")) == []
-    assert forget(engine, at("2026-03-11 13:00"), 4) == 0
+    assert remove_old(engine, at("2026-03-11 13:00"), 4) == 0
     # What is long ago is said by what has been decided: a clock that is wrong forgets nothing, and the newest stays.
-    assert forget(engine, at("2030-01-01 00:00"), 4) == 0
-    assert forget(engine, at("2026-03-11 13:00"), 0.1) == 4
+    assert remove_old(engine, at("2030-01-01 00:00"), 4) == 0
+    assert remove_old(engine, at("2026-03-11 13:00"), 0.1) == 4
     assert list(outcomes(engine)) == ["11 02:00"]
     with engine.connect() as connection:
         (state,) = states({"nightly": nightly}, at("2026-03-11 13:00"), connection)

@@ -80,7 +80,7 @@ def rows(url: str) -> tuple[list[Any], list[Any], list[Any]]:
 
 def empty(url: str) -> None:
     with opened(url) as engine, writing(engine) as connection:
-        for table in reversed(tables.sorted_tables):
+        for table in reversed(tables.metadata.sorted_tables):
             connection.execute(delete(table))
 
 

@@ -32,7 +32,7 @@ from sweeps.service.database.tables import deliveries, jobs
 from sweeps.service.notify import sending
 from sweeps.service.notify.address import addresses
 from sweeps.service.notify.cli_notify import run_and_notify
-from sweeps.service.notify.deliveries import MOST_ATTEMPTS
+from sweeps.service.notify.deliveries import MAX_ATTEMPTS
 from sweeps.service.notify.notifier import Notifier
 from sweeps.service.promotion.night import Night, begin, change
 from sweeps.tracking.reader import load_sweep
@@ -133,7 +133,7 @@ def test_a_broken_channel_is_tried_again_ever_later_and_given_up_with_a_logged_l
                 broken.step()
                 clock.time += 10
             waits.append(clock.time - began)
-        assert box.refused == MOST_ATTEMPTS
+        assert box.refused == MAX_ATTEMPTS
     assert waits == [10, 10, 30, 90, 270, 810, 2430, 3600]
     assert "is given up after 8 attempts: it answered 500" in caplog.text
     with engine.connect() as connection:

@@ -18,7 +18,7 @@ from sweeps.folder import LOG_FILE
 from sweeps.plan.plan import make_plan
 from sweeps.plan.saved_sweep import COPY_FILE, SWEEP_FILE, save
 from sweeps.service import subprocesses
-from sweeps.service.app_context import _for_sweeps
+from sweeps.service.app_context import _sweep_environment
 from sweeps.service.database.engine import open_database
 from sweeps.tracking.journal import JOURNAL_FILE, Journal
 
@@ -88,7 +88,7 @@ def test_no_process_that_the_service_starts_gets_the_databases_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SWEEPS_DATABASE", URL)
-    assert "SWEEPS_DATABASE" not in _for_sweeps([])
+    assert "SWEEPS_DATABASE" not in _sweep_environment([])
     monkeypatch.setattr(subprocesses, "ENTRY", "print_environment")
     (tmp_path / "print_environment.py").write_text(
         "import json, os, sys; print(json.dumps([dict(os.environ), sys.argv]))"

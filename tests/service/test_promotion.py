@@ -23,7 +23,7 @@ from sweeps.service.clock import WallClock
 from sweeps.service.database.engine import open_database, writing
 from sweeps.service.promotion.checks import check_nights
 from sweeps.service.promotion.command_lines import CommandLines
-from sweeps.service.promotion.night import Night, find, hold, of_schedule
+from sweeps.service.promotion.night import Night, claim, find, of_schedule
 from sweeps.service.promotion.preparation import prepare
 from sweeps.service.promotion.promotion_worker import PromotionWorker
 from sweeps.service.promotion.significance import compare_with_earlier, duel, pooled_deviation
@@ -373,7 +373,7 @@ def test_a_night_without_a_record_or_a_value_has_failed(engine: Engine, uri: str
 def test_a_night_is_judged_by_one_service_until_that_one_dies(engine: Engine, uri: str, judge: PromotionWorker) -> None:
     night_of(engine, uri, 1, Nights(), [(at(0.01), 0.95)])
     first, second = Heartbeat(engine, WallClock(), 30), judge
-    assert hold(engine, night(engine, "night-1"), first.service, first.silent_since) is not None
+    assert claim(engine, night(engine, "night-1"), first.service, first.silent_since) is not None
     second.step()
     assert night(engine, "night-1").verdict == "running"
     first.leave()

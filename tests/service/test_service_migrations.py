@@ -25,7 +25,7 @@ from sweeps.service.database.engine import open_database, writing
 from sweeps.service.database.migrations import HEAD
 from sweeps.service.database.schema_version import MIGRATIONS
 from sweeps.service.queue import jobs
-from sweeps.service.schedules.history import forget
+from sweeps.service.schedules.history import remove_old
 from sweeps.versions import NewerVersion, release
 
 EARLIER = Path(__file__).parents[1] / "earlier" / "service.sql"
@@ -74,7 +74,7 @@ def test_a_database_from_before_versions_is_brought_forward_with_all_that_it_hol
     assert tokens == [("ada", "admin")]
     with writing(engine) as connection:
         assert jobs.prioritise(connection, 1, 7).priority == 7
-    forget(engine, 1795000900.0, 400)
+    remove_old(engine, 1795000900.0, 400)
     engine.dispose()
     assert "from version 1 to" in caplog.text
 

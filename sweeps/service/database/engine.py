@@ -47,7 +47,7 @@ def open_database(url: str) -> Engine:
 
 
 def database_exists(url: str) -> bool:
-    """Whether the SQLite file exists; always true for a server, which is not asked."""
+    """Whether the SQLite file exists; always true for a server, which is not contacted."""
     parts = make_url(url)
     return parts.get_backend_name() != "sqlite" or Path(str(parts.database)).is_file()
 

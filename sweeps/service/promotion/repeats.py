@@ -4,20 +4,19 @@ data and with the same new seeds."""
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sweeps.compose.overrides import written_override
 from sweeps.service.promotion.night import Night
 from sweeps.service.promotion.significance import Group
+from sweeps.space.distributions import Point
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
 SEED = "seed"
 """Path of the seed, the only difference between equal trainings."""
 DISABLED_STOP_RULES = ("target", "plateau", "expected_improvement")
 LONGEST_NAME = 120
-
-Point = Mapping[str, Any]
 
 
 def repeats_name(sweep: str) -> str:
