@@ -267,7 +267,7 @@ def test_a_process_that_sends_shows_no_address(box: Mailbox) -> None:
         time.sleep(1)
         listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
         released.set()
-    assert "notifications.sending" in listed
+    assert "notify.sending" in listed
     assert "S3CRETTOKEN" not in listed
 
 
