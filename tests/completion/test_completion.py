@@ -12,11 +12,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from recording import record_small_sweep
 
 from sweeps.cli import app, completion
+from sweeps.completion import sweep_names
 
 NOT_LOADED = ("ray", "torch", "mlflow", "transformers", "optuna", "hydra", "pandas")
 Ask = Callable[..., list[str]]
@@ -94,6 +96,16 @@ def test_confs_keys_and_options_of_a_users_folder_are_offered(offered: Ask, work
     assert offered("sweeps run conf=mine/my_c") == ["conf=mine/my_conf.yaml"]
 
 
+def test_sweeps_and_their_trials_are_offered(offered: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    tags = [{"sweeps.sweep": "first", "sweeps.trial": f"000{number}", "sweeps.state": "finished"} for number in (1, 0)]
+    monkeypatch.setattr(sweep_names, "list_sweeps", lambda uri: [SimpleNamespace(sweep="first", conf="a", status="b")])
+    monkeypatch.setattr(sweep_names, "fetch_runs", lambda uri, wanted: [SimpleNamespace(tags=each) for each in tags])
+    assert offered("sweeps show f") == ["first"]
+    assert offered("sweeps stop first --trial ") == ["0000", "0001"]
+    assert offered("sweeps stop other --trial ") == []
+
+
+@pytest.mark.slow
 def test_sweeps_and_their_trials_are_offered_from_the_record(offered: Ask, uri: str) -> None:
     assert offered("sweeps show ") == []
     record_small_sweep(uri, "digits-1")
@@ -118,7 +130,7 @@ def test_an_answer_loads_nothing_slow_and_takes_well_under_a_second_of_processor
         "import sys, time; from sweeps.cli import app, completion; completion.answer(app, 'zsh_complete');"
         f"print([name for name in {NOT_LOADED} if name in sys.modules], time.process_time())"
     )
-    for line in ("sweeps run conf=digits train.l", "sweeps show x", "sweeps run conf=d"):
+    for line in ("sweeps run conf=digits train.l", "sweeps show x"):
         done = subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "COMP_LINE": line},
@@ -170,8 +182,18 @@ BEFORE = {"bash": "true", "zsh": "autoload -Uz compinit; compinit -u", "fish": "
 LOAD = {"bash": 'eval "$({})"', "zsh": 'eval "$({})"', "fish": "{} | source"}
 
 
-@pytest.mark.parametrize("shell", ["bash", *(pytest.param(name, marks=pytest.mark.slow) for name in ("zsh", "fish"))])
-@pytest.mark.parametrize("program", ["sweeps", "python -m sweeps"])
+@pytest.mark.parametrize(
+    ("shell", "program"),
+    [
+        ("bash", "python -m sweeps"),
+        pytest.param("bash", "sweeps", marks=pytest.mark.slow),
+        *(
+            pytest.param(shell, program, marks=pytest.mark.slow)
+            for shell in ("zsh", "fish")
+            for program in ("sweeps", "python -m sweeps")
+        ),
+    ],
+)
 def test_tab_completes_in_a_real_shell(shell: str, program: str, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"needs {shell}: apt-get install -y {shell}")
