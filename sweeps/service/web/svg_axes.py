@@ -69,7 +69,7 @@ def svg_path(points: Iterable[Sequence[float]]) -> str:
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
-    """At most ``most`` round numbers (multiples of 1, 2 or 5 times a power of ten) from ``low`` to ``high``.
+    """Return up to ``most`` round numbers (multiples of 1, 2 or 5 times a power of ten) from ``low`` to ``high``.
 
     Args:
         low: Lower end of the axis.
