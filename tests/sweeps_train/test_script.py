@@ -101,9 +101,7 @@ def test_a_line_of_json_with_the_metric_is_a_report() -> None:
 def test_a_module_that_is_not_python_is_named_with_its_line(working_folder: Path) -> None:
     (working_folder / "mistaken.py").write_text("import os\n\ndef train(config)\n    pass\n")
     composition = compose_sweep("ray_train_function", ["task._target_=mistaken.train"], ConfSearchPath())
-    with pytest.raises(
-        ConfigError, match=r"task._target_=mistaken.train: .*mistaken.py, line 3: expected ':'; mend it"
-    ):
+    with pytest.raises(ConfigError, match=r"task._target_=mistaken.train: .*mistaken.py, line 3: expected ':'; fix it"):
         check_targets(composition.config)
 
 
