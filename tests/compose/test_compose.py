@@ -198,7 +198,7 @@ def test_the_configs_own_value_is_what_lookup_gives() -> None:
             ],
         ),
         ("ray_train_function", ["+model=conv_net"], ConfigError, ["model", "task.arguments"]),
-        ("ray_train_function", ["checkpoint.every=3"], ConfigError, ["checkpoint.every=3", "drop it"]),
+        ("ray_train_function", ["checkpoint.every=3"], ConfigError, ["checkpoint.every=3", "remove it"]),
         ("ray_train_function", ["search.metric=acc"], ConfigError, ["search.metric=acc", "loss, accuracy"]),
         ("ray_train_function", ["task.argument.lr=3"], ConfigError, ["task.argument", "task.arguments"]),
         (

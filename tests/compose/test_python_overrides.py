@@ -83,7 +83,7 @@ def test_numbers_of_numpy_and_paths_are_taken() -> None:
 
 def test_importance_that_cannot_be_told_says_why(uri: str) -> None:
     record_small_sweep(uri)
-    with pytest.warns(UserWarning, match="digits-1: the importance of parameters cannot be told: .* it takes 8"):
+    with pytest.warns(UserWarning, match="digits-1: the importance of parameters cannot be computed: .* 8 are needed"):
         assert sweeps.importance("digits-1", tracking_uri=uri).empty
     with pytest.raises(UserError, match="objective=1: digits-1 has 1"):
         sweeps.importance("digits-1", objective=1, tracking_uri=uri)
