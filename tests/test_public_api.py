@@ -25,6 +25,8 @@ def public_members() -> Iterator[tuple[str, object]]:
         yield from ((f"{module.__name__}.{name}", getattr(module, name)) for name in module.__all__)
 
 
+pytestmark = pytest.mark.timeout(480)  # the first test waits for a sweep, which takes minutes on a busy machine
+
 MEMBERS = dict(public_members())
 FUNCTIONS = {name: value for name, value in MEMBERS.items() if isinstance(value, FunctionType)}
 
