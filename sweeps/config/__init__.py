@@ -7,17 +7,18 @@ once. The schema of one training run is in ``sweeps_train.config``, which worker
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, model_validator
 from pydantic.dataclasses import dataclass
+from pydantic_core import ArgsKwargs
 
 from sweeps.config.execution import Cluster, NonEmpty, Scaling, Tracking
 from sweeps.config.search import Search
 from sweeps.config.space import Distribution
 from sweeps_train.config import (
     STRICT,
-    CausalLM,
     CausalLMTask,
     Checkpoint,
     Data,
@@ -73,9 +74,27 @@ class SweepConfig:
     output_dir: Annotated[NonEmpty, Reach.FOLDER] = "outputs"
     """Folder for checkpoints and Ray's files, with one subfolder for each sweep."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_ignored_sections(cls, given: Any) -> Any:
+        """Runs first: mistakes inside a section that is ignored would hide that it is."""
+        fields = (given.kwargs or {}) if isinstance(given, ArgsKwargs) else given
+        sections = [name for name in TRAINING_SECTIONS if fields.get(name) is not None]
+        if sections and _kind(fields.get("task")) == "function":
+            which, them = ("these sections", "them") if len(sections) > 1 else ("this section", "it")
+            raise ValueError(
+                f"{', '.join(sections)}: task.kind=function ignores {which}; remove {them} "
+                f"({' '.join(f'~{name}' for name in sections)}), and give the function what it needs in task.arguments"
+                f"{_suggest_task(_kind(fields.get('model')))}"
+            )
+        return given
+
     def __post_init__(self) -> None:
         if isinstance(self.task, FunctionTask):
-            self._check_function()
+            if self.checkpoint.every is not None:
+                raise ValueError(
+                    f"checkpoint.every={self.checkpoint.every}: a function saves whenever it reports; remove it"
+                )
         elif missing := [name for name in TRAINING_SECTIONS if getattr(self, name) is None]:
             raise ValueError(
                 f"{', '.join(missing)}: required by task.kind={self.task.kind}; choose one, "
@@ -84,20 +103,6 @@ class SweepConfig:
         else:
             assert self.model is not None and self.data is not None
             check_fit(self.task, self.model, self.data)
-
-    def _check_function(self) -> None:
-        given = [name for name in TRAINING_SECTIONS if getattr(self, name) is not None]
-        if given:
-            which, them = ("these sections", "them") if len(given) > 1 else ("this section", "it")
-            raise ValueError(
-                f"{', '.join(given)}: task.kind=function ignores {which}; remove {them} "
-                f"({' '.join(f'~{name}' for name in given)}), and give the function what it needs in task.arguments"
-                f"{_suggest_task(self.model)}"
-            )
-        if self.checkpoint.every is not None:
-            raise ValueError(
-                f"checkpoint.every={self.checkpoint.every}: a function saves whenever it reports; remove it"
-            )
 
     @property
     def warm(self) -> bool:
@@ -123,12 +128,17 @@ class SweepConfig:
         )
 
 
-def _suggest_task(model: Model | None) -> str:
-    """Suggest the task that trains the config's model."""
-    if model is None:
+def _kind(section: Any) -> Any:
+    """Return the kind of a section that is a mapping or its dataclass."""
+    return section.get("kind") if isinstance(section, Mapping) else getattr(section, "kind", None)
+
+
+def _suggest_task(model_kind: str | None) -> str:
+    """Suggest the task that trains the config's kind of model."""
+    if model_kind is None:
         return ""
-    kind = "causal_lm" if isinstance(model, CausalLM) else "image_classification"
-    return f"; or, to train model.kind={model.kind}, use task={kind}"
+    task = "causal_lm" if model_kind == "causal_lm" else "image_classification"
+    return f"; or, to train model.kind={model_kind}, use task={task}"
 
 
 SWEEP_CONFIG: TypeAdapter[SweepConfig] = TypeAdapter(SweepConfig)

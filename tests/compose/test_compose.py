@@ -197,6 +197,7 @@ def test_the_configs_own_value_is_what_lookup_gives() -> None:
                 "use task=image",
             ],
         ),
+        ("ray_train_function", ["train.lr=3"], ConfigError, ["train: task.kind=function ignores this section"]),
         ("ray_train_function", ["+model=conv_net"], ConfigError, ["model", "task.arguments"]),
         ("ray_train_function", ["checkpoint.every=3"], ConfigError, ["checkpoint.every=3", "remove it"]),
         ("ray_train_function", ["search.metric=acc"], ConfigError, ["search.metric=acc", "loss, accuracy"]),
