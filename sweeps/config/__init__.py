@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, model_validator
 from pydantic.dataclasses import dataclass
-from pydantic_core import ArgsKwargs
 
 from sweeps.config.execution import Cluster, NonEmpty, Scaling, Tracking
 from sweeps.config.search import Search
@@ -78,7 +77,7 @@ class SweepConfig:
     @classmethod
     def _refuse_ignored_sections(cls, given: Any) -> Any:
         """Runs first: mistakes inside a section that is ignored would hide that it is."""
-        fields = (given.kwargs or {}) if isinstance(given, ArgsKwargs) else given
+        fields = given if isinstance(given, Mapping) else given.kwargs or {}
         sections = [name for name in TRAINING_SECTIONS if fields.get(name) is not None]
         if sections and _kind(fields.get("task")) == "function":
             which, them = ("these sections", "them") if len(sections) > 1 else ("this section", "it")
