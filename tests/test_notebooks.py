@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -87,3 +88,4 @@ def test_from_python_there_is_a_function_for_every_verb_that_concerns_a_sweep(ch
     functions = [name for name in sweeps.__all__ if inspect.isfunction(getattr(sweeps, name))]
     assert len(functions) >= len(verbs)
     assert [name for name in functions if f"`{name}(" not in written] == []
+    assert [name for name in sweeps.__all__ if not re.search(rf"`(sweeps\.)?{name}\b", written)] == []
