@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +34,10 @@ os.environ.update(
 # Where the person who runs the tests has work in progress: no test may join that cluster or write to that server.
 for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_ID"):
     os.environ.pop(name, None)
+
+# A shell lets what it starts with `&` ignore SIGINT, and child processes inherit that; the tests of Ctrl-C send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 SLOW_TIMEOUT_S = 600

@@ -24,7 +24,7 @@ def user() -> str:
 
 def packages() -> dict[str, str]:
     """Return the version of every installed distribution, by name."""
-    # Without the copies of packages inside Ray, whose folders Ray adds to the path when it is imported.
+    # Leave out the copies of packages inside Ray, whose folders Ray adds to the path when it is imported.
     path = [entry for entry in sys.path if not INSTALLED & set(Path(entry).parent.parts)]
     found = {each.metadata["Name"]: each.version for each in distributions(path=path) if each.metadata["Name"]}
     return dict(sorted(found.items(), key=lambda item: item[0].lower()))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -41,34 +38,11 @@ def watch(load: Load, console: Console) -> SweepRecord:
         The latest record.
     """
     record = load()
-    with _interrupts() as interrupted:
-        show = _on_screen if console.is_terminal else _in_lines
-        return show(record, load, console, interrupted)
-
-
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Remember Ctrl-C besides raising ``KeyboardInterrupt``: Python ignores what is raised inside a destructor."""
-    interrupted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupted  # signals reach the main thread only
-        return
-
-    def interrupt(_number: int, _frame: object) -> None:
-        interrupted.set()
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _on_screen(record: SweepRecord, load: Load, console: Console, interrupted: threading.Event) -> SweepRecord:
+    if not console.is_terminal:
+        return _in_lines(record, load, console)
     with Live(_screen(record, console), console=console, auto_refresh=False, transient=True) as live:
         try:
-            while record.status == "running" and not interrupted.is_set():
+            while record.status == "running":
                 record, trouble = _next(record, load)
                 live.update(_screen(record, console, trouble), refresh=True)
         except KeyboardInterrupt:
@@ -76,10 +50,10 @@ def _on_screen(record: SweepRecord, load: Load, console: Console, interrupted: t
     return record
 
 
-def _in_lines(record: SweepRecord, load: Load, console: Console, interrupted: threading.Event) -> SweepRecord:
+def _in_lines(record: SweepRecord, load: Load, console: Console) -> SweepRecord:
     states: dict[str, str] = {}
     try:
-        while not interrupted.is_set():
+        while True:
             for line in changes(record, states):
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
             if record.status != "running":

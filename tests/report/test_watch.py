@@ -126,26 +126,3 @@ def test_the_tables_of_show_and_list_name_what_was_searched(running: Recorder, w
     listed = start(working_folder, "list").communicate(timeout=30)[0].splitlines()
     assert listed[0].split() == ["sweep", "conf", "status", "trials", "best", "metric", "started", "took"]
     assert listed[1].split()[:5] == ["s", "digits", "finished", "2", "0.1"]
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_ctrl_c_that_python_ignores_inside_a_destructor_leaves_the_watch_too(
-    running: Recorder, working_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Destructor:
-        def __del__(self) -> None:
-            signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(watching, "INTERVAL_S", 0.1)
-    loads = 0
-
-    def load() -> SweepRecord:
-        nonlocal loads
-        loads += 1
-        if loads == 2:
-            Destructor()
-        assert loads < 4
-        return load_sweep(f"sqlite:///{working_folder}/mlflow.db", "s")
-
-    watch(load, Console(file=io.StringIO()))
-    assert loads == 2
