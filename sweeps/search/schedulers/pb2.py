@@ -42,7 +42,7 @@ class PopulationBasedBandits(PopulationBasedTraining):
         self._chosen: list[list[float]] = []
         """Positions chosen since the last comparison at a later time."""
         self._chosen_at = 0.0
-        # State while one report is handled: the trial's row, its rows after new values, and the positions chosen for it.
+        # State while one report is handled: the trial's row, its rows after new values, and its chosen positions.
         self._compared_row: list[Any] | None = None
         self._explored_rows: list[list[Any]] = []
         self._choice: list[float] | None = None
