@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -15,6 +14,7 @@ import pytest
 from postgres import Postgres, program
 from recording import Server
 from sqlalchemy import Engine
+from stores import empty_store, make_store
 
 # Set as this file is read, before a test module imports any of them, and inherited by subprocesses and Ray workers.
 os.environ.update(
@@ -72,18 +72,13 @@ def checkout() -> Path:
 
 
 @pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow's migrations take seconds: once for all tests."""
-    from sweeps.tracking.client import connect
-
-    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
-    connect(f"sqlite:///{path}")
-    return path
+def empty_database(_cache: None) -> Path:
+    return empty_store()
 
 
 @pytest.fixture
-def uri(empty_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    shutil.copy(empty_database, tmp_path / "mlflow.db")
+def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    make_store(tmp_path / "mlflow.db")
     monkeypatch.chdir(tmp_path)
     return f"sqlite:///{tmp_path}/mlflow.db"
 

@@ -16,11 +16,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from stores import make_store
+
 from sweeps.config.objectives import Objectives
 from sweeps.plan.saved_sweep import SWEEP_FILE
 from sweeps.tracking.parent_run import SweepInfo
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.recorder import Recorder
+from sweeps.tracking.uris import sqlite_path
 
 CONFIG = "train:\n  lr: 0.01\n"
 COMMAND = "python -m sweeps run conf=digits"
@@ -40,6 +43,8 @@ def open_recorder(
     experiment: str = "digits",
     **more: Any,
 ) -> Recorder:
+    if (store := sqlite_path(uri)) is not None:
+        make_store(store)
     folder = folder or Path("outputs", sweep).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     info = SweepInfo(

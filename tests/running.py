@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow import MlflowClient
+from stores import make_store
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,10 @@ class Done:
         return self.client.get_run(self.document["mlflow"]["run_id"])
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(folder: Path, *arguments: str, new_store: bool = False) -> subprocess.Popen[str]:
+    """Start a verb. With ``new_store`` a sweep makes its store itself, as a user's first one does."""
+    if arguments[0] == "run" and not new_store:
+        make_store(folder / "mlflow.db")
     return subprocess.Popen(
         [sys.executable, "-m", "sweeps", *arguments],
         cwd=folder,
@@ -51,9 +55,9 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def run(folder: Path, *arguments: str, report: bool = False, within_s: float = 280) -> Done:
+def run(folder: Path, *arguments: str, report: bool = False, new_store: bool = False, within_s: float = 280) -> Done:
     """A sweep with its report takes some seconds longer."""
-    process = start(folder, "run", *arguments, f"tracking.report={str(report).lower()}", "--json")
+    process = start(folder, "run", *arguments, f"tracking.report={str(report).lower()}", "--json", new_store=new_store)
     out, err = process.communicate(timeout=within_s)
     assert process.returncode in (0, 1), err
     return Done(folder, process.returncode, err, json.loads(out))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from recording import record_small_sweep
+from stores import make_store
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.service import compose_service
@@ -61,6 +62,7 @@ def serving(folder: Path, *tokens: str) -> Iterator[Api]:
     """A service with all that it has in one folder: Ada's sweep ``theirs`` (job 1), Bob's ``mine`` (job 2), and
     ``made-by-hand``, which nobody submitted."""
     uri = f"sqlite:///{folder / 'mlflow.db'}"
+    make_store(folder / "mlflow.db")
     patch = pytest.MonkeyPatch()
     patch.setenv("MLFLOW_TRACKING_URI", uri)  # as `serve` does
     api = Api(uri, f"database=sqlite:///{folder / 'service.db'}", f"output_dir={folder / 'outputs'}", *tokens)

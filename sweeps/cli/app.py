@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -85,7 +87,8 @@ moved_to = click.option(
 
 
 def verb(name: str, group: click.Group = app) -> Callable[[Callable[..., None]], click.Command]:
-    """Decorator that makes a function a verb, with the options that every verb has.
+    """Decorator that makes a function a verb, with the options that every verb has: ``--debug``, and ``--config-dir``,
+    which the function gets if it has an argument ``config_dirs``.
 
     Args:
         name: Name of the verb.
@@ -93,6 +96,12 @@ def verb(name: str, group: click.Group = app) -> Callable[[Callable[..., None]],
     """
 
     def decorate(function: Callable[..., None]) -> click.Command:
+        reads_configs = "config_dirs" in inspect.signature(function).parameters
+
+        @functools.wraps(function)
+        def call(*, config_dirs: tuple[Path, ...], **options: Any) -> None:
+            function(**options, **({"config_dirs": config_dirs} if reads_configs else {}))
+
         directories = click.option(
             "--config-dir",
             "config_dirs",
@@ -102,7 +111,7 @@ def verb(name: str, group: click.Group = app) -> Callable[[Callable[..., None]],
             help="Folder of your own configs, which take precedence. Repeatable.",
         )
         debug = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
-        return group.command(name)(directories(debug(function)))
+        return group.command(name)(directories(debug(call)))
 
     return decorate
 

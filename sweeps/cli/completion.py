@@ -39,7 +39,7 @@ class Completed(click.ParamType):  # type: ignore[type-arg] # generic in newer r
 
 @verb("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str, config_dirs: tuple[Path, ...]) -> None:
+def completion(shell: str) -> None:
     """Print the script that completes verbs, options, confs, keys and sweeps in a shell.
 
     bash: eval "$(python -m sweeps completion bash)", in ~/.bashrc; zsh: the same after compinit, in ~/.zshrc; fish:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sweeps.cli import remote
-from sweeps.cli.app import EXIT_STATUS, NO_SUCCESS, as_json, registering, server, stdout, tracking_uri, trial, verb
-from sweeps.cli.output import load, print_dry_run, print_json, register_model, say, typed, watched
-from sweeps.cli.remote import client_of
+from sweeps.cli.app import EXIT_STATUS, NO_SUCCESS, as_json, registering, stdout, trial, verb
+from sweeps.cli.output import print_dry_run, print_json, register_model, say, typed, watched
+from sweeps.cli.source import Source, sweep_source
 
 if TYPE_CHECKING:
     from sweeps.registry.register import RegisteredModel
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 @trial
 @registering
 @as_json
-@server
-@tracking_uri
+@sweep_source
 def best(
     sweep: str,
     export: Path | None,
@@ -38,17 +37,14 @@ def best(
     alias: str,
     merged: bool,
     as_json: bool,
-    server: str | None,
-    tracking_uri: str | None,
-    config_dirs: tuple[Path, ...],
+    source: Source,
 ) -> None:
     """Show the best trial: its value, parameters and checkpoint.
 
     --export writes a config file with which `python -m sweeps run conf=FILE` trains the trial again. --register makes
     its checkpoint a new version of a model in MLflow's registry; `retrain` trains it with its full budget first.
     """
-    client = client_of(server, tracking_uri=tracking_uri)
-    record = load(sweep, tracking_uri) if client is None else client.record(sweep)
+    client, record = source.client(), source.read(sweep)
     model: RegisteredModel | None = None
     if trial is not None or export is not None or register is not None:
         from sweeps.plan import export as one_trial
@@ -87,8 +83,7 @@ def best(
 @click.option("--no-register", is_flag=True, help="Train only, without registering the model.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
 @as_json
-@server
-@tracking_uri
+@sweep_source
 def retrain(  # noqa: PLR0913, PLR0917 - each is an option
     sweep: str,
     tokens: tuple[str, ...],
@@ -100,16 +95,15 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
     no_register: bool,
     dry_run: bool,
     as_json: bool,
-    server: str | None,
-    tracking_uri: str | None,
     config_dirs: tuple[Path, ...],
+    source: Source,
 ) -> None:
     """Train the best trial of a sweep with its full budget, and register the model: python -m sweeps retrain SWEEP
 
     key=value changes any value of its config, such as train.max_steps=2000 or data.path=all.jsonl. The model becomes a
     new version in MLflow's model registry, with the alias champion.
     """
-    client = client_of(server, tracking_uri=tracking_uri, config_dir=config_dirs)
+    client = source.client(config_dir=config_dirs)
     if client is not None:
         body = {
             "trial": trial,
@@ -130,7 +124,7 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
     from sweeps.plan.retrain import plan_retraining
     from sweeps.registry.names import check_registration
 
-    record = load(sweep, tracking_uri)
+    record = source.read(sweep)
     plan = plan_retraining(record, choose(record, trial), tokens, config_dirs, name, typed())
     model = register or record.conf
     if not no_register:
@@ -159,24 +153,22 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
 @click.option("--name", metavar="S", help="Name of the new sweep; default: made from the old one's.")
 @click.option("--dry-run", is_flag=True, help="Show what differs now, and start nothing.")
 @as_json
-@server
-@tracking_uri
+@sweep_source
 def reproduce(
     run: str,
     trial: str | None,
     name: str | None,
     dry_run: bool,
     as_json: bool,
-    server: str | None,
-    tracking_uri: str | None,
     config_dirs: tuple[Path, ...],
+    source: Source,
 ) -> None:
     """Run a sweep, or one of its trials, again, and show whether the results are the same.
 
     RUN is the name of a sweep, or the MLflow run id of a sweep or a trial. First shows how code, packages, data and
     machine differ from those of the recorded run. Exits with status 1 if the value of an objective differs.
     """
-    client = client_of(server, tracking_uri=tracking_uri, config_dir=config_dirs)
+    client = source.client(config_dir=config_dirs)
     if client is not None:
         body = {"trial": trial, "name": name}
         if dry_run:
@@ -186,9 +178,8 @@ def reproduce(
         return
     from sweeps.driver.reproduce import came_out_equal, compare, document, plan_reproduction
     from sweeps.report.reproduction_result import print_repeated
-    from sweeps.tracking import default_uri
 
-    found = plan_reproduction(tracking_uri or default_uri(), run, trial, name, typed(), config_dirs)
+    found = plan_reproduction(source.uri, run, trial, name, typed(), config_dirs)
     for line in found.describe():
         say(line)
     comparisons: list[Repeated] = []
@@ -227,55 +218,22 @@ def reproduce(
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @as_json
-@server
-@tracking_uri
-def clean(  # noqa: PLR0913, PLR0917 - each is an option
-    names: tuple[str, ...],
-    older_than: str | None,
-    keep_last: int | None,
-    max_size: str | None,
-    keep_best: int,
-    runs: bool,
-    unfinished: bool,
-    dry_run: bool,
-    as_json: bool,
-    server: str | None,
-    tracking_uri: str | None,
-    config_dirs: tuple[Path, ...],
-) -> None:
+@sweep_source
+def clean(names: tuple[str, ...], dry_run: bool, as_json: bool, source: Source, **policy: Any) -> None:
     """Remove checkpoints of trials that have ended: python -m sweeps clean --older-than 30d --dry-run
 
     Choose the sweeps by name, age, number or size. These are always kept: the best trials of a sweep, checkpoints that
     a registered model or another sweep was made from, and sweeps that are running or can be resumed.
     """
-    client = client_of(server, tracking_uri=tracking_uri)
+    client = source.client()
     if client is not None:
-        body = {
-            "sweeps": names,
-            "older_than": older_than,
-            "keep_last": keep_last,
-            "max_size": max_size,
-            "keep_best": keep_best,
-            "runs": runs,
-            "unfinished": unfinished,
-            "dry_run": dry_run,
-        }
-        remote.cleaned(client.post("clean", body), dry_run=dry_run, as_json=as_json)
+        found = client.post("clean", {"sweeps": names, "dry_run": dry_run, **policy})
+        remote.cleaned(found, dry_run=dry_run, as_json=as_json)
         return
     import sweeps
     from sweeps.retention.cleaning import print_cleaning
 
-    cleaning = sweeps.clean(
-        *names,
-        older_than=older_than,
-        keep_last=keep_last,
-        max_size=max_size,
-        keep_best=keep_best,
-        runs=runs,
-        unfinished=unfinished,
-        dry_run=dry_run,
-        tracking_uri=tracking_uri,
-    )
+    cleaning = sweeps.clean(*names, **policy, dry_run=dry_run, tracking_uri=source.tracking_uri)
     if as_json:
         print_json(cleaning.as_json(done=not dry_run))
     else:

@@ -4,68 +4,45 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import click
 
-from sweeps.cli.app import server, tracking_uri, verb
-from sweeps.cli.output import load, say
-from sweeps.cli.remote import client_of
+from sweeps.cli.app import verb
+from sweeps.cli.output import say
+from sweeps.cli.source import Source, sweep_source
 from sweeps.errors import TrackingUnreachable, UnknownName, UserError
 
 if TYPE_CHECKING:
-    from sweeps.service.client import Client
     from sweeps.tracking.record import SweepRecord, TrialRecord
-    from sweeps.tracking.trial_logs import LogPart
+    from sweeps.tracking.trial_logs import LogPart, TrialLogs
 
 POLL_EVERY_S = 1.0
 
 
-class _Source(Protocol):
-    """Source of logs."""
+class _Logs:
+    """Logs that a service returns; or those in MLflow, and in the sweep's folder if it is on this machine."""
 
-    def record(self) -> SweepRecord: ...
-
-    def workers(self, record: SweepRecord, trial: TrialRecord) -> list[int]: ...
-
-    def part(self, record: SweepRecord, trial: TrialRecord, worker: int, position: int) -> LogPart: ...
-
-
-class _LocalSource:
-    """Logs in MLflow, and in the sweep's folder if it is on this machine."""
-
-    def __init__(self, sweep: str, tracking_uri: str | None) -> None:
-        self._sweep, self._uri = sweep, tracking_uri
+    def __init__(self, sweep: str, source: Source) -> None:
+        self._sweep, self._source, self._client = sweep, source, source.client()
 
     def record(self) -> SweepRecord:
-        return load(self._sweep, self._uri)
+        return self._source.read(self._sweep)
 
     def workers(self, record: SweepRecord, trial: TrialRecord) -> list[int]:
-        from sweeps.tracking.trial_logs import TrialLogs
-
-        return TrialLogs(record, trial).workers()
-
-    def part(self, record: SweepRecord, trial: TrialRecord, worker: int, position: int) -> LogPart:
-        from sweeps.tracking.trial_logs import TrialLogs
-
-        return TrialLogs(record, trial).read(worker, position)
-
-
-class _RemoteSource:
-    """Logs that a service returns."""
-
-    def __init__(self, sweep: str, client: Client) -> None:
-        self._sweep, self._client = sweep, client
-
-    def record(self) -> SweepRecord:
-        return self._client.record(self._sweep)
-
-    def workers(self, record: SweepRecord, trial: TrialRecord) -> list[int]:
-        return self._client.log_workers(self._sweep, trial.trial)
+        if self._client is not None:
+            return self._client.log_workers(self._sweep, trial.trial)
+        return self._local(record, trial).workers()
 
     def part(self, record: SweepRecord, trial: TrialRecord, worker: int, position: int) -> LogPart:
-        return self._client.log_part(self._sweep, trial.trial, worker, position)
+        if self._client is not None:
+            return self._client.log_part(self._sweep, trial.trial, worker, position)
+        return self._local(record, trial).read(worker, position)
+
+    def _local(self, record: SweepRecord, trial: TrialRecord) -> TrialLogs:
+        from sweeps.tracking.trial_logs import TrialLogs
+
+        return TrialLogs(record, trial)
 
 
 @verb("logs")
@@ -74,31 +51,19 @@ class _RemoteSource:
 @click.option("--worker", metavar="N", type=click.IntRange(min=0), help="Only the logs of the worker of this rank.")
 @click.option("--lines", "-n", metavar="N", type=click.IntRange(min=1), help="Only the last N lines of each log.")
 @click.option("--follow", "-f", is_flag=True, help="Print new lines until the sweep has ended, or Ctrl-C.")
-@server
-@tracking_uri
-def logs(
-    sweep: str,
-    trial: str | None,
-    worker: int | None,
-    lines: int | None,
-    follow: bool,
-    server: str | None,
-    tracking_uri: str | None,
-    config_dirs: tuple[Path, ...],
-) -> None:
+@sweep_source
+def logs(sweep: str, trial: str | None, worker: int | None, lines: int | None, follow: bool, source: Source) -> None:
     """Show the output of the workers of a sweep's trials, with their child processes and crashes.
 
     Works while the sweep runs, and from MLflow when its folder is gone. Secrets are hidden.
     """
-    client = client_of(server, tracking_uri=tracking_uri)
-    source: _Source = _LocalSource(sweep, tracking_uri) if client is None else _RemoteSource(sweep, client)
-    _Printer(source, trial, worker, lines).run(follow=follow)
+    _Printer(_Logs(sweep, source), trial, worker, lines).run(follow=follow)
 
 
 class _Printer:
     """Prints the new parts of logs."""
 
-    def __init__(self, source: _Source, trial: str | None, worker: int | None, lines: int | None) -> None:
+    def __init__(self, source: _Logs, trial: str | None, worker: int | None, lines: int | None) -> None:
         self._source, self._trial, self._worker, self._lines = source, trial, worker, lines
         self._positions: dict[tuple[str, int], int] = {}
         self._complete: set[str] = set()

@@ -108,14 +108,6 @@ def typed() -> str:
     return shlex.join(["python", "-m", "sweeps", *sys.argv[1:]])
 
 
-def load(name: str, tracking_uri: str | None) -> SweepRecord:
-    """Load a sweep from the given store, or the default one."""
-    from sweeps.tracking import default_uri
-    from sweeps.tracking.reader import load_sweep
-
-    return load_sweep(tracking_uri or default_uri(), name)
-
-
 def print_json(document: Any) -> None:
     """Print one JSON document on stdout."""
     sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")

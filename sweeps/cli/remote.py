@@ -7,52 +7,20 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import click
-
 from sweeps.cli.app import EXIT_STATUS, stdout
-from sweeps.cli.output import exit_with_status, load, print_json, say
+from sweeps.cli.output import exit_with_status, print_json, say
 from sweeps.errors import SweepsError, UnknownName, UserError
 
 if TYPE_CHECKING:
     from sweeps.registry.register import RegisteredModel
-    from sweeps.report.reproduction_result import Repeated
     from sweeps.service.client import Client
     from sweeps.tracking.record import SweepRecord
 
 POLL_EVERY_S = 1.0
 STOP_TIMEOUT_S = 120.0
-
-
-def client_of(server: str | None, **only_here: object) -> Client | None:
-    """Return the client for a service; None without ``--server``.
-
-    Args:
-        server: Address of the service.
-        only_here: Options that exclude ``--server``, with their values.
-
-    Raises:
-        UsageError: One of those options was given as well.
-    """
-    if server is None:
-        return None
-    if given := [f"--{name.replace('_', '-')}" for name, value in only_here.items() if value]:
-        raise click.UsageError(
-            f"--server and {' and '.join(given)}: the service at {server} has its own; remove one, or unset "
-            "SWEEPS_SERVER"
-        )
-    from sweeps.service.client import Client
-
-    return Client(server)
-
-
-def reader_of(server: str | None, tracking_uri: str | None) -> Callable[[str], SweepRecord]:
-    """Return the function that loads a sweep by its name, from a service or from MLflow."""
-    client = client_of(server, tracking_uri=tracking_uri)
-    return client.record if client is not None else partial(load, tracking_uri=tracking_uri)
 
 
 def plan(found: Mapping[str, Any], *, as_json: bool) -> None:
@@ -137,17 +105,11 @@ def _print_reproduction(record: SweepRecord, outcome: Mapping[str, Any], *, as_j
     if as_json:
         print_json(outcome)
     else:
-        from sweeps.report.reproduction_result import print_repeated
+        from sweeps.report.reproduction_result import Repeated, print_repeated
 
         stdout.print(f"{record.sweep} {record.status}", highlight=False)
-        print_repeated([_repeated(each) for each in outcome["metrics"]], stdout)
+        print_repeated([Repeated.from_json(each) for each in outcome["metrics"]], stdout)
     sys.exit(0 if outcome["equal"] else EXIT_STATUS["failed"])
-
-
-def _repeated(document: Mapping[str, Any]) -> Repeated:
-    from sweeps.report.reproduction_result import Repeated
-
-    return Repeated.from_json(document)
 
 
 def stop(client: Client, sweep: str, trial: str | None) -> SweepRecord:

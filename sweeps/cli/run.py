@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from sweeps.cli import remote
-from sweeps.cli.app import as_json, moved_to, server, stdout, tracking_uri, verb
-from sweeps.cli.output import load, print_dry_run, print_json, resume_plan, run_and_exit, say, show_outcome, typed
-from sweeps.cli.remote import client_of
+from sweeps.cli.app import as_json, moved_to, server, stdout, verb
+from sweeps.cli.output import print_dry_run, print_json, resume_plan, run_and_exit, say, show_outcome, typed
+from sweeps.cli.source import Source, client_of, sweep_source
 from sweeps.errors import UserError
 from sweeps.folder import LOG_FILE
 
@@ -81,25 +81,17 @@ def _run_in_background(plan: Plan, tokens: Sequence[str], config_dirs: Sequence[
 @click.argument("sweep")
 @as_json
 @moved_to
-@server
-@tracking_uri
-def resume(
-    sweep: str,
-    as_json: bool,
-    folder: Path | None,
-    server: str | None,
-    tracking_uri: str | None,
-    config_dirs: tuple[Path, ...],
-) -> None:
+@sweep_source
+def resume(sweep: str, as_json: bool, folder: Path | None, source: Source) -> None:
     """Continue a sweep that was interrupted or stopped; its trials continue from their last checkpoints."""
-    client = client_of(server, tracking_uri=tracking_uri, folder=folder)
+    client = source.client(folder=folder)
     if client is not None:
         remote.submitted(client, client.ask(sweep, "resume"), detach=False, as_json=as_json)
         return
     from sweeps.plan.completion import describe_completion, is_complete
     from sweeps.plan.saved_sweep import reopened
 
-    record = load(sweep, tracking_uri)
+    record = source.read(sweep)
     plan = reopened(record, {}, folder)
     if is_complete(record, plan):
         say(describe_completion(record, plan))
@@ -112,24 +104,15 @@ def resume(
 @click.argument("tokens", nargs=-1, metavar="key=value ...", required=True)
 @as_json
 @moved_to
-@server
-@tracking_uri
-def extend(
-    sweep: str,
-    tokens: tuple[str, ...],
-    as_json: bool,
-    folder: Path | None,
-    server: str | None,
-    tracking_uri: str | None,
-    config_dirs: tuple[Path, ...],
-) -> None:
+@sweep_source
+def extend(sweep: str, tokens: tuple[str, ...], as_json: bool, folder: Path | None, source: Source) -> None:
     """Give a sweep more trials, longer trials or a wider space: python -m sweeps extend SWEEP search.num_trials=40
 
     Accepts search.num_trials, search.max_concurrent, search.max_retries and search.stop.*. A sweep that is running
     continues where it runs, and one that has ended continues here. If it has ended, its trials can also become longer
     (train.max_steps, train.epochs) and its ranges wider (low, high or choices of space.PATH).
     """
-    client = client_of(server, tracking_uri=tracking_uri, folder=folder)
+    client = source.client(folder=folder)
     if client is not None:
         further = client.ask(sweep, "extend", {"changes": tokens})
         if further["job"] is None:
@@ -141,7 +124,7 @@ def extend(
     from sweeps.plan.saved_sweep import reopened
 
     changes = read_changes(tokens)
-    record = load(sweep, tracking_uri)
+    record = source.read(sweep)
     plan = reopened(record, changes, folder)
     answer = ask_driver(record, plan.folder, changes)
     if answer is not None:
@@ -154,24 +137,16 @@ def extend(
 @click.argument("sweep")
 @click.option("--trial", metavar="ID", help="End only this trial; the sweep continues without it.")
 @as_json
-@server
-@tracking_uri
-def stop(
-    sweep: str,
-    trial: str | None,
-    as_json: bool,
-    server: str | None,
-    tracking_uri: str | None,
-    config_dirs: tuple[Path, ...],
-) -> None:
+@sweep_source
+def stop(sweep: str, trial: str | None, as_json: bool, source: Source) -> None:
     """End a sweep that another process runs, or one of its trials. Trials save their state first.
 
     `resume` continues a sweep that was stopped, but not a trial that was stopped on its own.
     """
     from sweeps.driver.stop import stop as stop_sweep
 
-    client = client_of(server, tracking_uri=tracking_uri)
-    record = stop_sweep(load(sweep, tracking_uri), trial) if client is None else remote.stop(client, sweep, trial)
+    client = source.client()
+    record = stop_sweep(source.read(sweep), trial) if client is None else remote.stop(client, sweep, trial)
     if as_json:
         print_json(record.as_json())
     else:

@@ -13,7 +13,8 @@ import click
 
 from sweeps.cli.app import app, as_json, server, stdout, verb
 from sweeps.cli.output import print_json, run_and_exit, say
-from sweeps.cli.remote import client_of, submitted
+from sweeps.cli.remote import submitted
+from sweeps.cli.source import client_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

@@ -11,14 +11,14 @@ import click
 
 from sweeps.cli.app import as_json, server, stderr, stdout, tracking_uri, verb
 from sweeps.cli.output import print_json
-from sweeps.cli.remote import client_of
+from sweeps.cli.source import client_of
 from sweeps.errors import UserError
 
 
 @verb("ui")
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True, help="Port on 127.0.0.1.")
 @tracking_uri
-def ui(port: int, tracking_uri: str | None, config_dirs: tuple[Path, ...]) -> None:
+def ui(port: int, tracking_uri: str | None) -> None:
     """Start the MLflow UI for the sweeps of this folder."""
     from sweeps.redact import redact_uri
     from sweeps.tracking import default_uri

@@ -3,52 +3,22 @@
 from __future__ import annotations
 
 import json
-import math
 import re
-import signal
-import subprocess
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
-import ray
 import yaml
 from mlflow import artifacts
 from running import SHORT, Done, run, start
 
-from sweeps.compose.search_path import ConfSearchPath
-from sweeps.compose.sweep import compose_sweep
-from sweeps.constants import PARAMETERS, TRIAL
-from sweeps.driver.session import Session
-from sweeps.driver.shutdown import Shutdown
-from sweeps.driver.state import SweepState
-from sweeps.runtime.events import Ended, Log, Started
 from sweeps.tracking.reader import load_sweep
-from sweeps.tracking.spans import Span
 from sweeps_train import load_model
-
-pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("digits")
-    return run(folder, "conf=digits", "search.num_trials=4", *SHORT, "--name=first", report=True)
-
-
-@pytest.fixture(scope="module")
-def lora(tmp_path_factory: pytest.TempPathFactory) -> Done:
-    tokens = ("train.max_steps=16", "train.eval_every=8", "train.log_every=4", "data.max_eval_documents=8")
-    tokens += (
-        "search=optuna",
-        "search.num_trials=2",
-        "train.lr=0.005",
-        "model.lora.target_modules=choice(mlp,attention)",
-    )
-    return run(tmp_path_factory.mktemp("lora"), "conf=llm_lora", *tokens, "--name=lora")
+    return run(folder, "conf=digits", "search.num_trials=4", *SHORT, "--name=first", report=True, new_store=True)
 
 
 def test_a_sweep_ends_with_the_documents_promised_keys(digits: Done) -> None:
@@ -258,22 +228,6 @@ def test_a_name_that_is_taken_is_refused(digits: Done) -> None:
     assert not (digits.folder / "elsewhere" / "first").exists()
 
 
-def test_lora_trials_learn_and_their_adapters_load_from_mlflow_alone(lora: Done) -> None:
-    import torch
-
-    assert lora.document["counts"]["finished"] == 2
-    for run_ in lora.trials():
-        history = sorted(lora.client.get_metric_history(run_.info.run_id, "eval/loss"), key=lambda point: point.step)
-        assert history[-1].value < history[0].value < 1.9  # the base model's own is about 1.8
-        assert run_.data.metrics["eval/perplexity"] == pytest.approx(math.exp(history[-1].value))
-        assert run_.data.metrics["train/tokens_per_second"] > 0
-    folder = artifacts.download_artifacts(lora.document["best"]["checkpoint"], tracking_uri=lora.store)
-    assert (Path(folder) / "adapter_model.safetensors").stat().st_size < 1_000_000
-    for merge in (False, True):
-        logits = load_model(folder, merge=merge)(input_ids=torch.tensor([[70, 71]])).logits
-        assert logits.shape == (1, 2, 384)
-
-
 FAULTY = """
 import os
 import time
@@ -334,112 +288,3 @@ def test_a_trial_that_fails_is_retried_alone_and_the_sweep_goes_on(tmp_path: Pat
     assert first is not None
     assert last is not None
     assert int(first[1]) < int(last[1])  # it is the last attempt's
-
-
-@pytest.fixture
-def endless(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    process = start(
-        tmp_path, "run", "conf=digits", "train.max_steps=1000000", "search=random", "--name=endless", "--json"
-    )
-    yield process
-    process.kill()
-    process.wait()
-
-
-def test_ctrl_c_stops_cleanly_and_loses_nothing(endless: subprocess.Popen[str], tmp_path: Path) -> None:
-    store = f"sqlite:///{tmp_path}/mlflow.db"
-    wait_until(lambda: reported(store, "endless") >= 3)
-    family = psutil.Process(endless.pid).children(recursive=True)
-    assert len(family) > 3
-    endless.send_signal(signal.SIGINT)
-    began = time.monotonic()
-    out, err = endless.communicate(timeout=60)
-    assert time.monotonic() - began < 30  # a few seconds, and as many for a busy machine
-    assert endless.returncode == 130, err
-    assert "Traceback" not in err
-    wait_until(lambda: not any(map(is_alive, family)), timeout_s=10)  # Ray ends them as the driver ends, and later
-    done = Done(tmp_path, 130, err, json.loads(out))
-    assert done.document["status"] == "interrupted"
-    assert done.document["counts"]["stopped"] == 1
-    (trial,) = done.trials()
-    assert trial.info.status == "KILLED"
-    steps = [point.step for point in done.client.get_metric_history(trial.info.run_id, "eval/loss")]
-    assert sorted(steps) == [22 * count for count in range(1, len(steps) + 1)]
-    checkpoints = sorted((tmp_path / "outputs" / "endless" / "trials" / "0000").glob("step-*"))
-    assert int(checkpoints[-1].name.removeprefix("step-")) >= max(steps)
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:  # it ended in between
-        return False
-
-
-def reported(store: str, sweep: str) -> int:
-    """Evaluations recorded so far, without loading MLflow while the sweep makes its database."""
-    from sweeps.errors import SweepsError
-    from sweeps.tracking.reader import load_sweep
-
-    try:
-        trials = load_sweep(store, sweep).trials
-    except SweepsError:
-        return 0
-    return max((trial.steps // 22 for trial in trials), default=0)
-
-
-def wait_until(condition: Any, timeout_s: float = 90) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.2)
-
-
-class _Told:
-    """A recorder and a view that only remember; every call of them is allowed."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, tuple[Any, ...]]] = []
-
-    @property
-    def trials(self) -> _Told:
-        return self
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *arguments: self.calls.append((name, arguments))
-
-
-class _DeadBroker:
-    drain = property(lambda self: self)
-
-    def remote(self, timeout_s: float) -> None:
-        raise ray.exceptions.RayActorError
-
-
-def session_of(told: _Told, broker: Any = None) -> Session:
-    recorder: Any = told
-    composition = compose_sweep("digits", [], ConfSearchPath())
-    return Session(SweepState("s", composition, recorder, 1, Shutdown(broker)), recorder, broker)
-
-
-def test_a_trial_that_fails_before_its_start_and_after_the_clusters_end_is_recorded() -> None:
-    told = _Told()
-    session = session_of(told, _DeadBroker())
-    session.start()
-    session._thread.join(30)  # the broker is gone, and with it what there is to follow
-    session.lifecycle.ended({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, {}, error="no actor")
-    session.close()
-    ends = [arguments for name, arguments in told.calls if name == "end"]
-    assert [(trial, state, error) for trial, state, *_, error in ends] == [("0000", "failed", "no actor")]
-    assert session.state.counts()["failed"] == 1
-
-
-def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept() -> None:
-    told = _Told()
-    session = session_of(told)
-    started = Started("0000", 1, 2000, assigned_ms=1000, workers=("a", "a"))
-    session.worker_events.take([started, Log("0000", 1, 1, {"loss": 2.0}, 3)])
-    session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
-    session.worker_events.take([Ended("0000", 1, timestamp_ms=5000)])
-    assert [name for name, _ in told.calls] == ["start", "record_spans", "log", "record_spans"]
-    assert session.state.trials["0000"].spans == [Span(held=1, trained=2, ended=5, workers=("a", "a"))]

@@ -37,13 +37,6 @@ print(json.dumps({"status": status, "ray": "ray" in sys.modules}), file=sys.stde
 """
 
 
-@pytest.fixture
-def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    return f"sqlite:///{tmp_path}/mlflow.db"
-
-
 def recorded_sweep(uri: str, name: str, *, planned: int, states: tuple[str, ...], status: str = "finished") -> Plan:
     """A sweep as its driver leaves it, without the training."""
     plan = make_plan(["conf=digits", f"search.num_trials={planned}"], [], name, f"python -m sweeps run --name {name}")

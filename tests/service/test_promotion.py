@@ -14,7 +14,7 @@ from recording import open_recorder
 from sqlalchemy import Engine, event
 
 from sweeps.compose.overrides import parse_values, written_override
-from sweeps.config.nights import Champion, Nights, Regression
+from sweeps.config.nights import Champion, Nights
 from sweeps.config.objectives import Objectives
 from sweeps.constants import NIGHTS_ARTIFACT, TAG_SWEEP, TAG_TRIAL
 from sweeps.errors import ConfigError
@@ -26,7 +26,6 @@ from sweeps.service.promotion.command_lines import CommandLines
 from sweeps.service.promotion.night import Night, claim, find, of_schedule
 from sweeps.service.promotion.preparation import prepare
 from sweeps.service.promotion.promotion_worker import PromotionWorker
-from sweeps.service.promotion.significance import compare_with_earlier, duel, pooled_deviation
 from sweeps.service.queue import jobs
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.requests import Run
@@ -117,41 +116,6 @@ def night(engine: Engine, name: str) -> Night:
 
 def at(lr: float) -> dict[str, Any]:
     return {"train.lr": lr}
-
-
-# --- what the noise says ------------------------------------------------------------------------------------------
-
-
-def test_the_noise_is_the_deviation_within_groups_and_not_between_them() -> None:
-    assert pooled_deviation([(1.0, 2.0), (11.0, 12.0)]) == pytest.approx(0.5**0.5)
-    assert pooled_deviation([(1.0,), ()]) is None
-
-
-@pytest.mark.parametrize(("mode", "sign"), [("max", 1), ("min", -1)])
-def test_a_challenger_wins_by_more_than_so_many_deviations_of_the_difference(mode: Any, sign: int) -> None:
-    champions, challengers = [sign * each for each in (1.0, 1.0)], [sign * each for each in (1.3, 1.3)]
-    assert duel(mode, champions, challengers, 0.1, 2.0).gain == pytest.approx(0.3)
-    assert duel(mode, champions, challengers, 0.1, 2.0).needed == pytest.approx(0.2)
-    assert duel(mode, champions, challengers, 0.1, 2.0).won
-    assert not duel(mode, champions, challengers, 0.1, 4.0).won
-    assert not duel(mode, challengers, champions, 0.0, 2.0).won
-
-
-def test_a_night_may_differ_by_the_noise_and_by_what_nights_differ_anyway() -> None:
-    rule = Regression(standard_deviations=3.0)
-    assert compare_with_earlier("max", 0.9, [], 0.01, rule) is None
-    assert compare_with_earlier("max", 0.9, [0.95], None, rule) is None
-    steady = compare_with_earlier("max", 0.90, [0.95, 0.951, 0.949], 0.01, rule)
-    wild = compare_with_earlier("max", 0.90, [0.95, 0.99, 0.91], 0.01, rule)
-    better = compare_with_earlier("max", 0.99, [0.95, 0.951, 0.949], 0.01, rule)
-    assert [each is not None and each.worse for each in (steady, wild, better)] == [True, False, False]
-
-
-def test_only_so_many_nights_before_are_looked_at() -> None:
-    rule = Regression(nights=2)
-    beside = compare_with_earlier("max", 0.9, [0.1, 0.1, 0.1, 0.95, 0.95], 0.01, rule)
-    assert beside is not None
-    assert beside.usual == 0.95
 
 
 # --- before a night -----------------------------------------------------------------------------------------------

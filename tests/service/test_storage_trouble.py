@@ -15,6 +15,7 @@ import pytest
 from serving import API, Api
 from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
+from stores import make_store
 
 from sweeps.config.service import Log, Service
 from sweeps.service.clock import WallClock
@@ -36,6 +37,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     monkeypatch.chdir(tmp_path)
+    make_store(tmp_path / "mlflow.db")
     folders = [f"database=sqlite:///{tmp_path}/service.db", f"output_dir={tmp_path}/outputs"]
     api = Api(f"sqlite:///{tmp_path}/mlflow.db", *folders)
     api.submit("mine")

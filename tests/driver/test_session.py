@@ -1,0 +1,66 @@
+"""A driver's session, with the events of workers that come early or late."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.constants import PARAMETERS, TRIAL
+from sweeps.driver.session import Session
+from sweeps.driver.shutdown import Shutdown
+from sweeps.driver.state import SweepState
+from sweeps.runtime.events import Ended, Log, Started
+from sweeps.tracking.spans import Span
+
+
+class _Told:
+    """A recorder and a view that only remember; every call of them is allowed."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    @property
+    def trials(self) -> _Told:
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: self.calls.append((name, arguments))
+
+
+class _DeadBroker:
+    drain = property(lambda self: self)
+
+    def remote(self, timeout_s: float) -> None:
+        raise ray.exceptions.RayActorError
+
+
+def session_of(told: _Told, broker: Any = None) -> Session:
+    recorder: Any = told
+    composition = compose_sweep("digits", [], ConfSearchPath())
+    return Session(SweepState("s", composition, recorder, 1, Shutdown(broker)), recorder, broker)
+
+
+def test_a_trial_that_fails_before_its_start_and_after_the_clusters_end_is_recorded() -> None:
+    told = _Told()
+    session = session_of(told, _DeadBroker())
+    session.start()
+    session._thread.join(30)  # the broker is gone, and with it what there is to follow
+    session.lifecycle.ended({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, {}, error="no actor")
+    session.close()
+    ends = [arguments for name, arguments in told.calls if name == "end"]
+    assert [(trial, state, error) for trial, state, *_, error in ends] == [("0000", "failed", "no actor")]
+    assert session.state.counts()["failed"] == 1
+
+
+def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept() -> None:
+    told = _Told()
+    session = session_of(told)
+    started = Started("0000", 1, 2000, assigned_ms=1000, workers=("a", "a"))
+    session.worker_events.take([started, Log("0000", 1, 1, {"loss": 2.0}, 3)])
+    session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
+    session.worker_events.take([Ended("0000", 1, timestamp_ms=5000)])
+    assert [name for name, _ in told.calls] == ["start", "record_spans", "log", "record_spans"]
+    assert session.state.trials["0000"].spans == [Span(held=1, trained=2, ended=5, workers=("a", "a"))]

@@ -1,0 +1,268 @@
+"""Figures of a report, from records that need no store."""
+
+from __future__ import annotations
+
+import io
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_page import Page
+from rich.console import Console
+
+from sweeps.report.dataframes import importances_table
+from sweeps.report.figures.best_so_far import best_so_far
+from sweeps.report.figures.contours import contours
+from sweeps.report.figures.importance import by_importance, importance, importances
+from sweeps.report.figures.learning_curves import learning_curves
+from sweeps.report.figures.parallel_coordinates import parallel_coordinates
+from sweeps.report.figures.sections import make_sections, write_images
+from sweeps.report.figures.slices import slices
+from sweeps.report.figures.style import robust_range
+from sweeps.report.figures.timeline import MOST_BARS, bars, merged, timeline
+from sweeps.report.page.document import render
+from sweeps.report.report_data import MOST_CURVES, ReportData, chosen_for_curves
+from sweeps.report.tables import print_best
+from sweeps.tracking import metric_history
+from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
+from sweeps.tracking.spans import Span
+from sweeps.tracking.summary import describe_no_best
+
+START = 1_700_000_000.0
+# --- figures, from records that need no store -------------------------------------------------------------------------
+
+
+def trial(number: int, value: float | None = None, state: str = "finished", **more: Any) -> TrialRecord:
+    more.setdefault("params", {"lr": 10 ** -(1 + number % 40 / 10), "width": 8 + number % 50})
+    return TrialRecord(
+        trial=f"{number:04}", state=state, value=value, run_id=f"{number:032}", steps=10, attempts=1, **more
+    )
+
+
+def report_data(trials: list[TrialRecord], curves: Any = None, **more: Any) -> ReportData:
+    valued = [each for each in trials if each.value is not None]
+    record = SweepRecord(
+        sweep="s",
+        status="finished",
+        metrics=("loss",),
+        modes=("min",),
+        counts={},
+        front=[min(valued, key=lambda each: each.value or 0.0)] if valued else [],
+        mlflow=MlflowIds(tracking_uri="sqlite:///none.db", experiment_id="1", run_id="r"),
+        trials=trials,
+        time=SweepTime(wall_s=100.0),
+        conf="digits",
+        started=START,
+    )
+    return ReportData(record=record, curves=curves or {}, **more)
+
+
+def spans(held: float, seconds: float, workers: tuple[str, ...], ended: bool = True) -> tuple[Span, ...]:
+    at = START + held
+    return (Span(held=at, trained=at + 1, ended=at + seconds if ended else None, workers=workers),)
+
+
+def test_a_sweep_without_trials_or_without_values_still_has_a_page() -> None:
+    for trials in ([], [trial(0, state="failed", error="ValueError: no", started=START, ended=START + 5)]):
+        made = report_data(trials)
+        text = render(made, make_sections(made, [importances(made, 0)]))
+        assert ("No trial has reported loss." if trials else "No trial was started.") in text
+        assert ("ValueError: no" in text) is bool(trials)
+
+
+def test_a_sweep_without_a_best_trial_says_what_values_there_are() -> None:
+    def record(*trials: TrialRecord, status: str = "finished") -> SweepRecord:
+        return replace(report_data(list(trials)).record, front=[], status=status)
+
+    failed = replace(trial(0, 0.25, state="failed"), steps=48)
+    broken = replace(trial(1, 0.125), steps=80, violation="system/memory_mib=9 is above its limit of 5")
+    text = describe_no_best(record(failed))
+    assert text == "The only trial with a value, 0000, failed at step 48 with loss 0.25, and counts as no result."
+    both = describe_no_best(record(failed, broken, trial(2, None, state="failed")))
+    assert both.startswith("The best of 2 trials with a value, 0001, broke a limit at step 80 with loss 0.125")
+    out = io.StringIO()
+    print_best(record(failed), Console(file=out, width=60))
+    assert text in out.getvalue()
+    assert describe_no_best(record(trial(0, state="failed"))) == "No trial has reported loss."
+    assert describe_no_best(record(trial(0, state="running"), status="running")) == "No trial has reported loss yet."
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([0.5], id="one trial"),
+        pytest.param([0.5] * 12, id="all equal"),
+        pytest.param([-2.0] * 11 + [-1e12], id="a single one far away"),
+        pytest.param([0.5, math.nan, math.inf, None] * 4, id="values that are no numbers"),
+        pytest.param([None] * 3, id="no values"),
+        pytest.param([float(number) for number in range(12)], id="all different"),
+    ],
+)
+@pytest.mark.parametrize(
+    "params",
+    [
+        pytest.param(
+            lambda number: {"lr": 0.1 * (1 + number), "depth": number % 5, "kind": "ab"[number % 2]}, id="mixed"
+        ),
+        pytest.param(lambda number: {"kind": ["a", {"b": [number % 3]}], "flag": number % 2 == 0}, id="choices"),
+        pytest.param(lambda number: {"a.lr": 0.1} if number % 2 else {"b.lr": None}, id="never together"),
+        pytest.param(lambda number: {"lr": 0.1 + number, "width": 1.0 + 2 * number}, id="on a line"),
+        pytest.param(lambda number: {}, id="no parameters"),
+    ],
+)
+def test_odd_sweeps_have_reports_too(values: list[float | None], params: Any, tmp_path: Path) -> None:
+    trials = [trial(number, value, params=params(number)) for number, value in enumerate(values)]
+    made = report_data(trials)
+    found = [importances(made, 0)]
+    sections = make_sections(made, found)
+    page = Page(render(made, sections))
+    assert len(page.data["rows"]["rows"]) == len(trials)
+    images = write_images(sections, tmp_path, "s")
+    assert bool(images) is any(value is not None for value in values)
+
+
+def test_a_large_sweep_makes_a_page_that_is_bounded_and_quick() -> None:
+    rng = random.Random(0)
+    trials = [
+        trial(number, rng.random(), "pruned" if number % 3 else "finished", spans=spans(number, 1.5, ("a/0", "a/1")))
+        for number in range(3000)
+    ]
+    chosen = chosen_for_curves(report_data(trials))
+    points = [metric_history.HistoryPoint(step, 1 / step) for step in range(1, 80)]
+    made = report_data(trials, {each.trial: points for each in chosen})
+    assert len(chosen) == MOST_CURVES
+    assert {each.trial for each in made.ranked[:50]} <= {each.trial for each in chosen}
+    text = render(made, make_sections(made, [importances(made, 0)]))
+    assert len(text) < 6_000_000
+
+
+def test_values_far_outside_do_not_press_the_others_flat() -> None:
+    values = [1.0 + index / 100 for index in range(50)]
+    assert robust_range(values, "min") is None
+    low, high = robust_range([*values, 1e8], "min") or (0, 0)
+    assert low < 1.0
+    assert 1.49 < high < 10
+    low, high = robust_range([*(-value for value in values), -1e8], "max") or (0, 0)
+    assert -10 < low < -1.49
+    assert high > -1.0
+
+
+def test_a_trial_that_broke_a_limit_or_failed_does_not_move_the_line_of_the_best() -> None:
+    trials = [trial(0, 3.0), trial(1, 1.0, violation="memory"), trial(2, 0.5, "failed"), trial(3, 2.0)]
+    section = best_so_far(report_data(trials))
+    assert section is not None
+    figure = section.figures[0].figure
+    assert list(figure.data[-1].y) == [3.0, 3.0, 3.0, 2.0]
+
+
+def test_where_a_trial_was_stopped_early_is_marked() -> None:
+    points = {
+        "0000": [metric_history.HistoryPoint(1, 3.0), metric_history.HistoryPoint(2, 1.0)],
+        "0001": [metric_history.HistoryPoint(1, 2.0)],
+    }
+    section = learning_curves(report_data([trial(0, 1.0), trial(1, 2.0, "pruned")], points))
+    assert section is not None
+    marks = [trace for trace in section.figures[0].figure.data if trace.marker.symbol == "x"]
+    assert [(list(trace.x), list(trace.y)) for trace in marks] == [([1], [2.0])]
+
+
+def test_parallel_coordinates_keep_trials_that_lack_a_parameter() -> None:
+    points: list[dict[str, Any]] = [{"lr": 0.1, "momentum": 0.9}, {"lr": 0.3, "momentum": 0.8}, {"lr": 0.2}]
+    trials = [trial(number, float(number), params=point) for number, point in enumerate(points)]
+    section = parallel_coordinates(report_data(trials), ["lr", "momentum"])
+    assert section is not None
+    lr, momentum, loss = section.figures[0].figure.data[0].dimensions
+    assert len(lr["values"]) == len(loss["values"]) == 3
+    assert momentum["ticktext"][0] == "absent"
+    assert momentum["values"][0] == momentum["tickvals"][0]
+
+
+def test_importance_finds_the_parameter_that_matters() -> None:
+    rng = random.Random(0)
+    points = [{"lr": rng.random(), "width": rng.random(), "depth": rng.randint(1, 9)} for _ in range(60)]
+    made = report_data([trial(number, (point["lr"] - 0.5) ** 2, params=point) for number, point in enumerate(points)])
+    for shares in importances(made, 0).values():
+        assert max(shares, key=lambda name: shares[name]) == "lr"
+        assert sum(shares.values()) == pytest.approx(1)
+    few = report_data(made.record.trials[:3])
+    assert importances(few, 0) == {}
+    assert contours(few, few.paths) is None
+    assert slices(few, few.paths) is not None
+
+
+def conditional(number_of_trials: int, with_momentum: int) -> ReportData:
+    """``lr`` decides; ``momentum`` does nothing, and few trials have it."""
+    rng = random.Random(1)
+    trials = []
+    for number in range(number_of_trials):
+        params: dict[str, Any] = {"lr": rng.random(), "depth": rng.randint(1, 9)}
+        params |= {"momentum": rng.random()} if number < with_momentum else {}
+        trials.append(trial(number, (params["lr"] - 0.5) ** 2, params=params))
+    return report_data(trials)
+
+
+def test_a_parameter_that_few_trials_have_is_not_ranked_and_says_on_how_many_trials_it_rests() -> None:
+    made = conditional(16, with_momentum=5)
+    found = importances(made, 0)
+    assert found.keys() == {"fANOVA", "PED-ANOVA"}
+    for shares in found.values():
+        assert "momentum" not in shares
+        assert sum(shares.values()) == pytest.approx(1)
+    assert by_importance(made, found) == ["lr", "depth", "momentum"]
+    section = importance(made, [found])
+    assert section is not None
+    assert list(section.figures[0].figure.data[0].y) == ["momentum (5 of 16 trials)", "depth", "lr"]
+    assert "fewer than 8 trials" in section.text
+
+
+def test_a_conditional_parameter_is_compared_among_the_trials_that_have_it() -> None:
+    made = conditional(60, with_momentum=30)
+    for shares in importances(made, 0).values():
+        assert shares["momentum"] < 0.5 * shares["lr"]
+    rng = random.Random(2)
+    points = [{"lr": rng.random()} | ({"momentum": rng.random()} if number % 2 else {}) for number in range(80)]
+    decides = [trial(number, point.get("momentum", 0.5), params=point) for number, point in enumerate(points)]
+    for name, shares in importances(report_data(decides), 0).items():
+        assert shares["momentum"] > 0.25, name
+    frame = importances_table(made)
+    assert dict(frame["trials"]) == {"lr": 60, "depth": 60, "momentum": 30}
+
+
+def test_workers_of_one_host_have_rows_of_their_own_and_gpus_are_named() -> None:
+    trials = [
+        trial(0, 1.0, spans=spans(0, 10, ("a", "a"))),
+        trial(1, 1.0, spans=spans(5, 10, ("a",))),
+        trial(2, 1.0, spans=spans(10, 10, ("a", "a"))),
+    ]
+    rows = [(bar.trial, bar.row) for bar in bars(report_data(trials))]
+    assert rows == [
+        *(("0000", "worker 1"), ("0000", "worker 2"), ("0001", "worker 3"), ("0002", "worker 1"), ("0002", "worker 2"))
+    ]
+    two = report_data([trial(0, 1.0, spans=spans(0, 9, ("a/0", "b/0")))])
+    assert [bar.row for bar in bars(two)] == ["a GPU 0", "b GPU 0"]
+
+
+def test_a_span_that_nobody_saw_the_end_of_ends_where_the_next_one_begins() -> None:
+    twice = (*spans(0, 9, ("a",), ended=False), *spans(20, 5, ("a",)))
+    found = bars(report_data([trial(0, 1.0, spans=twice)]))
+    assert [(bar.held, bar.ended) for bar in found] == [(0.0, 20.0), (20.0, 25.0)]
+    running = bars(report_data([trial(0, None, "running", spans=spans(3, 9, ("a",), ended=False))]))
+    assert [(bar.held, bar.ended) for bar in running] == [(3.0, 100.0)]
+
+
+def test_a_record_without_spans_shows_trials_from_their_start_to_their_end() -> None:
+    found = bars(report_data([trial(0, 1.0, started=START + 2, ended=START + 9)]))
+    assert [(bar.row, bar.held, bar.trained, bar.ended) for bar in found] == [("worker 1", 2.0, 2.0, 9.0)]
+
+
+def test_many_short_trials_on_a_worker_are_drawn_as_one_bar() -> None:
+    made = report_data([trial(number, 1.0, spans=spans(number, 0.9, ("a/0",))) for number in range(MOST_BARS + 100)])
+    drawn = merged(bars(made))
+    assert len(drawn) <= MOST_BARS
+    assert sum(bar.count for bar in drawn) == MOST_BARS + 100
+    section = timeline(made)
+    assert section is not None
+    assert "one bar" in section.text

@@ -1,0 +1,127 @@
+"""Checkpoints in MLflow: copied, replaced, only named, or gone before they were copied."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from recording import (
+    CONFIG,
+    POINT,
+    Server,
+    artifact_files,
+    open_recorder,
+    wait_until,
+)
+
+from sweeps.tracking.artifact_uploader import CheckpointKind
+from sweeps.tracking.held_checkpoints import hold
+from sweeps.tracking.reader import load_sweep
+
+# --- checkpoints -------------------------------------------------------------------------------------------------
+
+
+def make_checkpoint(folder: Path, *names: str) -> Path:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{folder.name}/{name}")
+    return folder
+
+
+def check_replacement(uri: str, tmp_path: Path) -> None:
+    recorder = open_recorder(uri)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    recorder.trials.record_checkpoint(
+        "0", str(make_checkpoint(tmp_path / "one", "model.bin", "sub/old.bin", "only_old.bin")), "best"
+    )
+    wait_until(lambda: any(trial.checkpoint for trial in load_sweep(uri, "digits-1").trials), 30)
+    recorder.trials.record_checkpoint("0", str(make_checkpoint(tmp_path / "two", "model.bin", "sub/new.bin")), "best")
+    recorder.trials.record_checkpoint("0", str(make_checkpoint(tmp_path / "three", "model.bin")), "last")
+    recorder.close("finished")
+    trial = load_sweep(uri, "digits-1").trials[0]
+    assert trial.checkpoint == f"runs:/{trial.run_id}/checkpoints/best"
+    (tmp_path / "out").mkdir()
+    files = artifact_files(uri, trial.run_id, "checkpoints", tmp_path / "out")
+    assert files == {
+        "best/model.bin": "two/model.bin",
+        "best/sub/new.bin": "two/sub/new.bin",
+        "last/model.bin": "three/model.bin",
+    }
+
+
+def test_a_newer_checkpoint_replaces_the_older_whole(uri: str, tmp_path: Path) -> None:
+    check_replacement(uri, tmp_path)
+
+
+def test_a_newer_checkpoint_replaces_the_older_whole_on_a_server(server: Server, tmp_path: Path) -> None:
+    check_replacement(server.uri, tmp_path)
+
+
+def test_a_checkpoint_that_was_removed_meanwhile_is_warned_of_once(
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = open_recorder(uri)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    for number in range(3):
+        recorder.trials.record_checkpoint("0", str(tmp_path / f"gone{number}"), "last")
+        time.sleep(0.4)
+    recorder.close("finished")
+    assert sum("gone" in message for message in caplog.messages) == 1
+    assert load_sweep(uri, "digits-1").trials[0].checkpoint is None
+
+
+def test_a_reported_checkpoint_is_copied_also_when_the_training_has_removed_it(
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = open_recorder(uri)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    root = Path("outputs", "digits-1", "trials", "0").absolute()
+    for step in (1, 2, 3):
+        checkpoint = make_checkpoint(root / f"step-{step:08}", "model.bin")
+        held = hold(str(checkpoint), str(root))
+        shutil.rmtree(checkpoint)  # a better one was saved, whose report is still on its way, or is dropped
+        kinds: list[CheckpointKind] = ["last", "best"] if step == 2 else ["last"]
+        recorder.trials.record_checkpoint("0", str(checkpoint), *kinds, held=held)
+    assert len(list(root.glob("uploads/*"))) <= 2  # the first was replaced, or copied
+    dropped = hold(str(make_checkpoint(root / "step-00000004", "model.bin")), str(root))
+    assert dropped is not None
+    recorder.close("finished")
+    trial = load_sweep(uri, "digits-1").trials[0]
+    for kind, step in (("last", 3), ("best", 2)):
+        (tmp_path / kind).mkdir()
+        files = artifact_files(uri, trial.run_id, f"checkpoints/{kind}", tmp_path / kind)
+        assert files == {"model.bin": f"step-{step:08}/model.bin"}
+    assert not (root / "uploads").exists()
+    assert (root / "step-00000004").is_dir()
+    assert not caplog.messages
+
+
+def test_only_the_newest_of_the_checkpoints_that_wait_is_copied(
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = open_recorder(uri)
+    for number in range(3):
+        folder = make_checkpoint(tmp_path / f"c{number}", "model.bin")
+        # Not started yet: the copier waits for the trial's run.
+        if number == 0:
+            recorder.trials.start("0", POINT, CONFIG, 1)
+        recorder.trials.record_checkpoint("0", str(folder), "last")
+        if number < 2:
+            shutil.rmtree(folder)
+    recorder.close("finished")
+    trial = load_sweep(uri, "digits-1").trials[0]
+    (tmp_path / "out").mkdir()
+    assert artifact_files(uri, trial.run_id, "checkpoints/last", tmp_path / "out") == {"model.bin": "c2/model.bin"}
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize(("how", "expected"), [("reference", "file:///far/away"), ("none", None)])
+def test_checkpoints_can_be_only_named_or_left_out(uri: str, how: str, expected: str | None) -> None:
+    recorder = open_recorder(uri, checkpoints=how)
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    recorder.trials.record_checkpoint("0", "/far/away", "best")
+    recorder.close("finished")
+    assert load_sweep(uri, "digits-1").trials[0].checkpoint == expected

@@ -1,0 +1,129 @@
+"""Recorded sweeps are read the same by SQL and through MLflow, also while others write."""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from recording import (
+    CONFIG,
+    POINT,
+    Server,
+    history,
+    open_recorder,
+    record_small_sweep,
+    wait_until,
+)
+
+from sweeps import constants
+from sweeps.errors import UnknownName
+from sweeps.tracking import store
+from sweeps.tracking.journal import Tags
+from sweeps.tracking.reader import list_sweeps, load_sweep
+
+
+def test_values_that_are_no_numbers_stay_visible(uri: str) -> None:
+    check_values_that_are_no_numbers(uri)
+
+
+def check_values_that_are_no_numbers(uri: str) -> None:
+    recorder = open_recorder(uri, "odd")
+    recorder.trials.start("0", POINT, CONFIG, 1)
+    for step, value in enumerate([math.nan, math.inf, -math.inf]):
+        recorder.trials.log("0", step, {"loss": value, "eval/loss": math.nan})
+    recorder.trials.end("0", "finished", 3, 1)
+    recorder.close("finished")
+    sweep = load_sweep(uri, "odd")
+    values = [value for _, value in history(uri, sweep.trials[0].run_id, "loss")]
+    assert math.isnan(values[0])
+    assert values[1:] == [sys.float_info.max, -sys.float_info.max]
+    assert sweep.as_json()["trials"][0]["value"] is None
+
+
+def test_both_readers_see_the_same(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    record_small_sweep(uri)
+    record_small_sweep(uri, "o'brien-2")
+    by_sql = list_sweeps(uri), load_sweep(uri, "digits-1"), load_sweep(uri, "o'brien-2", "digits")
+    monkeypatch.setattr(store, "queryable_file", lambda uri: None)
+    monkeypatch.setattr(store, "PAGE", 3)
+    assert (list_sweeps(uri), load_sweep(uri, "digits-1"), load_sweep(uri, "o'brien-2", "digits")) == by_sql
+    assert [summary.sweep for summary in by_sql[0]] == ["o'brien-2", "digits-1"]
+    assert by_sql[0][1].best == 0.2
+
+
+def test_a_server_shows_the_same_as_its_database(server: Server, tmp_path: Path) -> None:
+    record_small_sweep(server.uri)
+    by_server, by_sql = load_sweep(server.uri, "digits-1"), load_sweep(f"sqlite:///{tmp_path}/mlflow.db", "digits-1")
+    assert by_server.trials == by_sql.trials
+    assert by_server.tags == by_sql.tags
+    assert by_server.as_json() | {"mlflow": None} == by_sql.as_json() | {"mlflow": None}
+    check_values_that_are_no_numbers(server.uri)
+
+
+def test_deleted_runs_are_left_out(uri: str) -> None:
+    from mlflow import MlflowClient
+
+    record_small_sweep(uri)
+    MlflowClient(uri).delete_run(load_sweep(uri, "digits-1").mlflow.run_id)
+    assert list_sweeps(uri) == []
+
+
+def test_an_unknown_name_is_answered_with_the_nearest(uri: str) -> None:
+    record_small_sweep(uri)
+    with pytest.raises(UnknownName, match="did you mean digits-1"):
+        load_sweep(uri, "digit-1")
+
+
+def test_no_file_and_no_tables_mean_no_sweeps(tmp_path: Path) -> None:
+    assert list_sweeps(f"sqlite:///{tmp_path}/none.db") == []
+    assert not (tmp_path / "none.db").exists()
+    (tmp_path / "empty.db").touch()
+    assert list_sweeps(f"sqlite:///{tmp_path}/empty.db") == []
+
+
+def test_a_sweep_whose_driver_fell_silent_was_interrupted(uri: str) -> None:
+    recorder = open_recorder(uri)
+    assert load_sweep(uri, "digits-1").status == "running"
+    recorder._delivery.put(Tags("", {constants.TAG_HEARTBEAT: f"{time.time() - 61:.3f}"}))
+    wait_until(lambda: load_sweep(uri, "digits-1").status == "interrupted")
+    assert list_sweeps(uri)[0].status == "interrupted"
+    recorder.close("stopped")
+    assert load_sweep(uri, "digits-1").status == "stopped"
+
+
+def test_listing_the_default_store_imports_no_mlflow_and_is_quick(uri: str) -> None:
+    record_small_sweep(uri)
+    code = (
+        "import sys, time; from sweeps.tracking.reader import list_sweeps, load_sweep; start = time.perf_counter()\n"
+        f"assert list_sweeps({uri!r}); load_sweep({uri!r}, 'digits-1')\n"
+        "heavy = {'mlflow', 'ray', 'torch', 'optuna', 'hydra', 'sqlalchemy', 'pandas'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "assert time.perf_counter() - start < 0.5"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+def test_reading_while_a_writer_holds_the_database(uri: str, tmp_path: Path) -> None:
+    record_small_sweep(uri)
+    with sqlite3.connect(tmp_path / "mlflow.db") as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        assert len(list_sweeps(uri)) == 1
+
+
+def test_reading_after_a_writer_was_killed_within_a_transaction(uri: str, tmp_path: Path) -> None:
+    record_small_sweep(uri)
+    code = (
+        f"import os, signal, sqlite3; c = sqlite3.connect({str(tmp_path / 'mlflow.db')!r})\n"
+        "c.execute('PRAGMA cache_size = 1'); c.execute('UPDATE tags SET value = value || hex(zeroblob(999))')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False)
+    assert (tmp_path / "mlflow.db-journal").exists()
+    assert list_sweeps(uri)[0].status == "finished"

@@ -1,0 +1,69 @@
+"""Values, names and addresses, as they are recorded and read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweeps.redact import redact_uri
+from sweeps.tracking.logged_steps import StepSet
+from sweeps.tracking.summary import run_name
+from sweeps.tracking.uris import sqlite_path
+from sweeps.tracking.values import from_text, metric_name, to_text
+
+# --- the small parts ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value", [0.1, 1e-05, 3, -2, True, False, None, "adamw", "", "1", "true", "null", "NaN", '"q"', [1, "a"], {"a": 1}]
+)
+def test_a_parameter_comes_back_with_its_type(value: Any) -> None:
+    back = from_text(to_text(value))
+    assert (back, type(back)) == (value, type(value))
+
+
+def test_plain_strings_are_shown_plain() -> None:
+    assert [to_text(value) for value in ("adamw", 0.001, 16, True)] == ["adamw", "0.001", "16", "true"]
+
+
+def test_names_of_runs_tell_parameters_apart() -> None:
+    point = {"model.lora.r": 16, "train.lr": 0.00213, "a.rate": 1, "b.rate": 2, "e.f": 5}
+    assert run_name("3", point) == "003 r=16 lr=0.00213 a.rate=1 b.rate=2"
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [("eval/loss", "eval/loss"), ("a//b", "a/b"), ("/a", "a"), ("../a", "a"), ("f1@5", "f1_5"), ("%", "_")],
+)
+def test_metrics_get_names_that_mlflow_takes(name: str, plain: str) -> None:
+    assert metric_name(name) == plain
+
+
+def test_a_step_is_new_once() -> None:
+    steps = StepSet()
+    assert [steps.add(step) for step in (0, 5, 0, 1023, 1024, 1023, 10**9, 10**9, -1, -1)] == [
+        *(True, True, False, True, True, False, True, False, True, False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("sqlite:///mlflow.db", Path("mlflow.db")),
+        ("sqlite:////srv/mlflow.db", Path("/srv/mlflow.db")),
+        ("sqlite+pysqlite:///a%20b.db?timeout=5", Path("a b.db")),
+        ("sqlite://", None),
+        ("sqlite:///:memory:", None),
+        ("http://localhost:5000", None),
+        ("postgresql://me@db/mlflow", None),
+    ],
+)
+def test_the_file_behind_a_uri(uri: str, path: Path | None) -> None:
+    assert sqlite_path(uri) == path
+
+
+def test_a_password_is_not_shown() -> None:
+    assert redact_uri("postgresql://me:secret@db:5432/mlflow") == "postgresql://me:***@db:5432/mlflow"
+    assert redact_uri("http://localhost:5000") == "http://localhost:5000"
