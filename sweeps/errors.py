@@ -31,6 +31,10 @@ class UnknownName(UserError):
     """A config, group option, key, verb or sweep that does not exist."""
 
 
+class Conflict(UserError):
+    """A change to something that somebody else has changed meanwhile."""
+
+
 class TimeLimitExceeded(UserError):
     """A request that was not completed within its time limit."""
 

@@ -47,9 +47,25 @@ class ConfNames:
         """Return what the YAML of a conf sets, with the options that its defaults choose, uncomposed."""
         return self._values(conf, "", MAX_INHERITED)
 
-    def _values(self, option: str, group: str, levels: int) -> dict[str, Any]:
+    def chosen(self, conf: str) -> dict[str, str]:
+        """Return the option that a conf chooses for each group, in the order of its defaults."""
+        return self._chosen(conf, "", MAX_INHERITED)
+
+    def _chosen(self, option: str, group: str, levels: int) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for inner_group, inner in _defaults(_load(self._file(option, group))) if levels else ():
+            whole = f"{group}/{inner_group}" if group and inner_group else inner_group or group
+            if inner_group:
+                found[whole] = inner
+            found |= self._chosen(inner, whole, levels - 1)
+        return found
+
+    def _file(self, option: str, group: str) -> Path | None:
         name = f"{group}/{option}" if group else option
-        file = next((file for folder in self._folders if (file := folder / f"{name}.yaml").is_file()), None)
+        return next((file for folder in self._folders if (file := folder / f"{name}.yaml").is_file()), None)
+
+    def _values(self, option: str, group: str, levels: int) -> dict[str, Any]:
+        file = self._file(option, group)
         if group == "" and option.endswith(".yaml"):
             file = Path(option)
         own = _load(file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -13,10 +14,85 @@ from sweeps.config import SWEEP_CONFIG
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
 from sweeps.plan.plan import Plan
 from sweeps.redact import redact_uri
+from sweeps.report.expected_cost import Workload, workload_of
 from sweeps.report.terminal import plain_console
 from sweeps.space.distributions import allowed_values, boundary_values
 
 WIDTH = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpaceRow:
+    """One searched path, as texts."""
+
+    path: str
+    distribution: str
+    """Kind of its values: ``float, log``."""
+    values: str
+    """Range or choices."""
+    default: str
+    """The config's own value, which a trial has that does not search the path."""
+    when: str
+    """Condition under which it is searched; empty: always."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanPreview:
+    """A plan as a page shows it. Can be pickled."""
+
+    name: str
+    config: str
+    """The composed config, as YAML."""
+    space: list[SpaceRow]
+    fixed: list[str]
+    """Paths that an override took out of the space."""
+    constraints: list[str]
+    objectives: str
+    search: str
+    """Sampler and scheduler."""
+    work: Workload
+    notes: list[str]
+    options: dict[str, str]
+    """Chosen option of each group."""
+
+
+def plan_preview(plan: Plan) -> PlanPreview:
+    """Return a plan's config, space and work, for a page."""
+    search = plan.config.search
+    return PlanPreview(
+        name=plan.name,
+        config=plan.composition.as_yaml(),
+        space=[_space_row(plan, path) for path in plan.space],
+        fixed=plan.composition.fixed,
+        constraints=[*search.constraints],
+        objectives=_objectives(plan),
+        search=f"sampler {search.sampler.kind}, scheduler {search.scheduler.kind}",
+        work=workload_of(plan),
+        notes=plan.notes,
+        options=plan.composition.options,
+    )
+
+
+def _space_row(plan: Plan, path: str) -> SpaceRow:
+    distribution = plan.space[path]
+    log = ", log" if getattr(distribution, "log", False) else ""
+    default = plan.points.lookup(path)
+    return SpaceRow(
+        path=path,
+        distribution=f"{distribution.type}{log}",
+        values=describe_distribution(distribution).replace(", log", ""),
+        default="" if default is None else str(default),
+        when=_conditions(distribution),
+    )
+
+
+def _conditions(distribution: Distribution) -> str:
+    return " and ".join(f"{other} = {describe_condition(wanted)}" for other, wanted in distribution.when.items())
+
+
+def _objectives(plan: Plan) -> str:
+    search = plan.config.search
+    return " and ".join(f"{mode} of {metric}" for metric, mode in zip(search.metrics, search.modes, strict=True))
 
 
 def plan_document(plan: Plan, warnings: Sequence[str] = ()) -> dict[str, Any]:
@@ -53,17 +129,15 @@ def print_plan(plan: Plan, console: Console, warnings: Sequence[str] = ()) -> No
     table = Table("searched", "values", "when", box=None, pad_edge=False, header_style="dim")
     for path in plan.space:
         distribution = plan.space[path]
-        when = " and ".join(f"{other} = {describe_condition(wanted)}" for other, wanted in distribution.when.items())
-        table.add_row(path, describe_distribution(distribution), when)
+        table.add_row(path, describe_distribution(distribution), _conditions(distribution))
     console.print(table)
     for path in plan.composition.fixed:
         console.print(f"{path} is given a value, and is not searched", markup=False)
     for constraint in plan.config.search.constraints:
         console.print(f"only where {constraint}", markup=False)
     search, fit = plan.config.search, plan.local_fit
-    objectives = " and ".join(f"{mode} of {metric}" for metric, mode in zip(search.metrics, search.modes, strict=True))
     console.print()
-    console.print(f"sweep     {plan.name}: {search.num_trials} trials, {objectives}", markup=False)
+    console.print(f"sweep     {plan.name}: {search.num_trials} trials, {_objectives(plan)}", markup=False)
     console.print(f"search    sampler {search.sampler.kind}, scheduler {search.scheduler.kind}", markup=False)
     needs = fit.describe() if fit else f"is asked of the cluster at {plan.config.cluster.address} when it starts"
     console.print(f"trial     {needs}", markup=False)

@@ -19,6 +19,9 @@ from recording import record_small_sweep
 
 from sweeps.cli import app, completion
 from sweeps.completion import sweep_names
+from sweeps.completion.conf_names import ConfNames
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
 
 NOT_LOADED = ("ray", "torch", "mlflow", "transformers", "optuna", "hydra", "pandas")
 Ask = Callable[..., list[str]]
@@ -217,3 +220,12 @@ def test_the_scripts_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     for shell in SHELLS:
         app(["completion", shell], standalone_mode=False)
         assert "_SWEEPS_COMPLETE" in capsys.readouterr().out
+
+
+def test_the_options_that_a_conf_chooses_are_known_without_composing_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("defaults: [digits, {override model: tiny_llama}, _self_]\nname: mine\n")
+    chosen = ConfNames([tmp_path]).chosen("digits")
+    composed = compose_sweep("digits", [], ConfSearchPath()).options
+    assert {group: composed[group] for group in chosen} == chosen
+    assert {"search/sampler", "search/scheduler", "task"} <= set(chosen)
+    assert ConfNames([tmp_path]).chosen("mine") == {**chosen, "model": "tiny_llama"}

@@ -4,7 +4,7 @@ arguments and results must pickle."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from sweeps.plan.plan import Plan, new_plan
 from sweeps.plan.retrain import plan_retraining
 from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.names import check_registration
-from sweeps.report.plan_summary import plan_document, plan_text
+from sweeps.report.plan_summary import PlanPreview, plan_document, plan_preview, plan_text
 from sweeps.service.auth.config_policy import ConfigPolicy, SweepExists
 from sweeps.service.queue.requests import Reproduce, Retrain, Run
 from sweeps.tracking.record import SweepRecord
@@ -35,6 +35,8 @@ class Planned:
     """Document of ``--dry-run --json``."""
     text: str
     """Text of ``--dry-run``."""
+    preview: PlanPreview | None = None
+    """The plan of a new sweep, for the form."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class Plans:
         search_path = ConfSearchPath(self.config_dirs)
         composition = compose_sweep(request.conf, with_output_dir(self.config, request.overrides), search_path)
         command = f"python -m sweeps {' '.join(request.arguments())}"
-        return _planned(new_plan(composition, request.name, command, approve=approve))
+        plan = new_plan(composition, request.name, command, approve=approve)
+        return replace(_planned(plan), preview=plan_preview(plan))
 
     def retrain(self, sweep_exists: SweepExists, record: SweepRecord, request: Retrain) -> Planned:
         """Plan a ``retrain``."""

@@ -23,7 +23,7 @@ from sweeps.service.schedules.definition import find_definition
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import Pages, Shared
 from sweeps.service.web.router import queue_page, sweep_page
-from sweeps.service.web.submit import read_priority
+from sweeps.service.web.submit_form import read_priority
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

@@ -17,6 +17,7 @@ from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.queue import jobs
 from sweeps.service.record_cache import SweepLine
 from sweeps.service.web.learning_curves_svg import ChartCache
+from sweeps.service.web.past_sweeps import PastSweeps
 from sweeps.service.web.rendering import answer
 from sweeps.service.web.rows import Row, rows_of
 from sweeps.service.web.sweep_view import ExternalSites
@@ -36,6 +37,7 @@ class Pages:
     def __init__(self, service: AppContext) -> None:
         self.service = service
         self.charts = ChartCache()
+        self.past = PastSweeps(service.records)
         config = service.config
         server = config.tracking_uri if config.tracking_uri.startswith(("http://", "https://")) else None
         mlflow = config.mlflow_url or (server and without_credentials(server))

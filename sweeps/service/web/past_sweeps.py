@@ -1,0 +1,51 @@
+"""Measured work of earlier sweeps of a config, from which the form for a new sweep estimates time and money."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from sweeps.errors import SweepsError
+from sweeps.report.expected_cost import PastSweep, past_of
+from sweeps.service.auth.principal import Principal
+from sweeps.service.record_cache import RecordCache
+
+MOST = 3
+"""Largest number of earlier sweeps, the newest ones."""
+ENDED = ("finished", "stopped")
+KEPT = 500
+"""Number of sweeps whose work is kept in memory."""
+
+
+class PastSweeps:
+    """Work of ended sweeps, each read once."""
+
+    def __init__(self, records: RecordCache) -> None:
+        self._records = records
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[str, float], PastSweep | None] = OrderedDict()
+
+    def of(self, principal: Principal, conf: str) -> list[PastSweep]:
+        """Work of the newest ended sweeps of a config that a principal may see; none while the store does not
+        answer."""
+        found: list[PastSweep] = []
+        try:
+            for line in self._records.sweeps(principal).content:
+                if line.summary.conf == conf and line.summary.status in ENDED and len(found) < MOST:
+                    past = self._past(principal, line.summary.sweep, line.summary.wall_s)
+                    found += [past] if past is not None else []
+        except SweepsError:
+            return found
+        return found
+
+    def _past(self, principal: Principal, sweep: str, wall_s: float) -> PastSweep | None:
+        key = (sweep, wall_s)  # an extended sweep has run for longer
+        with self._lock:
+            if key in self._known:
+                return self._known[key]
+        past = past_of(self._records.sweep(principal, sweep))
+        with self._lock:
+            self._known[key] = past
+            if len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        return past

@@ -1,0 +1,87 @@
+"use strict";
+// Sends a form while a person fills it in, and takes from the answer what has changed: mistakes, hints, the preview.
+// Elements with `data-swap` are replaced: always; "conf": when the config has changed; "valid": unless the form has
+// mistakes, so that the last valid preview stays.
+
+const PAUSE_MS = 800;
+const BUSY_MS = 5000;
+
+function previewOf(form) {
+  const state = document.getElementById("preview-state");
+  const shown = document.getElementById(form.dataset.preview);
+  const conf = form.elements.namedItem("conf");
+  let lastConf = conf?.value;
+  let timer = 0;
+  let isAsking = false;
+  let isOld = false;
+
+  function later(ms = PAUSE_MS) {
+    clearTimeout(timer);
+    timer = setTimeout(ask, ms);
+    shown.setAttribute("aria-busy", "true");
+  }
+
+  async function ask() {
+    if (isAsking) {
+      isOld = true;
+      return;
+    }
+    isAsking = true;
+    const body = new URLSearchParams(new FormData(form));
+    body.set("then", "preview");
+    try {
+      const answer = await fetch(form.getAttribute("action"), { method: "POST", body });
+      if (answer.redirected) location.reload(); // signed out
+      else if (answer.status === 429) later(BUSY_MS);
+      else take(new DOMParser().parseFromString(await answer.text(), "text/html"), String(body.get("conf")));
+    } catch {
+      state.textContent = "The service does not answer; the form is checked again when you change it.";
+    }
+    isAsking = false;
+    if (isOld) {
+      isOld = false;
+      later(0);
+    }
+  }
+
+  function take(fresh, askedConf) {
+    shown.removeAttribute("aria-busy");
+    if (!fresh.getElementById(shown.id)) {
+      state.textContent = fresh.querySelector("main")?.innerText.trim() ?? "The service cannot check this now.";
+      return;
+    }
+    const isOther = conf !== null && askedConf !== lastConf;
+    lastConf = askedConf;
+    for (const part of fresh.querySelectorAll("[data-swap]")) {
+      const old = document.getElementById(part.id);
+      if (!old || (part.dataset.swap === "conf" && !isOther)) continue;
+      if (part.dataset.swap === "valid") old.classList.toggle("old", !("valid" in part.dataset));
+      if (part.dataset.swap === "valid" && !("valid" in part.dataset)) continue;
+      if (old.innerHTML !== part.innerHTML) swap(old, part);
+    }
+    for (const control of fresh.querySelectorAll("form [aria-describedby]")) {
+      const old = document.getElementById(control.id);
+      if (!old) continue;
+      old.setAttribute("aria-describedby", control.getAttribute("aria-describedby"));
+      if (control.hasAttribute("aria-invalid")) old.setAttribute("aria-invalid", "true");
+      else old.removeAttribute("aria-invalid");
+    }
+    if (typeof showTimes === "function") showTimes(shown);
+  }
+
+  function swap(old, part) {
+    const scrolled = [...old.querySelectorAll("pre")].map((each) => each.scrollTop);
+    old.replaceChildren(...part.childNodes);
+    old.querySelectorAll("pre").forEach((each, index) => (each.scrollTop = scrolled[index] ?? 0));
+  }
+
+  form.addEventListener("input", () => later());
+  form.addEventListener("change", (event) => {
+    if (event.target !== conf) return;
+    for (const select of form.querySelectorAll("select[name^='group:']")) select.value = ""; // options of another config
+  });
+  later(0);
+}
+
+const previewed = document.querySelector("form[data-preview]");
+if (previewed) previewOf(previewed);

@@ -1,0 +1,180 @@
+"""Contents of the form for a new sweep: the config, an option for each group, overrides, and where it belongs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fastapi import Request
+from pydantic import ValidationError
+
+from sweeps.completion.conf_names import ConfNames
+from sweeps.errors import ConfigError
+from sweeps.service.queue.jobs import HIGHEST_PRIORITY
+from sweeps.service.queue.requests import Run
+
+GROUP_FIELD = "group:"
+"""Beginning of the names of the groups' fields: ``group:model``."""
+LINE, TEXT = 500, 100_000
+"""Longest contents of a field, and of the overrides."""
+NOT_OF_SWEEPS = ("schedule", "service")
+"""Groups that no sweep has."""
+_CHOICE = re.compile(r"\+?([A-Za-z_][\w/]*)=([\w.-]+)", re.ASCII)
+_KEY = re.compile(r"[+~]*([\w./@-]+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filled:
+    """Contents of the form."""
+
+    conf: str = ""
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """Option of each group that is not as in the config."""
+    overrides: str = ""
+    name: str = ""
+    project: str = ""
+    priority: str = "0"
+    then: str = "submit"
+    """Button that was pressed; ``preview`` for the page's script."""
+
+    @property
+    def lines(self) -> list[str]:
+        """Overrides, without empty lines."""
+        return [line.strip() for line in self.overrides.splitlines() if line.strip()]
+
+    def request(self, names: ConfNames) -> Run:
+        """Request of the form.
+
+        Args:
+            names: Confs and groups of the service.
+
+        Raises:
+            ValidationError: A field is invalid.
+        """
+        has = names.chosen(self.conf) if self.conf in names.options() else {}
+        groups = [f"{'' if group in has else '+'}{group}={option}" for group, option in self.groups.items()]
+        return Run(conf=self.conf, overrides=[*groups, *self.lines], name=self.name.strip() or None)
+
+
+async def read_form(request: Request) -> Filled:
+    """Read the form's fields, which are as many as there are groups."""
+    form = {name: value for name, value in (await request.form()).items() if isinstance(value, str)}
+    for name, value in form.items():
+        if len(value) > (TEXT if name == "overrides" else LINE):
+            raise ConfigError(f"{name[:LINE]}: is longer than {TEXT if name == 'overrides' else LINE:,} characters")
+    groups = {
+        name.removeprefix(GROUP_FIELD): value.strip()
+        for name, value in form.items()
+        if name.startswith(GROUP_FIELD) and value.strip()
+    }
+    known = ("conf", "overrides", "name", "project", "priority", "then")
+    return Filled(groups=groups, **{name: form[name] for name in known if name in form})
+
+
+def filled_from(conf: str, overrides: Sequence[str], names: ConfNames, project: str = "", priority: int = 0) -> Filled:
+    """Form with an earlier request, without the output folder, which the service sets."""
+    groups, lines = {}, []
+    known = {group: names.options(group) for group in names.groups() if group not in NOT_OF_SWEEPS}
+    for each in overrides:
+        choice = _CHOICE.fullmatch(each)
+        if choice is not None and choice[2] in known.get(choice[1], ()):
+            groups[choice[1]] = choice[2]
+        elif not each.startswith("output_dir="):
+            lines.append(each)
+    return Filled(conf=conf, groups=groups, overrides="\n".join(lines), project=project, priority=str(priority))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupField:
+    """A group as a list of its options."""
+
+    group: str
+    options: Mapping[str, str]
+    """Description of each option."""
+    default: str
+    """Option that the config chooses; empty: none."""
+    chosen: str
+    """Option that the form chooses; empty: the config's."""
+
+    @property
+    def id(self) -> str:
+        """Id of its element."""
+        return "group-" + self.group.replace("/", "-")
+
+    @property
+    def description(self) -> str:
+        """Description of the option that the sweep would have."""
+        return self.options.get(self.chosen or self.default, "")
+
+
+def group_fields(filled: Filled, names: ConfNames) -> list[GroupField]:
+    """Lists of the groups: those of the config first, in the order of its defaults, then the others."""
+    has = names.chosen(filled.conf) if filled.conf in names.options() else {}
+    groups = [group for group in names.groups() if group not in NOT_OF_SWEEPS]
+    order = {group: place for place, group in enumerate(has)}
+    return [
+        GroupField(
+            group=group,
+            options=names.options(group),
+            default=has.get(group, ""),
+            chosen=filled.groups.get(group, ""),
+        )
+        for group in sorted(groups, key=lambda group: (order.get(group, len(order)), group))
+    ]
+
+
+def read_priority(text: str) -> int:
+    """Priority from a form's text.
+
+    Raises:
+        ConfigError: It is not a priority.
+    """
+    try:
+        number = int(text.strip() or "0")
+    except ValueError:
+        number = HIGHEST_PRIORITY + 1
+    if abs(number) > HIGHEST_PRIORITY:
+        raise ConfigError(f"priority={text}: give a whole number from {-HIGHEST_PRIORITY} to {HIGHEST_PRIORITY}")
+    return number
+
+
+def mistakes_of(filled: Filled, error: Exception) -> dict[str, str]:
+    """Mistakes by the field that they are shown at; "" is the whole form."""
+    found: dict[str, list[str]] = {}
+    if isinstance(error, ValidationError):
+        for each in error.errors():
+            found.setdefault(str(each["loc"][0]), []).append(f"{each['input']}: {each['msg']}")
+    else:
+        place = "overrides"
+        for line in str(error).splitlines():
+            place = _field_of(filled, line) or place
+            found.setdefault(place, []).append(_with_number(filled, line) if place == "overrides" else line)
+    if "overrides" in found and not filled.overrides.strip() and not isinstance(error, ValidationError):
+        found[""] = found.pop("overrides") + found.get("", [])
+    return {place: "\n".join(lines) for place, lines in found.items()}
+
+
+def _field_of(filled: Filled, mistake: str) -> str | None:
+    """Field at which a mistake of the command line is shown; None if it names none."""
+    if mistake.startswith(f"conf={filled.conf}: there is no such"):
+        return "conf"
+    for name in ("priority", "project"):
+        if mistake.startswith(f"{name}="):
+            return name
+    if "--name" in mistake or mistake.startswith("name="):
+        return "name"
+    key = _key(mistake)
+    return f"{GROUP_FIELD}{key}" if key in filled.groups else None
+
+
+def _with_number(filled: Filled, mistake: str) -> str:
+    """The mistake, with the number of the line that it is about if there are several."""
+    lines = filled.overrides.splitlines()
+    about = [number for number, line in enumerate(lines, 1) if line.strip() and _key(line) == _key(mistake)]
+    return f"Line {about[-1]}: {mistake}" if about and len(filled.lines) > 1 else mistake
+
+
+def _key(text: str) -> str:
+    found = _KEY.match(text.strip().lstrip("'\""))
+    return "" if found is None else found[1].rstrip(".")
