@@ -20,6 +20,7 @@ from sweeps.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from sweeps.plan.plan import Plan
+    from sweeps.validate.config import Approve
 
 GROUP = "schedule"
 _DUE = re.compile(r"\{due:(%[^{}]*)\}")
@@ -34,6 +35,10 @@ class Definition:
     schedule: Schedule
     config_dirs: tuple[Path, ...] = ()
     """Users' folders of configs, which come before the built-in ones."""
+    is_saved: bool = False
+    """Whether it was saved through the service, whose policy for submitted configs then applies to its sweeps."""
+    replaces: Definition | None = None
+    """The operator's schedule of the same name that a saved one replaces."""
 
     @property
     def name(self) -> str:
@@ -95,8 +100,13 @@ class Definition:
         local = datetime.fromtimestamp(due, self.line.zone)
         return [_DUE.sub(lambda found: local.strftime(found[1]), each) for each in self.schedule.all_overrides()]
 
-    def plan(self, due: float, name: str | None = None) -> Plan:
+    def plan(self, due: float, name: str | None = None, approve: Approve | None = None) -> Plan:
         """Return the plan of a firing's sweep, as ``run`` makes it.
+
+        Args:
+            due: Time of the firing.
+            name: Name of the sweep; default: the config's and the time.
+            approve: See ``check_sweep``.
 
         Raises:
             UserError: The config has mistakes.
@@ -104,7 +114,8 @@ class Definition:
         from sweeps.plan.plan import make_plan
 
         tokens = [f"conf={self.schedule.conf}", *self.overrides(due)]
-        return make_plan(tokens, self.config_dirs, name, f"python -m sweeps schedule run {self.name}")
+        command = f"python -m sweeps schedule run {self.name}"
+        return make_plan(tokens, self.config_dirs, name, command, approve=approve)
 
     def check(self, now: float) -> None:
         """Check the schedule, and its sweep if it is enabled.
@@ -112,32 +123,40 @@ class Definition:
         Raises:
             ConfigError: Names every mistake, one a line.
         """
-        mistakes = []
-        try:
-            line = self.line
-            if all(self._is_outside(due) for due in islice(line.after(now), _MAX_CHECKED_FIRINGS)):
-                window = self.schedule.window
-                assert window is not None
-                mistakes.append(
-                    f"window={{start: {window.start}, end: {window.end}}}: cron={self.schedule.cron!r} never fires "
-                    "within it; change one of them"
-                )
-        except ValueError as error:
-            key = "timezone" if "time zone" in str(error) else "cron"
-            mistakes.append(f"{key}={getattr(self.schedule, key)!r}: {error}")
-            at_any_time = replace(self, schedule=replace(self.schedule, cron="@daily", timezone="UTC"))
-            mistakes += at_any_time.mistakes_of_sweep(now)
-        else:
-            mistakes += self.mistakes_of_sweep(now)
+        mistakes, checked = self.mistakes_of_times(now), self
+        if not self._has_times:
+            checked = replace(self, schedule=replace(self.schedule, cron="@daily", timezone="UTC"))
+        mistakes += checked.mistakes_of_sweep(now)
         if mistakes:
             raise ConfigError("\n".join(mistakes))
 
-    def mistakes_of_sweep(self, due: float) -> list[str]:
+    def mistakes_of_times(self, now: float) -> list[str]:
+        """Return the mistakes in the cron line, the time zone and the window."""
+        try:
+            line = self.line
+        except ValueError as error:
+            key = "timezone" if "time zone" in str(error) else "cron"
+            return [f"{key}={getattr(self.schedule, key)!r}: {error}"]
+        if not all(self._is_outside(due) for due in islice(line.after(now), _MAX_CHECKED_FIRINGS)):
+            return []
+        window = self.schedule.window
+        assert window is not None
+        shown = f"window={{start: {window.start}, end: {window.end}}}"
+        return [f"{shown}: cron={self.schedule.cron!r} never fires within it; change one of them"]
+
+    @property
+    def _has_times(self) -> bool:
+        try:
+            return self.line is not None
+        except ValueError:
+            return False
+
+    def mistakes_of_sweep(self, due: float, approve: Approve | None = None) -> list[str]:
         """Return the mistakes in a firing's sweep; none for a disabled schedule, which may be unfinished."""
         if not self.schedule.enabled:
             return []
         try:
-            plan = self.plan(due)
+            plan = self.plan(due, approve=approve)
             if self.schedule.nights is not None:
                 check_nights(self.schedule.nights, plan)
         except UserError as error:

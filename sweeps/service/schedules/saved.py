@@ -1,0 +1,282 @@
+"""Schedules that were saved through the service: a folder with one YAML file each, and all their earlier versions.
+
+``NAME.yaml`` is a schedule, as in ``conf/schedule/``, without Hydra's ``defaults`` and interpolations; it may also be
+edited by hand. ``.history/NAME/0007.json`` is its seventh version, with who saved it and when. A version is written
+before the schedule's own file, and each is on the disk itself before the next step, so that a crash loses nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter
+
+from sweeps.compose.config_source import explain
+from sweeps.compose.schema_errors import read_as
+from sweeps.config.schedule import LONGEST_NAME, Schedule
+from sweeps.errors import ConfigError, Conflict, UnknownName
+from sweeps.files import FOLDER_MODE, private_opener, replacing, write_json
+from sweeps.service.schedules.definition import Definition
+
+FOLDER = "schedules"
+"""Name of the folder, in the service's output folder."""
+KEPT_VERSIONS = 200
+"""Number of versions of a schedule that are kept, the newest ones."""
+_HISTORY, _LOCK = ".history", ".lock"
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_NAME - 1}}}", re.ASCII)
+_SCHEDULE = TypeAdapter(Schedule)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """A saved version of a schedule."""
+
+    number: int
+    """Number, from 1."""
+    user: str
+    """User who saved it; empty if the file was edited by hand."""
+    time: float
+    """Unix time at which it was saved."""
+    action: str
+    """``saved``, ``paused``, ``resumed``, ``brought back``, ``removed`` or ``edited in its file``."""
+    text: str | None
+    """The YAML; None: the schedule was removed."""
+
+
+class SavedSchedules:
+    """The schedules of a folder. Any number of processes of a machine may use it."""
+
+    def __init__(self, folder: Path) -> None:
+        """
+        Args:
+            folder: The folder; made when the first schedule is saved.
+        """
+        self.folder = folder
+
+    def names(self) -> list[str]:
+        """Return the names of all saved schedules."""
+        return sorted(path.stem for path in self.folder.glob("*.yaml") if _NAME.fullmatch(path.stem))
+
+    def removed(self) -> list[str]:
+        """Return the names of schedules that were saved once and have no file now."""
+        known = (path.name for path in (self.folder / _HISTORY).glob("*") if _NAME.fullmatch(path.name))
+        return sorted(set(known) - set(self.names()))
+
+    def text(self, name: str) -> str | None:
+        """Return the YAML of a schedule; None if none of that name is saved."""
+        with contextlib.suppress(FileNotFoundError):
+            return self._file(name).read_text(encoding="utf-8", errors="replace")
+        return None
+
+    def tag(self, name: str) -> str:
+        """Return a text that changes with the schedule's file; empty if there is none."""
+        return _tag(self.text(name))
+
+    def versions(self, name: str) -> list[Version]:
+        """Return the versions of a schedule, the newest first; if its file was edited by hand since, that as well."""
+        found = self._versions(name)
+        by_hand = self._by_hand(name, found)
+        return [*([by_hand] if by_hand is not None else []), *reversed(found)]
+
+    def version(self, name: str, number: int) -> Version:
+        """Return one version.
+
+        Raises:
+            UnknownName: There is none of this number.
+        """
+        found = next((each for each in self.versions(name) if each.number == number), None)
+        if found is None:
+            raise UnknownName(f"{name} has no version {number}")
+        return found
+
+    def write(self, name: str, text: str | None, *, tag: str | None, user: str, now: float, action: str) -> None:
+        """Write a schedule's file, or remove it, and keep this version.
+
+        Args:
+            name: Name of the schedule.
+            text: The YAML; None removes it.
+            tag: What ``tag`` returned when the change began; None replaces whatever is there.
+            user: User who changes it.
+            now: Present time.
+            action: What the user did; see ``Version.action``.
+
+        Raises:
+            Conflict: Somebody has changed the schedule since; nothing is written.
+        """
+        with self._locked():
+            present, versions = self.text(name), self._versions(name)
+            if tag is not None and tag != _tag(present):
+                raise Conflict(self._conflict(name, present))
+            if (by_hand := self._by_hand(name, versions)) is not None:
+                self._keep(name, by_hand)
+                versions.append(by_hand)
+            number = versions[-1].number + 1 if versions else 1
+            self._keep(name, Version(number=number, user=user, time=now, action=action, text=text))
+            if text is None:
+                self._file(name).unlink(missing_ok=True)
+            else:
+                _write_text(self._file(name), text)
+            _sync(self.folder)
+            for old in versions[: max(0, len(versions) + 1 - KEPT_VERSIONS)]:
+                self._version_file(name, old.number).unlink(missing_ok=True)
+
+    def _conflict(self, name: str, present: str | None) -> str:
+        last = self.versions(name)[0] if self.versions(name) else None
+        who = f" by {last.user}" if last is not None and last.user else ""
+        if present is None:
+            return f"{name} was removed{who} since you opened it; save it again to make it anew"
+        return (
+            f"{name} was changed{who} since you opened it; what you entered is not saved. Compare it with the version "
+            "that is saved now, and save again to replace that"
+        )
+
+    def _by_hand(self, name: str, versions: Sequence[Version]) -> Version | None:
+        """Version of a file that was edited by hand; None if the file is as it was saved."""
+        text = self.text(name)
+        if text is None or text in (each.text for each in versions[-2:]):  # a crash may have come before the last one
+            return None
+        number = versions[-1].number + 1 if versions else 1
+        time = self._file(name).stat().st_mtime
+        return Version(number=number, user="", time=time, action="edited in its file", text=text)
+
+    def _versions(self, name: str) -> list[Version]:
+        found = []
+        for path in (self.folder / _HISTORY / name).glob("*.json"):
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                found.append(Version(**json.loads(path.read_text(encoding="utf-8"))))
+        return sorted(found, key=lambda each: each.number)
+
+    def _keep(self, name: str, version: Version) -> None:
+        file = self._version_file(name, version.number)
+        file.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        write_json(file, asdict(version))
+        _sync(file.parent)
+
+    def _file(self, name: str) -> Path:
+        if not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"name={name[:LONGEST_NAME]!r}: use at most {LONGEST_NAME} letters, digits, '.', '_' and '-', the "
+                "first of them a letter or a digit"
+            )
+        return self.folder / f"{name}.yaml"
+
+    def _version_file(self, name: str, number: int) -> Path:
+        return self.folder / _HISTORY / name / f"{number:04}.json"
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        with open(self.folder / _LOCK, "a", encoding="ascii", opener=private_opener) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def with_saved(
+    definitions: Mapping[str, Definition], saved: SavedSchedules, config_dirs: Sequence[Path], now: float
+) -> tuple[dict[str, Definition], dict[str, str]]:
+    """Add saved schedules to the operator's, which those of the same name replace.
+
+    Their sweeps are not composed here, since anybody who may run sweeps may save a schedule: that is done when they are
+    saved, and again before a sweep starts.
+
+    Args:
+        definitions: The operator's schedules, by name.
+        saved: The saved ones.
+        config_dirs: Users' folders of configs.
+        now: Present time.
+
+    Returns:
+        All schedules, by name, and the mistakes in files that are left out, by name.
+    """
+    found, mistakes = dict(definitions), {}
+    for name in saved.names():
+        try:
+            schedule = read_schedule(saved.text(name) or "", name)
+            own = Definition(schedule, tuple(config_dirs), is_saved=True, replaces=definitions.get(name))
+            wrong = own.mistakes_of_times(now)
+        except ConfigError as error:
+            wrong = str(error).splitlines()
+        else:
+            found |= {} if wrong else {name: own}
+        if wrong:
+            mistakes[name] = "\n".join(f"{FOLDER}/{name}.yaml: {each}" for each in wrong)
+    return found, mistakes
+
+
+def read_schedule(text: str, name: str) -> Schedule:
+    """Return the schedule of a saved file.
+
+    Raises:
+        ConfigError: Names every mistake, one a line.
+    """
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(explain(error)) from None
+    if not isinstance(document, dict):
+        raise ConfigError("must have `key: value` lines")
+    schedule = read_as(Schedule, document)
+    if schedule.name != name:
+        raise ConfigError(f"name={schedule.name}: must be {name}, as its file is called")
+    return schedule
+
+
+def write_schedule(schedule: Schedule, description: str) -> str:
+    """Return the YAML of a schedule, without defaults.
+
+    Args:
+        schedule: The schedule.
+        description: First line of the file.
+    """
+    document: dict[str, Any] = _SCHEDULE.dump_python(schedule, mode="json", exclude_defaults=True)
+    document.setdefault("enabled", True)
+    header = " ".join(description.split())
+    return f"# {header or schedule.name}\n{yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)}"
+
+
+def description_of(text: str | None) -> str:
+    """Return the first line of a saved file."""
+    first = (text or "").split("\n", 1)[0]
+    return first.removeprefix("#").strip() if first.startswith("#") else ""
+
+
+def paused(schedule: Schedule, *, is_paused: bool) -> Schedule:
+    """Return a schedule that is paused, or that fires."""
+    return replace(schedule, enabled=not is_paused)
+
+
+def difference(before: str | None, after: str | None) -> list[str]:
+    """Return the lines that differ between two versions, each after ``-`` or ``+``, with a line around them."""
+    lines = difflib.unified_diff((before or "").splitlines(), (after or "").splitlines(), n=1, lineterm="")
+    return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+
+
+def _tag(text: str | None) -> str:
+    return "" if text is None else hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
+
+
+def _write_text(path: Path, text: str) -> None:
+    with replacing(path) as unfinished, open(unfinished, "w", encoding="utf-8", opener=private_opener) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    """Write the names in a folder to the disk itself."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
