@@ -139,7 +139,7 @@ def _groups(context: click.Context, _: str) -> Iterable[Candidate]:
 def _schedules(context: click.Context, _: str) -> Iterable[Candidate]:
     from sweeps.completion.candidate import Candidate
 
-    return [Candidate(name, header) for name, header in _names(context).options("schedule").items()]
+    return [Candidate(name, header) for name, header in _names(context).described("schedule").items()]
 
 
 def _kinds(_: click.Context, __: str) -> Iterable[Candidate]:

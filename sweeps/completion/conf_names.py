@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from sweeps.conf_folder import conf_folder
+from sweeps.conf_folders import ConfFolders
 
 MAX_INHERITED = 5
 """Levels of confs that inherit from each other which are read."""
 
 
-class ConfNames:
-    """Confs, groups and options in the folders of configs."""
+class ConfNames(ConfFolders):
+    """Confs, groups, options and values in the folders of configs."""
 
-    def __init__(self, config_dirs: Sequence[Path]):
-        """
-        Args:
-            config_dirs: Users' folders; those that do not exist are left out.
-        """
-        self._folders = [folder for folder in (*config_dirs, conf_folder()) if folder.is_dir()]
-
-    def options(self, group: str = "") -> dict[str, str]:
-        """Return the options of a group with the first line of each; of no group, the confs."""
-        found: dict[str, str] = {}
-        for folder in self._folders:
-            for file in sorted((folder / group).glob("*.yaml")):
-                if not file.name.startswith("_"):
-                    found.setdefault(file.stem, _header(file))
-        return found
-
-    def groups(self) -> list[str]:
-        """Return the groups, nested ones with a slash."""
-        names = {
-            file.parent.relative_to(folder).as_posix()
-            for folder in self._folders
-            for file in folder.rglob("*.yaml")
-            if file.parent != folder
-        }
-        return sorted(names)
+    def described(self, group: str = "") -> dict[str, str]:
+        """Return the options of a group with the first line of each, users' own first; of no group, the confs."""
+        files = [file for folder in self.folders for file in sorted((folder / group).glob("*.yaml"))]
+        names = dict.fromkeys(file.stem for file in files if not file.name.startswith("_"))
+        return {name: self.header(f"{group}/{name}" if group else name) for name in names}
 
     def values(self, conf: str) -> dict[str, Any]:
         """Return what the YAML of a conf sets, with the options that its defaults choose, uncomposed."""
@@ -53,19 +33,17 @@ class ConfNames:
 
     def _chosen(self, option: str, group: str, levels: int) -> dict[str, str]:
         found: dict[str, str] = {}
-        for inner_group, inner in _defaults(_load(self._file(option, group))) if levels else ():
+        for inner_group, inner in (
+            _defaults(_load(self.file(f"{group}/{option}" if group else option))) if levels else ()
+        ):
             whole = f"{group}/{inner_group}" if group and inner_group else inner_group or group
             if inner_group:
                 found[whole] = inner
             found |= self._chosen(inner, whole, levels - 1)
         return found
 
-    def _file(self, option: str, group: str) -> Path | None:
-        name = f"{group}/{option}" if group else option
-        return next((file for folder in self._folders if (file := folder / f"{name}.yaml").is_file()), None)
-
     def _values(self, option: str, group: str, levels: int) -> dict[str, Any]:
-        file = self._file(option, group)
+        file = self.file(f"{group}/{option}" if group else option)
         if group == "" and option.endswith(".yaml"):
             file = Path(option)
         own = _load(file)
@@ -106,12 +84,3 @@ def _merge(target: dict[str, Any], values: Mapping[str, Any]) -> None:
             _merge(target[str(key)], value)
         else:
             target[str(key)] = dict(value) if isinstance(value, Mapping) else value
-
-
-def _header(file: Path) -> str:
-    try:
-        with file.open(encoding="utf-8", errors="replace") as lines:
-            first = lines.readline().strip()
-    except OSError:
-        return ""
-    return first.removeprefix("#").strip() if first.startswith("#") else ""

@@ -36,7 +36,7 @@ def complete_service_token(typed: str, names: ConfNames) -> list[Candidate]:
 
     key, is_given, value = typed.partition("=")
     if is_given:
-        options = names.options("service") if key == "service" else dict.fromkeys(complete_value(Service, key), "")
+        options = names.described("service") if key == "service" else dict.fromkeys(complete_value(Service, key), "")
         return [Candidate(f"{key}={name}", help_) for name, help_ in options.items() if name.startswith(value)]
     return [*_starting({"service=": "an option of the group"}, key), *complete_key(Service, {}, key)]
 
@@ -78,9 +78,9 @@ def _values(key: str, value: str, names: ConfNames) -> list[Candidate]:
             folder, begun = Path(value).parent, "" if value.endswith("/") else Path(value).name
             folder = Path(value) if value.endswith("/") else folder
             files = {str(file): "" for file in sorted(folder.glob(f"{begun}*.yaml"))} if folder.is_dir() else {}
-        return _starting({**names.options(), **files}, value)
+        return _starting({**names.described(), **files}, value)
     if key in names.groups():
-        return _starting(names.options(key), value)
+        return _starting(names.described(key), value)
     from sweeps.completion.config_keys import complete_value
     from sweeps.config import SweepConfig
 

@@ -43,8 +43,7 @@ def compose_service(tokens: Sequence[str], config_dirs: Sequence[Path]) -> Servi
     values = parse_values(tokens)
     name = str(values.pop(GROUP, "local"))
     search_path = ConfSearchPath(config_dirs)
-    files = [folder / GROUP / f"{name}.yaml" for folder in search_path.folders]
-    file = next((file for file in files if file.is_file()), None)
+    file = search_path.file(f"{GROUP}/{name}")
     if file is None:
         raise UnknownName(
             f"{GROUP}={name}: there is no such option{did_you_mean(name, search_path.options(GROUP))}; to add "

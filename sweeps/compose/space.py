@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
@@ -13,6 +12,7 @@ from sweeps.compose.composition import resolve
 from sweeps.compose.dotted import find
 from sweeps.compose.other_tools import is_distribution_elsewhere
 from sweeps.compose.schema_errors import read_config
+from sweeps.conf_folders import ConfFolders
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, OrdinalDistribution
 from sweeps.errors import ConfigError, UnknownName
@@ -91,7 +91,7 @@ def options_of(config: SweepConfig, group: str) -> list[str]:
     return list(choices)
 
 
-def check_group_conditions(config: SweepConfig, loader: ConfigLoader, groups: set[str]) -> None:
+def check_group_conditions(config: SweepConfig, folders: ConfFolders, groups: set[str]) -> None:
     """
     Raises:
         UnknownName: The condition of a parameter names an unknown option of a group.
@@ -100,7 +100,7 @@ def check_group_conditions(config: SweepConfig, loader: ConfigLoader, groups: se
         for group, wanted in distribution.when.items():
             if group not in groups:
                 continue
-            options = sorted(loader.get_group_options(group))
+            options = folders.options(group)
             for option in (wanted or [""]) if isinstance(wanted, list) else [wanted]:
                 if option not in options:
                     raise UnknownName(

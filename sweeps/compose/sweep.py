@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from hydra import compose
-from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
 
@@ -17,7 +16,7 @@ from sweeps.compose.composition import Composition, resolve
 from sweeps.compose.overrides import check_option, hydra_token, parse_overrides, with_options
 from sweeps.compose.ranges import distribution_of_range
 from sweeps.compose.schema_errors import read_config
-from sweeps.compose.search_path import ConfSearchPath, confs_of, groups_of
+from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.space import change_space, check_group_conditions, flatten_space, is_integer, options_of
 from sweeps.errors import ConfigError, SweepsError, UnknownName
 from sweeps.suggestions import did_you_mean
@@ -37,9 +36,9 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         ConfigError: The result is not a valid sweep; every mistake is named.
     """
     overrides = parse_overrides(tokens)
-    with search_path as loader:
-        groups = set(groups_of(loader))
-        confs = confs_of(loader)
+    with search_path:
+        groups = set(search_path.groups())
+        confs = search_path.confs()
         if conf not in confs:
             raise UnknownName(f"conf={conf}: there is no such conf{did_you_mean(conf, confs)}")
         of_space = [each for each in overrides if each.key_or_group.startswith("space.")]
@@ -50,7 +49,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
             check_option(each, groups)
         arguments = [hydra_token(each, groups) for each in plain]
 
-        base, choices = _compose(conf, arguments)
+        base, choices = _compose(conf, arguments, search_path)
         # Hydra's own `~space` only removes the group from the defaults, and not a space that the config itself has.
         space = {} if without_space else flatten_space(base.get("space") or {})
         fixed = [each.key_or_group for each in plain if space.pop(each.key_or_group, None) is not None]
@@ -59,12 +58,12 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
             if each in of_space:
                 change_space(space, each)
             elif each in ranges:
-                options = sorted(loader.get_group_options(path)) if path in groups else None
+                options = search_path.options(path) if path in groups else None
                 space[path] = distribution_of_range(each, options, partial(is_integer, base, path))
         base["space"] = space
         config = read_config(resolve(base))
 
-        check_group_conditions(config, loader, groups)
+        check_group_conditions(config, search_path, groups)
         searched = {path: options_of(config, path) for path in space if path in groups}
         count = math.prod(map(len, searched.values()))
         if count > MAX_GROUP_COMBINATIONS:
@@ -76,7 +75,9 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
         own = {group: choices[group] for group in searched}  # may be outside the searched options
         variants = {}
         for combination in [own, *combinations]:
-            raw = base if combination == own else _compose(conf, with_options(arguments, combination))[0]
+            raw = base
+            if combination != own:
+                raw, _ = _compose(conf, with_options(arguments, combination), search_path)
             variants[tuple(sorted(combination.items()))] = {**raw, "space": {}}
     return Composition(
         conf=conf,
@@ -88,7 +89,7 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
     )
 
 
-def _compose(conf: str, arguments: Iterable[str]) -> tuple[dict[str, Any], dict[str, str]]:
+def _compose(conf: str, arguments: Iterable[str], search_path: ConfSearchPath) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the unresolved config, and the option chosen for each group."""
     try:
         composed = compose(conf, overrides=list(arguments), return_hydra_config=True)
@@ -99,7 +100,7 @@ def _compose(conf: str, arguments: Iterable[str]) -> tuple[dict[str, Any], dict[
     except SweepsError:
         raise
     except Exception as error:  # noqa: BLE001 - Hydra and OmegaConf raise many types for unexpected input
-        raise _explain(conf, error) from None
+        raise _explain(conf, error, search_path) from None
     assert isinstance(container, dict)
     assert isinstance(choices, dict)
     return {str(key): value for key, value in container.items()}, {
@@ -107,7 +108,7 @@ def _compose(conf: str, arguments: Iterable[str]) -> tuple[dict[str, Any], dict[
     }
 
 
-def _explain(conf: str, error: Exception) -> ConfigError | UnknownName:
+def _explain(conf: str, error: Exception, search_path: ConfSearchPath) -> ConfigError | UnknownName:
     """Return Hydra's message, reduced to the part that helps to fix the mistake."""
     text = str(error)
     if isinstance(error, RecursionError):
@@ -116,7 +117,7 @@ def _explain(conf: str, error: Exception) -> ConfigError | UnknownName:
         inside = text.partition("'")[2].partition("'")[0]
         return UnknownName(
             f"{inside}.yaml: its defaults name {error.missing_cfg_file}, and there is no such conf"
-            f"{did_you_mean(str(error.missing_cfg_file), confs_of(GlobalHydra.instance().config_loader()))}"
+            f"{did_you_mean(str(error.missing_cfg_file), search_path.confs())}"
         )
     if "Could not find" in text and "Available options" in text:
         missing = text.split("Could not find '", 1)[1].split("'", 1)[0]
@@ -129,7 +130,7 @@ def _explain(conf: str, error: Exception) -> ConfigError | UnknownName:
     where = "" if message.startswith("In '") or "conf=" in message else f"conf={conf}: "
     if "Could not override '" in message:
         group = message.partition("Could not override '")[2].partition("'")[0]
-        groups = groups_of(GlobalHydra.instance().config_loader())
+        groups = search_path.groups()
         if group in groups:
             return ConfigError(f"{where}has no option of the group {group} to replace; +{group}=OPTION adds one")
         message += did_you_mean(group, groups, listed=0)

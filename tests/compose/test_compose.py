@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from sweeps.compose import Composition
-from sweeps.compose.search_path import ConfSearchPath, conf_folder
+from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
+from sweeps.conf_folders import conf_folder
 from sweeps.errors import ConfigError, UnknownName
 from sweeps.validate.config import check_sweep, lookup_in
 

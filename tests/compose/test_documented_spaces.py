@@ -12,8 +12,9 @@ from pydantic import TypeAdapter
 
 from sweeps.compose import Composition
 from sweeps.compose.expressions import FUNCTIONS
-from sweeps.compose.search_path import ConfSearchPath, conf_folder
+from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
+from sweeps.conf_folders import conf_folder
 from sweeps.config.space import Distribution
 from sweeps.validate.config import check_sweep
 

@@ -108,7 +108,7 @@ def _answer(
         command: The command line that does the same.
     """
     names, live = _names(pages), filled.then == "preview"
-    confs = names.options()
+    confs = names.described()
     if not filled.conf:
         filled = Filled(conf="digits" if "digits" in confs else next(iter(confs), ""))
     return pages.answer(

@@ -52,7 +52,7 @@ class Filled:
         Raises:
             ValidationError: A field is invalid.
         """
-        has = names.chosen(self.conf) if self.conf in names.options() else {}
+        has = names.chosen(self.conf) if self.conf in names.described() else {}
         groups = [f"{'' if group in has else '+'}{group}={option}" for group, option in self.groups.items()]
         return Run(conf=self.conf, overrides=[*groups, *self.lines], name=self.name.strip() or None)
 
@@ -75,7 +75,7 @@ async def read_form(request: Request) -> Filled:
 def filled_from(conf: str, overrides: Sequence[str], names: ConfNames, project: str = "", priority: int = 0) -> Filled:
     """Form with an earlier request, without the output folder, which the service sets."""
     groups, lines = {}, []
-    known = {group: names.options(group) for group in names.groups() if group not in NOT_OF_SWEEPS}
+    known = {group: names.described(group) for group in names.groups() if group not in NOT_OF_SWEEPS}
     for each in overrides:
         choice = _CHOICE.fullmatch(each)
         if choice is not None and choice[2] in known.get(choice[1], ()):
@@ -110,13 +110,13 @@ class GroupField:
 
 def group_fields(filled: Filled, names: ConfNames) -> list[GroupField]:
     """Lists of the groups: those of the config first, in the order of its defaults, then the others."""
-    has = names.chosen(filled.conf) if filled.conf in names.options() else {}
+    has = names.chosen(filled.conf) if filled.conf in names.described() else {}
     groups = [group for group in names.groups() if group not in NOT_OF_SWEEPS]
     order = {group: place for place, group in enumerate(has)}
     return [
         GroupField(
             group=group,
-            options=names.options(group),
+            options=names.described(group),
             default=has.get(group, ""),
             chosen=filled.groups.get(group, ""),
         )
