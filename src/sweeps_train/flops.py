@@ -11,31 +11,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from sweeps_train.distributed import Workers
 from sweeps_train.strategies import Strategy
 
-PEAK_TFLOPS = {
-    "B200": 2250.0,
-    "H200": 989.0,
-    "H100 PCIe": 756.0,
-    "H100": 989.0,
-    "A100": 312.0,
-    "L40S": 362.0,
-    "L4": 121.0,
-    "A10G": 125.0,
-    "A10": 125.0,
-    "V100": 125.0,
-    "T4": 65.0,
-    "RTX 4090": 165.0,
-}
-"""Dense 16-bit matrix performance in 10^12 operations per second, from NVIDIA's data sheets, by a part of the device's
-name; the first match counts."""
-
-
-def peak_tflops(device: torch.device) -> float | None:
-    """Peak performance of a device in 10^12 operations per second; None if it is unknown, as for CPUs."""
-    if device.type != "cuda":
-        return None
-    name = torch.cuda.get_device_name(device)
-    return next((peak for known, peak in PEAK_TFLOPS.items() if known in name), None)
-
 
 class FlopMeter:
     """Counts the FLOPs of one step; others have as many for each sample or token.
@@ -67,7 +42,9 @@ class FlopMeter:
         parameters = list(model.parameters())
         trained = sum(each.numel() for each in parameters if each.requires_grad)
         fraction = trained / sum(each.numel() for each in parameters)
-        with FlopCounterMode(display=False) as counter:
+        # Compiled code is not counted, and torch would never again run a compiled function that was called under the
+        # counter. So this step is not compiled.
+        with torch.compiler.set_stance("force_eager"), FlopCounterMode(display=False) as counter:
             yield
         capabilities = strategy.capabilities
         recomputes = capabilities.activation_checkpointing or any(

@@ -15,10 +15,11 @@ from sweeps_train.config.strategy import num_stages
 from sweeps_train.data.loader import load_micro_batches
 from sweeps_train.data.sampler import SampleOrder
 from sweeps_train.distributed import Workers
-from sweeps_train.flops import FlopMeter, peak_tflops
+from sweeps_train.flops import FlopMeter
 from sweeps_train.micro_batch import choose_micro_batch_size
 from sweeps_train.optimizer import build_optimizer, learning_rate
 from sweeps_train.out_of_memory import RetryingBackward
+from sweeps_train.peak_performance import peak_of
 from sweeps_train.precision import Precision
 from sweeps_train.progress import Progress, check_enough_samples, count_steps
 from sweeps_train.random_state import seed_all
@@ -99,7 +100,9 @@ class Trainer:
         )
         self.backward = RetryingBackward(config, self.strategy, micro_batch_size, self.reporter.note)
         self.communication = CommunicationMeter(self.workers, config.train.communication_every)
-        self.flops = FlopMeter(self.workers, config.train.peak_tflops or peak_tflops(self.workers.device))
+        self.flops = FlopMeter(
+            self.workers, config.train.peak_tflops or peak_of(self.workers.device, self.precision.type)
+        )
         self.measured = TrainMetrics(self.workers)
         self.reported_at = self.progress.step
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset, random_split
 from training_runs import IMAGES, configured, on_two_workers, run
 
 from sweeps_train.config import TrainingConfig
+from sweeps_train.errors import MicroBatchHalved
+from sweeps_train.strategies.ddp import average_in_chunks
 
 STEPS = 5
 
@@ -82,6 +86,46 @@ def compressed() -> str:
     with pytest.raises(ValueError, match=r"strategy\.compression=bf16") as raised:
         losses("LeavesOut", compression="bf16")
     return str(raised.value)
+
+
+def out_of_memory_while_averaging() -> str:
+    """Error of rank 1, whose first concatenation of gradients runs out of memory; of rank 0, which it leaves alone."""
+    concatenate = torch.cat
+
+    def fail_once(*arguments: Any, **options: Any) -> torch.Tensor:
+        if dist.get_rank() == 1 and sys._getframe(1).f_code.co_name == "average_in_chunks":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+        return concatenate(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(torch, "cat", fail_once)
+        with pytest.raises((MicroBatchHalved, RuntimeError)) as raised:
+            losses("LeavesOut")
+    return type(raised.value).__name__
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_out_of_memory_while_gradients_are_averaged_does_not_repeat_the_step_alone(tmp_path: Path) -> None:
+    """Other workers wait in the same collective: the group must be started again."""
+    assert on_two_workers(out_of_memory_while_averaging, tmp_path)[1] == "MicroBatchHalved"
+
+
+def averaged_in_chunks() -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    gradients = [torch.randn(size, generator=generator) for size in (3, 5, 40, 2, 7)]
+    average_in_chunks(gradients, 2, max_bytes=40)
+    return gradients
+
+
+def test_gradients_are_averaged_in_chunks_that_need_little_memory(tmp_path: Path) -> None:
+    first, second = on_two_workers(averaged_in_chunks, tmp_path)
+    alone = []
+    for rank in (0, 1):
+        generator = torch.Generator().manual_seed(rank)
+        alone.append([torch.randn(size, generator=generator) for size in (3, 5, 40, 2, 7)])
+    for got, other, one, two in zip(first, second, *alone, strict=True):
+        assert torch.equal(got, other)
+        assert torch.equal(got, one / 2 + two / 2)
 
 
 def test_parameters_that_some_losses_leave_out_are_trained_as_by_one_process(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,10 @@ from sweeps_train.data.sampler import Batch
 from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
 from sweeps_train.strategies.strategy import Capabilities, Strategy
+
+CHUNK_BYTES = 32 * 2**20
+"""Gradients that are sent together in one all-reduce: large enough for the speed of the network, and small beside the
+gradients, since the copy is made when memory is short."""
 
 
 class DistributedDataParallelStrategy(Strategy):
@@ -79,6 +83,7 @@ class DistributedDataParallelStrategy(Strategy):
                     "strategy.compression=none"
                 )
             return
+        self.grad_sync_started = True  # from here on others wait for this worker in collectives
         used = torch.tensor([each.grad is not None for each in trained.values()], dtype=torch.int32)
         used = used.to(self.workers.device)
         dist.all_reduce(used)
@@ -87,7 +92,7 @@ class DistributedDataParallelStrategy(Strategy):
         for name in unused:
             if users[name]:
                 trained[name].grad = torch.zeros_like(trained[name])
-        average_in_one_call([each.grad for each in trained.values() if each.grad is not None], self.workers.size)
+        average_in_chunks([each.grad for each in trained.values() if each.grad is not None], self.workers.size)
 
     def discard_gradients(self) -> None:
         super().discard_gradients()
@@ -95,16 +100,39 @@ class DistributedDataParallelStrategy(Strategy):
 
 
 @torch.no_grad()
-def average_in_one_call(gradients: Sequence[torch.Tensor], num_workers: int) -> None:
-    """Average gradients with one all-reduce for each dtype; bit for bit as ``DistributedDataParallel`` does."""
-    for dtype in sorted({gradient.dtype for gradient in gradients}, key=str):  # the same order on all workers
-        same_dtype = [gradient for gradient in gradients if gradient.dtype == dtype]
-        multiply_in_place(same_dtype, 1 / num_workers)
-        flat = torch.cat([gradient.flatten() for gradient in same_dtype])
+def average_in_chunks(gradients: Sequence[torch.Tensor], num_workers: int, max_bytes: int = CHUNK_BYTES) -> None:
+    """Average gradients over all workers, in place; bit for bit as ``DistributedDataParallel`` does with two workers.
+
+    Args:
+        gradients: This worker's gradients, in the same order on all workers.
+        num_workers: Number of workers.
+        max_bytes: Largest copy that is made to send several gradients in one all-reduce. A larger gradient is sent
+            without a copy.
+    """
+    for chunk in _chunks(gradients, max_bytes):
+        multiply_in_place(chunk, 1 / num_workers)
+        if len(chunk) == 1 and chunk[0].is_contiguous():
+            dist.all_reduce(chunk[0])
+            continue
+        flat = torch.cat([gradient.flatten() for gradient in chunk])
         dist.all_reduce(flat)
-        sizes = [gradient.numel() for gradient in same_dtype]
-        for gradient, averaged in zip(same_dtype, torch.split(flat, sizes), strict=True):
+        sizes = [gradient.numel() for gradient in chunk]
+        for gradient, averaged in zip(chunk, torch.split(flat, sizes), strict=True):
             gradient.copy_(averaged.view_as(gradient))
+
+
+def _chunks(gradients: Sequence[torch.Tensor], max_bytes: int) -> Iterator[list[torch.Tensor]]:
+    """Successive gradients of one dtype that together have at most ``max_bytes``, or one larger gradient."""
+    for dtype in sorted({gradient.dtype for gradient in gradients}, key=str):  # the same order on all workers
+        chunk: list[torch.Tensor] = []
+        size = 0
+        for gradient in (each for each in gradients if each.dtype == dtype):
+            if chunk and size + gradient.nbytes > max_bytes:
+                yield chunk
+                chunk, size = [], 0
+            chunk.append(gradient)
+            size += gradient.nbytes
+        yield chunk
 
 
 def compress(model: DistributedDataParallel, config: DDP) -> None:
