@@ -2,6 +2,39 @@
 
 from __future__ import annotations
 
+import re
+
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|not enough memory|can't allocate memory|(CUBLAS|CUDNN|HIPBLAS|MIOPEN)_STATUS_ALLOC_FAILED"
+    # Often the first symptom of a full device: the library allocates its workspace when it is first used.
+    r"|CUBLAS_STATUS_NOT_INITIALIZED.*cublasCreate|cudaErrorMemoryAllocation|hipErrorOutOfMemory",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device's memory was too small: torch reports it as several errors, depending on who has allocated.
+
+    Args:
+        error: Any error of a step. Allocations by torch raise ``torch.OutOfMemoryError``; those by cuBLAS, NCCL and the
+            driver a ``RuntimeError`` or a class derived from it.
+
+    Example:
+        >>> is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"))
+        True
+        >>> is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+        False
+    """
+    import torch
+
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return (
+        isinstance(error, RuntimeError)
+        and not isinstance(error, MicroBatchHalved)
+        and bool(_OUT_OF_MEMORY.search(str(error)))
+    )
+
 
 class MicroBatchHalved(RuntimeError):
     """A device ran out of memory while workers wait for each other, so this process group cannot continue.

@@ -1,4 +1,4 @@
-"""Running out of memory: the micro batch is halved and the step repeated."""
+"""Running out of memory: the micro batch is halved and the step or the evaluation repeated."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 import torch
 
 from sweeps_train.config import TrainingConfig
-from sweeps_train.data.sampler import Batch
-from sweeps_train.errors import MicroBatchHalved
+from sweeps_train.data.sampler import Batch, Samples
+from sweeps_train.errors import MicroBatchHalved, is_out_of_memory
 from sweeps_train.micro_batch import num_rows, remember, split_batches
 from sweeps_train.strategies import Strategy
 
 _log = logging.getLogger(__name__)
 
 
-class RetryingBackward:
-    """Computes gradients in micro batches, and halves them when this worker's device runs out of memory.
+class OutOfMemoryHandler:
+    """Trains and evaluates in micro batches, and halves them when this worker's device runs out of memory.
 
     Other workers need not know: gradients are those of the global batch, however it is divided.
     """
@@ -38,7 +38,7 @@ class RetryingBackward:
         self._largest_step = 0
         """Tokens or samples in the largest global batch so far."""
 
-    def __call__(self, batches: Sequence[Batch], size: int, scale: float) -> torch.Tensor:
+    def backward(self, batches: Sequence[Batch], size: int, scale: float) -> torch.Tensor:
         """Add the gradients of one step.
 
         Args:
@@ -61,7 +61,9 @@ class RetryingBackward:
         while True:
             try:
                 return strategy.backward(micro_batches, scale, defer_grad_sync=defer_grad_sync)
-            except torch.OutOfMemoryError as error:
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
                 self._halve(max(map(num_rows, micro_batches)), error)
             # Outside of the except clause: the error's frames hold tensors that are to be freed.
             strategy.discard_gradients()
@@ -69,7 +71,25 @@ class RetryingBackward:
                 torch.cuda.empty_cache()
             micro_batches = split_batches(micro_batches, self.micro_batch_size)
 
-    def _halve(self, size: int, error: torch.OutOfMemoryError) -> None:
+    def evaluate(self, samples: Samples) -> torch.Tensor:
+        """Sum the task's scores over this worker's share of the held-out samples, as ``Strategy.evaluate`` does.
+
+        Raises:
+            MicroBatchHalved: Workers wait for each other, so that this one cannot repeat a batch alone.
+        """
+        size = self.micro_batch_size
+        try:
+            return self._strategy.evaluate(samples, size)
+        except RuntimeError as error:
+            # A strategy that can repeat a batch alone has done so, down to one sample.
+            if size == 1 or self._strategy.capabilities.can_retry_oom or not is_out_of_memory(error):
+                raise
+            half = math.ceil(size / 2)
+            if self._strategy.workers.device.type == "cuda":
+                remember(self._config, self._strategy, half)
+            raise MicroBatchHalved(size, half) from error
+
+    def _halve(self, size: int, error: RuntimeError) -> None:
         strategy, half = self._strategy, math.ceil(size / 2)
         if strategy.workers.device.type == "cuda" or self._config.train.micro_batch_size == "auto":
             remember(self._config, strategy, half)  # for the next attempt, if this one cannot continue

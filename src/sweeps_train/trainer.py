@@ -18,7 +18,7 @@ from sweeps_train.distributed import Workers
 from sweeps_train.flops import FlopMeter
 from sweeps_train.micro_batch import choose_micro_batch_size
 from sweeps_train.optimizer import build_optimizer, learning_rate
-from sweeps_train.out_of_memory import RetryingBackward
+from sweeps_train.out_of_memory import OutOfMemoryHandler
 from sweeps_train.peak_performance import peak_of
 from sweeps_train.precision import Precision
 from sweeps_train.progress import Progress, check_enough_samples, count_steps
@@ -98,7 +98,7 @@ class Trainer:
             self.workers.device,
             config.seed,
         )
-        self.backward = RetryingBackward(config, self.strategy, micro_batch_size, self.reporter.note)
+        self.memory = OutOfMemoryHandler(config, self.strategy, micro_batch_size, self.reporter.note)
         self.communication = CommunicationMeter(self.workers, config.train.communication_every)
         self.flops = FlopMeter(
             self.workers, config.train.peak_tflops or peak_of(self.workers.device, self.precision.type)
@@ -152,7 +152,7 @@ class Trainer:
         with self.communication.watching(progress.step), self.flops.counting(self.strategy, size):
             # The strategy averages gradients over the replicas; the loss is the mean over the units of all of them.
             scale = self.strategy.data_parallel.size / units
-            loss = self.backward(next(self.batches), size, scale)
+            loss = self.memory.backward(next(self.batches), size, scale)
             self._update_weights()
         self.measured.add_step(loss if self.strategy.capabilities.is_reporting_rank else None, units, size)
         consumed = progress.samples + len(indices)
@@ -199,10 +199,10 @@ class Trainer:
             per_worker: Include each worker's use of its machine.
         """
         metrics, seconds, stop = self.measured.take(
-            self.task, self._stop_vote(), self.backward.take_halvings(), self.communication, self.flops, per_worker
+            self.task, self._stop_vote(), self.memory.take_halvings(), self.communication, self.flops, per_worker
         )
         if HALVINGS in metrics:
-            self.backward.equalize()
+            self.memory.equalize()
         self.progress = replace(self.progress, seconds=self.progress.seconds + seconds)
         metrics["train/lr"] = self._learning_rate(self.progress.step - 1)
         metrics["train/epoch"] = self.progress.epochs
@@ -214,7 +214,7 @@ class Trainer:
     def evaluate(self) -> tuple[dict[str, float], Stop]:
         """``eval/*`` over the held-out samples, and whether to stop."""
         samples = self.task.eval_samples
-        scores = self.strategy.evaluate(samples, self.backward.micro_batch_size)
+        scores = self.memory.evaluate(samples)
         *totals, stop = self.workers.sum([*scores.tolist(), self._stop_vote()])
         return self.task.metrics(totals, samples.units(range(len(samples)))), Stop(int(stop))
 

@@ -13,6 +13,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from sweeps_train.config.strategy import Pipeline
 from sweeps_train.data.sampler import Batch, Samples, in_batches
 from sweeps_train.distributed import Workers
+from sweeps_train.errors import is_out_of_memory
 from sweeps_train.precision import Precision
 from sweeps_train.strategies.dtensor import average, clip_sharded, saved_buffers
 from sweeps_train.strategies.layers import checkpoint_activations
@@ -103,7 +104,7 @@ class PipelineStrategy(Strategy):
         try:
             logits: torch.Tensor | None = self._schedules[key].step(*inputs, return_outputs=not training, **arguments)
         except RuntimeError as error:  # torch's stages wrap errors in one of their own
-            if isinstance(error.__cause__, torch.OutOfMemoryError):
+            if error.__cause__ is not None and is_out_of_memory(error.__cause__):
                 raise error.__cause__ from None
             raise
         return logits

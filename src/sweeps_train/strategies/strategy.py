@@ -13,6 +13,7 @@ from torch import nn
 
 from sweeps_train.data.sampler import Batch, Samples, in_batches
 from sweeps_train.distributed import Workers
+from sweeps_train.errors import is_out_of_memory
 from sweeps_train.precision import Precision
 from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.tasks.task import Task
@@ -61,6 +62,8 @@ class Strategy:
         """The module that a forward pass of training calls: the task's model, possibly wrapped."""
         self.grad_sync_started = False
         """Whether this worker has started to exchange the present step's gradients."""
+        self._most_scored: float = math.inf
+        """Samples that an evaluation's forward pass is tried with; fewer after running out of memory."""
         self.parameters: dict[str, nn.Parameter] = {}
         """Parameters that this worker trains, by their names in the unwrapped model."""
 
@@ -141,21 +144,36 @@ class Strategy:
             Float64 tensor of shape (``task.num_scores``,).
         """
         # The unwrapped model: a wrapper's forward pass may communicate more than is needed.
-        model, device = self.task.model.eval(), self.workers.device
+        model = self.task.model.eval()
         self._broadcast_buffers(model)
-        total = torch.zeros(self.task.num_scores, dtype=torch.float64, device=device)
+        total = torch.zeros(self.task.num_scores, dtype=torch.float64, device=self.workers.device)
         batches = list(in_batches(self.data_parallel.shard(range(len(samples))), batch_size))
         # All workers make as many forward passes, since a sharded model communicates in them; some have a batch less.
         rounds = math.ceil(math.ceil(len(samples) / self.data_parallel.size) / batch_size)
         for number in range(rounds):
             is_own = number < len(batches)
-            batch = on_device(samples.batch(batches[number] if is_own else [0]), device)
-            with self.precision.autocast():
-                scores = self.task.score(*self._logits(model, batch))
+            scores = self._score(model, samples, batches[number] if is_own else [0])
             if is_own and self.capabilities.is_reporting_rank:
                 total += scores
         model.train()
         return total
+
+    def _score(self, model: nn.Module, samples: Samples, indices: Sequence[int]) -> torch.Tensor:
+        """Score samples in one forward pass, or in parts where they do not fit into memory at once."""
+        if len(indices) <= self._most_scored:
+            try:
+                batch = on_device(samples.batch(indices), self.workers.device)
+                with self.precision.autocast():
+                    return self.task.score(*self._logits(model, batch))
+            except RuntimeError as error:
+                if len(indices) == 1 or not self.capabilities.can_retry_oom or not is_out_of_memory(error):
+                    raise
+            # Outside of the except clause: the error's frames hold tensors that are to be freed.
+            if self.workers.device.type == "cuda":
+                torch.cuda.empty_cache()
+            self._most_scored = math.ceil(len(indices) / 2)
+        middle = math.ceil(len(indices) / 2)
+        return self._score(model, samples, indices[:middle]) + self._score(model, samples, indices[middle:])
 
     def _broadcast_buffers(self, model: nn.Module) -> None:
         """Copy the first replica's buffers, such as running means, to all replicas."""
