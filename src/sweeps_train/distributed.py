@@ -48,6 +48,17 @@ class Workers:
             dist.all_reduce(total)
         return [float(value) for value in total.tolist()]
 
+    def max(self, values: Sequence[float]) -> list[float]:
+        """Largest values of any worker, one by one; every worker must call it with as many values.
+
+        >>> Workers(rank=0, size=1, device=torch.device("cpu")).max([1, 2.5])
+        [1.0, 2.5]
+        """
+        largest = torch.tensor(values, dtype=torch.float64, device=self.device)
+        if self.size > 1:
+            dist.all_reduce(largest, dist.ReduceOp.MAX)
+        return [float(value) for value in largest.tolist()]
+
     def broadcast(self, value: T) -> T:
         """Rank 0's value, on every worker."""
         box = [value]

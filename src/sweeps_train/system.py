@@ -18,9 +18,24 @@ def _process() -> psutil.Process:
     return process
 
 
+MEMORY = ("system/memory_mib", "system/gpu_memory_mib", "system/gpu_memory_reserved_mib")
+"""Metrics of memory, which is compared with what one worker may use."""
+
+
+def begin_measurement(device: torch.device) -> None:
+    """Forget the peak of GPU memory of earlier trainings in this process."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
 def system_metrics(device: torch.device) -> dict[str, float]:
-    """CPU use since the last call (percent of one core), resident memory and peak GPU memory (MiB) of this process, and
-    the load of its GPU (percent; NaN without the extra ``gpu``). The same names on all workers."""
+    """Use of the machine by this process; the same names on all workers.
+
+    Returns:
+        CPU use since the last call (percent of one core); resident memory (MiB); peaks of GPU memory since
+        ``begin_measurement``, of tensors and of all that torch has reserved (MiB); and the load of its GPU (percent;
+        NaN without the extra ``gpu``).
+    """
     process = _process()
     metrics = {
         "system/cpu_percent": process.cpu_percent(),
@@ -28,8 +43,18 @@ def system_metrics(device: torch.device) -> dict[str, float]:
     }
     if device.type == "cuda":
         metrics["system/gpu_memory_mib"] = torch.cuda.max_memory_allocated(device) / MIB
+        metrics["system/gpu_memory_reserved_mib"] = torch.cuda.max_memory_reserved(device) / MIB
         metrics["system/gpu_percent"] = _gpu_percent(device)
     return metrics
+
+
+def total_name(metric: str) -> str:
+    """Name of the sum of a metric of memory over all workers.
+
+    >>> total_name("system/memory_mib")
+    'system/total_memory_mib'
+    """
+    return metric.replace("/", "/total_", 1)
 
 
 def _gpu_percent(device: torch.device) -> float:

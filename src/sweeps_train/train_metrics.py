@@ -10,7 +10,7 @@ import torch
 from sweeps_train.communication import CommunicationMeter
 from sweeps_train.distributed import Workers
 from sweeps_train.flops import FlopMeter
-from sweeps_train.system import system_metrics
+from sweeps_train.system import MEMORY, system_metrics, total_name
 from sweeps_train.tasks import Task
 
 HALVINGS = "train/out_of_memory"
@@ -88,8 +88,11 @@ class TrainMetrics:
         if shares:
             metrics["train/communication_share"] = others.pop(0) / number
             communication.schedule_next(others.pop(0) / number)
-        names = [*system, *(name.replace("/", f"/worker_{each}/") for each in ranks for name in system)]
+        names = [total_name(name) if name in MEMORY else name for name in system]
+        names += [name.replace("/", f"/worker_{each}/") for each in ranks for name in system]
         measured = zip(names, others, strict=True)
         metrics |= {name: value for name, value in measured if not math.isnan(value)}  # NaN: some worker has no value
+        memory = [name for name in system if name in MEMORY]
+        metrics |= zip(memory, self._workers.max([system[name] for name in memory]), strict=True)
         self._reset()
         return metrics, seconds, votes

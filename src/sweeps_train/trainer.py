@@ -25,6 +25,7 @@ from sweeps_train.progress import Progress, check_enough_samples, count_steps
 from sweeps_train.random_state import seed_all
 from sweeps_train.reporter import Reporter, SilentReporter, Stop
 from sweeps_train.strategies import build_strategy
+from sweeps_train.system import begin_measurement
 from sweeps_train.tasks import build_task
 from sweeps_train.train_metrics import HALVINGS, TrainMetrics
 
@@ -54,6 +55,7 @@ class Trainer:
         """Build everything, from the beginning or from a checkpoint; ``train`` documents the arguments."""
         self.config, self.metric, self.mode = config, metric, mode
         self.workers = Workers.current()
+        begin_measurement(self.workers.device)
         self.reporter = reporter if reporter is not None and self.workers.rank == 0 else SilentReporter()
         self.precision = Precision(config.train.precision, self.workers.device)
         self.strategy = build_strategy(config.strategy, self.workers, self.precision)

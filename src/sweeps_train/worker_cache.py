@@ -31,10 +31,19 @@ def cached(kind: str, key: Any, make: Callable[[], T]) -> T:
     if entry is not None and entry[0] == key:
         value: T = entry[1]
         return value
-    if entry is not None:  # freed before the next one is made: both may not fit into memory together
-        del entry, _cache[kind]
-        gc.unfreeze()  # objects that outlive a trial are frozen, and a model may have reference cycles
-        gc.collect()
+    del entry
+    evict(kind)  # freed before the next one is made: both may not fit into memory together
     made = make()
     _cache[kind] = (key, made)
     return made
+
+
+def evict(kind: str) -> None:
+    """Free the cached object of a kind, if there is one.
+
+    Args:
+        kind: Kind of object, such as ``base model``.
+    """
+    if _cache.pop(kind, None) is not None:
+        gc.unfreeze()  # objects that outlive a trial are frozen, and a model may have reference cycles
+        gc.collect()

@@ -35,6 +35,9 @@ class MemoryCleanup:
             mib = self._usual_mib = _memory_mib()
         if len(gc.get_objects()) > MANY_OBJECTS:
             gc.freeze()
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # NCCL and other processes on this GPU need what torch only keeps in reserve
         return mib
 
 

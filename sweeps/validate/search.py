@@ -29,7 +29,13 @@ from sweeps.suggestions import did_you_mean
 NEED_WHOLE_TRIALS = ("tpe", "bohb", "gp", "cmaes", "nsga2", "nsga3")
 """Samplers that learn from whole trials, and exclude schedulers that change a trial's values while it trains."""
 SINGLE_OBJECTIVE = ("cmaes", "bohb")
-SYSTEM_METRICS = ("system/cpu_percent", "system/memory_mib", "system/gpu_memory_mib")
+SYSTEM_METRICS = (
+    "system/cpu_percent",
+    "system/memory_mib",
+    "system/total_memory_mib",
+    "system/gpu_memory_mib",
+    "system/gpu_memory_reserved_mib",
+)
 """Metrics of the process that workers report for every task."""
 COUNTED: dict[str, tuple[Resource, ...]] = {
     "image_classification": ("evaluations", "steps", "epochs", "samples", "seconds"),

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from sweeps.runtime import memory_cleanup
 from sweeps.runtime.memory_cleanup import MemoryCleanup
@@ -57,3 +58,12 @@ def test_memory_that_cannot_be_freed_is_told() -> None:
     hoard = Cycle(mib=300)
     assert worker.run() > before + 250
     assert hoard.content
+
+
+def test_memory_that_torch_keeps_in_reserve_is_given_back_to_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_back: list[bool] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: given_back.append(True))
+    MemoryCleanup().run()
+    assert given_back == [True]

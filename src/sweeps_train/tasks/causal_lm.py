@@ -23,7 +23,7 @@ from sweeps_train.models.causal_lm import (
     save_causal_lm,
 )
 from sweeps_train.tasks.cross_entropy import chunked_cross_entropy, full_cross_entropy
-from sweeps_train.worker_cache import cached
+from sweeps_train.worker_cache import cached, evict
 
 _LARGEST_EXPONENT = math.log(torch.finfo(torch.float64).max)
 
@@ -44,6 +44,7 @@ class CausalLMTraining:
         self._base: SharedBase | None = None
         # Other strategies shard the base model itself, so that the next trial could not use it.
         if model.lora is None or config.strategy.kind != "ddp":
+            evict("base model")  # both may not fit into memory together
             self.model = build_causal_lm(model, weights)
         else:
             bare = replace(model, lora=None)
