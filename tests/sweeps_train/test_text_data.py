@@ -108,18 +108,6 @@ def test_the_loss_counts_the_assistants_turns_where_the_template_marks_them(tmp_
     assert rows(samples_of(path, tokenizer, **options), tokenizer) == [("u:hi;a:yo!u:hi;a:yo!", "yo!yo!")]
 
 
-def test_the_loss_counts_a_whole_chat_with_a_warning_where_turns_are_not_marked(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]
-    path = write(tmp_path / "a.jsonl", {"messages": chat})
-    tokenizer = ByT5Tokenizer()
-    tokenizer.chat_template = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}"
-    options = {"text_field": None, "messages_field": "messages", "packing": False}
-    assert rows(samples_of(path, tokenizer, **options)) == [("u:hi;a:yo;", ":hi;a:yo;")]
-    assert "does not mark the assistant's turns ({% generation %})" in caplog.text
-
-
 def test_a_token_at_the_beginning_comes_once_and_before_the_prompt(tmp_path: Path) -> None:
     from tokenizers.processors import TemplateProcessing
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from sweeps_train.config import TextData
+from sweeps_train.data.chat import ChatEncoder
 from sweeps_train.data.documents import column
 from sweeps_train.data.files import Document
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-_log = logging.getLogger(__name__)
 
 _DOCUMENTS_AT_ONCE = 1000
 """Documents per call of the tokenizer: enough for its threads, and few enough for the memory of Python lists."""
@@ -82,31 +79,12 @@ class Encoder:
             yield before + after, [False] * len(before) + [True] * len(after)
 
     def _chats(self, chats: Iterable[Any], first: int) -> Iterator[Tokens]:
-        template = self._tokenizer.chat_template
-        if template is None:
-            raise ValueError(
-                "data.messages_field needs a chat template, and the tokenizer has none; "
-                "give model.tokenizer one of a chat model"
-            )
-        # Only tokenizers in Rust know which text a token came from.
-        marks = re.search(r"\{%-?\s*generation\s*-?%\}", str(template)) is not None and self._tokenizer.is_fast
-        if not marks and first == 1:
-            _log.warning(
-                "the tokenizer's chat template does not mark the assistant's turns ({% generation %}), or the "
-                "tokenizer is written in Python and cannot follow them: the loss counts all tokens, the user's too"
-            )
+        encoder = ChatEncoder(self._tokenizer)
         for number, messages in enumerate(chats, first):
             try:
-                # Its type annotation lacks the dict.
-                encoded: Any = self._tokenizer.apply_chat_template(
-                    messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=marks
-                )
-            except Exception as error:  # a template may raise any error
-                raise ValueError(
-                    f"data.messages_field: document {number} does not fit the chat template: {error}"
-                ) from error
-            ids = list(encoded["input_ids"])
-            yield ids, [bool(mark) for mark in encoded["assistant_masks"]] if marks else [True] * len(ids)
+                yield encoder.encode(messages)
+            except ValueError as error:
+                raise ValueError(f"data.messages_field: document {number}: {error}") from error
 
     def _encode(self, documents: list[Document], key: str, name: str, first: int) -> list[list[int]]:
         texts = list(column(documents, key, name, first))

@@ -1,0 +1,121 @@
+"""Chats: rendered by a tokenizer's chat template, with a mask of the tokens that the assistant wrote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Message = dict[str, Any]
+
+_MARKS = re.compile(r"\{%-?\s*generation\s*-?%\}")
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """An assistant's turn in a rendered chat, as positions of characters."""
+
+    start: int
+    content_end: int
+    end: int | None
+    """None if the template renders the turn otherwise in the whole chat, so that only a special token tells its end."""
+
+
+class ChatEncoder:
+    """Tokenizes chats, and finds the assistant's turns, which the loss counts.
+
+    Templates may mark the assistant's turns (``{% generation %}``); few do. Otherwise a turn begins where the template
+    ends when it is asked to begin one (``add_generation_prompt``). It ends with the first special token after its text,
+    or where the template ends without the messages that follow.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        """Raise ``ValueError`` if the tokenizer has no chat template, or cannot tell where a token is in the text."""
+        if tokenizer.chat_template is None:
+            raise ValueError(
+                "data.messages_field needs a chat template, and the tokenizer has none; "
+                "give model.tokenizer one of a chat model"
+            )
+        if not tokenizer.is_fast:  # only tokenizers in Rust know which text a token came from
+            raise ValueError(
+                f"data.messages_field: {type(tokenizer).__name__} is written in Python and cannot tell which tokens "
+                "are the assistant's; give model.tokenizer a fast one, or use data.prompt_field and "
+                "data.completion_field"
+            )
+        self._tokenizer = tokenizer
+        self._is_marked = _MARKS.search(str(tokenizer.chat_template)) is not None
+        self._special = set(tokenizer.all_special_ids)
+
+    def encode(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
+        """Tokenize a chat.
+
+        Args:
+            messages: Dictionaries with ``role`` and ``content``.
+
+        Returns:
+            The token ids, and for each whether the assistant wrote it.
+
+        Raises:
+            ValueError: The template does not fit the chat, or the assistant's turns cannot be found.
+        """
+        if self._is_marked:
+            encoded: Any = self._render(messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
+            return list(encoded["input_ids"]), [bool(mark) for mark in encoded["assistant_masks"]]
+        text = self._render(messages, tokenize=False)
+        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        ids, starts = list(encoded["input_ids"]), [first for first, _ in encoded["offset_mapping"]]
+        mask = [False] * len(ids)
+        earliest = 0
+        for number, message in enumerate(messages):
+            if message.get("role") == "assistant":
+                turn = self._turn(text, messages, number, earliest)
+                for token in self._tokens_of(turn, ids, starts, number):
+                    mask[token] = True
+                earliest = turn.content_end
+        return ids, mask
+
+    def _turn(self, text: str, messages: Sequence[Message], number: int, earliest: int) -> _Turn:
+        content = messages[number].get("content")
+        if not isinstance(content, str) or not content.strip():
+            raise ValueError(f"message {number + 1}, of the assistant, has no text")
+        begun = self._render(messages[:number], tokenize=False, add_generation_prompt=True)
+        if not text.startswith(begun) or len(begun) < earliest:
+            raise ValueError(
+                f"the tokenizer's chat template renders message {number + 1} otherwise than when the assistant begins "
+                "to answer, so that its tokens cannot be told from the user's; give model.tokenizer one whose template "
+                "marks them ({% generation %}), or use data.prompt_field and data.completion_field"
+            )
+        # Some templates remove what a model thought before it answered, and white space around the answer.
+        answer = content.rpartition("</think>")[2].strip() or content.strip()
+        found = text.find(answer, len(begun))
+        if found < 0:
+            raise ValueError(f"the tokenizer's chat template leaves out the text of message {number + 1}")
+        ended = self._render(messages[: number + 1], tokenize=False)
+        return _Turn(len(begun), found + len(answer), len(ended) if text.startswith(ended) else None)
+
+    def _tokens_of(self, turn: _Turn, ids: list[int], starts: list[int], number: int) -> Iterator[int]:
+        """Positions of the tokens that the assistant writes, with the special token by which it ends its turn."""
+        for token, start in enumerate(starts):
+            if start < turn.start:
+                continue
+            is_end = start >= turn.content_end and ids[token] in self._special
+            if turn.end is not None and start >= turn.end and not is_end:
+                return
+            yield token
+            if is_end:
+                return
+        if turn.end is None:
+            raise ValueError(
+                f"the end of message {number + 1} cannot be found in the rendered chat; give model.tokenizer one whose "
+                "chat template marks the assistant's turns ({% generation %})"
+            )
+
+    def _render(self, messages: Sequence[Message], **options: Any) -> Any:
+        try:
+            return self._tokenizer.apply_chat_template(list(messages), **options)
+        except Exception as error:  # a template may raise any error
+            raise ValueError(f"it does not fit the chat template: {error}") from error

@@ -1,0 +1,115 @@
+"""Chats rendered by the templates of real models, which TRL ships, with the tokens that the assistant wrote."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
+
+from sweeps_train.data.chat import ChatEncoder
+
+_SPEC = find_spec("trl")
+assert _SPEC is not None
+assert _SPEC.origin is not None
+TEMPLATES = Path(_SPEC.origin).parent / "chat_templates"
+
+QUESTION, ANSWER = {"role": "user", "content": "What is 2+2?"}, {"role": "assistant", "content": "Four, of course."}
+CHAT = [QUESTION, ANSWER, {"role": "user", "content": "And 3+3? Four?"}, {"role": "assistant", "content": " Six.\n"}]
+SYSTEM = {"role": "system", "content": "Be short."}
+
+ENDS = {
+    "llama3": "<|eot_id|>",
+    "llama3_1": "<|eot_id|>",
+    "llama3_2": "<|eot_id|>",
+    "qwen2_5": "<|im_end|>",
+    "qwen3_instruct_2507": "<|im_end|>",
+    "gemma": "<end_of_turn>",
+    "gemma3": "<end_of_turn>",
+    "phi3_5": "<|end|>",
+    "cohere": "<|END_OF_TURN_TOKEN|>",
+}
+"""Special token by which a model ends its turn."""
+WITHOUT_SYSTEM = ("gemma",)
+MARKED = [path.stem for path in TEMPLATES.glob("*_training.jinja")]
+REFUSED = {"deepseek_r1_distill", "deepseekv3", "idefics3", "llava_next", "smolvlm"} | {
+    f"nemotron_3{each}" for each in ("_5_lightning", "_nano", "_super", "_ultra")
+}
+"""Templates of models that think before they answer, or see images."""
+
+
+def tokenizer(template: str) -> PreTrainedTokenizerFast:
+    """Byte tokenizer with a chat template, and with the special tokens that the template writes."""
+    vocabulary = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    bytes_only = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    bytes_only.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_only.decoder = decoders.ByteLevel()
+    made = PreTrainedTokenizerFast(tokenizer_object=bytes_only, eos_token="<|endoftext|>", bos_token="<s>")
+    special = sorted(set(re.findall(r"<\|\w+\|>|<(?:start|end)_of_turn>", template)) - {"<|endoftext|>"})
+    made.add_special_tokens({"additional_special_tokens": special})
+    made.chat_template = template
+    return made
+
+
+def written_by_the_assistant(template: str, messages: list[dict[str, Any]]) -> str:
+    reader = tokenizer(template)
+    ids, mask = ChatEncoder(reader).encode(messages)
+    assert ids == reader(reader.apply_chat_template(messages, tokenize=False), add_special_tokens=False).input_ids
+    return str(reader.decode([token for token, counts in zip(ids, mask, strict=True) if counts]))
+
+
+def read(name: str) -> str:
+    return (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_the_assistants_turns_of_a_real_template_are_counted_with_their_ends(name: str) -> None:
+    end = ENDS[name]
+    for before in ([], [SYSTEM]) if name not in WITHOUT_SYSTEM else ([],):
+        written = written_by_the_assistant(read(name), [*before, *CHAT])
+        answers = written.split(end)
+        assert [answers[0], answers[1].strip(), *answers[2:]] == ["Four, of course.", "Six.", ""]
+
+
+@pytest.mark.parametrize("name", sorted({name.removesuffix("_training") for name in MARKED} - REFUSED))
+def test_no_more_is_counted_than_where_the_template_marks_the_assistants_turns(name: str) -> None:
+    """TRL has versions of the templates with marks; white space after the end of a turn, which no model writes, is the
+    one difference."""
+    found = written_by_the_assistant(read(name), [QUESTION, ANSWER])
+    marked = written_by_the_assistant(read(f"{name}_training"), [QUESTION, ANSWER])
+    assert "Four, of course." in found
+    assert "What" not in found
+    assert re.sub(r"\s", "", found) in re.sub(r"\s", "", marked)
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_a_template_whose_turns_cannot_be_told_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"give model\.tokenizer|leaves out|does not fit"):
+        written_by_the_assistant(read(name), [QUESTION, ANSWER])
+
+
+def test_a_thinking_template_that_renders_history_otherwise_is_followed_by_its_special_tokens() -> None:
+    written = written_by_the_assistant(read("qwen3"), CHAT)
+    assert re.sub(r"\s+", " ", written) == "Four, of course.<|im_end|><think> </think> Six. <|im_end|>"
+
+
+def test_a_template_that_hides_where_the_assistant_begins_is_refused() -> None:
+    template = "{% for m in messages %}{{ m.content }} {% endfor %}{% if add_generation_prompt %}BOT{% endif %}"
+    with pytest.raises(ValueError, match=r"message 2 otherwise .*\(\{% generation %\}\).*data\.prompt_field"):
+        ChatEncoder(tokenizer(template)).encode(CHAT)
+
+
+def test_a_turn_without_text_is_refused() -> None:
+    with pytest.raises(ValueError, match="message 2, of the assistant, has no text"):
+        ChatEncoder(tokenizer(read("llama3"))).encode([QUESTION, {"role": "assistant", "content": ""}])
+
+
+def test_a_tokenizer_in_python_is_refused() -> None:
+    reader = ByT5Tokenizer()
+    reader.chat_template = "{{ messages }}"
+    with pytest.raises(ValueError, match="ByT5Tokenizer is written in Python"):
+        ChatEncoder(reader)
