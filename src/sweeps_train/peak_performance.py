@@ -77,7 +77,7 @@ PEAKS = (
     Peak(("MI250X",), 191.5, 23.9, has_tf32=False),
     Peak(("MI210",), 181.0, 22.6, has_tf32=False),
 )
-"""Of several entries whose words a name has, the one with the most words counts."""
+"""Known devices. If a name has the words of several entries, the one with the most words counts."""
 
 _MIG_SLICES = {"A30": 4}
 """Compute slices of a whole GPU, where they are not seven."""
