@@ -81,7 +81,7 @@ def complete(
     key = typed.partition("=")[0].lstrip("+~").rstrip("./")
     if key == "conf" or (key and not KEY.fullmatch(key)):
         return []  # the shells also complete paths to files
-    before = [f"conf={conf}"] if conf in (names := _names(pages)).options() else []
+    before = [f"conf={conf}"] if conf in (names := _names(pages)).confs() else []
     found = complete_token(typed, before, names, wants_conf=False)
     return [{"text": each.text, "help": each.help} for each in found[:MOST_CANDIDATES]]
 
