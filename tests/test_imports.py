@@ -40,10 +40,10 @@ LAYERS: list[set[str]] = [
 ]
 
 # Who may import `sweeps_train`: those who run training, look at its data or load its models all of it, those who
-# check a config its torch-free schema, and what finds and reads files, which is as free of it.
+# check a config its torch-free schema, and what reads files and tables, which is as free of it.
 TRAINING = {"plan", "provenance", "registry", "runtime"}
 TRAINING_SCHEMA = {"config", "validate"}
-SCHEMA = ("sweeps_train.config", "sweeps_train.data.files")
+SCHEMA = ("sweeps_train.config", "sweeps_train.data.files", "sweeps_train.tables")
 
 NOT_FOR_WORKERS = ("sweeps", "hydra", "omegaconf", "mlflow", "optuna", "ray.tune")
 

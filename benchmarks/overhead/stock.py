@@ -88,7 +88,7 @@ def evaluate(task: Any, rank: int) -> dict[str, float]:
         scores += task.score(task.logits(model, batch), batch)
     model.train()
     dist.all_reduce(scores)
-    metrics: dict[str, float] = task.metrics(scores.tolist(), len(samples))
+    metrics: dict[str, float] = task.metrics(scores, len(samples))
     return metrics
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sweeps_train.atomic_write import UNFINISHED, unfinished
-from sweeps_train.config import TRAINING_CONFIG, CausalLM, TrainingConfig
+from sweeps_train.config import TRAINING_CONFIG, CausalLM, TableData, TrainingConfig
 from sweeps_train.integrity import find_damage, flush_folder, quarantine, seal
 from sweeps_train.optimizer import load_optimizer_state, optimizer_state
 from sweeps_train.progress import Progress
@@ -120,8 +120,8 @@ def load_model(folder: str | Path, *, merge: bool = False) -> nn.Module:
         merge: Merge LoRA adapters into the base model, which gives a plain transformers model.
 
     Returns:
-        The model: of transformers or peft for language models, else one that maps images of shape (batch, channels,
-        height, width) to logits of shape (batch, classes).
+        The model: of transformers or peft for language models; of tables one whose method ``predict`` takes raw rows;
+        else one that maps images of shape (batch, channels, height, width) to logits of shape (batch, classes).
 
     Raises:
         ValueError: The folder is no checkpoint, or its base model cannot be loaded.
@@ -139,6 +139,10 @@ def load_model(folder: str | Path, *, merge: bool = False) -> nn.Module:
         model = build_causal_lm(config.model, folder)
         if merge and isinstance(model, PeftModel):
             model = model.merge_and_unload()
+    elif isinstance(config.data, TableData):
+        from sweeps_train.models.table import load_table_model
+
+        model = load_table_model(config.model, folder)  # type: ignore[arg-type] # for tables, since the data is
     else:
         from sweeps_train.models.image import load_image_model
 

@@ -43,9 +43,7 @@ class Workers:
         >>> Workers(rank=0, size=1, device=torch.device("cpu")).sum([1, 2.5])
         [1.0, 2.5]
         """
-        total = torch.tensor(values, dtype=torch.float64, device=self.device)
-        if self.size > 1:
-            dist.all_reduce(total)
+        total = self.sum_tensor(torch.tensor(values, dtype=torch.float64, device=self.device))
         return [float(value) for value in total.tolist()]
 
     def max(self, values: Sequence[float]) -> list[float]:
@@ -58,6 +56,12 @@ class Workers:
         if self.size > 1:
             dist.all_reduce(largest, dist.ReduceOp.MAX)
         return [float(value) for value in largest.tolist()]
+
+    def sum_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Sum a tensor over all workers, in its place; every worker must call it with the same shape."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
 
     def broadcast(self, value: T) -> T:
         """Rank 0's value, on every worker."""

@@ -11,9 +11,10 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from sweeps_train.config import CustomData, CustomModel, DigitsData, TrainingConfig
+from sweeps_train.config import CustomData, CustomModel, DigitsData, TableData, TableTask, TrainingConfig
 from sweeps_train.data.images import ImageSamples
 from sweeps_train.data.sampler import Batch
+from sweeps_train.progress import check_enough_samples
 from sweeps_train.random_state import seed_all
 from sweeps_train.targets import call_target
 from sweeps_train.tasks.image_classification import ImageClassification, build_both_samples
@@ -49,6 +50,9 @@ def examine(config: TrainingConfig) -> Iterator[Finding]:
     """
     if config.task.kind == "causal_lm":
         yield from _examine_text(config)
+        return
+    if isinstance(config.data, TableData):
+        yield from _examine_table(config)
         return
     assert isinstance(config.data, DigitsData | CustomData)
     data = config.data
@@ -170,6 +174,29 @@ def _examine_text(config: TrainingConfig) -> Iterator[Finding]:
     batch = task.pad(task.train_samples.batch(range(min(2, len(task.train_samples)))))
     if not task.loss(_logits(task, batch, training=True), batch).isfinite():
         yield Finding("warning", "the loss of the first training batch is not finite")
+
+
+def _examine_table(config: TrainingConfig) -> Iterator[Finding]:
+    from sweeps_train.data.table import table_samples
+    from sweeps_train.tasks import build_task
+
+    assert isinstance(config.data, TableData) and isinstance(config.task, TableTask)
+    table_samples(config.data, config.task.kind)
+    with _stage("model"):
+        task = build_task(config)
+    check_enough_samples(config.train, len(task.train_samples))
+    for split, samples in (("training", task.train_samples), ("held-out", task.eval_samples)):
+        batch = samples.batch(range(min(BATCH, len(samples))))
+        outputs = _logits(task, batch, training=split == "training")
+        wanted = (len(batch["targets"]), task.num_scores)
+        if tuple(outputs.shape) != wanted:
+            yield Finding(
+                "mistake",
+                f"model: gives outputs of shape {tuple(outputs.shape)} for {wanted[0]} rows, where {wanted} is needed: "
+                "one for each class, or one number; let it take the argument num_outputs",
+            )
+        elif not task.loss(outputs, batch).isfinite():
+            yield Finding("warning", f"the loss of the first {split} batch is not finite")
 
 
 def _logits(task: Task, batch: Batch, *, training: bool) -> Any:

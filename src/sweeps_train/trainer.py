@@ -217,8 +217,9 @@ class Trainer:
         """``eval/*`` over the held-out samples, and whether to stop."""
         samples = self.task.eval_samples
         scores = self.memory.evaluate(samples)
-        *totals, stop = self.workers.sum([*scores.tolist(), self._stop_vote()])
-        return self.task.metrics(totals, samples.units(range(len(samples)))), Stop(int(stop))
+        summed = self.workers.sum_tensor(torch.cat([scores.flatten(), scores.new_tensor([self._stop_vote()])]))
+        total = summed[:-1].view_as(scores).cpu()
+        return self.task.metrics(total, samples.units(range(len(samples)))), Stop(int(summed[-1]))
 
     def check_metric(self, metrics: dict[str, float]) -> None:
         """Raise ``ValueError`` if the metric that decides is not among those of an evaluation."""

@@ -20,12 +20,14 @@ from sweeps_train.config import (
     STRICT,
     CausalLMTask,
     Checkpoint,
+    ClassificationTask,
     Data,
     FunctionConfig,
     FunctionTask,
     ImageClassificationTask,
     Model,
     NonNegativeFloat,
+    RegressionTask,
     Strategy,
     Train,
     TrainingConfig,
@@ -34,7 +36,10 @@ from sweeps_train.config import (
 from sweeps_train.config.reach import Reach as Reach
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120), Reach.NOTHING]
-AnyTask = Annotated[CausalLMTask | ImageClassificationTask | FunctionTask, Field(discriminator="kind")]
+AnyTask = Annotated[
+    CausalLMTask | ImageClassificationTask | ClassificationTask | RegressionTask | FunctionTask,
+    Field(discriminator="kind"),
+]
 
 TRAINING_SECTIONS = ("model", "data", "train", "strategy")
 """Sections that built-in tasks require, and that a user's own function does not have."""
@@ -136,7 +141,7 @@ def _suggest_task(model_kind: str | None) -> str:
     """Suggest the task that trains the config's kind of model."""
     if model_kind is None:
         return ""
-    task = "causal_lm" if model_kind == "causal_lm" else "image_classification"
+    task = {"causal_lm": "causal_lm", "mlp": "classification"}.get(model_kind, "image_classification")
     return f"; or, to train model.kind={model_kind}, use task={task}"
 
 

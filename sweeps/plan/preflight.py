@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -21,7 +22,8 @@ from sweeps.provenance.redacted_text import redacted_log
 from sweeps.validate.arguments import configs_of_trials
 from sweeps.validate.config import lookup_in
 from sweeps.validate.source import source_signature
-from sweeps_train.config import CausalLM, CustomData, CustomModel, FunctionTask, TextData
+from sweeps_train.config import CausalLM, CustomData, CustomModel, FunctionTask, TableData, TextData
+from sweeps_train.tables.files import table_files
 
 MAX_CONFIGS = 24
 """Maximum number of configs that are checked."""
@@ -156,6 +158,8 @@ def _has_users_parts(config: SweepConfig) -> bool:
     task, model, data = config.task, config.model, config.data
     if isinstance(task, FunctionTask):
         return task.framework != "script" and source_signature(task.target) is None
+    if isinstance(data, TableData):
+        return _size_of_table(data) <= MAX_BYTES
     if isinstance(model, CustomModel) or isinstance(data, CustomData):
         return True
     if not isinstance(model, CausalLM) or not isinstance(data, TextData) or data.streaming:
@@ -165,6 +169,16 @@ def _has_users_parts(config: SweepConfig) -> bool:
     if own_data is None and data.path.startswith("builtin:"):
         return own_model is not None and 0 < own_model <= MAX_BYTES
     return own_data is not None and own_data <= MAX_BYTES and own_model is not None and own_model <= MAX_BYTES
+
+
+def _size_of_table(data: TableData) -> float:
+    """Return the bytes of a table's files; infinite if they are not on this machine."""
+    if data.path.startswith("builtin:"):
+        return 0
+    try:
+        return math.inf if "://" in data.path else sum(file.size for file in table_files(data, "data.path", data.path))
+    except ValueError:
+        return math.inf
 
 
 def _size(path: str) -> int | None:

@@ -16,9 +16,11 @@ import sweeps_train
 from sweeps.compat import sweeps_class_names
 from sweeps.errors import UserError
 from sweeps_train.checkpoint import load_model, read_training_config
-from sweeps_train.config import CausalLM, CustomModel, TrainingConfig
+from sweeps_train.config import CausalLM, CustomModel, TableData, TrainingConfig
 from sweeps_train.data.images import ImageShape, build_image_samples
 from sweeps_train.models.image import SHAPE_FILE
+from sweeps_train.tables.encoding import Classes, TableEncoding, load_encoding
+from sweeps_train.tables.predictions import prediction_frame
 
 if TYPE_CHECKING:
     from mlflow.models import Model, ModelSignature
@@ -66,6 +68,8 @@ def flavour_of(folder: Path, *, merged: bool) -> Flavour:
     """
     try:
         config = read_training_config(folder)
+        if isinstance(config.data, TableData):
+            return _rows(folder, _own_code(config))
         if not isinstance(config.model, CausalLM):
             return _image(config, folder)
         if config.model.lora is not None and not merged:
@@ -90,6 +94,35 @@ def _adapter(folder: Path) -> Flavour:
             "pip_requirements": _pinned(*needed),
         },
     )
+
+
+def _rows(folder: Path, own_code: list[str]) -> Flavour:
+    import mlflow.pyfunc
+
+    needed = ("torch", "safetensors", "pydantic", "numpy", "pandas", "pyarrow")
+    return Flavour(
+        mlflow.pyfunc,
+        {
+            "python_model": str(Path(__file__).parent / "row_predictor.py"),
+            "artifacts": {"checkpoint": str(folder)},
+            "code_paths": [str(Path(sweeps_train.__file__).parent), *own_code],
+            "signature": _row_signature(load_encoding(folder)),
+            "pip_requirements": _pinned(*needed),
+        },
+    )
+
+
+def _row_signature(encoding: TableEncoding) -> ModelSignature:
+    """Return the signature of raw rows. MLflow refuses whole numbers in a column of decimals, and missing values in most
+    others, so it is given names only; the encoding checks the values."""
+    import numpy as np
+    from mlflow.models import ModelSignature, infer_signature
+    from mlflow.types.schema import AnyType, ColSpec, Schema
+
+    columns = [ColSpec(AnyType(), name) for name in encoding.kinds]
+    shape = (1, encoding.num_outputs) if isinstance(encoding.output, Classes) else (1,)
+    outputs = infer_signature(model_output=prediction_frame(encoding, np.zeros(shape))).outputs
+    return ModelSignature(Schema(columns), outputs)
 
 
 def _merged(config: TrainingConfig, folder: Path) -> Flavour:

@@ -16,12 +16,14 @@ from sweeps.space.distributions import Lookup, Space, boundary_values
 from sweeps.suggestions import closest_names, did_you_mean
 from sweeps.validate.script import script_options
 from sweeps.validate.source import keys_read, source_signature
-from sweeps_train.config import CustomData, CustomModel, FunctionTask
+from sweeps_train.config import CustomData, CustomModel, FunctionTask, TableData
 
 Signature = Callable[[str], inspect.Signature | None]
 """Function that returns the signature of an import path; None if it is unknown."""
 MISSPELT = 0.8
 """Minimum similarity of an unused argument to one that is read, for it to be reported as misspelt."""
+GIVEN_SIZES = ("num_numbers", "category_sizes", "num_outputs")
+"""Arguments that a user's own model for tables gets, if it has them."""
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -94,7 +96,10 @@ def argument_mistakes(config: SweepConfig, signature: Signature, space: Collecti
     """
     for key, section in (("model", config.model), ("data", config.data)):
         if isinstance(section, CustomModel | CustomData):
-            yield from mistakes_of_call(key, section.target, section.arguments, signature(section.target), space)
+            found = signature(section.target)
+            is_of_rows = isinstance(section, CustomModel) and isinstance(config.data, TableData)
+            given = {name: ... for name in GIVEN_SIZES if _takes(found, name)} if is_of_rows else {}
+            yield from mistakes_of_call(key, section.target, {**given, **section.arguments}, found, space)
     sampler = config.search.sampler
     if isinstance(sampler, CustomSampler):
         arguments = {"seed": config.seed, **sampler.arguments} if _takes(signature(sampler.target), "seed") else None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError
 from sweeps.suggestions import did_you_mean
-from sweeps_train.config import TextData
+from sweeps.validate.table import table_mistakes
+from sweeps_train.config import TableData, TableTask, TextData
 from sweeps_train.data.files import File, find_files, pieces_of, read_piece
 
 
@@ -15,9 +16,17 @@ def check_data(config: SweepConfig) -> None:
     Raises:
         ConfigError: With every mistake, one a line.
     """
-    data = config.data
-    if not isinstance(data, TextData):
-        return
+    data, task = config.data, config.task
+    mistakes: list[str] = []
+    if isinstance(data, TableData) and isinstance(task, TableTask):
+        mistakes += table_mistakes(data, task.kind)
+    if isinstance(data, TextData):
+        mistakes += _text_mistakes(data)
+    if mistakes:
+        raise ConfigError("\n".join(dict.fromkeys(mistakes)))
+
+
+def _text_mistakes(data: TextData) -> list[str]:
     mistakes: list[str] = []
     for key, path in (("data.path", data.path), ("data.eval_path", data.eval_path)):
         if path is None or "://" in path or path.startswith("builtin:"):
@@ -26,8 +35,7 @@ def check_data(config: SweepConfig) -> None:
             mistakes += _mistakes(key, path, data)
         except ValueError as error:
             mistakes.append(str(error) if str(error).startswith(key) else f"{key}={path}: {error}")
-    if mistakes:
-        raise ConfigError("\n".join(dict.fromkeys(mistakes)))
+    return mistakes
 
 
 def _mistakes(key: str, path: str, data: TextData) -> list[str]:

@@ -37,8 +37,11 @@ SYSTEM_METRICS = (
     "system/gpu_memory_reserved_mib",
 )
 """Metrics of the process that workers report for every task."""
+OF_SAMPLES: tuple[Resource, ...] = ("evaluations", "steps", "epochs", "samples", "seconds")
 COUNTED: dict[str, tuple[Resource, ...]] = {
-    "image_classification": ("evaluations", "steps", "epochs", "samples", "seconds"),
+    "image_classification": OF_SAMPLES,
+    "classification": OF_SAMPLES,
+    "regression": OF_SAMPLES,
     "function": ("evaluations", "steps", "seconds"),
 }
 """Units in which a task counts its progress, for tasks that do not count in all of them."""

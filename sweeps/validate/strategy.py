@@ -5,7 +5,15 @@ from __future__ import annotations
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError
 from sweeps.validate.model import model_facts
-from sweeps_train.config import CausalLM, ConvNet, VisionTransformer, check_batch_split, check_compile, check_exchange
+from sweeps_train.config import (
+    CausalLM,
+    ConvNet,
+    TableData,
+    VisionTransformer,
+    check_batch_split,
+    check_compile,
+    check_exchange,
+)
 from sweeps_train.config.strategy import ContextParallel, FSDPTensorParallel, Pipeline, TensorParallel, num_stages
 
 
@@ -28,6 +36,11 @@ def check_strategy(config: SweepConfig) -> None:
     if train.precision == "fp16" and strategy.kind != "ddp":
         raise ConfigError(
             f"train.precision=fp16 does not go with strategy.kind={strategy.kind}; use bf16, fp32, or strategy=ddp"
+        )
+    if isinstance(config.data, TableData) and strategy.kind not in ("ddp", "fsdp"):
+        raise ConfigError(
+            f"strategy.kind={strategy.kind}: models for tables are not divided within or between their layers; use "
+            "strategy=ddp or fsdp"
         )
     if isinstance(strategy, TensorParallel | FSDPTensorParallel):
         _check_tensor(config, strategy.kind, num_workers // replicas)

@@ -34,6 +34,7 @@ MUST_BE_GIVEN = {
     "model.path": "some/model",
     "model._target_": "collections.OrderedDict",
     "data.path": "some/data",
+    "data.target": "column",
     "data._target_": "collections.OrderedDict",
     "search.sampler._target_": "optuna.samplers.TPESampler",
 }
@@ -50,7 +51,9 @@ def test_every_shipped_option_composes_and_passes_the_schema(path: Path) -> None
     text = (conf_folder() / path).read_text(encoding="utf-8")
     of_images = {"image_classification", "conv_net", "vision_transformer", "classifier", "digits", "custom"}
     functions = {"function", "huggingface_trainer", "lightning_module", "torchrun_script"}
-    conf = "ray_train_function" if option in functions else "digits" if option in of_images else "llm_lora"
+    of_tables = {"classification", "regression", "mlp", "csv", "parquet", "tabular"}
+    kinds = {"ray_train_function": functions, "digits": of_images, "tabular": of_tables}
+    conf = next((conf for conf, options in kinds.items() if option in options), "llm_lora")
     given = [f"{key}={value}" for key, value in MUST_BE_GIVEN.items() if key.startswith(f"{group.replace('/', '.')}.")]
     names = {line.split(":")[0] for line in text.splitlines() if "???" in line}
     given = [each for each in given if each.split("=")[0].rpartition(".")[2] in names]

@@ -15,9 +15,18 @@ from pydantic.dataclasses import dataclass
 from sweeps_train.config.data import CustomData, Data, DigitsData, TextData
 from sweeps_train.config.fields import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
 from sweeps_train.config.gradient_accumulation import check_batch_split
-from sweeps_train.config.model import CausalLM, ConvNet, CustomModel, Lora, Model, VisionTransformer
+from sweeps_train.config.model import CausalLM, ConvNet, CustomModel, Lora, Mlp, Model, VisionTransformer
 from sweeps_train.config.strategy import Strategy
-from sweeps_train.config.task import CausalLMTask, FunctionTask, ImageClassificationTask, Task
+from sweeps_train.config.table import TableData
+from sweeps_train.config.task import (
+    CausalLMTask,
+    ClassificationTask,
+    FunctionTask,
+    ImageClassificationTask,
+    RegressionTask,
+    TableTask,
+    Task,
+)
 from sweeps_train.config.train import Checkpoint, Train
 
 __all__ = [
@@ -26,6 +35,7 @@ __all__ = [
     "CausalLM",
     "CausalLMTask",
     "Checkpoint",
+    "ClassificationTask",
     "ConvNet",
     "CustomData",
     "CustomModel",
@@ -35,11 +45,15 @@ __all__ = [
     "FunctionTask",
     "ImageClassificationTask",
     "Lora",
+    "Mlp",
     "Model",
     "NonNegativeFloat",
     "PositiveFloat",
     "PositiveInt",
+    "RegressionTask",
     "Strategy",
+    "TableData",
+    "TableTask",
     "Task",
     "TextData",
     "Train",
@@ -86,6 +100,8 @@ def check_fit(task: Task, model: Model, data: Data) -> None:
     supported = {
         "causal_lm": ({"causal_lm"}, {"text"}),
         "image_classification": ({"conv_net", "vision_transformer", "custom"}, {"digits", "custom"}),
+        "classification": ({"mlp", "custom"}, {"table"}),
+        "regression": ({"mlp", "custom"}, {"table"}),
     }
     models, kinds_of_data = supported[task.kind]
     if model.kind not in models:

@@ -8,20 +8,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from sweeps_train.config.fields import STRICT, PositiveInt
+from sweeps_train.config.loader import Loader
 from sweeps_train.config.reach import Flag, Import, Reach, Text
-
-
-@dataclass(config=STRICT, kw_only=True)
-class Loader:
-    """Preparation of batches."""
-
-    num_workers: Annotated[int, Field(ge=0)] = 0
-    """Processes of each worker that read batches ahead; 0 reads them when they are needed, which is the fastest for
-    data in memory or mapped files."""
-    prefetch: PositiveInt = 2
-    """Batches that each of them keeps ready."""
-    pin_memory: Flag | Literal["auto"] = "auto"
-    """Put batches into page-locked memory, from which a GPU can copy while it computes; auto: if there is a GPU."""
+from sweeps_train.config.table import TableData
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -108,4 +97,4 @@ class CustomData:
     """Preparation of batches."""
 
 
-Data = Annotated[TextData | DigitsData | CustomData, Field(discriminator="kind")]
+Data = Annotated[TextData | DigitsData | CustomData | TableData, Field(discriminator="kind")]

@@ -83,8 +83,25 @@ class VisionTransformer:
 
 
 @dataclass(config=STRICT, kw_only=True)
+class Mlp:
+    """A multilayer perceptron for tables: embeddings of categories beside the numbers, then layers with ReLU."""
+
+    kind: Literal["mlp"]
+    width: PositiveInt = 64
+    """Outputs of each hidden layer."""
+    layers: Annotated[int, Field(ge=0, le=64)] = 2
+    """Hidden layers; 0 is a linear model."""
+    embedding: PositiveInt | None = None
+    """Size of the embedding of each column of categories; default: about the square root of their number, up to 50."""
+    dropout: Fraction = 0.0
+    """Dropout after each hidden layer."""
+
+
+@dataclass(config=STRICT, kw_only=True)
 class CustomModel:
-    """A user's own ``torch.nn.Module``: called with the inputs of a batch, returns logits."""
+    """A user's own ``torch.nn.Module``: called with the inputs of a batch, returns logits. For tables these are numbers
+    of shape (batch, numbers) and category indices of shape (batch, categories), and the class or function also gets
+    those of ``num_numbers``, ``category_sizes`` (a list) and ``num_outputs`` that it has parameters for."""
 
     kind: Literal["custom"]
     target: Import = Field(alias="_target_")
@@ -93,4 +110,4 @@ class CustomModel:
     """Keyword arguments for it; each can be searched as ``model.arguments.NAME``."""
 
 
-Model = Annotated[CausalLM | ConvNet | VisionTransformer | CustomModel, Field(discriminator="kind")]
+Model = Annotated[CausalLM | ConvNet | VisionTransformer | Mlp | CustomModel, Field(discriminator="kind")]

@@ -33,7 +33,42 @@ class ImageClassificationTask:
     """Metrics that the task reports, each of which a search may optimise."""
 
 
-Task = Annotated[CausalLMTask | ImageClassificationTask, Field(discriminator="kind")]
+@dataclass(config=STRICT, kw_only=True)
+class ClassificationTask:
+    """Classes of the rows of a table, by cross-entropy."""
+
+    kind: Literal["classification"]
+    class_weight: Literal["none", "balanced"] = "none"
+    """``balanced``: every class has the same total weight in the loss, however many rows it has."""
+    metrics: list[Text] = Field(
+        default_factory=lambda: [
+            *("eval/loss", "eval/accuracy", "eval/f1", "eval/roc_auc", "eval/log_loss"),
+            *("train/loss", "train/samples_per_second"),
+        ]
+    )
+    """Metrics that the task reports, each of which a search may optimise. ``eval/f1`` and, with more than two classes,
+    ``eval/roc_auc`` (each class against the others) are means over the classes."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class RegressionTask:
+    """Numbers for the rows of a table."""
+
+    kind: Literal["regression"]
+    loss: Literal["squared", "absolute", "huber"] = "squared"
+    """Error that is minimised, in standard deviations of the target."""
+    metrics: list[Text] = Field(
+        default_factory=lambda: [
+            *("eval/loss", "eval/mae", "eval/rmse", "eval/r2"),
+            *("train/loss", "train/samples_per_second"),
+        ]
+    )
+    """Metrics that the task reports, each of which a search may optimise. ``eval/mae`` and ``eval/rmse`` are in the
+    units of the target."""
+
+
+TableTask = ClassificationTask | RegressionTask
+Task = Annotated[CausalLMTask | ImageClassificationTask | TableTask, Field(discriminator="kind")]
 
 
 @dataclass(config=STRICT, kw_only=True)

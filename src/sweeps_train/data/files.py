@@ -49,12 +49,13 @@ class Piece:
         return self.location if self.stop is None else f"{self.location} [{self.start}:{self.stop}]"
 
 
-def find_files(key: str, path: str) -> list[File] | None:
+def find_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> list[File] | None:
     """Find the files of a path, URI, folder or glob.
 
     Args:
         key: Config key that has the path, for messages.
         path: The path.
+        types: Ends of the names of files that are looked for.
 
     Returns:
         Files sorted by name; None if the path can only be a name on the hub.
@@ -67,8 +68,8 @@ def find_files(key: str, path: str) -> list[File] | None:
         True
     """
     if "://" in path:
-        return _remote_files(key, path)
-    found = local_files(key, path)
+        return _remote_files(key, path, types)
+    found = local_files(key, path, types)
     if found is None:
         return None
     return [file_at(file) for file in found]
@@ -80,28 +81,28 @@ def file_at(path: Path) -> File:
     return File(str(path.resolve()), stat.st_size, stat.st_mtime_ns)
 
 
-def local_files(key: str, path: str) -> list[Path] | None:
+def local_files(key: str, path: str, types: tuple[str, ...] = FILE_TYPES) -> list[Path] | None:
     """Find the files of this machine, as ``find_files`` does."""
     local = Path(path).expanduser()
     if local.is_file():
-        if _suffix(local.name) not in FILE_TYPES:
-            raise ValueError(f"{key}={path}: the name must end in the type of the file: {', '.join(FILE_TYPES)}")
+        if not _has_type(local.name, types):
+            raise ValueError(f"{key}={path}: the name must end in the type of the file: {', '.join(types)}")
         return [local]
     if local.is_dir():
-        found = sorted(file for file in local.rglob("*") if _suffix(file.name) in FILE_TYPES and file.is_file())
+        found = sorted(file for file in local.rglob("*") if _has_type(file.name, types) and file.is_file())
     elif glob.has_magic(path):
         names = glob.glob(str(local), recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
-        found = sorted(file for file in map(Path, names) if _suffix(file.name) in FILE_TYPES and file.is_file())
-    elif _suffix(local.name) in FILE_TYPES or path.startswith((".", "/", "~", "builtin:")):
+        found = sorted(file for file in map(Path, names) if _has_type(file.name, types) and file.is_file())
+    elif _has_type(local.name, types) or path.startswith((".", "/", "~", "builtin:")):
         found = []
     else:
         return None
     if not found:
-        raise ValueError(_nothing_there(key, path))
+        raise ValueError(_nothing_there(key, path, types))
     return found
 
 
-def _remote_files(key: str, uri: str) -> list[File]:
+def _remote_files(key: str, uri: str, types: tuple[str, ...]) -> list[File]:
     from pyarrow.fs import FileSelector, FileType
 
     address, _, options = uri.partition("?")  # the query has options of the store; the ? is no pattern of a glob
@@ -122,18 +123,17 @@ def _remote_files(key: str, uri: str) -> list[File]:
     files = [
         File(f"{scheme}://{each.path}" + (f"?{options}" if options else ""), each.size, each.mtime_ns)
         for each in found
-        if _suffix(each.path) in FILE_TYPES
+        if _has_type(each.path, types)
     ]
     if not files:
-        raise ValueError(_nothing_there(key, uri))
+        raise ValueError(_nothing_there(key, uri, types))
     return sorted(files, key=lambda file: file.location)
 
 
-def _nothing_there(key: str, path: str) -> str:
-    return (
-        f"{key}={path}: there are no such files; give a {', '.join(FILE_TYPES)} file, "
-        "a folder or glob of them, or a name on the Hugging Face hub"
-    )
+def _nothing_there(key: str, path: str, types: tuple[str, ...]) -> str:
+    hub = ", or a name on the Hugging Face hub" if types == FILE_TYPES else ""
+    files = f"a {', '.join(types)} file, a folder or glob of them{hub}"
+    return f"{key}={path}: there are no such files; give {files}"
 
 
 def _open_store(location: str) -> tuple[Any, str]:
@@ -153,9 +153,18 @@ def _open_store(location: str) -> tuple[Any, str]:
     return system, path
 
 
-def _open(location: str) -> Any:
+def open_file(location: str) -> Any:
+    """Open a file of this machine or an object store for reading, as an Arrow file.
+
+    Args:
+        location: Absolute path or URI.
+    """
     system, path = _open_store(location)
     return system.open_input_file(path)
+
+
+def _has_type(name: str, types: tuple[str, ...]) -> bool:
+    return name.lower().endswith(types)
 
 
 def _suffix(location: str) -> str:
@@ -188,7 +197,7 @@ def pieces_of(file: File, *, lines: bool = False) -> list[Piece]:
 def _row_groups(file: File) -> list[Piece]:
     import pyarrow.parquet
 
-    with _open(file.location) as opened:
+    with open_file(file.location) as opened:
         metadata = pyarrow.parquet.ParquetFile(opened).metadata
         sizes = [metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups)]
     pieces, start, held = [], 0, 0
@@ -212,7 +221,7 @@ def read_piece(piece: Piece, *, lines: bool = False) -> Iterator[Document]:
     """
     suffix = _suffix(piece.location)
     try:
-        with _open(piece.location) as opened:
+        with open_file(piece.location) as opened:
             if suffix == ".parquet":
                 yield from _rows(opened, piece)
             elif suffix == ".csv":

@@ -15,10 +15,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from sweeps_train.config import CustomData, DigitsData, FunctionConfig, TextData, TrainingConfig
+from sweeps_train.config import CustomData, DigitsData, FunctionConfig, TableData, TextData, TrainingConfig
 from sweeps_train.data.documents import BUILTIN_DOCSTRINGS
 from sweeps_train.data.files import local_files
 from sweeps_train.data.standard_library import source_files
+from sweeps_train.tables.files import TYPES
 
 BLOCK = 2**20
 MOST_BLOCKS = 64
@@ -38,13 +39,25 @@ def data_fingerprints(config: TrainingConfig | FunctionConfig) -> dict[str, str 
         return _function(config.task.target, config.task.arguments)
     data = config.data
     if isinstance(data, DigitsData):
-        return {"digits": _files(_digits_files())}
+        return {"digits": _files(_files_of_sklearn("digits.csv.gz"))}
     if isinstance(data, CustomData):
         return _function(data.target, data.arguments)
-    sources = {data.path: _text(data, data.path)}
-    if data.eval_path is not None:
-        sources[data.eval_path] = _text(data, data.eval_path)
-    return sources
+    paths = [data.path, *([data.eval_path] if data.eval_path is not None else [])]
+    if isinstance(data, TableData):
+        return {path: _table(data, path) for path in paths}
+    return {path: _text(data, path) for path in paths}
+
+
+def _table(config: TableData, path: str) -> str | None:
+    if path.startswith("builtin:"):
+        return _files(_files_of_sklearn(f"{path.removeprefix('builtin:')}*.csv*"))
+    if "://" in path:
+        return None
+    try:
+        files = local_files("data.path", path, TYPES[config.format])
+    except ValueError:
+        return None
+    return _files(files) if files is not None else None
 
 
 def _text(config: TextData, path: str) -> str | None:
@@ -71,11 +84,11 @@ def _hub_commit(name: str, subset: str | None) -> str | None:
     return f"{commit}/{subset}" if subset else commit
 
 
-def _digits_files() -> list[Path]:
+def _files_of_sklearn(pattern: str) -> list[Path]:
     spec = importlib.util.find_spec("sklearn")
     if spec is None or spec.origin is None:
         return []
-    return [Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"]
+    return sorted((Path(spec.origin).parent / "datasets" / "data").glob(pattern))
 
 
 def _function(target: str, arguments: dict[str, Any]) -> dict[str, str | None]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from sweeps_train.config.data import Loader
+from sweeps_train.config.loader import Loader
 from sweeps_train.data.sampler import Batch, SampleOrder, Samples, in_batches
 from sweeps_train.random_state import seed_all
 

@@ -9,17 +9,15 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_model as load_weights
-from safetensors.torch import save_file
-from safetensors.torch import save_model as save_weights
 from torch import nn
 
 from sweeps_train.config import ConvNet, CustomModel, VisionTransformer
 from sweeps_train.data.images import ImageShape
 from sweeps_train.models.conv_net import ConvNetClassifier
 from sweeps_train.models.vision_transformer import VisionTransformerClassifier
+from sweeps_train.models.weights import WEIGHTS_FILE, save_weights
 from sweeps_train.targets import call_target
 
-WEIGHTS_FILE = "model.safetensors"
 SHAPE_FILE = "image_shape.json"
 """File with channels, height, width and classes, so that a checkpoint can be loaded without its data."""
 
@@ -62,10 +60,7 @@ def save_image_model(
     model: nn.Module, shape: ImageShape | None, folder: Path, weights: Mapping[str, torch.Tensor] | None = None
 ) -> None:
     """Write weights and shape; the model's own weights, unless it has only shards of them."""
-    if weights is None:
-        save_weights(model, str(folder / WEIGHTS_FILE))
-    else:
-        save_file({name: each.contiguous() for name, each in weights.items()}, str(folder / WEIGHTS_FILE))
+    save_weights(model, folder, weights)
     if shape is not None:
         (folder / SHAPE_FILE).write_text(json.dumps(dataclasses.asdict(shape)), encoding="utf-8")
 

@@ -134,19 +134,20 @@ class Strategy:
 
     @torch.no_grad()
     def evaluate(self, samples: Samples, batch_size: int) -> torch.Tensor:
-        """Sum the task's scores over this worker's share of the held-out samples, each of which is counted once.
+        """Collect the task's scores over this worker's share of the held-out samples, each of which is counted once.
 
         Args:
             samples: All held-out samples.
             batch_size: Samples per forward pass.
 
         Returns:
-            Float64 tensor of shape (``task.num_scores``,).
+            Sums, as a float64 tensor of shape (``task.num_scores``,); or of shape (samples, ``task.num_scores``) if the
+            task scores each sample, with zeros for those of other workers.
         """
         # The unwrapped model: a wrapper's forward pass may communicate more than is needed.
         model = self.task.model.eval()
         self._broadcast_buffers(model)
-        total = torch.zeros(self.task.num_scores, dtype=torch.float64, device=self.workers.device)
+        total = empty_scores(self.task, len(samples), self.workers.device)
         batches = list(in_batches(self.data_parallel.shard(range(len(samples))), batch_size))
         # All workers make as many forward passes, since a sharded model communicates in them; some have a batch less.
         rounds = math.ceil(math.ceil(len(samples) / self.data_parallel.size) / batch_size)
@@ -154,7 +155,7 @@ class Strategy:
             is_own = number < len(batches)
             scores = self._score(model, samples, batches[number] if is_own else [0])
             if is_own and self.capabilities.is_reporting_rank:
-                total += scores
+                add_scores(total, scores, batches[number])
         model.train()
         return total
 
@@ -173,7 +174,8 @@ class Strategy:
                 torch.cuda.empty_cache()
             self._most_scored = math.ceil(len(indices) / 2)
         middle = math.ceil(len(indices) / 2)
-        return self._score(model, samples, indices[:middle]) + self._score(model, samples, indices[middle:])
+        halves = [self._score(model, samples, part) for part in (indices[:middle], indices[middle:])]
+        return torch.cat(halves) if self.task.scores_each_sample else halves[0] + halves[1]
 
     def _broadcast_buffers(self, model: nn.Module) -> None:
         """Copy the first replica's buffers, such as running means, to all replicas."""
@@ -204,6 +206,20 @@ class Strategy:
     def shard_like(self, name: str, full: torch.Tensor) -> torch.Tensor:
         """This worker's shard of a tensor shaped like the parameter ``name``; the reverse of ``gather_full``."""
         return full.to(self.parameters[name].device)
+
+
+def empty_scores(task: Task, num_samples: int, device: torch.device) -> torch.Tensor:
+    """Zeros, to which the scores of batches are added."""
+    shape = (num_samples, task.num_scores) if task.scores_each_sample else (task.num_scores,)
+    return torch.zeros(shape, dtype=torch.float64, device=device)
+
+
+def add_scores(total: torch.Tensor, scores: torch.Tensor, indices: Sequence[int]) -> None:
+    """Add the scores of a batch: sums, or one row for each of its samples."""
+    if total.dim() == 1:
+        total += scores
+    else:
+        total[torch.tensor(indices, device=total.device)] = scores.to(total.dtype)
 
 
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:

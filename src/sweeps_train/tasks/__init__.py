@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sweeps_train.config import TrainingConfig
+from sweeps_train.config import TableTask, TrainingConfig
 from sweeps_train.tasks.task import Task
 
 __all__ = ["Task", "build_task"]
@@ -24,6 +24,10 @@ def build_task(config: TrainingConfig, weights: Path | None = None) -> Task:
         from sweeps_train.tasks.causal_lm import CausalLMTraining
 
         return CausalLMTraining(config, weights)
+    if isinstance(config.task, TableTask):
+        from sweeps_train.tasks.table import Classification, Regression
+
+        return Classification(config, weights) if config.task.kind == "classification" else Regression(config, weights)
     from sweeps_train.tasks.image_classification import ImageClassification
 
     return ImageClassification(config, weights)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -37,6 +37,7 @@ class CausalLMTraining:
 
     unit: Literal["tokens"] = "tokens"
     num_scores = 1
+    scores_each_sample = False
 
     def __init__(self, config: TrainingConfig, weights: Path | None):
         assert isinstance(config.model, CausalLM) and isinstance(config.data, TextData)
@@ -86,8 +87,8 @@ class CausalLMTraining:
     def score(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         return self.loss(logits, batch).unsqueeze(0)
 
-    def metrics(self, scores: Sequence[float], units: int) -> dict[str, float]:
-        loss = scores[0] / units
+    def metrics(self, scores: torch.Tensor, units: int) -> dict[str, float]:
+        loss = float(scores[0]) / units
         # math.exp raises an error where it overflows; a diverged training should report infinity and continue.
         perplexity = math.inf if loss > _LARGEST_EXPONENT else math.exp(loss)
         return {"eval/loss": loss, "eval/perplexity": perplexity}

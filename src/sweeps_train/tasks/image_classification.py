@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ class ImageClassification:
     unit: Literal["samples"] = "samples"
     frozen = ()
     num_scores = 2  # loss, number of correct answers
+    scores_each_sample = False
 
     def __init__(self, config: TrainingConfig, weights: Path | None):
         assert isinstance(config.model, ImageModel) and isinstance(config.data, DigitsData | CustomData)
@@ -53,8 +54,8 @@ class ImageClassification:
         correct = (logits.argmax(dim=-1) == batch["labels"]).sum()
         return torch.stack([self.loss(logits, batch), correct])
 
-    def metrics(self, scores: Sequence[float], units: int) -> dict[str, float]:
-        loss, correct = scores
+    def metrics(self, scores: torch.Tensor, units: int) -> dict[str, float]:
+        loss, correct = scores.tolist()
         return {"eval/loss": loss / units, "eval/accuracy": correct / units}
 
     def save(self, folder: Path, weights: Mapping[str, torch.Tensor] | None) -> None:

@@ -37,7 +37,11 @@ class Task(Protocol):
 
     @property
     def num_scores(self) -> int:
-        """Length of the result of ``score``."""
+        """Number of scores of a batch, or of a sample."""
+
+    @property
+    def scores_each_sample(self) -> bool:
+        """Whether metrics follow from the scores of each sample, and not from sums: those of ranks, such as AUC."""
 
     def pad(self, batch: Batch, multiple: int | None = None) -> Batch:
         """Pad a batch; padding has no effect on the loss.
@@ -68,13 +72,15 @@ class Task(Protocol):
         """
 
     def score(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Sums over a held-out batch, from which ``metrics`` follow: shape (``num_scores``,)."""
+        """Scores of a held-out batch, from which ``metrics`` follow: sums of shape (``num_scores``,), or of shape
+        (samples, ``num_scores``) if each sample is scored."""
 
-    def metrics(self, scores: Sequence[float], units: int) -> dict[str, float]:
+    def metrics(self, scores: torch.Tensor, units: int) -> dict[str, float]:
         """``eval/*`` metrics.
 
         Args:
-            scores: Sums of ``score`` over all held-out batches.
+            scores: Sums of ``score`` over all held-out batches, or the scores of all held-out samples in their order:
+                float64, on the CPU.
             units: Number of units of the loss in them.
         """
 

@@ -1,0 +1,24 @@
+"""Schema of the preparation of batches."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from sweeps_train.config.fields import STRICT, PositiveInt
+from sweeps_train.config.reach import Flag
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Loader:
+    """Preparation of batches."""
+
+    num_workers: Annotated[int, Field(ge=0)] = 0
+    """Processes of each worker that read batches ahead; 0 reads them when they are needed, which is the fastest for
+    data in memory or mapped files."""
+    prefetch: PositiveInt = 2
+    """Batches that each of them keeps ready."""
+    pin_memory: Flag | Literal["auto"] = "auto"
+    """Put batches into page-locked memory, from which a GPU can copy while it computes; auto: if there is a GPU."""

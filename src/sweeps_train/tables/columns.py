@@ -1,0 +1,105 @@
+"""Kinds of columns: numbers, booleans, dates and categories, by their types in Arrow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from sweeps_train.config.table import TableData
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ColumnKind = Literal["number", "boolean", "date", "category", "empty"]
+MOSTLY = 0.5
+"""Part of the different texts of a column that are numbers, from which on the others are taken for mistakes."""
+
+
+def check_columns(config: TableData, names: list[str], where: str) -> list[str]:
+    """Find columns that the config names and the table does not have.
+
+    Args:
+        config: Names of columns.
+        names: Columns of the table.
+        where: Path of the table, for messages.
+
+    Returns:
+        A line for each, without a suggestion.
+    """
+    return [f"data.{key}={name}: {where} has no such column" for key, name in _wanted(config) if name not in names]
+
+
+def _wanted(config: TableData) -> list[tuple[str, str]]:
+    """Keys and the columns that they name."""
+    single = [("target", config.target), ("group", config.group), ("time", config.time)]
+    listed = [(key, each) for key in ("features", "drop", "categories") for each in getattr(config, key) or ()]
+    return [(key, name) for key, name in single if name is not None] + listed
+
+
+def feature_names(config: TableData, names: list[str]) -> list[str]:
+    """Columns to predict from, in the order of the table.
+
+    >>> data = TableData(kind="table", format="csv", path="a.csv", target="y", drop=["id"])
+    >>> feature_names(data, ["id", "age", "y"])
+    ['age']
+    """
+    if config.features is not None:
+        return [name for name in names if name in config.features]
+    left_out = {config.target, config.group, config.time, *config.drop}
+    return [name for name in names if name not in left_out]
+
+
+def column_kind(config: TableData, name: str, column: pa.ChunkedArray) -> ColumnKind:
+    """Kind of a column.
+
+    Raises:
+        ValueError: Its type is none that a model can learn from, or it is a mixture of numbers and texts.
+    """
+    from pyarrow import types
+
+    kind = column.type
+    if column.null_count == len(column):
+        return "empty"
+    if name in config.categories:
+        return "category"
+    if types.is_boolean(kind):
+        return "boolean"
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_time(kind):
+        return "number"
+    if types.is_date(kind) or types.is_timestamp(kind):
+        return "date"
+    if is_text(kind):
+        _check_texts(name, column)
+        return "category"
+    raise ValueError(
+        f"data.path={config.path}: the column {name!r} is of type {kind}, which no model here reads; "
+        f"leave it out with data.drop=[{name}]"
+    )
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of a type are texts, possibly stored as a dictionary."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _check_texts(name: str, column: pa.ChunkedArray) -> None:
+    """Raise ``ValueError`` for numbers among which a few texts, such as ``?``, stand for missing values."""
+    texts = [each for each in column.unique().to_pylist() if each is not None]
+    others = [each for each in texts if not _is_number(each)]
+    if others and len(others) < MOSTLY * len(texts):
+        shown = ", ".join(repr(each) for each in others[:3]) + (", ..." if len(others) > 3 else "")
+        raise ValueError(
+            f"data: the column {name!r} has numbers, and texts among them ({shown}); add those that stand for a "
+            f"missing value to data.missing, or name the column in data.categories"
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,355 @@
+"""Rows of a table as arrays, by what was learned of the training rows: categories, means, scales, and classes.
+
+An encoding is saved with its model as JSON, so that the model takes raw rows, without the table it was trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic.dataclasses import dataclass
+
+from sweeps_train.config.table import TableData
+from sweeps_train.tables.columns import ColumnKind, column_kind, feature_names
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+Goal = Literal["classification", "regression"]
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+STORED = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+ENCODING_FILE = "table.json"
+DATE_PARTS = ("days", "month", "weekday", "hour")
+"""Numbers that a column of dates becomes: days since 1970, and parts of the date."""
+LARGEST_CLASSES = 1000
+"""Number of classes from which on the target is taken for a number."""
+
+
+@dataclass(config=STORED, frozen=True)
+class NumberFeature:
+    """A column of numbers, booleans (0 and 1), or a part of a date."""
+
+    column: str
+    part: Literal["value", "days", "month", "weekday", "hour"]
+    mean: float
+    """Mean of the training rows; 0 if numbers are not standardized, and then ``scale`` is 1."""
+    scale: float
+    fill: float
+    """Value in the place of a missing one."""
+    has_missing: bool
+    """Whether values are missing in the training rows, so that a further input says where."""
+
+    @property
+    def name(self) -> str:
+        """Name of the input: that of the column, or ``column.month``."""
+        return self.column if self.part == "value" else f"{self.column}.{self.part}"
+
+
+@dataclass(config=STORED, frozen=True)
+class CategoryFeature:
+    """A column of categories. Their indices count from 1; 0 is a missing or unknown one."""
+
+    column: str
+    values: list[str]
+
+
+@dataclass(config=STORED, frozen=True)
+class Classes:
+    """Target of a classification."""
+
+    kind: Literal["classes"]
+    values: list[bool | int | str]
+    """Classes in the order of a model's outputs."""
+
+
+@dataclass(config=STORED, frozen=True)
+class Amount:
+    """Target of a regression, standardized by mean and standard deviation of the training rows."""
+
+    kind: Literal["amount"]
+    mean: float
+    scale: float
+
+
+@dataclass(config=STORED, frozen=True)
+class Features:
+    """Inputs of rows, as they are: numbers with NaN for missing ones, and indices of categories."""
+
+    numbers: Annotated[Any, "float64 of shape (rows, numbers)"]
+    categories: Annotated[Any, "int64 of shape (rows, categories)"]
+
+
+@dataclass(config=STORED, frozen=True)
+class TableEncoding:
+    """What turns rows into inputs of a model, and its outputs into values of the target."""
+
+    target: str
+    output: Annotated[Classes | Amount, Field(discriminator="kind")]
+    numbers: list[NumberFeature]
+    categories: list[CategoryFeature]
+    kinds: dict[str, ColumnKind]
+    """Kind of each column to predict from."""
+
+    @property
+    def num_outputs(self) -> int:
+        """Outputs of a model: one for each class, or a single number."""
+        return len(self.output.values) if isinstance(self.output, Classes) else 1
+
+    @property
+    def num_inputs(self) -> int:
+        """Columns of ``matrix`` without those of categories."""
+        return len(self.numbers) + sum(each.has_missing for each in self.numbers)
+
+    @property
+    def category_sizes(self) -> list[int]:
+        """Number of different indices of each column of categories, with that of unknown ones."""
+        return [len(each.values) + 1 for each in self.categories]
+
+    def encode(self, table: pa.Table) -> Features:
+        """Encode rows; they may have more columns than are needed, and other types of the same meaning.
+
+        Raises:
+            ValueError: A column is missing, or has texts where it had numbers.
+        """
+        missing = [name for name in self.kinds if name not in table.column_names]
+        if missing:
+            raise ValueError(f"the rows have no column {', '.join(missing)}; the model was trained with it")
+        numbers = [_numbers(table[each.column], self.kinds[each.column], each) for each in self.numbers]
+        indices = [_indices(table[each.column], each.values) for each in self.categories]
+        rows = table.num_rows
+        return Features(
+            np.stack(numbers, axis=1) if numbers else np.empty((rows, 0)),
+            np.stack(indices, axis=1) if indices else np.empty((rows, 0), dtype=np.int64),
+        )
+
+    def matrix(self, numbers: Floats, categories: Integers | None = None) -> npt.NDArray[np.float32]:
+        """Numbers without gaps, scaled, and a column of 0 and 1 for each that may be missing.
+
+        Args:
+            numbers: Of shape (rows, numbers), with NaN.
+            categories: If given, they are appended as a column of 0 and 1 for each category.
+
+        Returns:
+            Float32 of shape (rows, ``num_inputs``), or wider with categories.
+        """
+        mean, scale, fill = (
+            np.array([getattr(each, name) for each in self.numbers]) for name in ("mean", "scale", "fill")
+        )
+        is_missing = np.isnan(numbers)
+        filled = (np.where(is_missing, fill, numbers) - mean) / scale
+        marked = is_missing[:, [each.has_missing for each in self.numbers]]
+        hot = [] if categories is None else [
+            categories[:, index, None] == np.arange(1, size) for index, size in enumerate(self.category_sizes)
+        ]  # fmt: skip
+        return np.concatenate([filled, marked, *hot], axis=1).astype(np.float32)
+
+    def frame(self, features: Features) -> pd.DataFrame:
+        """The same as a pandas frame, for libraries that handle missing values and categories themselves: numbers with
+        NaN, and columns of pandas' type for categories."""
+        import pandas as pd
+
+        columns: dict[str, Any] = {each.name: features.numbers[:, index] for index, each in enumerate(self.numbers)}
+        for index, each in enumerate(self.categories):
+            codes = features.categories[:, index] - 1
+            columns[each.column] = pd.Categorical.from_codes(codes, categories=each.values)
+        return pd.DataFrame(columns)
+
+    def targets(self, table: pa.Table, where: str) -> npt.NDArray[Any]:
+        """Values of the target: int64 indices of classes, or float64 numbers.
+
+        Args:
+            table: Rows, none without a target.
+            where: Name of these rows, for messages.
+
+        Raises:
+            ValueError: A class is unknown, or a value is not a number.
+        """
+        column = table[self.target]
+        if isinstance(self.output, Amount):
+            return _target_numbers(self.target, column)
+        index = {value: number for number, value in enumerate(self.output.values)}
+        values = class_values(self.target, column)
+        if unknown := sorted({str(value) for value in values if value not in index}):
+            raise ValueError(
+                f"data.target={self.target}: the {where} rows have the class {unknown[0]!r}, which the training rows "
+                f"do not have; they have {', '.join(map(str, self.output.values[:8]))}"
+            )
+        return np.array([index[value] for value in values], dtype=np.int64)
+
+    def save(self, folder: Path) -> None:
+        """Write the encoding into a checkpoint."""
+        (folder / ENCODING_FILE).write_bytes(ENCODING.dump_json(self, indent=2))
+
+
+ENCODING: TypeAdapter[TableEncoding] = TypeAdapter(TableEncoding)
+
+
+def load_encoding(folder: Path) -> TableEncoding:
+    """Read the encoding of a checkpoint."""
+    return ENCODING.validate_json((folder / ENCODING_FILE).read_bytes())
+
+
+def learn_encoding(config: TableData, goal: Goal, table: pa.Table) -> TableEncoding:
+    """Learn the encoding of a table.
+
+    Args:
+        config: Columns, and how missing numbers are replaced.
+        goal: Whether the target is a class or a number.
+        table: Training rows, none without a target.
+
+    Raises:
+        ValueError: A column cannot be learned from; the message names it and the fix.
+    """
+    names = feature_names(config, table.column_names)
+    kinds = {name: column_kind(config, name, table[name]) for name in names}
+    kinds = {name: kind for name, kind in kinds.items() if kind != "empty"}
+    numbers: list[NumberFeature] = []
+    categories: list[CategoryFeature] = []
+    for name, kind in kinds.items():
+        if kind == "category":
+            categories.append(CategoryFeature(name, _frequent(table[name], config.max_categories)))
+        else:
+            parts = DATE_PARTS if kind == "date" else ("value",)
+            numbers += [_learn_number(config, name, part, kind, table[name]) for part in parts]
+    if not kinds:
+        raise ValueError(f"data.path={config.path}: has no column with values to predict {config.target} from")
+    return TableEncoding(config.target, _learn_output(config, goal, table), numbers, categories, kinds)
+
+
+def _learn_number(config: TableData, name: str, part: Any, kind: ColumnKind, column: pa.ChunkedArray) -> NumberFeature:
+    feature = NumberFeature(name, part, 0.0, 1.0, 0.0, has_missing=False)
+    values = _numbers(column, kind, feature)
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return feature  # nothing but infinite values
+    fill = {"median": np.median, "mean": np.mean, "zero": lambda _: 0.0}[config.imputation](known)
+    mean, scale = (known.mean(), known.std()) if config.standardize else (0.0, 1.0)
+    has_missing = part in ("value", "days") and len(known) < len(values)
+    return NumberFeature(name, part, float(mean), float(scale) or 1.0, float(fill), has_missing)
+
+
+def _learn_output(config: TableData, goal: Goal, table: pa.Table) -> Classes | Amount:
+    column = table[config.target]
+    if goal == "regression":
+        values = _target_numbers(config.target, column)
+        return Amount("amount", float(values.mean()), float(values.std()) or 1.0)
+    classes = sorted(set(class_values(config.target, column)))
+    if len(classes) < 2:
+        raise ValueError(
+            f"data.target={config.target}: all training rows have the same class ({classes[0]}); there is nothing to "
+            "learn"
+        )
+    if len(classes) > LARGEST_CLASSES:
+        raise ValueError(
+            f"data.target={config.target}: has {len(classes)} different values, too many for classes; predict it as a "
+            "number (task=regression), or name another column"
+        )
+    return Classes("classes", classes)
+
+
+# --- columns as arrays -----------------------------------------------------------------------------------------
+
+
+def _numbers(column: pa.ChunkedArray, kind: ColumnKind, feature: NumberFeature) -> Floats:
+    """Values of a feature; missing and infinite ones are NaN."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        if kind == "date":
+            column = _date_part(pc.cast(column, pa.timestamp("us"), safe=False), feature.part)
+        elif pa.types.is_time(column.type):
+            column = pc.cast(column, pa.int64() if pa.types.is_time64(column.type) else pa.int32())
+        elif pa.types.is_dictionary(column.type):
+            column = pc.cast(column, column.type.value_type)
+        if pa.types.is_boolean(column.type):
+            column = pc.cast(column, pa.uint8())
+        values = pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    except pa.ArrowException as error:
+        wanted = "a date" if kind == "date" else "a number"
+        raise ValueError(f"the column {feature.column!r} has a value that is not {wanted}: {error}") from error
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _date_part(column: pa.ChunkedArray, part: str) -> pa.ChunkedArray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if part == "days":
+        return pc.divide(pc.cast(pc.cast(column, pa.int64()), pa.float64()), 86_400e6)
+    return {"month": pc.month, "weekday": pc.day_of_week, "hour": pc.hour}[part](column)
+
+
+def _indices(column: pa.ChunkedArray, values: Sequence[str]) -> Integers:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pc.index_in(_texts(column), value_set=pa.array(values, pa.string()))
+    indices: Integers = pc.fill_null(found, -1).to_numpy().astype(np.int64) + 1
+    return indices
+
+
+def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values as texts; whole numbers without decimals, as which they come from a column that has missing values."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        column = pc.cast(column, column.type.value_type)
+    if pa.types.is_floating(column.type):
+        column = pc.if_else(pc.is_finite(column), column, None)
+        if pc.all(pc.equal(column, pc.floor(column))).as_py() is not False:
+            column = pc.cast(column, pa.int64(), safe=False)
+    return pc.cast(column, pa.string())
+
+
+def _frequent(column: pa.ChunkedArray, most: int) -> list[str]:
+    """The most frequent categories, in alphabetical order."""
+    counts = _texts(column).drop_null().value_counts().to_pylist()
+    counts.sort(key=lambda each: (-each["counts"], each["values"]))
+    return sorted(each["values"] for each in counts[:most])
+
+
+def _target_numbers(name: str, column: pa.ChunkedArray) -> Floats:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        raise ValueError(
+            f"data.target={name}: is of type {kind}, and a regression needs numbers; predict classes "
+            "(task=classification), or name another column"
+        )
+    values: Floats = pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    if not np.isfinite(values).all():
+        raise ValueError(f"data.target={name}: has values that are not finite; remove these rows")
+    return values
+
+
+def class_values(name: str, column: pa.ChunkedArray) -> list[bool | int | str]:
+    """Classes of rows, as Python values."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = pc.cast(column, kind.value_type)
+    elif pa.types.is_floating(kind):
+        try:
+            column = pc.cast(column, pa.int64())
+        except pa.ArrowException as error:
+            raise ValueError(
+                f"data.target={name}: has numbers with decimals, and a classification needs classes; predict them as "
+                "they are (task=regression), or name another column"
+            ) from error
+    elif not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+        column = pc.cast(column, pa.string())
+    values: list[bool | int | str] = column.to_pylist()
+    return values

@@ -1,0 +1,94 @@
+"""Metrics of predictions for the rows of a table, computed from all held-out rows at once."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+def classification_metrics(
+    probabilities: Floats, classes: npt.NDArray[np.int64], weights: Floats | None = None
+) -> dict[str, float]:
+    """Metrics of predicted classes; all NaN if the predictions are not finite.
+
+    Args:
+        probabilities: Of shape (rows, classes), each row with the sum 1.
+        classes: True class of each row.
+        weights: Weight of each class in ``eval/loss``; default: all the same.
+
+    Returns:
+        ``eval/loss`` (weighted cross-entropy), ``eval/log_loss`` (cross-entropy), ``eval/accuracy``; ``eval/f1`` and
+        ``eval/roc_auc`` as means over classes; the latter only over classes that some rows have and others do not.
+
+    Example:
+        >>> classification_metrics(np.array([[0.8, 0.2], [0.4, 0.6]]), np.array([0, 1]))["eval/roc_auc"]
+        1.0
+    """
+    from sklearn.metrics import f1_score
+
+    if not np.isfinite(probabilities).all():
+        return dict.fromkeys(("eval/loss", "eval/log_loss", "eval/accuracy", "eval/f1", "eval/roc_auc"), math.nan)
+    # A probability of 0 for the true class has an infinite loss; clipped as in scikit-learn.
+    likely = np.clip(probabilities[np.arange(len(classes)), classes], np.finfo(np.float64).eps, 1.0)
+    losses, predicted = -np.log(likely), probabilities.argmax(axis=1)
+    weighted = losses if weights is None else losses * weights[classes]
+    number = probabilities.shape[1]
+    return {
+        "eval/loss": float(weighted.mean()),
+        "eval/log_loss": float(losses.mean()),
+        "eval/accuracy": float((predicted == classes).mean()),
+        "eval/f1": float(f1_score(classes, predicted, labels=range(number), average="macro", zero_division=0)),
+        "eval/roc_auc": _roc_auc(probabilities, classes),
+    }
+
+
+def _roc_auc(probabilities: Floats, classes: npt.NDArray[np.int64]) -> float:
+    from sklearn.metrics import roc_auc_score
+
+    number = probabilities.shape[1]
+    chosen = [1] if number == 2 else range(number)
+    areas = [
+        roc_auc_score(classes == each, probabilities[:, each])
+        for each in chosen
+        if 0 < (classes == each).sum() < len(classes)
+    ]
+    return float(np.mean(areas)) if areas else math.nan
+
+
+def regression_metrics(predictions: Floats, values: Floats, scale: float, loss: str = "squared") -> dict[str, float]:
+    """Metrics of predicted numbers; all NaN if the predictions are not finite.
+
+    Args:
+        predictions: One for each row, in the units of the target.
+        values: True values.
+        scale: Standard deviation of the target in the training rows.
+        loss: Error that ``eval/loss`` is the mean of, in units of ``scale``: ``squared``, ``absolute`` or ``huber``.
+
+    Returns:
+        ``eval/loss``, ``eval/mae``, ``eval/rmse`` and ``eval/r2``; the last is NaN if all values are the same.
+
+    Example:
+        >>> regression_metrics(np.array([1.0, 2.0]), np.array([1.0, 4.0]), scale=1.0)["eval/mae"]
+        1.0
+    """
+    if not np.isfinite(predictions).all():
+        return dict.fromkeys(("eval/loss", "eval/mae", "eval/rmse", "eval/r2"), math.nan)
+    with np.errstate(over="ignore"):  # a diverged training has an infinite loss
+        errors = predictions - values
+        scaled = np.abs(errors) / scale
+        losses = {
+            "squared": scaled**2,
+            "absolute": scaled,
+            "huber": np.where(scaled < 1, scaled**2 / 2, scaled - 0.5),
+        }
+        spread, squared = float(((values - values.mean()) ** 2).sum()), float((errors**2).sum())
+    return {
+        "eval/loss": float(losses[loss].mean()),
+        "eval/mae": float(np.abs(errors).mean()),
+        "eval/rmse": math.sqrt(squared / len(values)),
+        "eval/r2": 1 - squared / spread if spread else math.nan,
+    }

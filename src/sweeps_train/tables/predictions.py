@@ -1,0 +1,58 @@
+"""Raw rows as a table, and predictions as a frame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sweeps_train.tables.encoding import Classes, TableEncoding
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+PREDICTION = "prediction"
+PROBABILITY = "probability_"
+
+
+def to_table(rows: Any) -> pa.Table:
+    """Convert raw rows.
+
+    Args:
+        rows: A pandas frame, an Arrow table, or a list of dictionaries.
+
+    Raises:
+        ValueError: They are neither, or a column mixes types.
+    """
+    import pandas as pd
+    import pyarrow as pa
+
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, dict):
+        rows = [rows]
+    try:
+        frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(rows)
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise ValueError(f"the rows cannot be read as a table: {error}") from error
+
+
+def prediction_frame(encoding: TableEncoding, outputs: npt.NDArray[Any]) -> pd.DataFrame:
+    """Predictions by name.
+
+    Args:
+        encoding: Says what the outputs mean.
+        outputs: Probabilities of shape (rows, classes), or numbers of shape (rows,).
+    """
+    import pandas as pd
+
+    if not isinstance(encoding.output, Classes):
+        return pd.DataFrame({PREDICTION: outputs})
+    classes = encoding.output.values
+    columns: dict[str, Any] = {PREDICTION: [classes[index] for index in np.argmax(outputs, axis=1)]}
+    for index, each in enumerate(classes):
+        columns[f"{PROBABILITY}{each}"] = outputs[:, index]
+    return pd.DataFrame(columns)

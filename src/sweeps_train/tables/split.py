@@ -1,0 +1,172 @@
+"""Division of a table's rows into training and held-out ones, or into folds."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sweeps_train.config.table import TableData
+from sweeps_train.tables.encoding import Goal, class_values
+from sweeps_train.tables.files import read_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Rows = npt.NDArray[np.int64]
+"""Numbers of rows."""
+
+
+def read_split(config: TableData, goal: Goal) -> tuple[pa.Table, pa.Table]:
+    """Read training and held-out rows.
+
+    Args:
+        config: Files, and how rows are held out.
+        goal: For classes, the same part of each is held out.
+
+    Raises:
+        ValueError: The files, the columns or the number of rows do not allow it.
+    """
+    table = with_target(config, read_table(config), "data.path", config.path)
+    if config.eval_path is not None:
+        held_out = read_table(config, "data.eval_path", config.eval_path)
+        return table, with_target(config, held_out, "data.eval_path", config.eval_path)
+    train, held_out_rows = split_rows(config, goal, table)
+    return table.take(train), table.take(held_out_rows)
+
+
+def with_target(config: TableData, table: pa.Table, key: str, path: str) -> pa.Table:
+    """The rows of a table that have a target.
+
+    Raises:
+        ValueError: A column that the config names is missing, or no row has a target.
+    """
+    import pyarrow.compute as pc
+
+    names = table.column_names
+    for column in [config.target, config.group, config.time, *(config.features or ())]:
+        if column is not None and column not in names:
+            raise ValueError(f"{key}={path}: has no column {column!r}; it has {', '.join(names)}")
+    column = table[config.target]
+    known = pc.is_valid(column)
+    if str(column.type) in ("float", "double"):
+        known = pc.and_kleene(known, pc.invert(pc.is_nan(column)))
+    table = table.filter(known)
+    if table.num_rows == 0:
+        raise ValueError(f"data.target={config.target}: {key}={path} has no row with a value in it")
+    return table
+
+
+def split_rows(config: TableData, goal: Goal, table: pa.Table) -> tuple[Rows, Rows]:
+    """Numbers of the training and of the held-out rows, each in ascending order.
+
+    Raises:
+        ValueError: One of the two would be empty, or a class has a single row.
+    """
+    from sklearn.model_selection import GroupShuffleSplit, train_test_split
+
+    rows = np.arange(table.num_rows)
+    if config.time is not None:
+        train, held_out = _last_part(config, table)
+    elif config.group is not None:
+        groups = _groups(config, table)
+        _check_number_of_groups(config, groups, 2)
+        split = GroupShuffleSplit(n_splits=1, test_size=config.eval_fraction, random_state=config.split_seed)
+        train, held_out = next(split.split(rows, groups=groups))
+    else:
+        if len(rows) < 2:
+            raise ValueError(f"data.path={config.path}: has one row; two are needed, one to train and one to evaluate")
+        labels = _labels(config, table, 2) if goal == "classification" else None
+        try:
+            train, held_out = train_test_split(
+                rows, test_size=config.eval_fraction, random_state=config.split_seed, stratify=labels
+            )
+        except ValueError as error:
+            raise ValueError(
+                f"data.eval_fraction={config.eval_fraction}: of {len(rows)} rows it does not leave every class one to "
+                f"train and one to evaluate ({error}); change it"
+            ) from error
+    return np.sort(train), np.sort(held_out)
+
+
+def fold_rows(config: TableData, goal: Goal, table: pa.Table, folds: int) -> list[tuple[Rows, Rows]]:
+    """Numbers of training and held-out rows of each fold: with a time column each fold is held out by those before it.
+
+    Raises:
+        ValueError: There are too few rows, groups, or rows of a class.
+    """
+    from sklearn import model_selection
+
+    classes = goal == "classification"
+    labels = _labels(config, table, folds) if classes and config.time is None else None
+    shuffled: dict[str, Any] = {"n_splits": folds, "shuffle": True, "random_state": config.split_seed}
+    if config.time is not None:
+        order = _order(config, table)
+        if len(order) <= folds:
+            raise ValueError(f"task.folds={folds}: the table has {len(order)} rows; use fewer folds")
+        parts = model_selection.TimeSeriesSplit(n_splits=folds).split(order)
+        return [(np.sort(order[train]), np.sort(order[held_out])) for train, held_out in parts]
+    groups = None
+    if config.group is not None:
+        groups = _groups(config, table)
+        _check_number_of_groups(config, groups, folds)
+        splitter = model_selection.StratifiedGroupKFold if classes else model_selection.GroupKFold
+    else:
+        splitter = model_selection.StratifiedKFold if classes else model_selection.KFold
+    if table.num_rows < folds:
+        raise ValueError(f"task.folds={folds}: the table has {table.num_rows} rows; use fewer folds")
+    return list(splitter(**shuffled).split(np.arange(table.num_rows), labels, groups))
+
+
+def _labels(config: TableData, table: pa.Table, least: int) -> list[str]:
+    """Classes of the rows as texts, each of at least so many rows."""
+    labels = [str(each) for each in class_values(config.target, table[config.target])]
+    rarest, number = Counter(labels).most_common()[-1]
+    if number < least:
+        raise ValueError(
+            f"data.target={config.target}: the class {rarest} has {number} row(s), and at least {least} are needed to "
+            "have some in every part; remove it, or join it with another"
+        )
+    return labels
+
+
+def _groups(config: TableData, table: pa.Table) -> Rows:
+    """Number of the group of each row; rows without a group share one."""
+    column = table[str(config.group)].combine_chunks().dictionary_encode(null_encoding="encode")
+    codes: Rows = column.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes
+
+
+def _check_number_of_groups(config: TableData, groups: Rows, least: int) -> None:
+    number = len(np.unique(groups))
+    if number < least:
+        raise ValueError(f"data.group={config.group}: has {number} different value(s), and {least} are needed")
+
+
+def _order(config: TableData, table: pa.Table) -> Rows:
+    """Numbers of the rows by time, the earliest first."""
+    import pyarrow.compute as pc
+
+    column = table[str(config.time)]
+    if column.null_count:
+        raise ValueError(f"data.time={config.time}: is missing in {column.null_count} row(s); fill it, or remove them")
+    order: Rows = pc.sort_indices(column).to_numpy().astype(np.int64)
+    return order
+
+
+def _last_part(config: TableData, table: pa.Table) -> tuple[Sequence[int] | Rows, Sequence[int] | Rows]:
+    """Split by time; rows of the same time are in the same part."""
+    order = _order(config, table)
+    times = table[str(config.time)].take(order).to_pylist()
+    cut = len(order) - max(1, math.floor(len(order) * config.eval_fraction))
+    first = times.index(times[cut])
+    if first == 0:
+        raise ValueError(
+            f"data.time={config.time}: the last {1 - cut / len(order):.0%} of the rows begin at {times[cut]}, before "
+            "which there are none; lower data.eval_fraction, or use a finer time"
+        )
+    return order[:first], order[first:]

@@ -1,0 +1,34 @@
+"""MLflow's loader of a model for tables, with the encoding of its columns. This file and ``sweeps_train`` are copied into
+the registered model, which takes raw rows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mlflow
+from mlflow.pyfunc.model import PythonModel, PythonModelContext
+
+from sweeps_train.checkpoint import load_model
+
+
+class RowPredictor(PythonModel):
+    """Predicts the target of rows. ``unwrap_python_model().model`` is what ``sweeps_train.load_model`` returns."""
+
+    def load_context(self, context: PythonModelContext) -> None:
+        """Load the model from the checkpoint."""
+        self.model: Any = load_model(Path(context.artifacts["checkpoint"]))
+
+    def predict(self, context: PythonModelContext, model_input: Any, params: dict[str, Any] | None = None) -> Any:
+        """Return the column ``prediction``, and for classes the probability of each.
+
+        Args:
+            context: MLflow's context, not used.
+            model_input: A pandas frame with the columns of the training data, in any order.
+            params: Not used.
+        """
+        return self.model.predict(model_input)
+
+
+mlflow.models.set_model(RowPredictor())

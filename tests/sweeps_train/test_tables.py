@@ -1,0 +1,295 @@
+"""Tables: what is read, held out and learned, and predictions for raw rows."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import gzip
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from sweeps_train.config import TableData
+from sweeps_train.tables.encoding import ENCODING, Amount, Classes, learn_encoding
+from sweeps_train.tables.files import read_table
+from sweeps_train.tables.metrics import classification_metrics, regression_metrics
+from sweeps_train.tables.predictions import prediction_frame, to_table
+from sweeps_train.tables.split import fold_rows, read_split, split_rows
+
+COLUMNS = ("id", "age", "city", "member", "joined", "visits", "label")
+
+
+def rows(number: int = 200) -> list[dict[str, Any]]:
+    draw = random.Random(0)
+    made = []
+    for index in range(number):
+        age, city = draw.randint(18, 80), draw.choice(["Rome", "Oslo", "Lima", ""])
+        joined = datetime.date(2020, 1, 1) + datetime.timedelta(days=index // 2)
+        label = "yes" if (age > 45) != (city == "Oslo") else "no"
+        shown = "" if index % 10 == 3 else age
+        made.append(dict(zip(COLUMNS, (index, shown, city, index % 3 == 0, joined, index % 7, label), strict=True)))
+    return made
+
+
+def write_csv(path: Path, made: list[dict[str, Any]], separator: str = ",") -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, made[0], delimiter=separator)
+        writer.writeheader()
+        writer.writerows(made)
+
+
+def data(**changes: Any) -> TableData:
+    given = {"kind": "table", "format": "csv", "path": "rows.csv", "target": "label", "drop": ["id"]}
+    return TableData(**{**given, **changes})
+
+
+@pytest.fixture(autouse=True)
+def files(working_folder: Path) -> Path:
+    write_csv(working_folder / "rows.csv", rows())
+    return working_folder
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+def test_csv_and_parquet_files_alone_compressed_or_in_a_folder_are_the_same_table(files: Path) -> None:
+    table = read_table(data())
+    made = rows()
+    (files / "parts").mkdir()
+    write_csv(files / "parts" / "1.csv", made[:70])
+    write_csv(files / "parts" / "2.csv", made[70:])
+    write_csv(files / "rows.tsv", made, "\t")
+    (files / "rows.csv.gz").write_bytes(gzip.compress((files / "rows.csv").read_bytes()))
+    pyarrow.parquet.write_table(table, files / "rows.parquet")
+    for path in ("parts", "parts/*.csv", "rows.tsv", "rows.csv.gz", f"file://{files}/rows.csv"):
+        assert read_table(data(path=path)).equals(table), path
+    assert read_table(data(format="parquet", path="rows.parquet")).equals(table)
+
+
+def test_a_column_whose_decimals_come_late_is_read_as_numbers(files: Path) -> None:
+    lines = ["x,label"] + ["1,a"] * 400_000 + ["1.5,b"]
+    (files / "late.csv").write_text("\n".join(lines))
+    assert str(read_table(data(path="late.csv"))["x"].type) == "double"
+
+
+def test_the_index_that_pandas_writes_is_left_out(files: Path) -> None:
+    pd.DataFrame({"x": [1, 2], "label": ["a", "b"]}).to_csv(files / "pandas.csv")
+    assert read_table(data(path="pandas.csv")).column_names == ["x", "label"]
+
+
+@pytest.mark.parametrize(
+    ("content", "changes", "words"),
+    [
+        ("x,x,label\n1,2,a\n", {}, ["two columns 'x'"]),
+        ("x,label\n1,a,3\n", {}, ["cannot be read", "Expected 2 columns"]),
+        ("x,label\n", {}, ["has no rows"]),
+        ("x,label\n1,\n", {}, ["data.target=label", "no row with a value"]),
+        ("x,label\n1,a\n2,a\n3,a\n", {}, ["same class (a)"]),
+        ("x,label\n1,a\n2,b\n3,b\n4,b\n", {}, ["class a has 1 row"]),
+        (
+            "x,label\n?,a\n" + "".join(f"{n},{'ab'[n % 2]}\n" for n in range(20)),
+            {},
+            ["'x'", "'?'", "data.missing", "data.categories"],
+        ),
+        ("x,label\n1,0.5\n2,1.5\n", {}, ["decimals", "task=regression"]),
+        ("x,label\n1,a\n2,b\n", {"goal": "regression"}, ["a regression needs numbers", "task=classification"]),
+        ("x,label,g\n1,a,1\n2,b,1\n", {"group": "g"}, ["data.group=g", "1 different value"]),
+        ("x,label,t\n1,a,1\n2,b,\n", {"time": "t"}, ["data.time=t", "missing in 1 row"]),
+        ("x,label,t\n1,a,1\n2,b,1\n", {"time": "t"}, ["data.time=t", "there are none"]),
+        ("label\n" + "a\nb\n" * 10, {}, ["no column with values"]),
+    ],
+)
+def test_a_table_that_cannot_be_learned_from_says_why(
+    content: str, changes: dict[str, Any], words: list[str], files: Path
+) -> None:
+    goal = changes.pop("goal", "classification")
+    (files / "bad.csv").write_text(content)
+    with pytest.raises(ValueError) as raised:  # noqa: PT011 - the words are checked
+        config = data(path="bad.csv", drop=[], **changes)
+        learn_encoding(config, goal, read_split(config, goal)[0])
+    for word in words:
+        assert word in str(raised.value)
+
+
+def test_columns_of_types_that_no_model_reads_are_named(files: Path) -> None:
+    table = pa.table({"x": [[1], [2], [3], [4]], "label": ["a", "b", "a", "b"]})
+    with pytest.raises(ValueError, match=r"the column 'x' is of type list<item: int64>.*data.drop=\[x\]"):
+        learn_encoding(data(), "classification", table)
+
+
+# --- holding out -------------------------------------------------------------------------------------------------
+
+
+def test_the_same_part_of_every_class_is_held_out_by_the_seed() -> None:
+    train, held_out = read_split(data(), "classification")
+    assert (train.num_rows, held_out.num_rows) == (160, 40)
+    parts = [part["label"].to_pylist().count("yes") / part.num_rows for part in (train, held_out)]
+    assert parts[0] == pytest.approx(parts[1], abs=0.02)
+    assert read_split(data(), "classification")[1].equals(held_out)
+    assert not read_split(data(split_seed=1), "classification")[1].equals(held_out)
+
+
+def test_no_group_is_in_both_parts() -> None:
+    train, held_out = read_split(data(group="city", eval_fraction=0.3), "classification")
+    cities = [{*part["city"].to_pylist()} for part in (train, held_out)]
+    assert cities[0] and cities[1] and not cities[0] & cities[1]
+    assert cities[0] | cities[1] == {"Rome", "Oslo", "Lima", None}
+
+
+def test_the_last_rows_are_held_out_by_time_and_those_of_a_moment_stay_together(files: Path) -> None:
+    made = rows()
+    random.Random(1).shuffle(made)
+    write_csv(files / "mixed.csv", made)
+    train, held_out = read_split(data(path="mixed.csv", time="joined", eval_fraction=0.205), "classification")
+    assert max(train["joined"].to_pylist()) < min(held_out["joined"].to_pylist())
+    assert held_out.num_rows == 42  # 41 rows, of which the first has the day of another one
+
+
+def test_a_file_of_its_own_is_held_out_whole(files: Path) -> None:
+    write_csv(files / "more.csv", rows()[:30])
+    train, held_out = read_split(data(eval_path="more.csv"), "classification")
+    assert (train.num_rows, held_out.num_rows) == (200, 30)
+
+
+def test_rows_without_a_target_are_left_out(files: Path) -> None:
+    made = rows()
+    for each in made[:50]:
+        each["label"] = ""
+    write_csv(files / "rows.csv", made)
+    train, held_out = read_split(data(), "classification")
+    assert train.num_rows + held_out.num_rows == 150
+
+
+@pytest.mark.parametrize("changes", [{}, {"group": "city"}, {"time": "joined"}])
+def test_every_fold_holds_out_other_rows(changes: dict[str, Any]) -> None:
+    config = data(**changes)
+    table = read_table(config)
+    folds = fold_rows(config, "classification", table, 3)
+    held_out = [row for _, rows in folds for row in rows]
+    assert len(held_out) == len({*held_out})
+    for train, rows in folds:
+        assert not {*train} & {*rows}
+    if "time" in changes:
+        assert all(max(train) < min(rows) for train, rows in folds)
+    else:
+        assert len(held_out) == table.num_rows
+    if "group" in changes:
+        cities = np.array(table["city"].to_pylist(), dtype=object)
+        assert all(not {*cities[train]} & {*cities[rows]} for train, rows in folds)
+
+
+# --- encoding ----------------------------------------------------------------------------------------------------
+
+
+def test_statistics_and_categories_are_those_of_the_training_rows_alone() -> None:
+    table = pa.table(
+        {"x": [1.0, 2.0, None, 3.0], "c": ["a", "b", None, "b"], "label": ["no", "yes", "no", "yes"]},
+    )
+    encoding = learn_encoding(data(drop=[]), "classification", table)
+    assert [(each.mean, each.fill, each.has_missing) for each in encoding.numbers] == [(2.0, 2.0, True)]
+    assert encoding.categories[0].values == ["a", "b"]
+    assert encoding.output == Classes("classes", ["no", "yes"])
+    other = pa.table({"c": ["b", "new", None], "x": [3.0, None, np.inf], "more": [1, 2, 3]})
+    features = encoding.encode(other)
+    assert features.categories[:, 0].tolist() == [2, 0, 0]
+    scaled = 1 / np.std([1, 2, 3])
+    assert encoding.matrix(features.numbers).tolist() == pytest.approx(np.array([[scaled, 0], [0, 1], [0, 1]]))
+    hot = encoding.matrix(features.numbers, features.categories)
+    assert hot[:, 2:].tolist() == [[0, 1], [0, 0], [0, 0]]
+
+
+def test_dates_booleans_and_whole_numbers_with_gaps_are_read_alike_from_files_and_frames() -> None:
+    table = read_table(data(categories=["visits"]))
+    encoding = learn_encoding(data(categories=["visits"]), "classification", table)
+    assert encoding.kinds == {
+        "age": "number", "city": "category", "member": "boolean", "joined": "date", "visits": "category",
+    }  # fmt: skip
+    assert [each.name for each in encoding.numbers] == [
+        *("age", "member", "joined.days", "joined.month", "joined.weekday", "joined.hour"),
+    ]
+    expected = encoding.encode(table)
+    frame = table.to_pandas().astype({"visits": float})
+    frame["joined"] = frame["joined"].astype(str)
+    for given in (frame, frame.to_dict("records")):
+        features = encoding.encode(to_table(given))
+        assert np.array_equal(features.numbers, expected.numbers, equal_nan=True)
+        assert np.array_equal(features.categories, expected.categories)
+
+
+def test_only_the_most_frequent_categories_are_told_apart() -> None:
+    table = pa.table({"c": ["a"] * 3 + ["b"] * 2 + ["d"], "label": [0, 1] * 3})
+    encoding = learn_encoding(data(drop=[], max_categories=2), "classification", table)
+    assert encoding.categories[0].values == ["a", "b"]
+
+
+def test_an_encoding_is_the_same_after_its_way_through_a_file() -> None:
+    for target, goal in (("label", "classification"), ("member", "classification"), ("visits", "regression")):
+        config = data(target=target)
+        encoding = learn_encoding(config, goal, read_table(config))  # type: ignore[arg-type]
+        assert ENCODING.validate_json(ENCODING.dump_json(encoding)) == encoding
+
+
+def test_predictions_have_the_classes_of_the_file() -> None:
+    table = pa.table({"x": [1, 2, 3, 4], "label": [10, 20, 10, 20]})
+    encoding = learn_encoding(data(drop=[]), "classification", table)
+    frame = prediction_frame(encoding, np.array([[0.1, 0.9], [0.7, 0.3]]))
+    assert frame.to_dict("list") == {"prediction": [20, 10], "probability_10": [0.1, 0.7], "probability_20": [0.9, 0.3]}
+
+
+def test_rows_that_do_not_fit_say_why() -> None:
+    encoding = learn_encoding(data(), "classification", read_table(data()))
+    with pytest.raises(ValueError, match="no column city, member"):
+        encoding.encode(to_table([{"age": 1, "joined": "2020-01-01", "visits": 1}]))
+    row = {"age": "old", "city": "x", "member": True, "joined": "2020-01-01", "visits": 1}
+    with pytest.raises(ValueError, match="'age' has a value that is not a number"):
+        encoding.encode(to_table([row]))
+    with pytest.raises(ValueError, match="class 'maybe', which the training rows do not have; they have no, yes"):
+        encoding.targets(pa.table({"label": ["yes", "maybe"]}), "held-out")
+
+
+def test_a_regression_has_the_mean_and_scale_of_its_target() -> None:
+    encoding = learn_encoding(data(drop=[]), "regression", pa.table({"x": [1, 2], "label": [3, 5]}))
+    assert encoding.output == Amount("amount", 4.0, 1.0)
+    assert encoding.num_outputs == 1
+
+
+def test_the_split_of_few_rows_says_what_is_wrong() -> None:
+    table = pa.table({"x": range(6), "label": [*"aabbcc"]})
+    with pytest.raises(ValueError, match=r"data.eval_fraction=0.2: of 6 rows .* change it"):
+        split_rows(data(drop=[]), "classification", table)
+
+
+# --- metrics -----------------------------------------------------------------------------------------------------
+
+
+def test_metrics_are_those_of_scikit_learn() -> None:
+    from sklearn import metrics
+
+    draw = np.random.default_rng(0)
+    for classes in (2, 4):
+        truth = np.concatenate([np.arange(classes), draw.integers(0, classes, 50)])
+        scores = draw.dirichlet(np.ones(classes), len(truth))
+        ours = classification_metrics(scores, truth)
+        assert ours["eval/log_loss"] == pytest.approx(metrics.log_loss(truth, scores))
+        assert ours["eval/accuracy"] == metrics.accuracy_score(truth, scores.argmax(1))
+        assert ours["eval/f1"] == metrics.f1_score(truth, scores.argmax(1), average="macro")
+        chosen = scores[:, 1] if classes == 2 else scores
+        assert ours["eval/roc_auc"] == pytest.approx(metrics.roc_auc_score(truth, chosen, multi_class="ovr"))
+    values, guesses = draw.normal(size=60), draw.normal(size=60)
+    ours = regression_metrics(guesses, values, scale=2.0)
+    assert ours["eval/mae"] == pytest.approx(metrics.mean_absolute_error(values, guesses))
+    assert ours["eval/rmse"] == pytest.approx(metrics.root_mean_squared_error(values, guesses))
+    assert ours["eval/r2"] == pytest.approx(metrics.r2_score(values, guesses))
+    assert ours["eval/loss"] == pytest.approx(metrics.mean_squared_error(values, guesses) / 4)
+
+
+def test_metrics_of_a_diverged_training_are_nan_and_no_error() -> None:
+    assert all(map(np.isnan, classification_metrics(np.array([[np.nan, 0.1]]), np.array([0])).values()))
+    assert all(map(np.isnan, regression_metrics(np.array([np.inf]), np.array([0.0]), 1.0).values()))
+    assert np.isnan(classification_metrics(np.array([[0.5, 0.5]]), np.array([0]))["eval/roc_auc"])
