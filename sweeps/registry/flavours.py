@@ -113,8 +113,8 @@ def _rows(folder: Path, own_code: list[str]) -> Flavour:
 
 
 def _row_signature(encoding: TableEncoding) -> ModelSignature:
-    """Return the signature of raw rows. MLflow refuses whole numbers in a column of decimals, and missing values in most
-    others, so it is given names only; the encoding checks the values."""
+    """Return the signature of raw rows: names only, since MLflow refuses whole numbers in a column of decimals, and
+    missing values in most others; the encoding checks the values."""
     import numpy as np
     from mlflow.models import ModelSignature, infer_signature
     from mlflow.types.schema import AnyType, ColSpec, Schema

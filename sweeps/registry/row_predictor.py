@@ -1,5 +1,5 @@
-"""MLflow's loader of a model for tables, with the encoding of its columns. This file and ``sweeps_train`` are copied into
-the registered model, which takes raw rows.
+"""MLflow's loader of a model for tables, with the encoding of its columns. This file and ``sweeps_train`` are copied
+into the registered model, which takes raw rows.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def test_two_workers_report_the_metrics_of_one_on_rows_that_do_not_divide(
     name: str, two_workers: tuple[Path, dict[str, Recorder]]
 ) -> None:
     config = CONFIGS[name]
-    _, train, held_out = table_samples(config.data, config.task.kind)  # type: ignore[arg-type, union-attr]
+    _, _, held_out = table_samples(config.data, config.task.kind)  # type: ignore[arg-type, union-attr]
     assert len(held_out) % 2 == 1
     alone, together = run(config).final, two_workers[1][name].final
     assert {key for key in alone if key.startswith("eval/")} == {key for key in config.task.metrics if "eval" in key}

@@ -110,8 +110,8 @@ def test_a_table_that_cannot_be_learned_from_says_why(
 ) -> None:
     goal = changes.pop("goal", "classification")
     (files / "bad.csv").write_text(content)
+    config = data(path="bad.csv", drop=[], **changes)
     with pytest.raises(ValueError) as raised:  # noqa: PT011 - the words are checked
-        config = data(path="bad.csv", drop=[], **changes)
         learn_encoding(config, goal, read_split(config, goal)[0])
     for word in words:
         assert word in str(raised.value)
@@ -138,7 +138,9 @@ def test_the_same_part_of_every_class_is_held_out_by_the_seed() -> None:
 def test_no_group_is_in_both_parts() -> None:
     train, held_out = read_split(data(group="city", eval_fraction=0.3), "classification")
     cities = [{*part["city"].to_pylist()} for part in (train, held_out)]
-    assert cities[0] and cities[1] and not cities[0] & cities[1]
+    assert cities[0]
+    assert cities[1]
+    assert not cities[0] & cities[1]
     assert cities[0] | cities[1] == {"Rome", "Oslo", "Lima", None}
 
 

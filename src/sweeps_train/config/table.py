@@ -53,7 +53,7 @@ class TableData:
     max_categories: PositiveInt = 256
     """Categories of a column that are told apart, the most frequent ones; all others count as unknown."""
     imputation: Literal["median", "mean", "zero"] = "median"
-    """What a missing number is replaced by, for models that need one; a further input says that it was missing."""
+    """Value in the place of a missing number, for models that need one; a further input says that it was missing."""
     standardize: Flag = True
     """Scale numbers to mean 0 and standard deviation 1, for models that get them as a matrix."""
     loader: Loader = Field(default_factory=Loader)

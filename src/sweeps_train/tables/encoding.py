@@ -88,7 +88,7 @@ class Features:
 
 @dataclass(config=STORED, frozen=True)
 class TableEncoding:
-    """What turns rows into inputs of a model, and its outputs into values of the target."""
+    """Conversion of rows into inputs of a model, and of its outputs into values of the target."""
 
     target: str
     output: Annotated[Classes | Amount, Field(discriminator="kind")]

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sweeps_train.config.table import TableData
+from sweeps_train.tables.columns import column_kind, feature_names
 from sweeps_train.tables.encoding import Goal, class_values
 from sweeps_train.tables.files import read_table
 
@@ -43,7 +44,7 @@ def with_target(config: TableData, table: pa.Table, key: str, path: str) -> pa.T
     """The rows of a table that have a target.
 
     Raises:
-        ValueError: A column that the config names is missing, or no row has a target.
+        ValueError: A column that the config names is missing, one cannot be learned from, or no row has a target.
     """
     import pyarrow.compute as pc
 
@@ -51,6 +52,8 @@ def with_target(config: TableData, table: pa.Table, key: str, path: str) -> pa.T
     for column in [config.target, config.group, config.time, *(config.features or ())]:
         if column is not None and column not in names:
             raise ValueError(f"{key}={path}: has no column {column!r}; it has {', '.join(names)}")
+    for name in feature_names(config, names):
+        column_kind(config, name, table[name])  # of all rows: a mistake may be in the held-out ones alone
     column = table[config.target]
     known = pc.is_valid(column)
     if str(column.type) in ("float", "double"):
