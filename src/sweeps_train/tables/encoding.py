@@ -229,7 +229,7 @@ def _learn_number(config: TableData, name: str, part: Any, kind: ColumnKind, col
     known = values[~np.isnan(values)]
     if not len(known):
         return feature  # nothing but infinite values
-    fill = {"median": np.median, "mean": np.mean, "zero": lambda _: 0.0}[config.imputation](known)
+    fill = {"median": np.median(known), "mean": known.mean(), "zero": 0.0}[config.imputation]
     mean, scale = (known.mean(), known.std()) if config.standardize else (0.0, 1.0)
     has_missing = part in ("value", "days") and len(known) < len(values)
     return NumberFeature(name, part, float(mean), float(scale) or 1.0, float(fill), has_missing)

@@ -78,7 +78,8 @@ def read_columns(config: TableData, key: str, path: str) -> list[str]:
     """
     location = table_files(config, key, path)[0].location
     if config.format == "csv":
-        return _read(config, location, first_block=True).column_names
+        names: list[str] = _read(config, location, first_block=True).column_names
+        return names
     import pyarrow as pa
     import pyarrow.parquet
 
