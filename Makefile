@@ -12,7 +12,7 @@ BESIDE := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo nightly-demo test test-slow lint format lock clean
+.PHONY: help env demo nightly-demo test test-slow lint format docs lock clean
 
 help: ## show this list
 	@echo "Sweeps: hyperparameter search for distributed training"
@@ -47,6 +47,9 @@ format: $(READY) ## let ruff mend and lay out the code
 	@$(RUN) ruff check --fix
 	@$(RUN) ruff format
 
+docs: $(READY) ## build the documentation as a site, which `python -m sweeps serve` then has under /docs
+	@$(VENV)/bin/python docs/build_site.py
+
 lock: $(READY) ## write constraints.txt anew from what is in .venv, after `pip install --upgrade` there
 	@$(RUN) pip freeze --all --exclude-editable | grep -v "^pip==" | sed 's/+[a-z0-9.]*$$//' > $(VENV)/constraints.txt
 	@{ sed '/^[^#]/,$$d' constraints.txt; cat $(VENV)/constraints.txt; } > $(VENV)/constraints.new
@@ -54,7 +57,7 @@ lock: $(READY) ## write constraints.txt anew from what is in .venv, after `pip i
 	@touch $(READY)
 
 clean: ## remove .venv, caches and builds; sweeps and their records stay
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist sweeps/docs .mypy_cache .pytest_cache .ruff_cache
 	find sweeps src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Exact versions for every call of pip, for the environments that it builds sdists in too: those inherit the

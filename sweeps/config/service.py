@@ -75,6 +75,9 @@ class Service:
     """Address of the service for people, used in notifications; default: ``http://HOST:PORT``."""
     mlflow_url: NonEmpty | None = None
     """Address of MLflow's pages for people; default: the tracking server, if there is one."""
+    docs_dir: NonEmpty | None = None
+    """Folder of the documentation as ``make docs`` builds it, served under ``/docs``; default: the one inside the
+    package, if it was built."""
     ray_dashboard_url: NonEmpty | None = None
     """Address of the Ray cluster's dashboard for people."""
     schedules: list[NonEmpty] | None = None

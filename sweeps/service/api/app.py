@@ -40,6 +40,28 @@ logger = logging.getLogger(__name__)
 
 def make_app(service: AppContext) -> FastAPI:
     """Return the application of a service, which routes find as ``request.app.state.service``."""
+    app = _make_api()
+    app.state.service = service
+    app.state.authenticator = service.authenticator
+    app.add_exception_handler(SweepsError, _answer_error)
+    app.add_exception_handler(RequestValidationError, _answer_invalid)
+    app.add_middleware(SecurityMiddleware, authenticator=service.authenticator, own=[service.config.public_url or ""])
+    add_pages(app, service)
+
+    @app.get(f"{PREFIX}/openapi.json", include_in_schema=False, dependencies=[Depends(reader)])
+    def document() -> dict[str, Any]:
+        """The OpenAPI document of the API."""
+        return app.openapi()
+
+    return app
+
+
+def openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI document of the API without starting a service."""
+    return _make_api().openapi()
+
+
+def _make_api() -> FastAPI:
     app = FastAPI(
         title="Sweeps",
         version=version("ray-sweeps"),
@@ -48,20 +70,8 @@ def make_app(service: AppContext) -> FastAPI:
         docs_url=None,  # its page loads scripts from other sites
         redoc_url=None,
     )
-    app.state.service = service
-    app.state.authenticator = service.authenticator
-    app.add_exception_handler(SweepsError, _answer_error)
-    app.add_exception_handler(RequestValidationError, _answer_invalid)
-    app.add_middleware(SecurityMiddleware, authenticator=service.authenticator, own=[service.config.public_url or ""])
     for router in RESOURCES:
         app.include_router(router, prefix=PREFIX, responses={status: {"model": Problem} for status in PROBLEMS})
-    add_pages(app, service)
-
-    @app.get(f"{PREFIX}/openapi.json", include_in_schema=False, dependencies=[Depends(reader)])
-    def document() -> dict[str, Any]:
-        """The OpenAPI document of the API."""
-        return app.openapi()
-
     return app
 
 

@@ -16,8 +16,9 @@ from sweeps.service.web import (
     submit,
     trial,
 )
+from sweeps.service.web.documentation import ADDRESS, documentation
 from sweeps.service.web.pages import Pages
-from sweeps.service.web.rendering import STATIC
+from sweeps.service.web.rendering import DOCS, STATIC
 
 if TYPE_CHECKING:
     from sweeps.service.app_context import AppContext
@@ -32,5 +33,7 @@ def add_pages(app: FastAPI, service: AppContext) -> None:
     """
     app.state.pages = Pages(service)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    if (folder := documentation(service.config.docs_dir)) is not None:
+        app.mount(ADDRESS, StaticFiles(directory=folder, html=True), name=DOCS)
     for part in (router, trial, compare, action_routes, submit, schedules, sign_in):
         app.include_router(part.router)

@@ -23,6 +23,8 @@ HERE = Path(__file__).parent
 STATIC = HERE / "static"
 LIVE = "live"
 """Block of a template that an open page fetches regularly."""
+DOCS = "docs"
+"""Name of the route of the documentation."""
 ONCE = ("part", "done")
 """Query parameters that links on the page leave out."""
 
@@ -37,7 +39,9 @@ def answer(request: Request, template: str, *, status: int = 200, **context: Any
         context: Variables of the template.
     """
     page = _environment().get_template(template)
-    context = {"principal": None, "here": "", "signed_in": False, "form_token": "", "message": "", **context}
+    has_docs = any(getattr(route, "name", "") == DOCS for route in request.app.routes)
+    plain = {"principal": None, "here": "", "signed_in": False, "form_token": "", "message": "", "has_docs": has_docs}
+    context = {**plain, **context}
     if request.query_params.get("part") == LIVE and LIVE in page.blocks:
         text = "".join(page.blocks[LIVE](page.new_context(context)))
     else:
