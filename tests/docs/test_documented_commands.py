@@ -1,0 +1,270 @@
+"""Every command and every block of code in the documents works as it stands there.
+
+A block that cannot be run has a comment before it: ``<!-- not run: reason -->``. Commands that train are planned here;
+``test_documented_life.py`` runs them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from documents import CHECKOUT, DOCUMENTS, LANGUAGES, Block, blocks, blocks_of, words, write_files
+from recording import open_recorder
+
+from sweeps.cli import app, run_command
+from sweeps.compose.schema_errors import _knows
+from sweeps.compose.service import compose_service
+from sweeps.config import SweepConfig
+from sweeps.config.schedule import Schedule
+from sweeps.config.service import Service
+from sweeps.plan.plan import make_plan
+from sweeps.service.api.app import openapi_document
+
+PROGRAM = ["python", "-m", "sweeps"]
+BLOCKS = blocks()
+COMMANDS = list(
+    {
+        tuple(words(command)): (block, command)
+        for block in reversed(BLOCKS)
+        if block.reason is None
+        for command in reversed(block.commands)
+    }.values()
+)[::-1]
+"""Each command once, where it stands first."""
+ONE_LINERS = [(path.name, found) for path in DOCUMENTS for found in re.findall(r"`(conf=\w+ [^`]+)`", path.read_text())]
+EXAMPLE_NAMES = {"SWEEP": "first", "NAME": "nightly", "DIR": "folder", "HOST:PORT": "127.0.0.1:1"}
+ONLY_PARSED = {"resume", "extend", "stop", "retrain", "reproduce", "report", "ui", "token"}
+"""Verbs that train, draw, listen or change a database: their arguments are parsed here."""
+ENDLESS = {"--follow", "--watch"}
+MODULE = """
+def train(config):
+    return config["lr"]
+
+trainer = training = train
+
+def data():
+    pass
+
+class Model:
+    pass
+"""
+SCRIPT = """
+import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+parser.add_argument("--width", type=int, default=16)
+parser.add_argument("--hidden", type=int, default=16)
+parser.add_argument("--epochs", type=int, default=1)
+"""
+OTHER_FILES = {
+    "texts.jsonl": '{"text": "a document"}\n' * 20,
+    "module.py": MODULE,
+    "train.py": SCRIPT,
+    "winner.yaml": "defaults: [digits, _self_]\n",
+    "trial7.yaml": "defaults: [digits, _self_]\n",
+    "sweep.yaml": "program: train.py\nmethod: random\nmetric: {name: loss}\nparameters: {lr: {min: 0.0, max: 1.0}}\n",
+    "my_module.py": "from ray import tune\nparam_space = {'lr': tune.loguniform(1e-4, 1e-1)}\n"
+    "tune_config = tune.TuneConfig(metric='loss', mode='min', num_samples=4)\n",
+    "PATH/.keep": "",
+    "conf/service/team.yaml": "queue: {running: 2}\n",
+    "my/service/team.yaml": "queue: {running: 2}\n",
+}
+"""Files that the documents suppose, besides those that they show."""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> str:
+    """Store with the ended sweeps that the documents name."""
+    folder = tmp_path_factory.mktemp("recorded")
+    (folder / "mlflow.db").write_bytes(empty_database.read_bytes())
+    uri = f"sqlite:///{folder}/mlflow.db"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name in ("first", "second", "third", "llm_lora-20261121-020000"):
+            record(uri, name)
+    return uri
+
+
+def record(uri: str, name: str) -> None:
+    config = "train:\n  lr: 0.01\n"
+    recorder = open_recorder(uri, name, config=config)
+    for number in range(8 if name == "first" else 1):
+        trial = f"{number:04}"
+        recorder.trials.start(trial, {"train.lr": 0.001 * (number + 1)}, config, 1)
+        recorder.trials.log(trial, 1, {"eval/loss": 1.0 + number}, 1000)
+        logs = Path("outputs", name, "trials", trial, "logs")
+        logs.mkdir(parents=True)
+        for worker in (0, 1):
+            (logs / f"worker-{worker}.log").write_text("a line\n")
+        recorder.trials.end(trial, "finished", 1, 1, None)
+    counts = {"finished": number + 1, "pruned": 0, "failed": 0, "stopped": 0, "running": 0}
+    times = {"wall_s": 7.0, "train_s": 5.0, "goodput": 0.7}
+    recorder.update(counts, [("0000", (1.0,), {"train.lr": 0.001})], times)
+    assert not recorder.close("finished")
+
+
+@pytest.fixture
+def folder(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Working folder with the files that the documents suppose."""
+    for name, text in OTHER_FILES.items():
+        (working_folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (working_folder / name).write_text(text)
+    monkeypatch.setattr(sys, "path", [str(working_folder), *sys.path])
+    monkeypatch.setenv("HOME", str(working_folder))
+    sys.path_importer_cache.pop(str(working_folder), None)
+    return working_folder
+
+
+def test_every_block_is_in_a_language_that_is_checked() -> None:
+    assert {block.language for block in BLOCKS} - LANGUAGES == set()
+    assert len(COMMANDS) > 80
+
+
+@pytest.mark.parametrize(
+    ("block", "command"), COMMANDS, ids=[f"{block.document}:{block.line}-{command}" for block, command in COMMANDS]
+)
+def test_a_documented_command_works(
+    block: Block, command: str, folder: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    write_files(block.document, folder)
+    for path in earlier_conversions(block, command):  # a command may use the result of an earlier one
+        assert run_command(path) == (0, None)
+    check_command(words(command))
+
+
+def earlier_conversions(block: Block, command: str) -> list[list[str]]:
+    lines = block.commands[: block.commands.index(command)]
+    return [words(line)[3:] for line in lines if words(line)[:4] == [*PROGRAM, "convert"]]
+
+
+def check_command(arguments: list[str]) -> None:
+    while arguments and re.fullmatch(r"[A-Z_]+=.*", arguments[0]):  # VARIABLE=value before the program
+        arguments = arguments[1:]
+    match arguments:
+        case ["python", "-m", "sweeps", verb, *rest]:
+            check_verb(verb, [EXAMPLE_NAMES.get(each, each) for each in rest])
+        case ["make", target, *_]:
+            assert f"\n{target}:" in (CHECKOUT / "Makefile").read_text()
+        case ["python", script, *rest]:  # tests/test_benchmarks.py runs benchmarks
+            source = (CHECKOUT / script).read_text()
+            assert [each for each in rest if each.startswith("--") and f'"{each}"' not in source] == []
+        case ["curl", *rest]:
+            check_request(rest)
+        case ["eval", text]:
+            assert re.search(r"\$\(python -m sweeps completion \w+\)", text)
+        case ["export", *_] | []:
+            pass
+        case _:
+            pytest.fail(f"no test knows how to run {arguments}; add it, or give the block a reason not to be run")
+
+
+def check_verb(verb: str, rest: list[str]) -> None:
+    for name in ("my_module", "objective", "module", "shapes", "train"):  # other files of these names were imported
+        sys.modules.pop(name, None)
+    if ">" in rest:
+        rest = rest[: rest.index(">")]
+    rest = [each for each in rest if each not in ENDLESS and not each.startswith("[") and not each.endswith("...]")]
+    if verb == "run":
+        plan(rest)
+    elif verb == "serve":
+        folders = [Path(rest[index + 1]) for index, each in enumerate(rest) if each == "--config-dir"]
+        compose_service([each for each in rest if "=" in each and not each.startswith("--")], folders)
+    elif verb in ONLY_PARSED or {"--register", "--export"} & set(rest) or rest[:1] == ["run"]:
+        group = app.commands[verb]
+        command = group.commands[rest.pop(0)] if hasattr(group, "commands") else group
+        command.make_context(verb, rest)
+    else:
+        if verb == "init" and "--kind" not in rest and "--from" not in rest:  # it asks, and here is no terminal
+            rest.append("--kind=function")
+        assert run_command([verb, *rest]) == (0, None)
+
+
+def plan(tokens: list[str]) -> None:
+    folders = [Path(tokens[index + 1]) for index, token in enumerate(tokens) if token == "--config-dir"]
+    options = {index + 1 for index, token in enumerate(tokens) if token in ("--config-dir", "--name", "--server")}
+    overrides = [token for index, token in enumerate(tokens) if index not in options and not token.startswith("--")]
+    make_plan(overrides, folders, None, "")
+
+
+def check_request(arguments: list[str]) -> None:
+    """A request to the service goes to a route, with a body that it takes."""
+    (address,) = (each for each in arguments if each.startswith("localhost:8642"))
+    body = arguments[arguments.index("-d") + 1] if "-d" in arguments else None
+    operations = openapi_document()["paths"][address.removeprefix("localhost:8642")]
+    operation = operations["get" if body is None else "post"]
+    if body is not None:
+        name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        fields = openapi_document()["components"]["schemas"][name]["properties"]
+        assert set(json.loads(body)) <= set(fields)
+
+
+@pytest.mark.parametrize(("document", "one_liner"), ONE_LINERS)
+def test_a_documented_one_liner_makes_a_plan_with_the_conf_that_it_names(
+    document: str, one_liner: str, folder: Path
+) -> None:
+    own = "task._target_=module." in one_liner  # whose arguments are not the example's
+    plan([*words(one_liner), *(["~task.arguments", "~space"] if own else [])])
+
+
+PYTHON = [block for block in BLOCKS if block.language == "python" and block.reason is None]
+YAML = [block for block in BLOCKS if block.language == "yaml" and block.reason is None]
+ROOTS = (SweepConfig, Schedule, Service)
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=lambda block: f"{block.document}:{block.line}")
+def test_documented_python_is_valid(block: Block) -> None:
+    compile(block.text, f"{block.document}:{block.line}", "exec")
+
+
+@pytest.mark.parametrize("block", YAML, ids=lambda block: f"{block.document}:{block.line}")
+def test_documented_yaml_has_only_keys_that_exist(block: Block) -> None:
+    if block.file in OTHER_FILES:
+        return  # in the form of another tool
+    text = block.text
+    documents = [text] if not re.search(r"^(\w+):.*\n(?:.*\n)*^\1:", text, re.MULTILINE) else text.splitlines()
+    for each in documents:  # alternatives of one key, a line each
+        values = yaml.safe_load(each)
+        values = {key: value for key, value in values.items() if key != "defaults"}
+        group = Path(block.file).parts[-2] if block.file and len(Path(block.file).parts) > 2 else ""
+        prefix = f"{group}." if group and group not in ("schedule", "service") else ""
+        assert any(all(_knows(root, f"{prefix}{path}".split(".")) for path in paths(values)) for root in ROOTS), each
+
+
+def paths(values: dict[str, object], above: str = "") -> list[str]:
+    """Dotted paths of the values, up to what users name themselves."""
+    found = []
+    for key, value in values.items():
+        path = f"{above}{key}"
+        if isinstance(value, dict) and key not in (
+            "space",
+            "arguments",
+            "when",
+            "labels",
+            "resources_per_worker",
+            "limits",
+        ):
+            found += paths(value, f"{path}.")
+        else:
+            found.append(path)
+    return found
+
+
+def test_a_reason_is_given_for_every_block_that_is_not_run() -> None:
+    assert all(len(block.reason) > 10 for block in BLOCKS if block.reason is not None)
+    assert sum(block.reason is not None for block in BLOCKS) <= 8
+
+
+def test_every_environment_variable_is_documented() -> None:
+    text = (CHECKOUT / "docs" / "environment.md").read_text()
+    sources = [*(CHECKOUT / "sweeps").rglob("*.py"), *(CHECKOUT / "src").rglob("*.py")]
+    named = {name for path in sources for name in re.findall(r'"(SWEEPS_[A-Z_]+)"', path.read_text())}
+    internal = {"_SWEEPS_COMPLETE"}
+    assert sorted(name for name in named - internal if f"`{name}`" not in text) == []
+    assert blocks_of(CHECKOUT / "README.md")
