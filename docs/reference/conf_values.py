@@ -1,4 +1,5 @@
-"""Values that the shipped configs set, by dotted path: examples for keys whose type alone suggests none."""
+"""Examples for keys whose type alone suggests none: values that the shipped configs set, and those of
+``examples.yaml``."""
 
 from __future__ import annotations
 
@@ -35,6 +36,15 @@ def shipped_values(document: str) -> dict[str, Any]:
     return found
 
 
+@cache
+def written_examples() -> dict[str, dict[str, Any]]:
+    """Return the examples of ``examples.yaml``, by document and path."""
+    found: dict[str, dict[str, Any]] = yaml.safe_load(
+        (Path(__file__).parent / "examples.yaml").read_text(encoding="utf-8")
+    )
+    return found
+
+
 def _read(file: Path) -> Mapping[str, Any]:
     return {
         name: value for name, value in yaml.safe_load(file.read_text(encoding="utf-8")).items() if name != "defaults"
@@ -45,8 +55,16 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
         path = f"{prefix}.{name}".lstrip(".")
         if isinstance(value, Mapping):
-            if value:
-                yield path, value
+            if value and "{" not in str(list(value.values())):
+                yield path, {name: _number(each) for name, each in value.items()}
             yield from _flat(path, value)
         elif value not in (None, [], "") and "${" not in str(value):
-            yield path, value
+            yield path, _number(value)
+
+
+def _number(value: Any) -> Any:
+    """Convert ``1e-3``, which PyYAML reads as text."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import typing
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -11,13 +12,15 @@ from typing import Any, NamedTuple
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from reference.conf_values import shipped_values
+from reference.conf_values import shipped_values, written_examples
 from reference.page import code, heading, prose, sentence, slug, table
 from reference.value_type import bare, example_value, in_words, members, sections
 from sweeps.config import SweepConfig
 from sweeps.config.schedule import Schedule
 from sweeps.config.service import Service
 
+PLAIN_WORD = re.compile(r"[\w./:+@%|-]+")
+"""Text that needs no quotes in an override and in YAML."""
 CHOOSERS = ("kind", "type")
 """Keys that choose between the variants of a section."""
 
@@ -106,7 +109,7 @@ def page_of(document: Document, path: str) -> str:
 
 def all_sections(document: Document) -> Iterator[Section]:
     """Yield the sections of a config, outer ones first."""
-    values = shipped_values(document.name)
+    values = {**shipped_values(document.name), **written_examples()[document.name]}
     yield from _walk("", [document.root], values, set())
 
 
@@ -166,7 +169,7 @@ def _key(path: str, variant: str, field: FieldInfo, values: dict[str, Any]) -> K
         type=in_words(field.annotation, field.metadata),
         default=_default_text(field, default),
         description=prose(field.description) or (sentence(below[0].__doc__) if below else ""),
-        example=_example(path, field, default, values),
+        example=_example(path, variant, field, default, values),
         field=field,
     )
 
@@ -185,12 +188,10 @@ def _default_text(field: FieldInfo, default: Any) -> str:
     return code(value_text(default))
 
 
-def _example(path: str, field: FieldInfo, default: Any, values: dict[str, Any]) -> Any:
-    if field.examples:
-        return field.examples[0]
+def _example(path: str, variant: str, field: FieldInfo, default: Any, values: dict[str, Any]) -> Any:
     if sections(field.annotation):
         return None
-    shipped = values.get(path)
+    shipped = values.get(f"{path} ({variant})", values.get(path))
     if shipped is not None and shipped != default:
         return shipped
     return example_value(field.annotation, field.metadata, default)
@@ -210,7 +211,8 @@ def value_text(value: Any) -> str:
         return "{" + ", ".join(f"{key}: {value_text(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(value_text, value)) + "]"
-    return '""' if value == "" else str(value)
+    text = str(value)
+    return text if PLAIN_WORD.fullmatch(text) else json.dumps(text)
 
 
 def override(key: Key) -> str:

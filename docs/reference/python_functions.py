@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import griffe
@@ -27,10 +28,16 @@ def public_objects(package: str) -> Iterator[griffe.Object]:
 
 
 def _loaded(package: str) -> Any:
+    root, _, inner = package.partition(".")
+    return _root(root)[inner] if inner else _root(root)
+
+
+@cache
+def _root(name: str) -> Any:
     loader = griffe.GriffeLoader(docstring_parser=griffe.Parser.google)
-    root = loader.load(package.partition(".")[0])
+    root = loader.load(name)
     loader.resolve_aliases(implicit=True)
-    return root if "." not in package else root[package.partition(".")[2]]
+    return root
 
 
 def _package(name: str) -> str:

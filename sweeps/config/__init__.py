@@ -61,20 +61,31 @@ class SweepConfig:
     name: Name
     """Beginning of the sweep's name; the time of its start is added."""
     task: AnyTask
+    """Training of a trial, and the metrics that it reports."""
     model: Model | None = None
+    """Model that is trained; not for a user's own function."""
     data: Data | None = None
+    """Source of the samples; not for a user's own function."""
     train: Train | None = None
+    """Training loop; not for a user's own function."""
     strategy: Strategy | None = None
+    """Distribution of one training over its workers; not for a user's own function."""
     checkpoint: Checkpoint
+    """Frequency and retention of checkpoints."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of weights, data order, dropout and the search; a 32-bit number, since NumPy accepts no other."""
     search: Search
+    """Objectives, number of trials, and choice of the next trial."""
     scaling: Scaling
+    """Workers of one trial."""
     tracking: Tracking
+    """Recording in MLflow."""
     cluster: Cluster
+    """Ray cluster on which trials run."""
     space: Annotated[dict[str, Distribution], Reach.SPACE] = Field(default_factory=dict)
     """Distributions by dotted path of a value, or by name of a group."""
     preflight: Preflight = Field(default_factory=Preflight)
+    """Check of a user's own data and model before the first trial."""
     output_dir: Annotated[NonEmpty, Reach.FOLDER] = "outputs"
     """Folder for checkpoints and Ray's files, with one subfolder for each sweep."""
 

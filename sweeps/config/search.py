@@ -276,7 +276,9 @@ class Limit:
     """Inclusive bounds of a reported metric."""
 
     min: Finite | None = None
+    """Smallest value that is allowed; default: none."""
     max: Finite | None = None
+    """Largest value that is allowed; default: none."""
 
     def __post_init__(self) -> None:
         if self.min is None and self.max is None:
@@ -295,7 +297,9 @@ class Search:
     num_trials: PositiveInt
     """Number of trials to start; with the grid sampler the maximum number."""
     sampler: Sampler
+    """Choice of the next point."""
     scheduler: Scheduler
+    """Choice of the trials that continue."""
     stop: Stop = Field(default_factory=Stop)
     """Rules that end the search earlier."""
     max_concurrent: PositiveInt | None = None

@@ -87,7 +87,10 @@ class Service:
     keep_firings_days: PositiveInt = 400
     """Days for which outcomes of firings are kept; sweeps are not affected."""
     queue: Queue = Field(default_factory=Queue)
+    """Limits of running and queued sweeps."""
     log: Log = Field(default_factory=Log)
+    """Log file."""
     access: Access = Field(default_factory=Access)
+    """Limits of requests, and what submitted configs may reach."""
     notifications: list[Channel] = Field(default_factory=list)
     """Channels for notifications."""

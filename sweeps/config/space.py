@@ -34,7 +34,9 @@ class FloatDistribution:
 
     type: Literal["float"]
     low: Finite
+    """Smallest value."""
     high: Finite
+    """Largest value."""
     log: bool = False
     """Whether to sample the logarithm uniformly, for values that vary over orders of magnitude."""
     step: PositiveFloat | None = None
@@ -54,7 +56,9 @@ class IntDistribution:
 
     type: Literal["int"]
     low: Whole
+    """Smallest value."""
     high: Whole
+    """Largest value."""
     log: bool = False
     """Whether to sample the logarithm uniformly."""
     step: PositiveInt = 1
@@ -74,6 +78,7 @@ class CategoricalDistribution:
 
     type: Literal["categorical"]
     choices: Annotated[list[Any], Field(min_length=1)]
+    """Values to choose from."""
     when: Condition = Field(default_factory=dict)
     """Conditions under which the parameter is active."""
     prior: Prior | None = None
@@ -89,6 +94,7 @@ class OrdinalDistribution:
 
     type: Literal["ordinal"]
     choices: Annotated[list[Any], Field(min_length=1)]
+    """Values to choose from."""
     when: Condition = Field(default_factory=dict)
     """Conditions under which the parameter is active."""
     prior: Prior | None = None
@@ -104,6 +110,7 @@ class ConstantDistribution:
 
     type: Literal["constant"]
     value: Any
+    """The value."""
     when: Condition = Field(default_factory=dict)
     """Conditions under which the parameter has the value."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
-from pydantic import BaseModel
 
+from sweeps.service.api.schema import Document
 from sweeps.service.app_context import AppContext
 
 
@@ -18,14 +18,21 @@ def _service(request: Request) -> AppContext:
 Serving = Annotated[AppContext, Depends(_service)]
 Name = Annotated[str, Path(description="Name of a sweep.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120)]
 Number = Annotated[int, Path(description="Number of a job.", ge=1, lt=2**31)]
-Word = Annotated[str, Query(pattern=r"^[^\x00-\x1f]*$", max_length=250)]
+_WORD = r"^[^\x00-\x1f]*$"
+User = Annotated[str | None, Query(description="Only those of this user.", pattern=_WORD, max_length=250)]
+InProject = Annotated[str | None, Query(description="Only those of this project.", pattern=_WORD, max_length=250)]
+OfSchedule = Annotated[str | None, Query(description="Only those of this schedule.", pattern=_WORD, max_length=250)]
+Metric = Annotated[
+    str | None, Query(description="Name of a metric; default: the first objective.", pattern=_WORD, max_length=250)
+]
 Limit = Annotated[int, Query(description="Maximum number of items.", ge=1, le=1000)]
 Offset = Annotated[int, Query(description="Number of items to skip.", ge=0, lt=2**31)]
-Before = Annotated[int, Query(description="Only jobs with a lower number, for the next page.", ge=1, lt=2**31)]
+Before = Annotated[int | None, Query(description="Only jobs with a lower number, for the next page.", ge=1, lt=2**31)]
 Trial = Annotated[str | None, Query(description="Number of a trial; default: the best.", pattern=r"^[0-9]{1,9}$")]
 
 
-class Problem(BaseModel):
+class Problem(Document):
     """Error message, as the command line prints it."""
 
     detail: str
+    """The message."""

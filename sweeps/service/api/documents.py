@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from sweeps.provenance.secrets import redacted
+from sweeps.service.api.schema import Body, Document
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.requests import SweepName
 from sweeps.service.record_cache import SweepLine
@@ -16,10 +17,8 @@ Priority = Annotated[int, Field(ge=-1000, le=1000)]
 Project = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9@._+-]{0,99}$")]
 
 
-class Queued(BaseModel):
+class Queued(Body):
     """Project and priority of a new job."""
-
-    model_config = ConfigDict(extra="forbid")
 
     project: Project | None = None
     """Project; default: the first of the token, else the user's name."""
@@ -27,26 +26,43 @@ class Queued(BaseModel):
     """Higher starts first."""
 
 
-class JobDocument(BaseModel):
+class JobDocument(Document):
     """A job. Times are seconds since 1970 (UTC)."""
 
     id: int
+    """Number of the job."""
     verb: str
+    """Verb of the command line: run, resume, extend, retrain or reproduce."""
     sweep: str
+    """Name of the sweep that the job makes or continues."""
     request: dict[str, Any]
+    """The request, with secrets redacted."""
     user: str
+    """User who submitted it."""
     project: str
+    """Project of the sweep."""
     priority: int
+    """Higher starts first."""
     state: str
+    """queued, running, finished, stopped, failed or cancelled."""
     submitted: float
+    """Time of the submission."""
     started: float | None
+    """Time at which its process was started."""
     ended: float | None
+    """Time of its end."""
     end_by: float | None
+    """Deadline, at which it is stopped."""
     schedule: str | None
+    """Schedule that submitted it."""
     due: float | None
+    """Time of the schedule's firing."""
     attempts: int
+    """Number of times that its process was started."""
     stop_asked: float | None
+    """Time of the request to stop it."""
     error: str | None
+    """Reason for a failure, or for not starting."""
 
     @classmethod
     def of(cls, job: Job) -> JobDocument:
@@ -54,15 +70,16 @@ class JobDocument(BaseModel):
         return cls.model_validate(_redact(job.as_json()))
 
 
-class Jobs(BaseModel):
+class Jobs(Document):
     """A page of jobs."""
 
     jobs: list[JobDocument]
+    """The jobs."""
     next: int | None = None
     """Value of ``before`` for the next page; null on the last page, and for the queue."""
 
 
-class Extended(BaseModel):
+class Extended(Document):
     """Result of extending a sweep."""
 
     answer: str | None
@@ -71,25 +88,39 @@ class Extended(BaseModel):
     """Job that continues the sweep, if it had ended."""
 
 
-class Line(BaseModel):
+class Line(Document):
     """A sweep in a list."""
 
     sweep: str
+    """Name."""
     conf: str
+    """Name of the config."""
     experiment: str
+    """MLflow experiment."""
     experiment_id: str
+    """Its id in MLflow."""
     status: str
+    """running, finished, stopped, failed or interrupted."""
     metric: str | list[str]
+    """Metric that is optimised, or a list of several."""
     mode: str | list[str]
+    """min or max, or a list."""
     best: float | None
+    """Best value so far, of the first metric."""
     counts: dict[str, int]
+    """Number of trials by state."""
     started: float
+    """Time of its start."""
     wall_s: float
+    """Seconds that it has run."""
     run_id: str
+    """MLflow run of the sweep."""
     planned: int | None
+    """Number of trials to start."""
     user: str | None
     """Owner; null if the sweep was not made through the service."""
     project: str | None
+    """Project; null if the sweep was not made through the service."""
 
     @classmethod
     def of(cls, line: SweepLine) -> Line:
@@ -106,7 +137,7 @@ class Line(BaseModel):
         )
 
 
-class Sweeps(BaseModel):
+class Sweeps(Document):
     """A page of sweeps, newest first."""
 
     total: int
@@ -116,36 +147,57 @@ class Sweeps(BaseModel):
     trouble: str
     """Reason why it is not newer, if MLflow does not answer; otherwise empty."""
     sweeps: list[Line]
+    """The sweeps."""
 
 
-class Sweep(BaseModel):
+class Sweep(Document):
     """A sweep with its trials: the document of ``show --json``."""
 
     sweep: SweepName
+    """Name."""
     status: str
+    """running, finished, stopped, failed or interrupted."""
     metric: str | list[str]
+    """Metric that is optimised, or a list of several."""
     mode: str | list[str]
+    """min or max, or a list."""
     counts: dict[str, int]
+    """Number of trials by state."""
     best: dict[str, Any] | list[dict[str, Any]] | None
+    """Best trial, or the Pareto front; null while no trial has a value."""
     mlflow: dict[str, str]
+    """Address of the store, experiment and run."""
     trials: list[dict[str, Any]]
+    """All trials."""
     time: dict[str, float]
+    """Seconds of the sweep, seconds of training, and the fraction of workers' time in training."""
 
 
-class Trial(BaseModel):
+class Trial(Document):
     """A trial."""
 
     trial: str
+    """Number of the trial."""
     state: str
+    """running, finished, pruned, failed or stopped."""
     value: float | list[float | None] | None
+    """Best reported value, or a list with several metrics."""
     params: dict[str, Any]
+    """Values by dotted path."""
     run_id: str
+    """MLflow run of the trial."""
     steps: int
+    """Optimizer steps done."""
     attempts: int
+    """Number of times that it was started."""
     started: float | None
+    """Time of its start."""
     ended: float | None
+    """Time of its end."""
     checkpoint: str | None
+    """Address of its best checkpoint."""
     error: str | None
+    """Last line of its error."""
 
     @classmethod
     def of(cls, trial: TrialRecord) -> Trial:
@@ -154,25 +206,31 @@ class Trial(BaseModel):
         return cls.model_validate({**trial.as_json(), **more})
 
 
-class Trials(BaseModel):
+class Trials(Document):
     """A page of trials."""
 
     total: int
+    """Number of all trials that match."""
     trials: list[Trial]
+    """The trials."""
 
 
-class CurvePoint(BaseModel):
+class CurvePoint(Document):
     """A value that a trial reported."""
 
     step: int
+    """Step of the report."""
     value: float | None
+    """Reported value; null if it is not finite."""
 
 
-class Curves(BaseModel):
+class Curves(Document):
     """Reported values of a metric, by trial."""
 
     metric: str
+    """Name of the metric."""
     curves: dict[str, list[CurvePoint]]
+    """Points by number of the trial."""
 
 
 def _redact(value: Any) -> Any:

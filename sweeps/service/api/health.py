@@ -6,26 +6,29 @@ from importlib.metadata import version
 from typing import Literal
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel
 
+from sweeps.service.api.schema import Document
 from sweeps.service.database.storage_errors import RETRY_AFTER_S, outage
 
 router = APIRouter(tags=["service"])
 
 
-class Ready(BaseModel):
+class Ready(Document):
     """Whether requests can be answered and sweeps started now."""
 
     status: Literal["ready", "not ready"]
+    """Whether it is ready."""
     trouble: str | None
     """Error of the storage, if it does not work."""
 
 
-class Health(BaseModel):
+class Health(Document):
     """Sign that the service answers; available without a token."""
 
     status: str
+    """Always ok."""
     version: str
+    """Version of Sweeps."""
 
 
 @router.get("/health")

@@ -6,11 +6,12 @@ import io
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from sweeps.report.choices import choices_document
 from sweeps.report.terminal import plain_console
 from sweeps.service.api.depends import Serving
+from sweeps.service.api.schema import Body, Document
 from sweeps.service.auth import tokens
 from sweeps.service.auth.auth import admin, reader
 from sweeps.service.database.engine import writing
@@ -24,62 +25,79 @@ Group = Annotated[str, Path(description="Name of a group of configs, or conf.", 
 Person = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9@._+-]{0,99}$")]
 
 
-class CleanBody(BaseModel):
+class CleanBody(Body):
     """Body of ``clean``."""
 
-    model_config = ConfigDict(extra="forbid")
-
     sweeps: Annotated[list[SweepName], Field(max_length=1000)] = Field(default_factory=list)
+    """Names of sweeps; default: all."""
     older_than: Annotated[str, Field(max_length=50)] | None = None
     """Age, such as ``30d``."""
     keep_last: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """Number of newest sweeps to leave alone."""
     max_size: Annotated[str, Field(max_length=50)] | None = None
     """Size, such as ``50GiB``."""
     keep_best: Annotated[int, Field(ge=1, lt=2**31)] = 1
+    """Number of best trials of each sweep to leave alone."""
     runs: bool = False
+    """Whether to delete the trials' MLflow runs, too."""
     unfinished: bool = False
+    """Whether to include interrupted and stopped sweeps."""
     dry_run: bool = True
     """List what would be removed, and remove nothing."""
 
 
-class Cleaned(BaseModel):
+class Cleaned(Document):
     """Removed items, or those that would be: document of ``clean --json`` and text of ``clean``."""
 
     cleaning: dict[str, Any]
+    """The document of ``clean --json``."""
     text: str
+    """The text of ``clean``."""
 
 
-class TokenBody(BaseModel):
+class TokenBody(Body):
     """Body of ``token create``."""
 
-    model_config = ConfigDict(extra="forbid")
-
     user: Person
+    """Name of the user."""
     role: Literal["read", "run", "admin"]
+    """read: look; run: also start and change sweeps; admin: everything."""
     projects: Annotated[list[Person], Field(max_length=100)] = Field(default_factory=list)
+    """Projects that the user may see and use."""
     label: Annotated[str, Field(max_length=200)] = ""
+    """Note for people."""
     lasts_s: Annotated[float, Field(gt=0, lt=1e10)] | None = None
     """Seconds until the token expires; null: never."""
 
 
-class TokenDocument(BaseModel):
+class TokenDocument(Document):
     """Description of a token."""
 
     id: int
+    """Number of the token."""
     label: str
+    """Note for people."""
     user: str
+    """Name of the user."""
     role: str
+    """read, run or admin."""
     projects: list[str]
+    """Projects that the user may see and use."""
     created: float
+    """Time of its creation."""
     expires: float | None
+    """Time at which it expires."""
     revoked: float | None
+    """Time at which it was revoked."""
     used: float | None
+    """Time of its last use."""
 
 
 class NewToken(TokenDocument):
     """A new token, which is shown only once."""
 
     token: str
+    """The token itself."""
 
 
 @router.get("/confs", dependencies=[Depends(reader)])

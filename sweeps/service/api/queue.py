@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse
-from pydantic import BaseModel, ConfigDict
 
 from sweeps.provenance.secrets import redacted
 from sweeps.service import subprocesses
-from sweeps.service.api.depends import Before, Limit, Number, Offset, Serving, Word
+from sweeps.service.api.depends import Before, InProject, Limit, Number, Offset, OfSchedule, Serving, User
 from sweeps.service.api.documents import JobDocument, Jobs, Priority
+from sweeps.service.api.schema import Body, Document
 from sweeps.service.auth.auth import Reader, Runner
 from sweeps.service.queue import jobs
 
@@ -21,18 +21,18 @@ LOG_BYTES = 100_000
 router = APIRouter(tags=["queue"])
 
 
-class Outcome(BaseModel):
+class Outcome(Document):
     """Outcome of a job."""
 
     document: Any
+    """The printed document, or null."""
 
 
-class Order(BaseModel):
+class Order(Body):
     """New priority of a job."""
 
-    model_config = ConfigDict(extra="forbid")
-
     priority: Priority
+    """Higher starts first."""
 
 
 @router.get("/jobs")
@@ -40,14 +40,15 @@ def listed(
     service: Serving,
     principal: Reader,
     state: Annotated[
-        list[Literal["queued", "running", "finished", "stopped", "failed", "cancelled"]] | None, Query()
+        list[Literal["queued", "running", "finished", "stopped", "failed", "cancelled"]] | None,
+        Query(description="Only jobs in these states."),
     ] = None,
-    user: Word | None = None,
-    project: Word | None = None,
-    schedule: Word | None = None,
+    user: User = None,
+    project: InProject = None,
+    schedule: OfSchedule = None,
     limit: Limit = 100,
     offset: Offset = 0,
-    before: Before | None = None,
+    before: Before = None,
 ) -> Jobs:
     """Jobs, newest first; with only ``state=queued`` in the order of the queue. Get the next page with ``before``,
     which is as fast for the last page as for the first."""

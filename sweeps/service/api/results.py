@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import FileResponse, PlainTextResponse
-from pydantic import BaseModel, ConfigDict
 
 from sweeps.errors import UnknownName
 from sweeps.report.comparison import compare_sweeps, recorded_config
 from sweeps.report.folder import existing_report
 from sweeps.service.api.depends import Name, Serving, Trial
+from sweeps.service.api.schema import Body, Document
 from sweeps.service.auth.auth import Reader, Runner, expensive
 from sweeps.service.queue.requests import Alias, ModelName, SweepName, TrialId
 from sweeps.tracking.record import SweepRecord
@@ -24,39 +24,53 @@ SANDBOX = {"Content-Security-Policy": "sandbox allow-scripts; frame-ancestors 's
 
 router = APIRouter(tags=["results"])
 
+FileName = Annotated[
+    str,
+    Query(description="File name, for the command in its comment.", pattern=r"^[^\x00-\x1f]+$", max_length=1000),
+]
+Compared = Annotated[list[SweepName], Query(description="Names of the sweeps.", min_length=2, max_length=20)]
 
-class RegisterBody(BaseModel):
+
+class RegisterBody(Body):
     """Body of ``best --register``."""
-
-    model_config = ConfigDict(extra="forbid")
 
     model: ModelName
     """Name of the model in MLflow's registry."""
     trial: TrialId | None = None
+    """Number of the trial; default: the best."""
     alias: Alias = "champion"
+    """Alias of the new version."""
     merged: bool = False
+    """Whether to merge LoRA adapters into their base model."""
 
 
-class Registered(BaseModel):
+class Registered(Document):
     """A registered model version."""
 
     name: str
+    """Name of the model."""
     version: str
+    """Number of the version."""
     alias: str | None
+    """Alias of the version."""
     uri: str
+    """Address for MLflow: models:/NAME/VERSION."""
 
 
-class Best(BaseModel):
+class Best(Document):
     """The best trial, or the Pareto front; null while no trial has a value."""
 
     best: dict[str, Any] | list[dict[str, Any]] | None
+    """The best trial, or a list."""
 
 
-class Report(BaseModel):
+class Report(Document):
     """Paths of a report, relative to the API's address."""
 
     page: str
+    """Path of the page."""
     archive: str
+    """Path of the ZIP archive."""
 
 
 @router.get("/sweeps/{name}/best")
@@ -71,7 +85,10 @@ def export(
     principal: Reader,
     name: Name,
     trial: Trial = None,
-    file: Annotated[str, Query(pattern=r"^[^\x00-\x1f]+$", max_length=1000)] = "best.yaml",
+    file: Annotated[
+        str,
+        Query(description="File name, for the command in its comment.", pattern=r"^[^\x00-\x1f]+$", max_length=1000),
+    ] = "best.yaml",
 ) -> PlainTextResponse:
     """The best trial, or another one, as a config for ``run conf=FILE``."""
     from sweeps.plan import export as one_trial
@@ -98,7 +115,9 @@ def register(service: Serving, principal: Runner, name: Name, body: RegisterBody
 
 @router.get("/compare", dependencies=[Depends(expensive)])
 def compare(
-    service: Serving, principal: Reader, sweep: Annotated[list[SweepName], Query(min_length=2, max_length=20)]
+    service: Serving,
+    principal: Reader,
+    sweep: Compared,
 ) -> dict[str, Any]:
     """Sweeps of the same metric side by side: the document of ``compare --json``."""
     return compare_sweeps([service.records.sweep(principal, each) for each in sweep]).as_json()

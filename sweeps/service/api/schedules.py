@@ -32,8 +32,10 @@ def schedules(service: Serving, principal: Reader) -> list[dict[str, Any]]:
 def firings(
     service: Serving,
     principal: Reader,
-    schedule: Annotated[list[Named] | None, Query(max_length=100)] = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 5,
+    schedule: Annotated[
+        list[Named] | None, Query(description="Names of schedules; default: all.", max_length=100)
+    ] = None,
+    limit: Annotated[int, Query(description="Maximum number of firings.", ge=1, le=1000)] = 5,
 ) -> list[dict[str, Any]]:
     """Coming firings: the document of ``schedule next --json``."""
     definitions = service.scheduler.visible_to(principal)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from sweeps.redact import redact_uri
 from sweeps.service.api import serialization
-from sweeps.service.api.depends import Limit, Name, Offset, Serving, Word
+from sweeps.service.api.depends import InProject, Limit, Metric, Name, Offset, Serving, User
 from sweeps.service.api.documents import (
     CurvePoint,
     Curves,
@@ -23,6 +23,7 @@ from sweeps.service.api.documents import (
     Trial,
     Trials,
 )
+from sweeps.service.api.schema import Body, Document
 from sweeps.service.auth.auth import Reader, Runner
 from sweeps.service.queue import jobs
 from sweeps.service.queue.requests import Alias, ConfName, Extend, ModelName, Reproduce, Resume, Retrain, Run, SweepName
@@ -37,8 +38,8 @@ Tokens = Annotated[list[Token], Field(max_length=1000)]
 """Overrides; ``access.max_overrides`` may allow fewer, with a message of its own."""
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class _Body(Body):
+    """Body of requests that make a job."""
 
     priority: Priority = 0
     """Higher starts first."""
@@ -48,9 +49,13 @@ class RunBody(_Body):
     """Body of ``run``."""
 
     conf: ConfName
+    """Name of a config, as in ``conf=NAME``."""
     overrides: Tokens = Field(default_factory=list)
+    """Overrides, as on the command line."""
     name: SweepName | None = None
+    """Name of the sweep; default: the config's and the time."""
     project: Project | None = None
+    """Project; default: the first of the token, else the user's name."""
 
     def to_request(self) -> Run:
         """Return the request of the queue."""
@@ -61,12 +66,11 @@ class ExtendBody(_Body):
     """Body of ``extend``."""
 
     changes: Annotated[Tokens, Field(min_length=1)]
+    """Changes, as on the command line: ``search.num_trials=40``."""
 
 
-class StopBody(BaseModel):
+class StopBody(Body):
     """Body of ``stop``."""
-
-    model_config = ConfigDict(extra="forbid")
 
     trial: Id | None = None
     """Trial to stop; default: the whole sweep."""
@@ -76,14 +80,21 @@ class RetrainBody(_Body):
     """Body of ``retrain``."""
 
     trial: Id | None = None
+    """Number of the trial; default: the best."""
     overrides: Tokens = Field(default_factory=list)
+    """Overrides of the trial's config."""
     name: SweepName | None = None
+    """Name of the new sweep; default: derived from the old one."""
     model: ModelName | None = None
     """Name of the model in MLflow's registry."""
     alias: Alias = "champion"
+    """Alias of the new version."""
     merged: bool = False
+    """Whether to merge LoRA adapters into their base model."""
     no_register: bool = False
+    """Whether to train only."""
     project: Project | None = None
+    """Project; default: the first of the token, else the user's name."""
 
     def to_request(self, sweep: str) -> Retrain:
         """Return the request of the queue."""
@@ -95,28 +106,33 @@ class ReproduceBody(_Body):
     """Body of ``reproduce``."""
 
     trial: Id | None = None
+    """Number of the trial; default: all."""
     name: SweepName | None = None
+    """Name of the new sweep; default: derived from the old one."""
     project: Project | None = None
+    """Project; default: the first of the token, else the user's name."""
 
     def to_request(self, sweep: str) -> Reproduce:
         """Return the request of the queue."""
         return Reproduce(sweep=sweep, trial=self.trial, name=self.name)
 
 
-class PlanDocument(BaseModel):
+class PlanDocument(Document):
     """A plan: document of ``--dry-run --json`` and text of ``--dry-run``."""
 
     plan: dict[str, Any]
+    """The document of ``--dry-run --json``."""
     text: str
+    """The text of ``--dry-run``."""
 
 
 @router.get("/sweeps")
 def sweeps(
     service: Serving,
     principal: Reader,
-    status: Annotated[str | None, Query(max_length=20)] = None,
-    user: Word | None = None,
-    project: Word | None = None,
+    status: Annotated[str | None, Query(description="Only those with this status.", max_length=20)] = None,
+    user: User = None,
+    project: InProject = None,
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Sweeps:
@@ -165,7 +181,7 @@ def trials(
     service: Serving,
     principal: Reader,
     name: Name,
-    state: Annotated[str | None, Query(max_length=20)] = None,
+    state: Annotated[str | None, Query(description="Only those in this state.", max_length=20)] = None,
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> Trials:
@@ -176,7 +192,12 @@ def trials(
 
 @router.get("/sweeps/{name}/curves")
 def curves(
-    service: Serving, principal: Reader, name: Name, metric: Word | None = None, limit: Limit = 100, offset: Offset = 0
+    service: Serving,
+    principal: Reader,
+    name: Name,
+    metric: Metric = None,
+    limit: Limit = 100,
+    offset: Offset = 0,
 ) -> Curves:
     """Values of a metric that a sweep's trials reported; default: the first objective."""
     found = service.records.sweep(principal, name)

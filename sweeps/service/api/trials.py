@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query
-from pydantic import BaseModel
 
 from sweeps.plan import export
 from sweeps.report.trial import trial_document
 from sweeps.service.api.depends import Name, Serving
+from sweeps.service.api.schema import Document
 from sweeps.service.auth.auth import Reader, expensive
 from sweeps.tracking.trial_logs import TrialLogs
 
@@ -20,17 +20,18 @@ Worker = Annotated[int, Path(description="Rank of a worker.", ge=0, lt=1_000_000
 Position = Annotated[int, Query(description="Start: 0, or `position` of the previous part.", ge=0, lt=2**60)]
 
 
-class LogWorkers(BaseModel):
+class LogWorkers(Document):
     """Workers that have a log."""
 
     workers: list[int]
     """Ranks of the workers."""
 
 
-class LogPart(BaseModel):
+class LogPart(Document):
     """Part of a worker's log, at most 1 MiB, with secrets redacted."""
 
     text: str
+    """The text."""
     position: int
     """Start of the next part."""
     more: bool
