@@ -12,6 +12,7 @@ from sweeps_train.checkpoint import load_checkpoint, prepare_resume, read_metric
 from sweeps_train.communication import CommunicationMeter
 from sweeps_train.config import TrainingConfig, check_batch_split
 from sweeps_train.config.strategy import num_stages
+from sweeps_train.data.agreement import check_same_samples
 from sweeps_train.data.loader import load_micro_batches
 from sweeps_train.data.sampler import SampleOrder
 from sweeps_train.distributed import Workers
@@ -66,6 +67,8 @@ class Trainer:
 
         seed_all(config.seed)  # alike on all workers, which build the same weights
         self.task = build_task(config, self.resumed_from)
+        is_text = config.data.kind == "text"  # a user's own data may draw random numbers whenever it is read
+        check_same_samples(self.workers, self.task.train_samples, self.task.eval_samples, contents=is_text)
         num_samples = len(self.task.train_samples)
         check_enough_samples(config.train, num_samples)
         if config.train.compile:

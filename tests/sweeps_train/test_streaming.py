@@ -125,7 +125,9 @@ def test_a_data_set_of_the_hub_is_streamed(folder: Path, monkeypatch: pytest.Mon
     import datasets
 
     rows = {"train": DOCUMENTS, "test": HELD_OUT}
-    monkeypatch.setattr(datasets, "load_dataset", lambda _, __, split: datasets.Dataset.from_list(rows[split]))
+    monkeypatch.setattr(
+        datasets, "load_dataset", lambda _, __, split, revision: datasets.Dataset.from_list(rows[split])
+    )
     monkeypatch.setattr(text, "_ROWS_A_PIECE", 13)
     from_hub = build("some/data", eval_split="test")
     for one, other in zip(from_hub, build(folder / "jsonl", eval_path=str(folder / "held_out.jsonl")), strict=True):

@@ -187,13 +187,15 @@ def test_the_docstrings_have_their_own_split() -> None:
 def test_a_data_set_of_the_hub_is_read_through_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 
-    def load_dataset(path: str, subset: str | None, split: str) -> datasets.Dataset:
-        return datasets.Dataset.from_list([{"text": f"{path} {subset} {split}"}])
+    def load_dataset(path: str, subset: str | None, split: str, revision: str | None) -> datasets.Dataset:
+        return datasets.Dataset.from_list([{"text": f"{path} {subset} {split} {revision}"}])
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    config = TextData(kind="text", path="some/data", subset="en", train_split="train[:9]", eval_split="test")
+    config = TextData(
+        kind="text", path="some/data", subset="en", revision="v2", train_split="train[:9]", eval_split="test"
+    )
     train, held_out = read_documents(config)
-    assert (train[0]["text"], held_out[0]["text"]) == ("some/data en train[:9]", "some/data en test")
+    assert (train[0]["text"], held_out[0]["text"]) == ("some/data en train[:9] v2", "some/data en test v2")
 
 
 # --- mistakes ------------------------------------------------------------------------------------------------

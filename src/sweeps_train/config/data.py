@@ -23,6 +23,8 @@ class TextData:
     or ``builtin:stdlib_docstrings`` (the English docstrings of Python's standard library)."""
     subset: Text | None = None
     """Configuration name of a hub data set."""
+    revision: Text | None = None
+    """Branch, tag or commit of a hub data set; without it all trials take what the hub has when they first load it."""
     train_split: Text = "train"
     """Split of a hub data set, in its slicing syntax (``train[:90%]``)."""
     eval_path: Annotated[str | None, Reach.SOURCE] = None

@@ -43,24 +43,24 @@ def fingerprint(config: TextData) -> list[Any]:
     Raises:
         ValueError: Nothing was found.
     """
-    train = _fingerprint("data.path", config.path, config.subset, config.train_split)
+    train = _fingerprint("data.path", config.path, config, config.train_split)
     if config.eval_path is not None:
         split = config.eval_split or config.train_split
-        return [train, _fingerprint("data.eval_path", config.eval_path, config.subset, split)]
+        return [train, _fingerprint("data.eval_path", config.eval_path, config, split)]
     if config.eval_split is not None:
-        held_out = load_hub("data.eval_split", config.path, config.subset, config.eval_split)
+        held_out = load_hub("data.eval_split", config.path, config, config.eval_split)
         return [train, compat_datasets.fingerprint(held_out)]
     return [train]
 
 
-def _fingerprint(key: str, path: str, subset: str | None, split: str) -> Any:
+def _fingerprint(key: str, path: str, config: TextData, split: str) -> Any:
     """Name, size and modification time of every file; for a data set of the hub its fingerprint in ``datasets``."""
     if path == BUILTIN_DOCSTRINGS:
         files: list[File] | None = [file_at(file) for file in source_files()]
     else:
         files = find_files(key, path)
     if files is None:
-        return compat_datasets.fingerprint(load_hub(key, path, subset, split))
+        return compat_datasets.fingerprint(load_hub(key, path, config, split))
     return [(file.location, file.size, file.modified_ns) for file in files]
 
 
@@ -74,7 +74,7 @@ def _read_splits(config: TextData) -> tuple[list[Document], list[Document]]:
     if config.eval_path is not None:
         return train, _read("data.eval_path", config.eval_path, config, config.eval_split or config.train_split)
     if config.eval_split is not None:
-        return train, list(load_hub("data.eval_split", config.path, config.subset, config.eval_split))
+        return train, list(load_hub("data.eval_split", config.path, config, config.eval_split))
     if held_out is not None:
         return train, held_out
     train_indices, eval_indices = held_out_indices(len(train), config.eval_fraction)
@@ -84,7 +84,7 @@ def _read_splits(config: TextData) -> tuple[list[Document], list[Document]]:
 def _read(key: str, path: str, config: TextData, split: str) -> list[Document]:
     files = find_files(key, path)
     if files is None:
-        return list(load_hub(key, path, config.subset, split))
+        return list(load_hub(key, path, config, split))
     lines = config.lines_are_documents
     pieces = (piece for file in files for piece in pieces_of(file, lines=lines))
     try:
@@ -93,13 +93,13 @@ def _read(key: str, path: str, config: TextData, split: str) -> list[Document]:
         raise ValueError(f"{key}: {error}") from error
 
 
-def load_hub(key: str, path: str, subset: str | None, split: str) -> Any:
+def load_hub(key: str, path: str, config: TextData, split: str) -> Any:
     """Load a data set of the hub, which is downloaded once and mapped from this machine's disk.
 
     Args:
         key: Config key that has the name, for messages.
         path: Name on the hub.
-        subset: Configuration name.
+        config: Its ``subset`` is loaded, and of ``data.path`` its ``revision``.
         split: Split, in slicing syntax.
 
     Raises:
@@ -107,8 +107,9 @@ def load_hub(key: str, path: str, subset: str | None, split: str) -> Any:
     """
     from datasets import load_dataset
 
+    revision = config.revision if path == config.path else None
     try:
-        return load_dataset(path, subset, split=split)
+        return load_dataset(path, config.subset, split=split, revision=revision)
     except Exception as error:  # datasets and the network raise many types; the message must name the key
         raise ValueError(
             f"{key}: the data set {path} (split {split}) cannot be loaded from the hub: {error}"

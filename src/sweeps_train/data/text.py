@@ -107,7 +107,6 @@ class _HubRows:
 
     key: str
     path: str
-    subset: str | None
     split: str
     start: int
     stop: int
@@ -165,9 +164,9 @@ def _pieces_of(config: TextData, key: str, path: str, split: str) -> list[Piece 
 
 
 def _hub_pieces(config: TextData, key: str, path: str, split: str) -> list[_HubRows]:
-    num_rows = len(load_hub(key, path, config.subset, split))
+    num_rows = len(load_hub(key, path, config, split))
     return [
-        _HubRows(key, path, config.subset, split, start, min(start + _ROWS_A_PIECE, num_rows))
+        _HubRows(key, path, split, start, min(start + _ROWS_A_PIECE, num_rows))
         for start in range(0, num_rows, _ROWS_A_PIECE)
     ]
 
@@ -175,7 +174,7 @@ def _hub_pieces(config: TextData, key: str, path: str, split: str) -> list[_HubR
 def _documents(config: TextData, piece: Piece | _HubRows) -> Iterator[Document]:
     if isinstance(piece, Piece):
         return read_piece(piece, lines=config.lines_are_documents)
-    data_set = load_hub(piece.key, piece.path, piece.subset, piece.split)
+    data_set = load_hub(piece.key, piece.path, config, piece.split)
     return iter(data_set.select(range(piece.start, piece.stop)))
 
 

@@ -17,6 +17,10 @@ from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.strategies.strategy import Key, Strategy, trained_parameters
 from sweeps_train.tasks.task import Task
 
+MOST_UNSHARDED = 256 * 2**20
+"""Largest size in bytes of all gradients, in float32, that each worker keeps whole between micro batches, so that they
+are exchanged once a step: those of adapters, not those of a whole language model."""
+
 
 class ShardedStrategy(Strategy):
     """Parameters are ``DTensor``, or plain tensors that all workers have alike."""
@@ -31,7 +35,10 @@ class ShardedStrategy(Strategy):
 
     def _before_micro_batch(self, *, is_last: bool) -> None:
         if isinstance(self.model, FSDPModule):
-            self.model.set_requires_gradient_sync(is_last)
+            # Gradients that are not reduced stay whole on every worker, in float32, until the last micro batch.
+            is_small = sum(4 * each.numel() for each in self.parameters.values()) <= MOST_UNSHARDED
+            self.model.set_requires_gradient_sync(is_last or not is_small)
+            self.model.set_requires_all_reduce(is_last)  # between the copies of a model that is sharded in groups
 
     def clip_grad_norm(self, max_norm: float) -> None:
         clip_sharded(

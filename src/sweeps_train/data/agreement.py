@@ -1,0 +1,51 @@
+"""Check that all workers of a training have the same samples, in the same order."""
+
+from __future__ import annotations
+
+import hashlib
+
+from sweeps_train.data.sampler import Samples
+from sweeps_train.distributed import Workers
+
+_COMPARED = 16
+"""Number of samples, spread evenly, whose contents are compared."""
+
+
+def check_same_samples(workers: Workers, train: Samples, held_out: Samples, *, contents: bool) -> None:
+    """Refuse data that differs between the workers of a training; every worker must call it.
+
+    Workers that have read other files, or another version of a data set, would wait for each other forever: the longer
+    epoch makes a step that the others do not make.
+
+    Args:
+        workers: All workers.
+        train: This worker's training samples.
+        held_out: This worker's held-out samples.
+        contents: Whether to compare contents besides numbers; not where each reading of a sample draws random numbers.
+
+    Raises:
+        ValueError: They differ; raised on all workers, with what each has.
+    """
+    if workers.size == 1:
+        return
+    own = f"{len(train)} training and {len(held_out)} held-out samples"
+    if contents:
+        own += f" (fingerprint {_fingerprint(train, held_out)})"
+    found = workers.broadcast(workers.gather(own))
+    if len(set(found)) > 1:
+        lines = "; ".join(f"worker {rank}: {text}" for rank, text in enumerate(found))
+        raise ValueError(
+            f"data: the workers of this trial have read different data. {lines}. Give all nodes the same files, a "
+            "data.revision and a model.revision, and remove stale files from the cache (SWEEPS_CACHE)"
+        )
+
+
+def _fingerprint(*splits: Samples) -> str:
+    digest = hashlib.blake2b(digest_size=6)
+    for samples in splits:
+        step = max(1, len(samples) // _COMPARED)
+        for index in range(0, len(samples), step):
+            for name, tensor in sorted(samples.batch([index]).items()):
+                digest.update(f"{index} {name} {tuple(tensor.shape)}".encode())
+                digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()
