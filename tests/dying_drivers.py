@@ -74,8 +74,8 @@ class Worker:
     def __init__(self, config: dict[str, Any], trials: Path, length: int, known: int):
         self._config, self._length = config, length
         origin = config.get(ORIGIN)
-        self.lineage = origin.lineage if origin is not None else 0
-        self._folder = checkpoint_folder(trials, config[TRIAL], self.lineage)
+        self.num_exploits = origin.num_exploits if origin is not None else 0
+        self._folder = checkpoint_folder(trials, config[TRIAL], self.num_exploits)
         found = sorted(self._folder.glob("step-*"))
         self.step = int(found[-1].name.removeprefix("step-")) if found else 0
         self._metrics = json.loads((found[-1] / "metrics.json").read_text()) if found else {"state": 0.0}
@@ -91,7 +91,7 @@ class Worker:
 
     def _train(self) -> None:
         self.step += 1
-        chance = random.Random(f"{self._config[TRIAL]}/{self.lineage}/{self.step}")
+        chance = random.Random(f"{self._config[TRIAL]}/{self.num_exploits}/{self.step}")
         point = self._config[PARAMETERS]
         state = self._metrics["state"] + point["lr"] * (1 - point["decay"]) + chance.gauss(0, 0.2)
         loss = round(1 / (1 + abs(state)), 2)  # so that ties occur
@@ -253,7 +253,7 @@ class Driver:
         if trial.trial_id in self._saving:
             self._saving.remove(trial.trial_id)
             self.disk.point()
-            pin(self.disk.folder, trial.config[TRIAL], worker.lineage, worker.step)
+            pin(self.disk.folder, trial.config[TRIAL], worker.num_exploits, worker.step)
         if decision == TrialScheduler.STOP:
             self.stop_trial(trial)
         elif decision == TrialScheduler.PAUSE:
@@ -287,7 +287,9 @@ def _next(running: list[SimulatedTrial]) -> SimulatedTrial:
         if trial.worker is not None and trial.worker.repeats and trial.worker.step:
             return trial
     ordered = sorted(running, key=lambda trial: str(trial.config[TRIAL]))
-    where = [(trial.config[TRIAL], trial.worker and (trial.worker.lineage, trial.worker.step)) for trial in ordered]
+    where = [
+        (trial.config[TRIAL], trial.worker and (trial.worker.num_exploits, trial.worker.step)) for trial in ordered
+    ]
     return random.Random(str(where)).choice(ordered)
 
 

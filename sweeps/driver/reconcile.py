@@ -50,14 +50,14 @@ def reconcile(searcher: OptunaSearcher, lookup: Lookup, session: Session) -> Non
 def _exploits(trial: FrozenTrial, space: Space, lookup: Lookup) -> Iterator[Exploit]:
     """The states of other trials that a trial has taken over, with the changed values, in their order."""
     attributes = trial.user_attrs
-    lineages = sorted(int(name.removeprefix(ORIGIN_PREFIX)) for name in attributes if name.startswith(ORIGIN_PREFIX))
-    before = space.sample(trial, lookup) if lineages else {}
-    for lineage in lineages:
-        origin = attributes[f"{ORIGIN_PREFIX}{lineage}"]
+    counts = sorted(int(name.removeprefix(ORIGIN_PREFIX)) for name in attributes if name.startswith(ORIGIN_PREFIX))
+    before = space.sample(trial, lookup) if counts else {}
+    for num_exploits in counts:
+        origin = attributes[f"{ORIGIN_PREFIX}{num_exploits}"]
         parameters = origin["parameters"]
         changed = {path: value for path, value in parameters.items() if before.get(path) != value}
         number = f"{attributes[NUMBER]:04}"
-        yield Exploit(number, Origin(origin["trial"], origin["step"], lineage), parameters, changed)
+        yield Exploit(number, Origin(origin["trial"], origin["step"], num_exploits), parameters, changed)
         before = parameters
 
 

@@ -44,11 +44,11 @@ class SweepSearcher(NotPickled, OptunaSearcher):
     def _last_exploit(self, trial_id: str) -> dict[str, Any]:
         """Parameters and origin that a resumed trial last took over from another one."""
         attributes = self._running[trial_id].trial.user_attrs
-        lineages = [int(name.removeprefix(ORIGIN_PREFIX)) for name in attributes if name.startswith(ORIGIN_PREFIX)]
-        if not lineages:
+        counts = [int(name.removeprefix(ORIGIN_PREFIX)) for name in attributes if name.startswith(ORIGIN_PREFIX)]
+        if not counts:
             return {}
-        last = attributes[f"{ORIGIN_PREFIX}{max(lineages)}"]
-        return {PARAMETERS: last["parameters"], ORIGIN: Origin(last["trial"], last["step"], max(lineages))}
+        last = attributes[f"{ORIGIN_PREFIX}{max(counts)}"]
+        return {PARAMETERS: last["parameters"], ORIGIN: Origin(last["trial"], last["step"], max(counts))}
 
     def exploited(self, exploit: Exploit) -> None:
         """Keep in the study, beside the values with which a trial began, that it continues from another one's state."""
@@ -56,7 +56,7 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         trial_id = next(each for each in self._running if f"{self.number(each):04}" == exploit.trial)
         origin = exploit.origin
         self._running[trial_id].trial.set_user_attr(
-            f"{ORIGIN_PREFIX}{origin.lineage}",
+            f"{ORIGIN_PREFIX}{origin.num_exploits}",
             {
                 "trial": origin.trial,
                 "step": origin.step,

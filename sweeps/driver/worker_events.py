@@ -63,11 +63,11 @@ class WorkerEvents:
     def take_report_log(self, trial: str, up_to: int | None = None) -> None:
         """Take what a trial's workers have written into their report log, up to a step: an earlier driver may have died
         before it had recorded that. What is recorded already is not recorded twice."""
-        for lineage, folder in enumerate(checkpoint_folders(self._state.folder / "trials", trial)):
-            if lineage < self._recorder.trials.exploits(trial):
+        for num_exploits, folder in enumerate(checkpoint_folders(self._state.folder / "trials", trial)):
+            if num_exploits < self._recorder.trials.exploits(trial):
                 continue  # all of it was recorded before the trial continued from another one's state
             with self._state.lock:
-                self._record_exploit(trial, lineage)
+                self._record_exploit(trial, num_exploits)
             self.take(read_report_log(str(folder), up_to))
 
     def reports(self, trial: str) -> list[Report]:
@@ -78,14 +78,14 @@ class WorkerEvents:
     def exploited(self, exploit: Exploit) -> None:
         """Note that a trial is to continue from another one's state, or did so in an earlier session."""
         with self._state.lock:
-            self._exploits[exploit.trial, exploit.origin.lineage] = exploit
+            self._exploits[exploit.trial, exploit.origin.num_exploits] = exploit
 
     def _take_start(self, status: TrialStatus, event: Started) -> None:
         status.training_since, status.holds = event.timestamp_ms / 1000, status.needs
         held = event.assigned_ms or event.timestamp_ms
         status.spans.append(Span(held=held / 1000, trained=event.timestamp_ms / 1000, workers=event.workers))
         self._recorder.trials.record_spans(status.trial, status.spans)
-        self._record_exploit(event.trial, event.origin.lineage if event.origin is not None else 0)
+        self._record_exploit(event.trial, event.origin.num_exploits if event.origin is not None else 0)
 
     def _take_end(self, status: TrialStatus, event: Ended) -> None:
         status.holds = {}
@@ -136,12 +136,12 @@ class WorkerEvents:
             wanted = [kind for kind in kinds if kind in self._state.composition.config.checkpoint.keep]
             self._recorder.trials.record_checkpoint(status.trial, report.checkpoint, *wanted, held=report.held)
 
-    def _record_exploit(self, trial: str, lineage: int) -> None:
-        exploit = self._exploits.get((trial, lineage))
+    def _record_exploit(self, trial: str, num_exploits: int) -> None:
+        exploit = self._exploits.get((trial, num_exploits))
         if exploit is None:
             return
         origin = exploit.origin
-        if self._recorder.trials.record_exploit(trial, lineage, origin.step, exploit.changed):
+        if self._recorder.trials.record_exploit(trial, num_exploits, origin.step, exploit.changed):
             values = f" with {describe(exploit.changed)}" if exploit.changed else ""
             self._state.announce(f"trial {trial} goes on from trial {origin.trial}'s step {origin.step}{values}")
 

@@ -111,8 +111,8 @@ def storage_folders(record: SweepRecord, trial: TrialRecord) -> Iterator[Path]:
     if folder is None or not trial.trial or os.sep in trial.trial or trial.trial.startswith("."):
         return
     own = folder / "trials" / trial.trial
-    for lineage in (own, *sorted(own.glob("lineage-*"))):
-        yield from (path for path in sorted(lineage.glob("step-*")) if path.is_dir() and not path.is_symlink())
+    for folder in (own, *sorted(own.glob("lineage-*"))):
+        yield from (path for path in sorted(folder.glob("step-*")) if path.is_dir() and not path.is_symlink())
     for links in (PINNED, UPLOADS):
         yield from (path for path in sorted(own.glob(f"{links}/step-*")) if path.is_dir())
 

@@ -30,33 +30,33 @@ class Origin:
     trial: str
     step: int
     """Optimizer steps done at the checkpoint."""
-    lineage: int
+    num_exploits: int
     """Number of times that the trial has taken over another one's state, this time included."""
 
 
-def checkpoint_folder(trials: Path, trial: str, lineage: int) -> Path:
+def checkpoint_folder(trials: Path, trial: str, num_exploits: int) -> Path:
     """Folder in which a trial saves its checkpoints.
 
     Args:
         trials: Folder of all trials.
         trial: Number of the trial.
-        lineage: Number of times that it has taken over another one's state.
+        num_exploits: Number of times that it has taken over another one's state.
     """
-    return trials / trial / f"lineage-{lineage}" if lineage else trials / trial
+    return trials / trial / f"lineage-{num_exploits}" if num_exploits else trials / trial
 
 
 def checkpoint_folders(trials: Path, trial: str) -> Iterator[Path]:
     """All folders in which a trial has saved checkpoints, in their order."""
-    for lineage in itertools.count():
-        folder = checkpoint_folder(trials, trial, lineage)
+    for num_exploits in itertools.count():
+        folder = checkpoint_folder(trials, trial, num_exploits)
         if not folder.is_dir():
             return
         yield folder
 
 
-def pin(trials: Path, trial: str, lineage: int, step: int) -> bool:
+def pin(trials: Path, trial: str, num_exploits: int, step: int) -> bool:
     """Keep the checkpoint of a trial's step for others, until the next one is pinned; returns whether it exists."""
-    checkpoint = _checkpoint(checkpoint_folder(trials, trial, lineage), step)
+    checkpoint = _checkpoint(checkpoint_folder(trials, trial, num_exploits), step)
     kept = _checkpoint(trials / trial / PINNED, step)
     if not checkpoint.is_dir():
         return False
@@ -86,11 +86,13 @@ def take_over(trials: Path, trial: str, origin: Origin, metric: str, mode: str) 
         metric: Metric that decides which checkpoint is best.
         mode: Whether ``min`` or ``max`` of it is best.
     """
-    folder = checkpoint_folder(trials, trial, origin.lineage)
+    folder = checkpoint_folder(trials, trial, origin.num_exploits)
     shutil.rmtree(folder, ignore_errors=True)  # left by an earlier session
     _link(_checkpoint(trials / origin.trial / PINNED, origin.step), _checkpoint(folder, origin.step))
     before = [
-        path for each in range(origin.lineage) for path in sorted(checkpoint_folder(trials, trial, each).glob("step-*"))
+        path
+        for each in range(origin.num_exploits)
+        for path in sorted(checkpoint_folder(trials, trial, each).glob("step-*"))
     ]
     losses = {path: loss for path in before if (loss := _loss(path, metric, mode)) is not None}
     best = min(losses, key=lambda path: losses[path], default=None)

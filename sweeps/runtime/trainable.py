@@ -75,7 +75,7 @@ class Trial(tune.Trainable):
         self._last: dict[str, Any] = {}
         self._returned_step = 0
         origin: Origin | None = config.get(ORIGIN)
-        self._lineage = origin.lineage if origin is not None else 0
+        self._num_exploits = origin.num_exploits if origin is not None else 0
         self._is_copied = sweep.search.copies_trials
         spec = WorkerGroupSpec(
             num_workers=sweep.scaling.num_workers,
@@ -96,7 +96,7 @@ class Trial(tune.Trainable):
                 training=sweep.training(),
                 metric=sweep.search.metrics[0],
                 mode=sweep.search.modes[0],
-                checkpoint_folder=str(checkpoint_folder(context.trials, self._trial, self._lineage)),
+                checkpoint_folder=str(checkpoint_folder(context.trials, self._trial, self._num_exploits)),
                 log_folder=str(logs_folder(Path(context.folder), self._trial)),
                 origin=origin,
                 largest_micro_batch=self._largest_micro_batch,
@@ -157,17 +157,17 @@ class Trial(tune.Trainable):
         """Return the last step that Tune knows, as Tune's own checkpoint; the workers have saved theirs at their last
         report, and wait. Under schedulers that copy trials, the workers' checkpoint is pinned for that."""
         step = self._last.get(STEP, 0)
-        if self._is_copied and not pin(self._context.trials, self._trial, self._lineage, step):
+        if self._is_copied and not pin(self._context.trials, self._trial, self._num_exploits, step):
             raise TrialFailed(
                 f"the report of step {step} came without a checkpoint, from which other trials could continue; with "
                 "this search.scheduler.kind every report needs one"
             )
-        return {TRIAL: self._trial, ORIGIN: self._lineage, STEP: step}
+        return {TRIAL: self._trial, ORIGIN: self._num_exploits, STEP: step}
 
     def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
         """Note the last step that Tune knows. Training continues from the newest checkpoint in the trial's folder and
         repeats that report, which Tune must not receive again. A checkpoint of another trial does not count."""
-        if checkpoint and (checkpoint[TRIAL], checkpoint[ORIGIN]) == (self._trial, self._lineage):
+        if checkpoint and (checkpoint[TRIAL], checkpoint[ORIGIN]) == (self._trial, self._num_exploits):
             self._returned_step = checkpoint[STEP]
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:

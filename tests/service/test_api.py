@@ -17,7 +17,7 @@ from serving import API, Api
 from sweeps.errors import TrackingUnreachable
 from sweeps.service.api.serialization import read_record, write_record
 from sweeps.service.database.engine import writing
-from sweeps.service.queue import jobs
+from sweeps.service.queue import claims, jobs
 from sweeps.service.queue.requests import Run
 from sweeps.service.record_cache import FRESH_S, CacheEntry
 from sweeps.tracking.reader import load_sweep
@@ -111,8 +111,8 @@ def test_a_secret_in_an_override_is_not_shown(api: Api) -> None:
     job = api.submit("mine")
     with writing(api.service.database) as connection:
         asked = Run(conf="digits", overrides=["task.arguments.api_key=hunter22"])
-        jobs.claim(connection, api.service.config.queue, api.service.heartbeat.service, "here", 1.0)
-        jobs.begin_attempt(connection, jobs.find(connection, job.id), api.service.heartbeat.service, asked)
+        claims.claim(connection, api.service.config.queue, api.service.heartbeat.service, "here", 1.0)
+        claims.begin_attempt(connection, jobs.find(connection, job.id), api.service.heartbeat.service, asked)
     assert "hunter22" not in api.client().get(f"{API}/jobs/{job.id}").text
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, select
 from sweeps.config.service import Queue
 from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
-from sweeps.service.queue import jobs
+from sweeps.service.queue import claims
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.schedules.firing import decide, fire_now, next_decision, retire
 from sweeps.service.schedules.history import remove_old
@@ -117,7 +117,7 @@ def test_a_sweep_that_ended_while_no_service_was_up_blocks_no_firing(engine: Eng
     decide(engine, nightly, clock.now())
     decide(engine, nightly, at("2026-01-02 02:00"))
     with writing(engine) as connection:
-        assert jobs.claim(connection, Queue(), "killed", "here", at("2026-01-02 02:00"))
+        assert claims.claim(connection, Queue(), "killed", "here", at("2026-01-02 02:00"))
     clock.time = at("2026-01-04 09:00")
     service = Heartbeat(engine, clock, 30.0).service
     for _ in range(20):
@@ -134,7 +134,7 @@ def test_a_sweep_of_an_earlier_service_that_runs_still_blocks_a_firing(engine: E
     decide(engine, nightly, clock.now())
     decide(engine, nightly, at("2026-01-02 02:00"))
     with writing(engine) as connection:
-        assert jobs.claim(connection, Queue(), "killed", "here", at("2026-01-02 02:00"))
+        assert claims.claim(connection, Queue(), "killed", "here", at("2026-01-02 02:00"))
     clock.time = at("2026-01-03 01:59:30")
     service = Heartbeat(engine, clock, 30.0).service
     decide(engine, nightly, at("2026-01-03 02:00:29"), service)

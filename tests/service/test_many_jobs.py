@@ -20,7 +20,7 @@ from sweeps.service.auth.principal import Principal
 from sweeps.service.clock import WallClock
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
-from sweeps.service.queue import jobs
+from sweeps.service.queue import claims, jobs
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.housekeeping import DAY_S, forget_jobs, forget_services, remove_logs
 from sweeps.service.queue.jobs import ENDED, STATES
@@ -136,12 +136,12 @@ def test_so_do_callers_who_see_a_part(api: Api, asked: list[tuple[str, Any]]) ->
 def test_so_do_the_queue_and_the_messages(api: Api, asked: list[tuple[str, Any]]) -> None:
     service = api.service
     with writing(service.database) as connection:
-        assert jobs.claim(connection, Queue(), "me", "here", 10_000.0) is not None
+        assert claims.claim(connection, Queue(), "me", "here", 10_000.0) is not None
     service.notifier.step()
     with service.database.connect() as connection:
-        jobs.running_on(connection, "me")
-        jobs.orphans_on(connection, "here", 0.0)
-        jobs.orphans_elsewhere(connection, "here", 0.0)
+        claims.running_on(connection, "me")
+        claims.orphans_on(connection, "here", 0.0)
+        claims.orphans_elsewhere(connection, "here", 0.0)
     service.housekeeping.step()
     assert scans(service.database, asked) == []
 

@@ -12,7 +12,7 @@ from sweeps.config.service import Queue
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.service.database import tables
 from sweeps.service.database.engine import open_database, writing
-from sweeps.service.queue import jobs
+from sweeps.service.queue import claims, jobs
 from sweeps.service.queue.heartbeat import last_beat
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.requests import Extend, Resume, Retrain, Run, read_request
@@ -26,14 +26,14 @@ def submit(engine: Engine, sweep: str, user: str = "ada", *, project: str = "", 
 
 def claim(engine: Engine, limits: Queue | None = None, *, now: float = 10.0, host: str = "here") -> str | None:
     with writing(engine) as connection:
-        job = jobs.claim(connection, limits or Queue(running=100), "me", host, now)
+        job = claims.claim(connection, limits or Queue(running=100), "me", host, now)
     return None if job is None else job.sweep
 
 
 def end(engine: Engine, sweep: str) -> None:
     with writing(engine) as connection:
         (job,) = [job for job in jobs.of_sweep(connection, sweep) if job.state == "running"]
-        assert jobs.end(connection, job, "me", "finished", 20.0) is not None
+        assert claims.end(connection, job, "me", "finished", 20.0) is not None
 
 
 def test_the_higher_priority_starts_first_and_equals_in_their_order(engine: Engine) -> None:
@@ -120,15 +120,15 @@ def test_what_a_dead_service_ran_is_taken_over_on_its_machine_and_it_cannot_end_
     with writing(engine) as connection:
         for service, beat in (("dead", 5.0), ("alive", 99.0)):
             connection.execute(insert(tables.services).values(id=service, host="here", pid=1, started=1, beat=beat))
-        job = jobs.claim(connection, Queue(running=9), "dead", "here", 10.0)
-        jobs.claim(connection, Queue(running=9), "alive", "here", 10.0)
+        job = claims.claim(connection, Queue(running=9), "dead", "here", 10.0)
+        claims.claim(connection, Queue(running=9), "alive", "here", 10.0)
         assert job is not None
     with writing(engine) as connection:
-        assert jobs.take_over(connection, "new", "there", 50.0) == []
-        assert [taken.sweep for taken in jobs.take_over(connection, "new", "here", 50.0)] == ["a"]
+        assert claims.take_over(connection, "new", "there", 50.0) == []
+        assert [taken.sweep for taken in claims.take_over(connection, "new", "here", 50.0)] == ["a"]
     with writing(engine) as connection:
-        assert jobs.end(connection, job, "dead", "finished", 60.0) is None
-        assert jobs.begin_attempt(connection, job, "dead", job.parsed_request) is None
+        assert claims.end(connection, job, "dead", "finished", 60.0) is None
+        assert claims.begin_attempt(connection, job, "dead", job.parsed_request) is None
         assert jobs.find(connection, job.id).state == "running"
 
 
@@ -137,17 +137,21 @@ def test_what_a_lost_machine_ran_is_inherited_once(engine: Engine) -> None:
     with writing(engine) as connection:
         for service, beat in (("dead", 5.0), ("older", 1.0)):
             connection.execute(insert(tables.services).values(id=service, host="gone", pid=1, started=1, beat=beat))
-        assert jobs.claim(connection, Queue(), "dead", "gone", 10.0) is not None
+        assert claims.claim(connection, Queue(), "dead", "gone", 10.0) is not None
     with writing(engine) as connection:
         assert last_beat(connection, "gone") == 5.0
         assert last_beat(connection, "never") is None
-        assert jobs.orphans_elsewhere(connection, "gone", 50.0) == jobs.orphans_elsewhere(connection, "here", 2.0) == []
-        (job,) = jobs.orphans_elsewhere(connection, "here", 50.0)
-        inherited = jobs.adopt(connection, job, "new", "here")
+        assert (
+            claims.orphans_elsewhere(connection, "gone", 50.0)
+            == claims.orphans_elsewhere(connection, "here", 2.0)
+            == []
+        )
+        (job,) = claims.orphans_elsewhere(connection, "here", 50.0)
+        inherited = claims.adopt(connection, job, "new", "here")
         assert inherited is not None
         assert (inherited.service, inherited.host, inherited.state) == ("new", "here", "running")
-        assert jobs.adopt(connection, job, "third", "there") is None
-        assert jobs.end(connection, job, "dead", "finished", 60.0) is None
+        assert claims.adopt(connection, job, "third", "there") is None
+        assert claims.end(connection, job, "dead", "finished", 60.0) is None
 
 
 def test_a_name_that_is_taken_gets_a_number_unless_it_was_asked_for(engine: Engine) -> None:

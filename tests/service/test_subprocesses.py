@@ -20,7 +20,7 @@ from sweeps.errors import SweepsError, TrackingUnreachable
 from sweeps.service import subprocesses
 from sweeps.service.clock import WallClock
 from sweeps.service.database.engine import open_database, writing
-from sweeps.service.queue import jobs, runner
+from sweeps.service.queue import claims, jobs, runner
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.requests import Run
@@ -194,7 +194,7 @@ def test_a_job_that_was_claimed_and_not_started_is_started_by_the_next_service(u
     dead = Running(engine, tmp_path / "outputs", uri)
     number = dead.submit("mine", "search.num_trials=none")
     with writing(engine) as connection:
-        assert jobs.claim(connection, Queue(), dead.heartbeat.service, dead.heartbeat.host, 1.0) is not None
+        assert claims.claim(connection, Queue(), dead.heartbeat.service, dead.heartbeat.host, 1.0) is not None
     dead.heartbeat.leave()
     new = Running(engine, tmp_path / "outputs", uri)
     job = new.until(number, "failed")
@@ -215,9 +215,9 @@ class Elsewhere:
         self.here = Running(self.engine, folder / "outputs", uri, host="here")
         self.job = self.lost.submit("mine", "search.num_trials=none")
         with writing(self.engine) as connection:
-            claimed = jobs.claim(connection, Queue(), self.lost.heartbeat.service, "lost", 1.0)
+            claimed = claims.claim(connection, Queue(), self.lost.heartbeat.service, "lost", 1.0)
             assert claimed is not None
-            jobs.begin_attempt(connection, claimed, self.lost.heartbeat.service, claimed.parsed_request)
+            claims.begin_attempt(connection, claimed, self.lost.heartbeat.service, claimed.parsed_request)
         self.control = self.lost.runner.control_folder(claimed)
         self.control.mkdir(parents=True)
         (self.control / "lock").write_text(f"{os.getpid()}")  # a number that is somebody else's here

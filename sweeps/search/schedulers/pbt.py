@@ -249,4 +249,4 @@ class PopulationBasedTraining(PausingScheduler):
 
 def _num_exploits(trial: Trial) -> int:
     """Number of times that a trial has continued from another trial's state."""
-    return int(trial.config[ORIGIN].lineage) if ORIGIN in trial.config else 0
+    return int(trial.config[ORIGIN].num_exploits) if ORIGIN in trial.config else 0

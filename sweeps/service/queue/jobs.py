@@ -1,6 +1,6 @@
-"""Jobs: sweeps submitted by the API, the web pages and schedules, and their states. This module has all SQL on jobs
-except the listing of pages (``job_query``). Functions that write take a connection of ``database.engine.writing``, so
-that they can be part of a larger transaction.
+"""Jobs: sweeps submitted by the API, the web pages and schedules, and their states. The SQL on jobs is here, except the
+listing of pages (``job_query``) and what services do with running ones (``claims``). Functions that write take a
+connection of ``database.engine.writing``, so that they can be part of a larger transaction.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from typing import Any, Literal
 from sqlalchemy import Connection, RowMapping, Select, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from sweeps.config.service import Queue
 from sweeps.errors import UnknownName, UserError
 from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.database import tables
-from sweeps.service.database.engine import CLAIMING, lock
 from sweeps.service.queue.job_query import newest
 from sweeps.service.queue.requests import Reproduce, Request, Retrain, Run, read_request
 
@@ -135,13 +133,13 @@ def submit(  # noqa: PLR0913 - each is a column
         "due": due,
     }
     if not isinstance(request, Run | Retrain | Reproduce):
-        return _insert(connection, {**values, "sweep": sweep, "request": _document(request)})
+        return _insert(connection, {**values, "sweep": sweep, "request": document_of(request)})
     for number in itertools.count(1):
         name = sweep if number == 1 else f"{sweep[: LONGEST_NAME - 8]}-{number}"
         named = request.model_copy(update={"name": name})
         try:
             with connection.begin_nested():
-                return _insert(connection, {**values, "sweep": name, "makes": name, "request": _document(named)})
+                return _insert(connection, {**values, "sweep": name, "makes": name, "request": document_of(named)})
         except IntegrityError:
             if request.name is not None:
                 raise UserError(f"there is a sweep {name} already; choose another --name") from None
@@ -174,7 +172,7 @@ def find_visible(connection: Connection, principal: Principal, number: int) -> J
 
 def of_sweep(connection: Connection, sweep: str) -> list[Job]:
     """Return the jobs that made or continued a sweep, newest first."""
-    return _all(connection, select(_jobs).where(_jobs.c.sweep == sweep).order_by(_jobs.c.id.desc()))
+    return fetch(connection, select(_jobs).where(_jobs.c.sweep == sweep).order_by(_jobs.c.id.desc()))
 
 
 def of_current_sweep(connection: Connection, sweep: str) -> list[Job]:
@@ -184,7 +182,7 @@ def of_current_sweep(connection: Connection, sweep: str) -> list[Job]:
     mine = _jobs.c.makes.is_not(None) | _jobs.c.verb.in_(CONTINUING)
     since = 0 if made_by is None else made_by.id
     statement = select(_jobs).where(_jobs.c.sweep == sweep, _jobs.c.id >= since, mine)
-    return _all(connection, statement.order_by(_jobs.c.id.desc()))
+    return fetch(connection, statement.order_by(_jobs.c.id.desc()))
 
 
 def creator(connection: Connection, sweep: str) -> Job | None:
@@ -198,7 +196,7 @@ def creators(connection: Connection, sweeps: Sequence[str]) -> dict[str, Job]:
     found: dict[str, Job] = {}
     for start in range(0, len(sweeps), MAX_NAMES):
         named = _jobs.c.makes.in_(sweeps[start : start + MAX_NAMES])
-        found |= {job.sweep: job for job in _all(connection, select(_jobs).where(named))}
+        found |= {job.sweep: job for job in fetch(connection, select(_jobs).where(named))}
     return found
 
 
@@ -244,7 +242,7 @@ def query(
     if limit is not None and not in_queue:
         numbers = newest(states, filters=filters, principal=principal, before=before, most=limit + offset)
         page = numbers.limit(limit).offset(offset).subquery()
-        return _all(connection, select(_jobs).where(_jobs.c.id.in_(select(page.c.id))).order_by(_jobs.c.id.desc()))
+        return fetch(connection, select(_jobs).where(_jobs.c.id.in_(select(page.c.id))).order_by(_jobs.c.id.desc()))
     filtered = (_jobs.c[name] == value for name, value in filters.items())
     statement = select(_jobs).where(_jobs.c.state.in_(states), *filtered)
     if principal is not None and principal.role != "admin":
@@ -252,7 +250,7 @@ def query(
     if before is not None:
         statement = statement.where(_jobs.c.id < before)
     order = (_jobs.c.priority.desc(), _jobs.c.id) if in_queue else (_jobs.c.id.desc(),)
-    return _all(connection, statement.order_by(*order).limit(limit).offset(offset))
+    return fetch(connection, statement.order_by(*order).limit(limit).offset(offset))
 
 
 def cancel(connection: Connection, number: int, now: float, reason: str | None = None) -> Job:
@@ -262,7 +260,7 @@ def cancel(connection: Connection, number: int, now: float, reason: str | None =
         UserError: The job is not queued.
     """
     _check_queued(connection, number)
-    return _set(connection, number, state="cancelled", ended=now, error=reason, makes=None)
+    return set_values(connection, number, state="cancelled", ended=now, error=reason, makes=None)
 
 
 def expire(connection: Connection, now: float) -> None:
@@ -279,7 +277,7 @@ def prioritise(connection: Connection, number: int, priority: int) -> Job:
         UserError: The job is not queued.
     """
     _check_queued(connection, number)
-    return _set(connection, number, priority=priority)
+    return set_values(connection, number, priority=priority)
 
 
 def request_stop(connection: Connection, number: int, now: float) -> Job:
@@ -287,39 +285,7 @@ def request_stop(connection: Connection, number: int, now: float) -> Job:
     job = find(connection, number)
     if job.state == QUEUED:
         return cancel(connection, number, now)
-    return _set(connection, number, stop_asked=now) if job.state == RUNNING and job.stop_asked is None else job
-
-
-def claim(connection: Connection, limits: Queue, service: str, host: str, now: float) -> Job | None:
-    """Claim the job that starts next for this service; None if no job may start.
-
-    Jobs are ordered by priority, then by the number of running jobs of their user, then by the user's last start, then
-    by submission.
-    """
-    lock(connection, CLAIMING)
-    expire(connection, now)
-    running = _all(connection, select(_jobs).where(_jobs.c.state == RUNNING))
-    if sum(job.host == host for job in running) >= limits.running:
-        return None
-    waiting = _all(connection, select(_jobs).where(_jobs.c.state == QUEUED))
-    last_start = {user: _last_start(connection, user) for user in {job.user for job in waiting}}
-    busy = {job.sweep for job in running}
-    fired = {job.schedule for job in running if job.schedule is not None}
-
-    def of_user(job: Job) -> int:
-        return sum(each.user == job.user for each in running)
-
-    for job in sorted(waiting, key=lambda job: (-job.priority, of_user(job), last_start[job.user], job.id)):
-        of_project = sum(each.project == job.project for each in running)
-        if (
-            job.sweep in busy
-            or job.schedule in fired  # two sweeps of one schedule never run at once
-            or (limits.per_user is not None and of_user(job) >= limits.per_user)
-            or (limits.per_project is not None and of_project >= limits.per_project)
-        ):
-            continue
-        return _set(connection, job.id, state=RUNNING, started=now, service=service, host=host, pid=None, attempts=0)
-    return None
+    return set_values(connection, number, stop_asked=now) if job.state == RUNNING and job.stop_asked is None else job
 
 
 def _check_queued(connection: Connection, number: int) -> None:
@@ -328,78 +294,14 @@ def _check_queued(connection: Connection, number: int) -> None:
         raise UserError(f"job {number} ({job.sweep}) is not queued: it is {job.state}")
 
 
-def _last_start(connection: Connection, user: str) -> float:
-    statement = select(func.max(_jobs.c.started)).where(_jobs.c.user == user)
-    return connection.execute(statement).scalar_one() or 0.0
-
-
-def orphans_on(connection: Connection, host: str, silent_since: float) -> list[Job]:
-    """Return the running jobs of a host whose service has died."""
-    return _all(connection, _unserved(silent_since).where(_jobs.c.host == host))
-
-
-def take_over(connection: Connection, service: str, host: str, silent_since: float) -> list[Job]:
-    """Assign the jobs of a host whose service has died to this service."""
-    lock(connection, CLAIMING)
-    return [_set(connection, job.id, service=service) for job in orphans_on(connection, host, silent_since)]
-
-
-def orphans_elsewhere(connection: Connection, host: str, silent_since: float) -> list[Job]:
-    """Return the running jobs of other hosts whose service has died."""
-    return _all(connection, _unserved(silent_since).where(_jobs.c.host != host))
-
-
-def adopt(connection: Connection, job: Job, service: str, host: str) -> Job | None:
-    """Assign a job of a failed machine to this service and host; None if another service has just done so."""
-    lock(connection, CLAIMING)
-    current = find(connection, job.id)
-    claimed = (RUNNING, job.service, job.host, job.attempts)
-    if (current.state, current.service, current.host, current.attempts) != claimed:
-        return None
-    return _set(connection, job.id, service=service, host=host, pid=None)
-
-
-def running_on(connection: Connection, service: str) -> list[Job]:
-    """Return the running jobs of a service."""
-    return _all(connection, select(_jobs).where(_jobs.c.state == RUNNING, _jobs.c.service == service))
-
-
-def begin_attempt(connection: Connection, job: Job, service: str, request: Request) -> Job | None:
-    """Note that a job's driver is about to be started, with its final request; None if another service has taken the
-    job over."""
-    if not _is_held(find(connection, job.id), service):
-        return None
-    return _set(connection, job.id, attempts=job.attempts + 1, request=_document(request))
-
-
-def set_driver(connection: Connection, job: Job, pid: int) -> Job:
-    """Note the process id of a job's driver."""
-    return _set(connection, job.id, pid=pid)
-
-
-def end(connection: Connection, job: Job, service: str, state: str, now: float, error: str | None = None) -> Job | None:
-    """Note a job's final state; None if another service has taken the job over."""
-    if not _is_held(find(connection, job.id), service):
-        return None
-    return _set(connection, job.id, state=state, ended=now, error=error)
-
-
-def _unserved(silent_since: float) -> Select[Any]:
-    alive = select(tables.services.c.id).where(tables.services.c.beat >= silent_since)
-    return select(_jobs).where(_jobs.c.state == RUNNING, _jobs.c.service.not_in(alive))
-
-
-def _is_held(job: Job, service: str) -> bool:
-    return job.state == RUNNING and job.service == service
-
-
 def _insert(connection: Connection, values: Mapping[str, Any]) -> Job:
     made = connection.execute(insert(_jobs).values(**values))
     assert made.inserted_primary_key is not None
     return find(connection, made.inserted_primary_key[0])
 
 
-def _set(connection: Connection, number: int, **values: Any) -> Job:
+def set_values(connection: Connection, number: int, **values: Any) -> Job:
+    """Set columns of a job."""
     connection.execute(update(_jobs).where(_jobs.c.id == number).values(**values))
     return find(connection, number)
 
@@ -408,7 +310,8 @@ def _count(connection: Connection, *conditions: Any) -> int:
     return int(connection.execute(select(func.count()).select_from(_jobs).where(*conditions)).scalar_one())
 
 
-def _all(connection: Connection, statement: Select[Any]) -> list[Job]:
+def fetch(connection: Connection, statement: Select[Any]) -> list[Job]:
+    """Return the jobs of a query on their table."""
     return [_job(row) for row in connection.execute(statement).mappings()]
 
 
@@ -416,6 +319,7 @@ def _job(row: RowMapping) -> Job:
     return Job(**{each.name: row[each.name] for each in fields(Job)})
 
 
-def _document(request: Request) -> dict[str, Any]:
+def document_of(request: Request) -> dict[str, Any]:
+    """Return a request as JSON, as a job keeps it."""
     document: dict[str, Any] = request.model_dump(mode="json", by_alias=True, exclude_none=True)
     return document

@@ -24,7 +24,7 @@ from sweeps.service.database.engine import writing
 from sweeps.service.database.storage_errors import is_unavailable, outage
 from sweeps.service.notify.cli_notify import VARIABLE
 from sweeps.service.poller import Poller
-from sweeps.service.queue import jobs
+from sweeps.service.queue import claims, jobs
 from sweeps.service.queue.failure_detector import FailureDetector
 from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.jobs import Job
@@ -149,9 +149,9 @@ class JobRunner(Poller):
         beat = self._heartbeat
         beat.beat()
         with self._engine.connect() as connection:
-            own = jobs.running_on(connection, beat.service)
-            orphans = jobs.orphans_on(connection, beat.host, beat.silent_since)
-            elsewhere = jobs.orphans_elsewhere(connection, beat.host, beat.silent_since)
+            own = claims.running_on(connection, beat.service)
+            orphans = claims.orphans_on(connection, beat.host, beat.silent_since)
+            elsewhere = claims.orphans_elsewhere(connection, beat.host, beat.silent_since)
             has_queued = bool(jobs.query(connection, states=[jobs.QUEUED], limit=1))
         if orphans:
             own += self._take_over()
@@ -164,7 +164,7 @@ class JobRunner(Poller):
             self._submit(job, self._adopt_if_lost)
         while has_queued and not self.is_stopping:
             with writing(self._engine) as connection:
-                claimed = jobs.claim(connection, self._limits, beat.service, beat.host, self._clock.now())
+                claimed = claims.claim(connection, self._limits, beat.service, beat.host, self._clock.now())
             if claimed is None:
                 break
             self._submit(claimed, self._begin)
@@ -179,7 +179,7 @@ class JobRunner(Poller):
     def _take_over(self) -> list[Job]:
         beat = self._heartbeat
         with writing(self._engine) as connection:
-            taken = jobs.take_over(connection, beat.service, beat.host, beat.silent_since)
+            taken = claims.take_over(connection, beat.service, beat.host, beat.silent_since)
         for job in taken:
             logger.info("job %d (%s) is taken over from a service that has died", job.id, job.sweep)
         return taken
@@ -263,7 +263,7 @@ class JobRunner(Poller):
         if not self._detector.has_failed(job):
             return
         with writing(self._engine) as connection:
-            adopted = jobs.adopt(connection, job, self._heartbeat.service, self._heartbeat.host)
+            adopted = claims.adopt(connection, job, self._heartbeat.service, self._heartbeat.host)
         if adopted is None:
             return
         self._state(job).not_before = 0.0
@@ -302,7 +302,7 @@ class JobRunner(Poller):
         for check in self.listeners.checks:
             _call(check, job)
         with writing(self._engine) as connection:
-            held = jobs.begin_attempt(connection, job, self._heartbeat.service, request)
+            held = claims.begin_attempt(connection, job, self._heartbeat.service, request)
         if held is None:
             return
         sweep_folder = self._output_dir / job.sweep
@@ -311,7 +311,7 @@ class JobRunner(Poller):
             return  # another service has just started it
         self._state(job).process = process
         with writing(self._engine) as connection:
-            jobs.set_driver(connection, job, process.pid)
+            claims.set_driver(connection, job, process.pid)
         logger.info("job %d (%s): %s starts as process %d", job.id, job.sweep, job.verb, process.pid)
 
     def _tell_to_stop(self, job: Job) -> None:
@@ -326,7 +326,7 @@ class JobRunner(Poller):
 
     def _end(self, job: Job, state: str, error: str | None = None) -> None:
         with writing(self._engine) as connection:
-            ended = jobs.end(connection, job, self._heartbeat.service, state, self._clock.now(), error)
+            ended = claims.end(connection, job, self._heartbeat.service, state, self._clock.now(), error)
         self._state(job).reset()
         self.wake()
         if ended is None:
