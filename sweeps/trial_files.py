@@ -17,12 +17,7 @@ START_LINE = "--- sweeps: "
 
 
 def logs_folder(sweep: Path, trial: str) -> Path:
-    """Folder of a trial's logs.
-
-    Args:
-        sweep: Folder of the sweep.
-        trial: The trial's id.
-    """
+    """Folder of a trial's logs."""
     return sweep / "trials" / trial / LOGS
 
 

@@ -106,12 +106,7 @@ def document(reproduction: Reproduction, again: SweepRecord | None, comparisons:
 
 
 def compare(reproduction: Reproduction, again: SweepRecord) -> list[Repeated]:
-    """Compare every metric of a trial at each step; of a whole sweep, the objectives of all trials.
-
-    Args:
-        reproduction: The recorded run.
-        again: Record of the new one.
-    """
+    """Compare every metric of a trial at each step; of a whole sweep, the objectives of all trials."""
     record, trial = reproduction.record, reproduction.trial
     client = connect(record.mlflow.tracking_uri)
     if trial is not None:

@@ -80,12 +80,7 @@ class RetriedTrial(TuneTrial):
 
 
 def retry_only_what_may_pass(trial: TuneTrial, alike: AlikeFailures) -> None:
-    """Make a trial of Tune one whose recurring errors are not retried.
-
-    Args:
-        trial: Tune's trial.
-        alike: Errors of the whole sweep.
-    """
+    """Make a trial of Tune one whose recurring errors are not retried."""
     if type(trial) is TuneTrial:
         trial.__class__ = RetriedTrial
         cast("RetriedTrial", trial).alike = alike
@@ -110,12 +105,7 @@ class AlikeFailures(NotPickled):
         return is_new and self._has_reports()
 
     def add(self, trial: TuneTrial | None, reason: str) -> str | None:
-        """Count a failed trial; returns a reason to start no further one, if all fail alike.
-
-        Args:
-            trial: Tune's trial.
-            reason: Its error in a line.
-        """
+        """Count a failed trial; returns a reason to start no further one, if all fail alike."""
         mistake = getattr(trial, "mistake", None)
         if mistake is None:
             return None

@@ -65,11 +65,7 @@ class Provenance:
         return cls(**json.loads(text))
 
     def differences(self, now: Provenance) -> dict[str, str]:
-        """Return descriptions of what has changed and can change a training, by its kind.
-
-        Args:
-            now: The present provenance.
-        """
+        """Return descriptions of what has changed and can change a training, by its kind."""
         found: dict[str, str] = {}
         if self.commit != now.commit:
             found["commit"] = f"{_commit(self)}, now {_commit(now)}"

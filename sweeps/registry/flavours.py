@@ -59,10 +59,6 @@ class NamedClassifier:
 def flavour_of(folder: Path, *, merged: bool) -> Flavour:
     """Return the flavour of a checkpoint.
 
-    Args:
-        folder: Folder of the checkpoint.
-        merged: Merge adapters into their base.
-
     Raises:
         UserError: The model cannot be loaded.
     """

@@ -41,10 +41,6 @@ def importance_frame(record: SweepRecord, objective: int = 0) -> pd.DataFrame:
     """Importance of each parameter, the most important first; empty if there are too few trials.
 
     Each of Optuna's evaluators has a column that sums to 1; ``trials`` is the number of trials that it is based on.
-
-    Args:
-        record: The sweep.
-        objective: Index of the objective.
     """
     if not -len(record.metrics) <= objective < len(record.metrics):
         raise UserError(f"objective={objective}: {record.sweep} has {len(record.metrics)}, counted from 0")

@@ -11,8 +11,5 @@ def plain_console(**options: Any) -> Console:
     """Console that prints ``[lightning]`` and ``:warning:`` as they are, since texts come from users and their YAML.
 
     Styles are set with ``Text``, or as an argument of ``print`` and ``add_column``.
-
-    Args:
-        options: Options of ``rich.console.Console``.
     """
     return Console(markup=False, emoji=False, **options)

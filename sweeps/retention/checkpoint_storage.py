@@ -50,13 +50,7 @@ class CheckpointStorage:
         return sum(files.values()) + remote
 
     def remove(self, record: SweepRecord, trial: TrialRecord, *, run: bool) -> None:
-        """Remove a trial's checkpoints; the tags that name them first.
-
-        Args:
-            record: The trial's sweep.
-            trial: The trial.
-            run: Delete its MLflow run, too.
-        """
+        """Remove a trial's checkpoints, the tags that name them first; with ``run`` also its MLflow run."""
         folders = list(storage_folders(record, trial))
         tags = self._client.get_run(trial.run_id).data.tags
         for tag in CHECKPOINT_TAGS.values():

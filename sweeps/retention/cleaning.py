@@ -101,10 +101,6 @@ def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
     """Make the removals. Each sweep is locked and read again before: trials of a sweep that is running now, and trials
     that are among the best now, are not removed.
 
-    Args:
-        uri: Tracking URI.
-        cleaning: The result of ``plan_cleaning``.
-
     Returns:
         The removals that were made.
     """

@@ -69,12 +69,7 @@ def ended_at(record: SweepRecord) -> float:
 
 
 def best_trials(record: SweepRecord, count: int) -> list[TrialRecord]:
-    """Return the recorded best trial or Pareto front, and the trials with the best values.
-
-    Args:
-        record: The sweep.
-        count: Number of the latter.
-    """
+    """Return the recorded best trial or Pareto front, and the trials with the best values."""
     ranked = [trial for trial in reversed(_by_goodness(record)) if finite(trial.value) is not None]
     valid = [trial for trial in ranked if trial.state != "failed" and trial.violation is None]
     # If no trial is valid, the best of the others are kept.

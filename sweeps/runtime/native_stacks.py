@@ -27,12 +27,7 @@ _WORKER_LOOP = str(Path(__file__).with_name("worker_loop.py"))
 
 
 def explained(error: WorkerError, log_folder: str) -> WorkerError:
-    """A lost worker's error with the reason that its log gives, if any.
-
-    Args:
-        error: Error of the worker.
-        log_folder: Folder of the trial's logs.
-    """
+    """A lost worker's error with the reason that its log gives, if any."""
     text = last_start(log_folder, error.rank)
     worker = f"worker {error.rank} on {error.node}"
     if text is None:

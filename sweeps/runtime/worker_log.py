@@ -62,11 +62,7 @@ class WorkerLog:
 
     @contextlib.contextmanager
     def of_trial(self, folder: str) -> Iterator[None]:
-        """Redirect everything to the trial's file.
-
-        Args:
-            folder: Folder of the trial's logs.
-        """
+        """Redirect everything to the trial's file."""
         self._begin(Path(folder) / log_name(self._rank))
         try:
             yield

@@ -39,12 +39,7 @@ class _Server(uvicorn.Server):
 
 
 def serve(service: AppContext, listener: socket.socket) -> None:
-    """Serve until SIGTERM or SIGINT.
-
-    Args:
-        service: Context of the service.
-        listener: Socket from ``listen``.
-    """
+    """Serve until SIGTERM or SIGINT."""
     access = service.config.access
     _raise_file_limit(access.connections + OTHER_FILES)
     server = _Server(

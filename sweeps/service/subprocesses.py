@@ -70,12 +70,7 @@ def spawn(module: str, arguments: Sequence[str], lock: IO[str], **options: Any) 
 
 
 def control_folder(output_dir: Path, name: str) -> Path:
-    """Return the folder of a background process, with its request, lock, log and outcome.
-
-    Args:
-        output_dir: Folder of the sweeps.
-        name: Name of the process.
-    """
+    """Return the folder of a background process, with its request, lock, log and outcome."""
     return output_dir / ".background" / name
 
 

@@ -11,11 +11,6 @@ from sweeps.tracking.client import connect
 def read_text(uri: str, run_id: str, path: str) -> str | None:
     """Return a text artifact of a run; None if there is none of that name.
 
-    Args:
-        uri: Tracking URI.
-        run_id: MLflow's id of the run.
-        path: Path of the artifact.
-
     Raises:
         TrackingUnreachable: The server does not answer.
     """
@@ -31,11 +26,6 @@ def read_text(uri: str, run_id: str, path: str) -> str | None:
 
 def list_names(uri: str, run_id: str, folder: str) -> list[str]:
     """Return the names of the files in a folder of a run's artifacts; none if there is no such folder.
-
-    Args:
-        uri: Tracking URI.
-        run_id: MLflow's id of the run.
-        folder: Path of the folder.
 
     Raises:
         TrackingUnreachable: The server does not answer.

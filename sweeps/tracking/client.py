@@ -40,9 +40,6 @@ _limits = threading.local()
 def connect(uri: str) -> MlflowClient:
     """Return a client of a tracking store after checking that it answers. Creates an SQLite store that does not exist.
 
-    Args:
-        uri: Tracking URI.
-
     Raises:
         TrackingUnreachable: No connection within five seconds, no answer within ten, or the store can't be used.
     """
@@ -127,10 +124,6 @@ def artifact_location(uri: str, experiment: str) -> str | None:
     """Return the artifact folder of a new experiment in a local store: beside its database.
 
     None if MLflow's default is right: ``./mlruns`` for a database in the working folder, and a server's own location.
-
-    Args:
-        uri: Tracking URI.
-        experiment: Name of the experiment.
     """
     path = sqlite_path(uri)
     if path is None or path.absolute().parent == Path.cwd():

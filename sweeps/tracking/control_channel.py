@@ -31,10 +31,6 @@ logger = logging.getLogger(__name__)
 def send_request(record: SweepRecord, request: Request) -> str | None:
     """Send a request to the driver of a running sweep, and wait for the answer.
 
-    Args:
-        record: The sweep.
-        request: The request.
-
     Returns:
         The text of the answer, or None if the sweep ends before.
 

@@ -50,9 +50,6 @@ def release(folder: str) -> None:
 def release_all(trials: Path) -> None:
     """Remove all remaining links of a sweep: those of reports that were dropped, since their trial was stopped, are
     never uploaded.
-
-    Args:
-        trials: Folder of all trials.
     """
     for uploads in itertools.chain(trials.glob(f"*/{UPLOADS}"), trials.glob(f"*/lineage-*/{UPLOADS}")):
         shutil.rmtree(uploads, ignore_errors=True)

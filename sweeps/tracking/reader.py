@@ -22,9 +22,6 @@ HEARTBEAT_TIMEOUT_S = 60.0
 def list_sweeps(uri: str) -> list[SweepSummary]:
     """Return all sweeps in a store, the newest first.
 
-    Args:
-        uri: Tracking URI.
-
     Returns:
         A summary of each sweep.
 

@@ -221,9 +221,6 @@ class SweepRecord:
     def took(self, trial: TrialRecord) -> float | None:
         """Return a trial's duration in seconds, until now while it runs, without the pauses between drivers.
 
-        Args:
-            trial: A trial of this sweep.
-
         Returns:
             The duration, or None if the trial's start is not recorded.
         """

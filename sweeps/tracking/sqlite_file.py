@@ -30,9 +30,6 @@ def queryable_file(uri: str) -> Path | None:
     The columns of MLflow's tables are private to it. They are queried in those versions of the tables for which that
     was tried, and in a store without runs, which MLflow may be creating at the moment, version by version.
 
-    Args:
-        uri: Tracking URI.
-
     Raises:
         TrackingUnreachable: See ``reading``.
     """
@@ -53,9 +50,6 @@ def queryable_file(uri: str) -> Path | None:
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """Open an existing store for queries, and close it at the end of the block.
 
-    Args:
-        path: The file.
-
     Raises:
         TrackingUnreachable: The file is no database, is damaged or locked, or has other tables than MLflow's.
     """
@@ -71,9 +65,6 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 def check_sqlite_file(path: Path) -> None:
     """Check a file before MLflow opens it, which would retry for a minute, or write its tables into another program's
     database. A file that does not exist is accepted, and a locked one, for which MLflow waits.
-
-    Args:
-        path: The file.
 
     Raises:
         TrackingUnreachable: See ``reading``.

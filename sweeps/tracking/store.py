@@ -78,10 +78,6 @@ def fetch_metrics(uri: str, tags: Mapping[str, str]) -> dict[str, dict[str, floa
 def fetch_tags(uri: str, run_id: str) -> dict[str, str]:
     """Return the tags of one run; none if an SQLite store has no such run.
 
-    Args:
-        uri: Tracking URI.
-        run_id: MLflow's id of the run.
-
     Raises:
         TrackingUnreachable: The server does not answer.
     """

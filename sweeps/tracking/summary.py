@@ -67,13 +67,7 @@ def trials_table(sweep: SweepRecord) -> str:
 
 
 def note(sweep: SweepRecord, status: str, description: str) -> str:
-    """Return the parent run's description at the end of a sweep, in Markdown.
-
-    Args:
-        sweep: The sweep's record.
-        status: Its status.
-        description: Its description from the start.
-    """
+    """Return the parent run's description at the end of a sweep, in Markdown."""
     counts = ", ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
     lines = [description.strip(), f"**{status}** after {sweep.time.wall_s:.0f} s: {counts or 'no trials'}."]
     if sweep.best is None:

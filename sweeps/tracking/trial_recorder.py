@@ -236,12 +236,7 @@ class TrialRecorder:
         self._delivery.upload(Artifact(trial_id, name, text=text))
 
     def attach_logs(self, trial_id: str, folder: Path) -> None:
-        """Add the logs of a trial's workers to its run, with secrets hidden.
-
-        Args:
-            trial_id: A trial that has ended.
-            folder: Folder of its logs.
-        """
+        """Add the logs of a trial's workers to its run, with secrets hidden."""
         self._delivery.upload(Artifact(trial_id, LOGS, folder=str(folder)))
 
     def end(self, trial_id: str, state: str, steps: int, attempt: int, error: str | None = None) -> None:

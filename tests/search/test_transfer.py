@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -142,8 +143,13 @@ def best_so_far(function: Hartmann, kind: str, earlier: Sequence[EarlierSweep | 
     return np.minimum.accumulate(np.array(found), axis=1)
 
 
+@functools.cache
+def searched_before(function: Hartmann, seed: int) -> tuple[list[dict[str, Any]], list[float]]:
+    return searched(function, 1000 + seed, None, trials=60)
+
+
 def earlier_of(function: Hartmann, seed: int, factor: float = 1.0) -> EarlierSweep:
-    points, regrets = searched(function, 1000 + seed, None, trials=60)
+    points, regrets = searched_before(function, seed)
     measured = sorted(zip((factor * regret + 3 for regret in regrets), points, strict=True), key=lambda each: each[0])
     return EarlierSweep("earlier", [point for _, point in measured], [value for value, _ in measured])
 

@@ -79,12 +79,7 @@ def by_importance(data: ReportData, found: Mapping[str, Importance]) -> list[str
 
 
 def importance(data: ReportData, found: Sequence[Mapping[str, Importance]]) -> Section | None:
-    """Section with a bar for each parameter and evaluator.
-
-    Args:
-        data: The sweep.
-        found: ``importances`` of each objective.
-    """
+    """Section with a bar for each parameter and evaluator."""
     title, slug = "Parameter importance", "importance"
     if not any(found):
         if len(data.paths) < 2:

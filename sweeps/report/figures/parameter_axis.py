@@ -19,10 +19,6 @@ class ParameterAxis:
     """Positions and ticks of a parameter's values."""
 
     def __init__(self, distribution: BaseDistribution):
-        """
-        Args:
-            distribution: The parameter's distribution.
-        """
         self._distribution = distribution
 
     @property

@@ -52,12 +52,7 @@ class Section:
 
 
 def style_figure(figure: go.Figure, **layout: Any) -> go.Figure:
-    """Give a figure the look that all share.
-
-    Args:
-        figure: The figure.
-        layout: More values of its layout.
-    """
+    """Give a figure the look that all share."""
     figure.update_layout(
         template="none",
         title=None,

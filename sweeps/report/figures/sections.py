@@ -18,12 +18,7 @@ from sweeps.report.report_data import ReportData
 
 
 def make_sections(data: ReportData, found: Sequence[Mapping[str, Importance]]) -> list[Section]:
-    """Sections of the figures that this sweep has data for.
-
-    Args:
-        data: The sweep.
-        found: ``importances`` of each objective.
-    """
+    """Sections of the figures that this sweep has data for."""
     if not data.record.trials:
         return []
     order = by_importance(data, found[0])
@@ -41,13 +36,7 @@ def make_sections(data: ReportData, found: Sequence[Mapping[str, Importance]]) -
 
 
 def write_images(sections: Sequence[Section], folder: Path, title: str) -> list[Path]:
-    """Write the image of each section as a PNG file, for slides and mails; returns the paths.
-
-    Args:
-        sections: The sections.
-        folder: The folder for the files.
-        title: Title of the images.
-    """
+    """Write the image of each section as a PNG file, for slides and mails; returns the paths."""
     from sweeps.report.figures.image_files import write_image
 
     paths = []

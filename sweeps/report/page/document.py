@@ -31,12 +31,7 @@ MOST_ERRORS = 5
 
 
 def render(data: ReportData, sections: Sequence[Section]) -> str:
-    """The whole page, which loads nothing from other files or servers.
-
-    Args:
-        data: The sweep.
-        sections: The figures, in their order.
-    """
+    """The whole page, which loads nothing from other files or servers."""
     record = data.record
     environment = Environment(loader=FileSystemLoader(ASSETS), autoescape=True, undefined=StrictUndefined)
     figures = {

@@ -26,11 +26,6 @@ class CommandLines:
     """Runs command lines about the sweeps of one tracking store."""
 
     def __init__(self, uri: str, output_dir: Path):
-        """
-        Args:
-            uri: Tracking URI.
-            output_dir: Folder of the sweeps.
-        """
         self._uri, self._locks = uri, output_dir / LOCKS
 
     def register(self, sweep: str, trial: str, model: str, alias: str) -> str:

@@ -37,13 +37,6 @@ def prepare(engine: Engine, job: Job, settings: Nights, tracking_uri: str, confi
     """Write that a night begins, and return the overrides to add to its sweep. A repeated call returns the same, unless
     the champion has changed.
 
-    Args:
-        engine: The service's database.
-        job: A firing of a schedule.
-        settings: The schedule's ``nights``.
-        tracking_uri: Tracking URI of the sweeps.
-        config_dirs: Users' folders of configs.
-
     Raises:
         UserError: The sweep cannot be composed, or MLflow does not answer.
     """

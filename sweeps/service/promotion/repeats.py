@@ -26,13 +26,7 @@ def repeats_name(sweep: str) -> str:
 
 
 def repeats_overrides(night: Night, contenders: Sequence[Point], count: int) -> list[str]:
-    """Return the overrides that turn the night's sweep into its repeats.
-
-    Args:
-        night: The night.
-        contenders: Points of tonight's space.
-        count: Number of trainings of each.
-    """
+    """Return the overrides that turn the night's sweep into its repeats."""
     seeds = random.Random(f"{night.schedule} {night.due}").sample(range(1, 2**31), count)
     points = [_without_seed(point) | {SEED: seed} for seed in seeds for point in contenders]
     return [
