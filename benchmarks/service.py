@@ -49,6 +49,7 @@ def _write(folder: Path, name: str, seconds: float) -> None:
     from sweeps.config.objectives import Objectives
     from sweeps.tracking.parent_run import SweepInfo
     from sweeps.tracking.recorder import Recorder
+    from sweeps.tracking.values import now_ms
 
     own = folder / "outputs" / name
     own.mkdir(parents=True)
@@ -63,7 +64,7 @@ def _write(folder: Path, name: str, seconds: float) -> None:
         if trial < TRIALS * 10:
             if at == 0:
                 recorder.trials.start(f"{trial:04}", {"train.lr": 10 ** -(1 + trial % 5)}, "train: {}\n", 1)
-            recorder.trials.log(f"{trial:04}", at + 1, {"eval/loss": 1 + math.exp(-at), "train/loss": 1.0}, _now_ms())
+            recorder.trials.log(f"{trial:04}", at + 1, {"eval/loss": 1 + math.exp(-at), "train/loss": 1.0}, now_ms())
             if at == 19:
                 recorder.trials.end(f"{trial:04}", "finished", 20, 1, None)
                 ended += 1
@@ -72,10 +73,6 @@ def _write(folder: Path, name: str, seconds: float) -> None:
         recorder.update(counts, [], {"wall_s": step, "train_s": step, "goodput": 1.0})
         time.sleep(0.5)
     recorder.close("finished")
-
-
-def _now_ms() -> int:
-    return int(1000 * time.time())
 
 
 async def poll(url: str, names: list[str], clients: int, seconds: float) -> tuple[dict[str, list[float]], list[str]]:

@@ -6,7 +6,7 @@ import io
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -114,24 +114,11 @@ def _print_reproduction(record: SweepRecord, outcome: Mapping[str, Any], *, as_j
 
 def stop(client: Client, sweep: str, trial: str | None) -> SweepRecord:
     """End a sweep, or one of its trials, and wait until it has ended."""
+    from sweeps.driver.stop import wait_for_end
+
     client.ask(sweep, "stop", {} if trial is None else {"trial": trial})
-
-    def has_ended(record: SweepRecord) -> bool:
-        if trial is None:
-            return record.status != "running"
-        return all(each.state != "running" for each in record.trials if each.trial == trial.zfill(4))
-
-    return _wait(lambda: client.record(sweep), has_ended, sweep)
-
-
-def _wait(load: Callable[[], SweepRecord], has_ended: Callable[[SweepRecord], bool], sweep: str) -> SweepRecord:
-    deadline = time.monotonic() + STOP_TIMEOUT_S
-    while time.monotonic() < deadline:
-        record = load()
-        if has_ended(record):
-            return record
-        time.sleep(POLL_EVERY_S)
-    raise UserError(f"{sweep} did not stop within {STOP_TIMEOUT_S:.0f} s; see `python -m sweeps show {sweep}`")
+    number = None if trial is None else trial.zfill(4)
+    return wait_for_end(lambda: client.record(sweep), number, within_s=STOP_TIMEOUT_S, every_s=POLL_EVERY_S)
 
 
 def register(client: Client, sweep: str, trial: str, model: str, alias: str, *, merged: bool) -> RegisteredModel:

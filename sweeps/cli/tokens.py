@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,11 +29,7 @@ def token() -> None:
     """Create, list and revoke the tokens with which people sign in to the service."""
 
 
-def _verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
-    return verb(name, token)
-
-
-@_verb("create")
+@verb("create", token)
 @of_service
 @click.option("--user", required=True, metavar="U", help="User of the token.")
 @click.option("--role", required=True, metavar="R", help="read, run or admin; each includes the ones before it.")
@@ -76,7 +72,7 @@ def create(
         sys.stdout.write(f"{secret}\n")
 
 
-@_verb("list")
+@verb("list", token)
 @of_service
 @as_json
 def list_tokens(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path, ...]) -> None:
@@ -91,7 +87,7 @@ def list_tokens(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path,
         _print(found)
 
 
-@_verb("revoke")
+@verb("revoke", token)
 @click.argument("number", type=int, metavar="ID")
 @of_service
 def revoke(number: int, tokens: tuple[str, ...], config_dirs: tuple[Path, ...]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from sweeps.constants import TAG_FOLDER, TAG_HEARTBEAT
@@ -31,7 +32,7 @@ def stop(record: SweepRecord, trial: str | None = None) -> SweepRecord:
     """
     trial = None if trial is None else trial.zfill(4)
     request_stop(record, trial)
-    return _wait(record, trial)
+    return wait_for_end(lambda: load_sweep(record.mlflow.tracking_uri, record.sweep), trial)
 
 
 def request_stop(record: SweepRecord, trial: str | None = None) -> None:
@@ -64,15 +65,33 @@ def check_can_stop(record: SweepRecord, trial: str | None = None) -> str | None:
     return trial
 
 
-def _wait(record: SweepRecord, trial: str | None) -> SweepRecord:
-    deadline = time.monotonic() + ENDED_WITHIN_S
-    while time.monotonic() < deadline:
-        record = load_sweep(record.mlflow.tracking_uri, record.sweep)
+def wait_for_end(
+    load: Callable[[], SweepRecord], trial: str | None, *, within_s: float = ENDED_WITHIN_S, every_s: float = 0.3
+) -> SweepRecord:
+    """Wait until a sweep, or one of its trials, has ended.
+
+    Args:
+        load: Reads the sweep's record.
+        trial: Number of the trial, as ``0003``; None: the whole sweep.
+        within_s: Maximum seconds to wait.
+        every_s: Seconds between two reads.
+
+    Returns:
+        The sweep's record afterwards.
+
+    Raises:
+        UserError: It did not end in time.
+    """
+    deadline = time.monotonic() + within_s
+    while True:
+        record = load()
         if record.status != "running" or (trial is not None and _trial(record, trial).state != "running"):
             return record
-        time.sleep(0.3)
-    what = record.sweep if trial is None else f"trial {trial} of {record.sweep}"
-    raise UserError(f"{what} did not stop within {ENDED_WITHIN_S:.0f} s; see `sweeps show`")
+        if time.monotonic() > deadline:
+            what = record.sweep if trial is None else f"trial {trial} of {record.sweep}"
+            shown = f"`python -m sweeps show {record.sweep}`"
+            raise UserError(f"{what} did not stop within {within_s:.0f} s; see {shown}")
+        time.sleep(every_s)
 
 
 def _trial(record: SweepRecord, trial: str) -> TrialRecord:
