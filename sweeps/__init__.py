@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sweeps.api.read import best, compare, confs, curves, importance, list_sweeps, load, logs, trials
     from sweeps.api.read import list_sweeps as list  # noqa: A004, F401 - its earlier name
     from sweeps.api.run import dry_run, extend, reproduce, resume, retrain, run, stop
+    from sweeps.api.sweep import Sweep
     from sweeps.driver.state import View
     from sweeps.errors import ConfigError, SweepsError, TrackingUnreachable, UnknownName, UserError
     from sweeps.plan.plan import Plan
@@ -31,6 +32,7 @@ __all__ = [
     "ConfigError",
     "Plan",
     "RegisteredModel",
+    "Sweep",
     "SweepRecord",
     "SweepSummary",
     "SweepsError",
@@ -65,6 +67,7 @@ _MODULES = {
     "api.manage": ("clean", "export", "register", "write_report"),
     "api.read": ("best", "compare", "confs", "curves", "importance", "list_sweeps", "load", "logs", "trials"),
     "api.run": ("dry_run", "extend", "reproduce", "resume", "retrain", "run", "stop"),
+    "api.sweep": ("Sweep",),
     "driver.state": ("View",),
     "errors": ("ConfigError", "SweepsError", "TrackingUnreachable", "UnknownName", "UserError"),
     "plan.plan": ("Plan",),

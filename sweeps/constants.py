@@ -51,6 +51,8 @@ DECISION_PREFIX = "sweeps:decision:"
 
 # --- MLflow tags -------------------------------------------------------------------------------------------
 
+TAG_DESCRIPTION = "mlflow.note.content"
+"""MLflow's own tag of a run's description, in Markdown."""
 TAG_KIND = "sweeps.kind"
 """``sweep`` for the parent run, ``trial`` for a nested one."""
 TAG_SWEEP = "sweeps.sweep"
@@ -70,6 +72,8 @@ TAG_MODE = "sweeps.mode"
 """``min`` or ``max``."""
 TAG_VALUE = "sweeps.value"
 """Best value that the trial reported; of several objectives, their values in the report that was best by the first."""
+TAG_VALUE_STEP = "sweeps.value_step"
+"""Number of optimizer steps done at that report."""
 TAG_VIOLATION = "sweeps.violation"
 """The limit on a metric that the trial exceeded, in words; such a trial cannot be the best."""
 TAG_PARETO = "sweeps.pareto"

@@ -55,6 +55,7 @@ def open_recorder(
         config_yaml=config,
         command=command,
         description="Digits.",
+        parameters=list(POINT),
     )
     return Recorder.open(uri, experiment, info, **more)
 

@@ -20,6 +20,7 @@ OURS = ("sweeps", "sweeps_train")
 
 # Names with an underscore that their libraries document.
 PUBLIC = {"_asdict", "_exit", "_fields", "_make", "_mapping", "_replace"}
+PUBLIC |= {"_ipython_display_", "_repr_html_", "_repr_mimebundle_"}  # asked for by IPython
 
 File = tuple[str, ast.Module]
 

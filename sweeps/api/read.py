@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sweeps.api.sweep import Sweep
+
 if TYPE_CHECKING:
     import pandas as pd
 
     from sweeps.report.comparison import Comparison
-    from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
+    from sweeps.tracking.record import SweepSummary, TrialRecord
 
 
-def load(name: str, *, tracking_uri: str | None = None) -> SweepRecord:
+def load(name: str, *, tracking_uri: str | None = None) -> Sweep:
     """Load a sweep from MLflow, whether it has ended or is running.
 
     Args:
@@ -33,7 +35,7 @@ def load(name: str, *, tracking_uri: str | None = None) -> SweepRecord:
     """
     from sweeps.tracking.reader import load_sweep
 
-    return load_sweep(store(tracking_uri), name)
+    return Sweep.of(load_sweep(store(tracking_uri), name))
 
 
 def list_sweeps(*, tracking_uri: str | None = None) -> Sequence[SweepSummary]:

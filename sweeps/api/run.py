@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeps.api.read import load, store
+from sweeps.api.sweep import Sweep
 
 if TYPE_CHECKING:
     from sweeps.compose.overrides import Overrides
@@ -24,7 +25,7 @@ def run(
     name: str | None = None,
     config_dirs: Sequence[str | Path] = (),
     view: View | None = None,
-) -> SweepRecord:
+) -> Sweep:
     """Run a sweep to its end in this process.
 
     Args:
@@ -33,7 +34,8 @@ def run(
             dotted path, ``{"train.lr": 0.01, "search.metric": ["eval/loss"]}``; a string may be a range there, too.
         name: Name of the sweep; default: the config's name and the time.
         config_dirs: Folders of configs that take precedence over those of Sweeps.
-        view: Object that is told of every event; default: one line on stderr for each.
+        view: Object that is told of every event; default: a live output in a notebook, else one line on stderr for
+            each.
 
     Returns:
         The sweep as it is recorded at its end, also if it was interrupted or failed; see its ``status``.
@@ -84,7 +86,7 @@ def dry_run(
 
 def resume(
     sweep: str, *, folder: str | Path | None = None, tracking_uri: str | None = None, view: View | None = None
-) -> SweepRecord:
+) -> Sweep:
     """Continue a sweep that was interrupted or stopped, or whose driver died.
 
     Args:
@@ -123,7 +125,7 @@ def extend(
     folder: str | Path | None = None,
     tracking_uri: str | None = None,
     view: View | None = None,
-) -> SweepRecord:
+) -> Sweep:
     """Give a sweep more trials, longer trials or a wider space, and continue it.
 
     Args:
@@ -158,7 +160,7 @@ def extend(
     return _run_with_view(resume_plan, plan, view)
 
 
-def stop(sweep: str, *, trial: str | None = None, tracking_uri: str | None = None) -> SweepRecord:
+def stop(sweep: str, *, trial: str | None = None, tracking_uri: str | None = None) -> Sweep:
     """End a sweep that another process runs, or one of its trials, and wait until it has ended.
 
     Trials save their state first, so that ``resume`` can continue the sweep.
@@ -181,7 +183,7 @@ def stop(sweep: str, *, trial: str | None = None, tracking_uri: str | None = Non
     """
     from sweeps.driver.stop import stop as stop_sweep
 
-    return stop_sweep(load(sweep, tracking_uri=tracking_uri), trial)
+    return Sweep.of(stop_sweep(load(sweep, tracking_uri=tracking_uri), trial))
 
 
 def retrain(
@@ -193,7 +195,7 @@ def retrain(
     config_dirs: Sequence[str | Path] = (),
     tracking_uri: str | None = None,
     view: View | None = None,
-) -> SweepRecord:
+) -> Sweep:
     """Train the best trial of a sweep, or another one, with its full budget, as a new sweep of one trial.
 
     Args:
@@ -235,7 +237,7 @@ def reproduce(
     config_dirs: Sequence[str | Path] = (),
     tracking_uri: str | None = None,
     view: View | None = None,
-) -> tuple[SweepRecord, Sequence[Repeated]]:
+) -> tuple[Sweep, Sequence[Repeated]]:
     """Run a sweep, or one of its trials, again, and compare the results.
 
     Args:
@@ -266,14 +268,18 @@ def reproduce(
     return again, compare(found, again)
 
 
-def _run_with_view(start: Callable[[Plan, View], SweepRecord], plan: Plan, view: View | None) -> SweepRecord:
-    """Run a plan with the user's view, or one line on stderr for each event, and send the sweep's notifications."""
+def _run_with_view(start: Callable[[Plan, View], SweepRecord], plan: Plan, view: View | None) -> Sweep:
+    """Run a plan with the user's view or the default one, and send the sweep's notifications.
+
+    The default is a live output in a notebook, and elsewhere one line on stderr for each event.
+    """
     from sweeps.service.notify.cli_notify import run_and_notify
 
     if view is not None:
-        return run_and_notify(start, plan, view)
+        return Sweep.of(run_and_notify(start, plan, view))
     from sweeps.driver.live import PlainView
+    from sweeps.driver.notebook import NotebookView, is_notebook
     from sweeps.report.terminal import plain_console
 
-    with PlainView(plain_console(file=sys.stderr)) as plain:
-        return run_and_notify(start, plan, plain)
+    with NotebookView() if is_notebook() else PlainView(plain_console(file=sys.stderr)) as shown:
+        return Sweep.of(run_and_notify(start, plan, shown))

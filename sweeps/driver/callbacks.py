@@ -1,4 +1,4 @@
-"""Callbacks of Tune: what happens to trials, and when to stop all of them."""
+"""Callbacks of Tune: what happens to trials, when to stop all of them, and its own progress report, which is off."""
 
 from __future__ import annotations
 
@@ -53,3 +53,13 @@ class ShutdownStopper(NotPickled, tune.Stopper):
 
     def stop_all(self) -> bool:
         return self._shutdown.status is not None
+
+
+class NoReporter(tune.ProgressReporter):
+    """Reports nothing. In a notebook Tune would clear the output of the cell, in which the sweep is shown."""
+
+    def should_report(self, trials: list[TuneTrial], done: bool = False) -> bool:
+        return False
+
+    def report(self, trials: list[TuneTrial], done: bool, *sys_info: str) -> None:
+        """Do nothing; never called."""

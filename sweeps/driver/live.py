@@ -106,7 +106,7 @@ def progress_table(state: SweepState, events: list[str], width: int) -> Group:
         width: Width of the terminal, in cells.
     """
     front = state.front()
-    trials = _rows(state)
+    trials = shown_trials(state)
     columns = [
         Column("trial"),
         Column("state"),
@@ -114,9 +114,9 @@ def progress_table(state: SweepState, events: list[str], width: int) -> Group:
         Column("step", right=True),
         Column("speed", right=True),
     ]
-    cells = [_cells(state, status) for status in trials]
+    cells = [status_cells(state, status) for status in trials]
     table, hidden = parameter_table(columns, cells, [status.parameters for status in trials], width)
-    lines: list[Text | Table] = [_headline(state), table]
+    lines: list[Text | Table] = [progress_text(state), table]
     if len(state.trials) > len(trials):
         lines.append(Text(f"and {len(state.trials) - len(trials)} more trials", "dim"))
     if hidden is not None:
@@ -132,7 +132,8 @@ def progress_table(state: SweepState, events: list[str], width: int) -> Group:
     return Group(*lines)
 
 
-def _headline(state: SweepState) -> Text:
+def progress_text(state: SweepState) -> Text:
+    """One line: how many trials are in which state, the time so far, and the time that is left."""
     headline = Text(no_wrap=True, overflow="ellipsis")
     headline.append(f"{state.sweep}  ", style="bold")
     ended = state.ended_count()
@@ -149,7 +150,7 @@ def _headline(state: SweepState) -> Text:
     return headline
 
 
-def _rows(state: SweepState) -> list[TrialStatus]:
+def shown_trials(state: SweepState) -> list[TrialStatus]:
     """All trials that run, and the best of the others, as many as fit on a screen; the best first, as in ``show``."""
     front = {status.trial for status in state.front()}
     sign = 1 if state.objectives.modes[0] == "min" else -1
@@ -164,7 +165,8 @@ def _rows(state: SweepState) -> list[TrialStatus]:
     return [each for each in ranked if each.trial in chosen]
 
 
-def _cells(state: SweepState, status: TrialStatus) -> list[str | Text]:
+def status_cells(state: SweepState, status: TrialStatus) -> list[str | Text]:
+    """Cells of a trial: id, state, a value for each objective, steps and speed."""
     speed = status.speed if status.state == "running" else ""
     if status.is_starting:
         since = status.assigned or time.time()

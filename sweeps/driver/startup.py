@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from sweeps.config.objectives import Objectives
+from sweeps.config.space import ConstantDistribution
 from sweeps.constants import TAG_DASHBOARD, TAG_SWEEP
 from sweeps.driver.state import View
 from sweeps.errors import UserError
@@ -100,6 +101,7 @@ def open_recorder(plan: Plan, dashboard: str | None, *, resume: bool = False) ->
         config_yaml=plan.composition.as_yaml(),
         command=plan.command,
         description=f"`{plan.command}`",
+        parameters=[path for path in plan.space if not isinstance(plan.space[path], ConstantDistribution)],
         tags=plan.tags,
     )
     recorder = Recorder.open(

@@ -9,6 +9,7 @@ from sweeps.config.objectives import Values
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.spans import Span
 
+MOST_POINTS = 200
 State = Literal["waiting", "running", "finished", "pruned", "failed", "stopped"]
 
 
@@ -27,6 +28,8 @@ class TrialStatus:
     """Step at which the trial will end, if it is known."""
     values: Values | None = None
     """Values of the objectives at the report at which the first one was best."""
+    curve: list[tuple[float, float]] = field(default_factory=list)
+    """Step and value of the first objective in the reports of this session, thinned to at most ``MOST_POINTS``."""
     violation: str | None = None
     """The limit on a metric that the trial broke; it cannot be the best then."""
     speed: str = ""
@@ -47,6 +50,14 @@ class TrialStatus:
     """Resources that its workers reserve together while it runs."""
     ending: bool = False
     """Whether Tune has ended it, while events of its workers are still being recorded."""
+
+    def add_point(self, step: int, value: float) -> None:
+        """Add a report to the curve. When it becomes long, every second point is dropped."""
+        if self.curve and step < self.curve[-1][0]:  # it goes on from another trial's earlier state
+            self.curve = [point for point in self.curve if point[0] < step]
+        self.curve.append((float(step), value))
+        if len(self.curve) > MOST_POINTS:
+            self.curve = [*self.curve[:-1:2], self.curve[-1]]
 
     @property
     def is_starting(self) -> bool:

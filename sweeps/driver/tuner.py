@@ -10,7 +10,8 @@ import optuna
 from ray import tune
 
 from sweeps.constants import TRIAL
-from sweeps.driver.callbacks import LifecycleCallback, ShutdownStopper
+from sweeps.driver.callbacks import LifecycleCallback, NoReporter, ShutdownStopper
+from sweeps.driver.notebook import is_notebook
 from sweeps.driver.searcher import SweepSearcher
 from sweeps.driver.session import Session
 from sweeps.plan.plan import Plan
@@ -67,6 +68,7 @@ def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, contex
             callbacks=[LifecycleCallback(session, searcher)],
             stop=ShutdownStopper(session.state.shutdown),
             verbose=0,
+            progress_reporter=NoReporter() if is_notebook() else None,  # elsewhere Tune reports nothing by itself
         ),
     )
 

@@ -131,6 +131,8 @@ class WorkerEvents:
         status.violation = status.violation or objectives.violation(report.metrics)
         if best:
             status.values = values
+        if values is not None:
+            status.add_point(report.step, values[0])
         if report.checkpoint is not None:
             kinds: tuple[CheckpointKind, ...] = ("last", "best") if best else ("last",)
             wanted = [kind for kind in kinds if kind in self._state.composition.config.checkpoint.keep]

@@ -54,6 +54,11 @@ class Plan:
     tags: Mapping[str, str] = field(default_factory=dict)
     """Additional tags of its MLflow run."""
 
+    def _repr_html_(self) -> str:
+        from sweeps.plan.plan_html import plan_html
+
+        return plan_html(self.name, self.composition, self.space, self.local_fit, self.folder, self.notes)
+
     @property
     def config(self) -> SweepConfig:
         """Typed config of the sweep."""

@@ -11,12 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from sweeps.config import SWEEP_CONFIG
-from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
 from sweeps.plan.plan import Plan
 from sweeps.redact import redact_uri
 from sweeps.report.expected_cost import Workload, workload_of
 from sweeps.report.terminal import plain_console
-from sweeps.space.distributions import allowed_values, boundary_values
+from sweeps.space.descriptions import describe_condition, describe_distribution
 
 WIDTH = 200
 
@@ -146,24 +145,3 @@ def print_plan(plan: Plan, console: Console, warnings: Sequence[str] = ()) -> No
     for note in (*plan.notes, *warnings):
         console.print(f"note      {note}", markup=False, soft_wrap=True)
     console.print("Nothing was started.")
-
-
-def describe_condition(wanted: Any) -> str:
-    """``sgd or nag``."""
-    return " or ".join(map(str, allowed_values(wanted)))
-
-
-def describe_distribution(distribution: Distribution) -> str:
-    """``0.0001 to 0.03, log`` or ``4, 8, 16``, with the prior if there is one."""
-    if isinstance(distribution, ConstantDistribution):
-        return f"always {distribution.value}"
-    prior = distribution.prior
-    guess = "" if prior is None else f"; guess {prior.value}, {prior.confidence:.0%} sure"
-    match distribution:
-        case CategoricalDistribution(choices=choices):
-            return f"{', '.join(map(str, choices))}{guess}"
-        case OrdinalDistribution(choices=choices):
-            return f"{' < '.join(map(str, choices))}{guess}"
-    step = "" if distribution.step in (None, 1) else f", step {distribution.step:g}"
-    ends = boundary_values(distribution)
-    return f"{ends[0]:g} to {ends[-1]:g}{step}{', log' if distribution.log else ''}{guess}"

@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sweeps.redact import redact_uri
+from sweeps.redact import redact_uri, without_credentials
 from sweeps.report.folder import existing_report
 from sweeps.report.formatting import STATE_STYLES, duration
+from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
 from sweeps.tracking.summary import describe_no_best, short_names
 from sweeps.tracking.values import short
@@ -154,7 +155,8 @@ def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False)
         console.print(f"report    {page}", markup=False, soft_wrap=True)
     if record.status in ("interrupted", "stopped"):
         console.print(f"go on     python -m sweeps resume {record.sweep}", markup=False, soft_wrap=True)
-    console.print("compare   python -m sweeps ui", markup=False)
+    for name, page in mlflow_pages(record):
+        console.print(f"{name:9} {page}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"trials    python -m sweeps show {record.sweep}", markup=False, soft_wrap=True)
     failed = [trial for trial in record.trials if trial.state == "failed"]
     if failed:
@@ -164,6 +166,23 @@ def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False)
         console.print(f"trial {trial.trial} failed: {trial.error}", markup=False, highlight=False, soft_wrap=True)
         if debug:
             _print_traceback(record, trial, console)
+
+
+def mlflow_pages(record: SweepRecord) -> list[tuple[str, str]]:
+    """Names and addresses of the sweep's trials and of their charts on MLflow's pages; without a server, the command
+    that starts one and prints them.
+
+    Args:
+        record: The sweep.
+    """
+    server = without_credentials(record.mlflow.tracking_uri).rstrip("/")
+    if not server.startswith(("http://", "https://")):
+        return [("compare", f"python -m sweeps ui {record.sweep}")]
+    number = record.mlflow.experiment_id
+    return [
+        ("compare", f"{server}/{trials_page(number, record.sweep)}"),
+        ("charts", f"{server}/{trials_page(number, record.sweep, charts=True)}"),
+    ]
 
 
 def _print_traceback(record: SweepRecord, trial: TrialRecord, console: Console) -> None:

@@ -12,4 +12,5 @@ def plain_console(**options: Any) -> Console:
 
     Styles are set with ``Text``, or as an argument of ``print`` and ``add_column``.
     """
-    return Console(markup=False, emoji=False, **options)
+    # In a notebook rich would show HTML instead of printing to the file that it was given.
+    return Console(markup=False, emoji=False, force_jupyter=False, **options)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeps import constants
+from sweeps.compat.mlflow import EXPERIMENT_KIND_TAG
 from sweeps.config.objectives import Objectives
 from sweeps.errors import UserError
 from sweeps.provenance.machine import user
@@ -19,6 +20,7 @@ from sweeps.tracking.client import artifact_location
 from sweeps.tracking.record import MlflowIds
 from sweeps.tracking.retry import Retrier
 from sweeps.tracking.store import RawRun, fetch_runs
+from sweeps.tracking.summary import page_links
 from sweeps.tracking.values import now_ms
 
 if TYPE_CHECKING:
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
 
 OPEN_WITHIN_S = 30
 """Maximum seconds without an answer of MLflow while a recorder is opened."""
+EXPERIMENT_DESCRIPTION = (
+    "**Views**, above the table of runs, has a view of each sweep's trials: the searched parameters, the objective and "
+    "the state as columns, the best trial first, and parallel coordinates and learning curves as charts. *All sweeps* "
+    "has the trials of all of them, grouped by sweep."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +51,8 @@ class SweepInfo:
     """The command line that started it."""
     description: str = ""
     """Its description on MLflow's page, in Markdown."""
+    parameters: Sequence[str] = ()
+    """Dotted paths that it searches: columns of its view on MLflow's page."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Further tags."""
 
@@ -75,7 +84,7 @@ def create_parent_run(
         "mlflow.user": user(),
         "mlflow.source.name": "python -m sweeps",
         "mlflow.source.type": "LOCAL",
-        "mlflow.note.content": sweep.description,
+        constants.TAG_DESCRIPTION: f"{sweep.description}\n\n{page_links(experiment_id, sweep.name)}",
         constants.TAG_KIND: "sweep",
         constants.TAG_SWEEP: sweep.name,
         constants.TAG_CONF: sweep.conf,
@@ -109,7 +118,8 @@ def _experiment_id(client: MlflowClient, uri: str, experiment: str) -> str:
     found = client.get_experiment_by_name(experiment)
     if found is not None:
         return str(found.experiment_id)
-    return str(client.create_experiment(experiment, artifact_location(uri, experiment)))
+    tags = {constants.TAG_DESCRIPTION: EXPERIMENT_DESCRIPTION, EXPERIMENT_KIND_TAG[0]: EXPERIMENT_KIND_TAG[1]}
+    return str(client.create_experiment(experiment, artifact_location(uri, experiment), tags))
 
 
 def _one_or_list(names: Sequence[str]) -> str:

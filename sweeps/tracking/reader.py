@@ -72,7 +72,7 @@ def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecor
         started=parent.started / 1000,
         experiment=parent.experiment,
         command=tags.get(constants.TAG_COMMAND, ""),
-        planned=_planned(tags),
+        planned=_count(tags, constants.TAG_PLANNED),
         tags=tags,
     )
 
@@ -93,12 +93,13 @@ def _summary(parent: RawRun, now: float) -> SweepSummary:
         started=parent.started / 1000,
         wall_s=_time(parent, now).wall_s,
         run_id=parent.run_id,
-        planned=_planned(tags),
+        planned=_count(tags, constants.TAG_PLANNED),
     )
 
 
-def _planned(tags: Mapping[str, str]) -> int | None:
-    return None if (planned := number(tags.get(constants.TAG_PLANNED))) is None else int(planned)
+def _count(tags: Mapping[str, str], tag: str) -> int | None:
+    """Return the whole number in a tag; None if there is none."""
+    return None if (count := number(tags.get(tag))) is None else int(count)
 
 
 def _status(parent: RawRun, now: float) -> str:
@@ -144,6 +145,7 @@ def _trial(run: RawRun) -> TrialRecord:
         state=state,
         value=values[0] if values else None,
         values=values if len(values) > 1 else (),
+        best_step=_count(tags, constants.TAG_VALUE_STEP),
         violation=tags.get(constants.TAG_VIOLATION),
         params={key: from_text(value) for key, value in sorted(run.params.items())},
         run_id=run.run_id,

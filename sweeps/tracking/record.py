@@ -29,6 +29,8 @@ class TrialRecord:
     """Best reported value of the sweep's metric; None if the trial has reported none."""
     values: tuple[float, ...] = ()
     """Values of several objectives, in the report whose first value was the best; empty with one objective."""
+    best_step: int | None = None
+    """Number of optimizer steps done at the report with that value; None in the record of an older version."""
     violation: str | None = None
     """The limit on a metric that the trial exceeded, in words; such a trial cannot be the best."""
     params: dict[str, Any]

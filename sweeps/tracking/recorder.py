@@ -29,6 +29,7 @@ from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, SweepRecord
 from sweeps.tracking.relocate import Relocation
 from sweeps.tracking.retry import GaveUp, Refused
+from sweeps.tracking.saved_views import save_views
 from sweeps.tracking.store import fetch_runs
 from sweeps.tracking.summary import note, trials_table
 from sweeps.tracking.sweep_status import Front, StatusWriter
@@ -116,6 +117,7 @@ class Recorder:
             if earlier:
                 recorder.restore(earlier)
             recorder.record_config(sweep.config_yaml)  # of a resumed sweep too: it may have been extended
+            save_views(client, delivery.retrier, ids.experiment_id, sweep.name, sweep.objectives, sweep.parameters)
         except GaveUp as error:
             raise TrackingUnreachable(f"tracking.uri={redact_uri(uri)} stopped answering; try again") from error
         except Refused as error:
@@ -223,6 +225,6 @@ class Recorder:
             delivery.upload_retrier.call(partial(self._client.log_text, run_id, table, constants.TRIALS_ARTIFACT))
             tables = json.dumps([{"path": constants.TRIALS_ARTIFACT, "type": "table"}])
             delivery.retrier.call(partial(self._client.set_tag, run_id, "mlflow.loggedArtifacts", tables))
-            delivery.retrier.call(partial(self._client.set_tag, run_id, "mlflow.note.content", text))
+            delivery.retrier.call(partial(self._client.set_tag, run_id, constants.TAG_DESCRIPTION, text))
         except Exception as error:  # noqa: BLE001 - MLflow's and the database's own errors too
             logger.warning("the summary of sweep %s could not be written to MLflow: %s", self._sweep.name, error)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import finite, short
 
@@ -81,9 +82,16 @@ def note(sweep: SweepRecord, status: str, description: str) -> str:
         best = sweep.best
         lines.append(f"Best: trial {best.trial}, `{sweep.metric}` = **{short(best.value)}** ({sweep.mode})")
         lines.append("\n".join(["| parameter | value |", "|---|---|", *_rows(best.params)]))
+    lines.append(page_links(sweep.mlflow.experiment_id, sweep.sweep))
     commands = [f"python -m sweeps show {sweep.sweep}", f"python -m sweeps best {sweep.sweep}"]
     lines.append("\n".join(["```", *commands, "```"]))
     return "\n\n".join(line for line in lines if line)
+
+
+def page_links(experiment_id: str, sweep: str) -> str:
+    """Return links to the sweep's trials on MLflow's page, in Markdown: as a table, and as charts."""
+    table, charts = (trials_page(experiment_id, sweep, charts=charts) for charts in (False, True))
+    return f"[Its trials]({table}) \u00b7 [Their charts]({charts})"
 
 
 def _values(sweep: SweepRecord, trial: TrialRecord) -> list[float | None]:

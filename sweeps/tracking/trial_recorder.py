@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Any, Literal
 
 from sweeps import constants
-from sweeps.config.objectives import Values
 from sweeps.provenance.machine import user
 from sweeps.tracking.artifact_uploader import CheckpointKind
 from sweeps.tracking.delivery import Delivery
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.failed_attempts import to_text as failures_to_text
 from sweeps.tracking.journal import Artifact, GoneBack, NewRun, Points, Status, Tags
-from sweeps.tracking.logged_steps import LoggedSteps
 from sweeps.tracking.parent_run import SweepInfo
 from sweeps.tracking.record import MlflowIds, TrialRecord
 from sweeps.tracking.spans import Span
 from sweeps.tracking.spans import to_text as spans_to_text
 from sweeps.tracking.summary import run_name
+from sweeps.tracking.trial_note import trial_note
+from sweeps.tracking.trial_progress import TrialProgress
 from sweeps.tracking.uris import as_uri
 from sweeps.tracking.values import metric_name, now_ms, to_text, written
 from sweeps.trial_files import LOGS
@@ -32,24 +31,6 @@ STEPS_TAG_EVERY_S = 1.0
 RUN_STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 """MLflow's status of a run by the state of its trial: being pruned is no failure."""
 LONGEST_ERROR = 1000
-
-
-@dataclass
-class _Trial:
-    """The part of a trial's record that decides what is still to be recorded."""
-
-    values: Values | None = None
-    """The best ones."""
-    steps: int = 0
-    steps_tag_at: float = 0.0
-    has_error: bool = False
-    logged: LoggedSteps = field(default_factory=LoggedSteps)
-    exploits: int = 0
-    """Number of times that it has continued from another trial's state."""
-
-    def go_back(self, step: int) -> None:
-        self.exploits += 1
-        self.logged.go_back(step)
 
 
 class TrialRecorder:
@@ -73,15 +54,13 @@ class TrialRecorder:
         """
         self._delivery, self._ids, self._sweep = delivery, ids, sweep
         self._commit, self._checkpoints = dict(commit), checkpoints
-        self._trials: dict[str, _Trial] = {}
+        self._trials: dict[str, TrialProgress] = {}
         self._lock = threading.Lock()
 
     def restore(self, trials: Sequence[TrialRecord]) -> None:
         """Continue with trials that are recorded in MLflow; ``replay`` adds the steps that they have logged."""
         for trial in trials:
-            self._trials[trial.trial] = _Trial(
-                trial.all_values() or None, trial.steps, has_error=trial.error is not None
-            )
+            self._trials[trial.trial] = TrialProgress.of(trial)
 
     def replay(self, entry: Points | GoneBack) -> None:
         """Take a journal entry of an earlier session as recorded."""
@@ -106,11 +85,12 @@ class TrialRecorder:
         with self._lock:
             trial = self._trials.get(trial_id)
             if trial is not None:
-                error = {constants.TAG_ERROR: None} if trial.has_error else {}
-                trial.has_error = False
-                self._delivery.put(Tags(trial_id, tags | error))
+                error = {constants.TAG_ERROR: None} if trial.error is not None else {}
+                trial.state, trial.attempts, trial.error = "running", attempt, None
+                self._delivery.put(Tags(trial_id, tags | error | self._description(trial_id)))
                 self._delivery.put(Status(trial_id, "RUNNING"))
                 return
+            self._trials[trial_id] = TrialProgress(params, attempts=attempt)
             identity = {"mlflow.parentRunId": self._ids.run_id, constants.TAG_TRIAL: trial_id}
             new = NewRun(
                 trial_id,
@@ -124,13 +104,13 @@ class TrialRecorder:
                     constants.TAG_CONF: self._sweep.conf,
                     **self._commit,
                     **tags,
+                    **self._description(trial_id),
                 },
                 params={path: to_text(value) for path, value in params.items()},
                 started_ms=now_ms(),
                 identity=identity,
             )
             self._delivery.put(new)
-            self._trials[trial_id] = _Trial()
             self.attach(trial_id, constants.CONFIG_ARTIFACT, config_yaml)
 
     def log(self, trial_id: str, step: int, metrics: Mapping[str, float], timestamp_ms: int | None = None) -> None:
@@ -149,16 +129,14 @@ class TrialRecorder:
             if new := trial.logged.take(step, named):
                 self._delivery.put(Points(trial_id, step, now_ms() if timestamp_ms is None else timestamp_ms, new))
             tags: dict[str, str | None] = {}
-            trial.steps = max(trial.steps, step)
+            is_best = trial.take_report(objectives, step, metrics)
             if monotonic() - trial.steps_tag_at >= STEPS_TAG_EVERY_S:
                 trial.steps_tag_at = monotonic()
                 tags[constants.TAG_STEPS] = str(trial.steps)
-            values = objectives.values(metrics)
-            if values is not None and objectives.improves(values, trial.values):
-                trial.values = values
-                tags[constants.TAG_VALUE] = written(values)
+            if is_best and trial.values is not None:
+                tags |= {constants.TAG_VALUE: written(trial.values), constants.TAG_VALUE_STEP: str(step)}
             if (violation := objectives.violation(metrics)) is not None:
-                tags[constants.TAG_VIOLATION] = violation
+                tags[constants.TAG_VIOLATION] = trial.violation = violation
             if tags:
                 self._delivery.put(Tags(trial_id, tags))
 
@@ -213,13 +191,15 @@ class TrialRecorder:
             held: A folder with the same files that exists until they are uploaded, and is then removed.
         """
         assert trial_id in self._trials, f"trial {trial_id} was not started"
+        recorded = self._trials[trial_id].checkpoints
         if self._checkpoints == "copy":
             folder = held if held is not None and Path(held).is_dir() else path
-            self._delivery.upload(
-                *(Artifact(trial_id, f"{constants.CHECKPOINT_ARTIFACTS}/{kind}", folder=folder) for kind in kinds)
-            )
+            names = {kind: f"{constants.CHECKPOINT_ARTIFACTS}/{kind}" for kind in kinds}
+            self._delivery.upload(*(Artifact(trial_id, name, folder=folder) for name in names.values()))
+            recorded |= names
         elif self._checkpoints == "reference":
             self._delivery.put(Tags(trial_id, {constants.CHECKPOINT_TAGS[kind]: as_uri(path) for kind in kinds}))
+            recorded |= dict.fromkeys(kinds, as_uri(path))
 
     def record_failures(self, trial_id: str, failures: Sequence[FailedAttempt]) -> None:
         """Record all failed attempts of a trial so far."""
@@ -256,10 +236,15 @@ class TrialRecorder:
         }
         with self._lock:
             trial = self._trials[trial_id]
+            trial.state, trial.steps, trial.attempts = state, steps, attempt
             if error:
-                tags[constants.TAG_ERROR] = error.strip().splitlines()[-1][:LONGEST_ERROR]
-                trial.has_error = True
-            self._delivery.put(Tags(trial_id, tags))
+                tags[constants.TAG_ERROR] = trial.error = error.strip().splitlines()[-1][:LONGEST_ERROR]
+            self._delivery.put(Tags(trial_id, tags | self._description(trial_id)))
             self._delivery.put(Status(trial_id, RUN_STATUS[state], now_ms()))
             if state in ("finished", "pruned"):
                 trial.logged.close()
+
+    def _description(self, trial_id: str) -> dict[str, str]:
+        """Tag with the description of a trial's run. It is written only along with other tags, so it costs no call."""
+        text = trial_note(self._sweep.name, trial_id, self._trials[trial_id], self._sweep.objectives)
+        return {constants.TAG_DESCRIPTION: text}

@@ -231,7 +231,7 @@ def test_links_lead_to_the_right_run(folder: Path) -> None:
     text = client_of(service).get("/sweeps/digits-1").text
     record = service.records.sweep(LOCAL, "digits-1")
     runs = f"https://mlflow.example/#/experiments/{record.mlflow.experiment_id}/runs"
-    assert f'href="{runs}/{record.mlflow.run_id}"' in text
+    assert f'href="{runs}?viewStateShareKey=sweeps-digits-1&amp;workflowType=machine_learning"' in text
     assert all(f"{runs}/{trial.run_id}" in text for trial in record.trials)
     close(service)
 

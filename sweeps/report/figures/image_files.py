@@ -35,7 +35,7 @@ POINTS_PER_PIXEL = 0.9
 
 
 def write_image(
-    file: Path | io.StringIO,
+    file: Path | io.StringIO | io.BytesIO,
     figures: Sequence[go.Figure],
     size: tuple[float, float],
     *,

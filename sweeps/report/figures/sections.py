@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from sweeps.report.figures.best_so_far import best_so_far
@@ -16,22 +16,40 @@ from sweeps.report.figures.slices import slices
 from sweeps.report.figures.timeline import timeline
 from sweeps.report.report_data import ReportData
 
+SectionMaker = Callable[[], Section | None]
+"""Makes a section; None if the sweep has no data for it."""
+
+
+def section_makers(
+    data: ReportData, found: Callable[[], Sequence[Mapping[str, Importance]]]
+) -> Mapping[str, SectionMaker]:
+    """Functions that make the sections, by the name of their figures, in the order of the report.
+
+    Args:
+        data: The sweep.
+        found: Computes ``importances`` of each objective, which takes seconds; called only where they are needed.
+    """
+
+    def order() -> list[str]:
+        return by_importance(data, found()[0])
+
+    return {
+        "pareto_front": lambda: pareto_front(data),
+        "best_so_far": lambda: best_so_far(data),
+        "learning_curves": lambda: learning_curves(data),
+        "parallel_coordinates": lambda: parallel_coordinates(data, order()),
+        "importance": lambda: importance(data, found()),
+        "slices": lambda: slices(data, order()),
+        "contours": lambda: contours(data, order()),
+        "timeline": lambda: timeline(data),
+    }
+
 
 def make_sections(data: ReportData, found: Sequence[Mapping[str, Importance]]) -> list[Section]:
     """Sections of the figures that this sweep has data for."""
     if not data.record.trials:
         return []
-    order = by_importance(data, found[0])
-    made = (
-        pareto_front(data),
-        best_so_far(data),
-        learning_curves(data),
-        parallel_coordinates(data, order),
-        importance(data, found),
-        slices(data, order),
-        contours(data, order),
-        timeline(data),
-    )
+    made = [make() for make in section_makers(data, lambda: found).values()]
     return [section for section in made if section is not None]
 
 

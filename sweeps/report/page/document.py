@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from sweeps.redact import redact_uri, without_credentials
 from sweeps.report.figures.section import Section
 from sweeps.report.page.tiles import tiles
 from sweeps.report.report_data import ReportData, values_of
+from sweeps.report.tables import mlflow_pages
 from sweeps.tracking.record import TrialRecord
 from sweeps.tracking.summary import describe_no_best
 from sweeps.tracking.values import finite, short
@@ -83,8 +85,14 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
             "MLflow",
             f"{redact_uri(record.mlflow.tracking_uri)}, experiment {record.experiment}, run {record.mlflow.run_id}",
         ),
+        *((name, _linked(page)) for name, page in mlflow_pages(record)),
     ]
     return [(name, text) for name, text in facts if text]
+
+
+def _linked(page: str) -> str:
+    """An address as a link; a command as it is."""
+    return Markup('<a href="{0}">{0}</a>').format(page) if page.startswith("http") else page
 
 
 def _errors(trials: Sequence[TrialRecord]) -> list[tuple[str, int, str]]:

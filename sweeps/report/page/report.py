@@ -5,22 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweeps.constants import REPORT_ARTIFACTS, REPORT_PAGE
+from sweeps.constants import REPORT_ARTIFACTS, REPORT_PAGE, TAG_DESCRIPTION
 from sweeps.report.figures.importance import importances
 from sweeps.report.figures.nights import nights_section, recorded_nights
 from sweeps.report.figures.sections import make_sections, write_images
 from sweeps.report.page.document import render
 from sweeps.report.report_data import gather
 from sweeps.tracking.client import connect
+from sweeps.tracking.mlflow_pages import run_page
 from sweeps.tracking.record import SweepRecord
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-CLASSIC = "?workflowType=machine_learning"
-"""Query of MLflow's pages for training; without it MLflow shows its pages for language-model applications."""
-DESCRIPTION = "mlflow.note.content"
-"""MLflow's tag of a run's description."""
 
 
 def make_report(record: SweepRecord, folder: Path) -> Path:
@@ -52,8 +48,8 @@ def make_report(record: SweepRecord, folder: Path) -> Path:
 
 def _link_from_description(client: MlflowClient, record: SweepRecord) -> None:
     """Link the report from the description of the sweep's run."""
-    ids = record.mlflow
-    address = f"#/experiments/{ids.experiment_id}/runs/{ids.run_id}/artifacts/{REPORT_ARTIFACTS}/{REPORT_PAGE}{CLASSIC}"
-    description = client.get_run(ids.run_id).data.tags.get(DESCRIPTION, "")
+    run_id = record.mlflow.run_id
+    address = run_page(record.mlflow, f"{REPORT_ARTIFACTS}/{REPORT_PAGE}")
+    description = client.get_run(run_id).data.tags.get(TAG_DESCRIPTION, "")
     if address not in description:
-        client.set_tag(ids.run_id, DESCRIPTION, f"{description}\n\n[The report with its figures]({address})".strip())
+        client.set_tag(run_id, TAG_DESCRIPTION, f"{description}\n\n[The report with its figures]({address})".strip())

@@ -14,6 +14,7 @@ from sweeps.report.report_data import ReportData
 from sweeps.service.queue.jobs import Job
 from sweeps.service.record_cache import Snapshot
 from sweeps.service.web.rows import Row
+from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.summary import short_names
 
@@ -64,7 +65,7 @@ def sweep_view(row: Row, seen: Snapshot[SweepRecord] | None, sites: ExternalSite
         "trouble": redact_uri(seen.trouble) if seen is not None else "",
         "taken": seen.taken if seen is not None else time.time(),
         "errors": _errors(row, record),
-        "links": _links(row, record, runs, sites.ray),
+        "links": _links(row, record, mlflow, sites.ray),
         "facts": _facts(row, record, mlflow),
         "tiles": tiles(ReportData(record=record)) if record is not None else [],
         "record": record,
@@ -96,13 +97,14 @@ def _errors(row: Row, record: SweepRecord | None) -> list[str]:
     return found
 
 
-def _links(row: Row, record: SweepRecord | None, runs: str | None, ray: str | None) -> list[Link]:
+def _links(row: Row, record: SweepRecord | None, mlflow: str | None, ray: str | None) -> list[Link]:
     links = [Link("Run again", f"/submit?like={quote(row.sweep)}")]
     if record is not None:
         links.append(Link("Report", f"{row.href}/report"))
         links.append(Link("Compare", f"/compare?sweep={quote(row.sweep)}"))
-    if record is not None and runs is not None:
-        links.append(Link("MLflow", f"{runs}{record.mlflow.run_id}", away=True))
+    if record is not None and mlflow is not None:
+        ids = record.mlflow
+        links.append(Link("MLflow", f"{mlflow}/{trials_page(ids.experiment_id, record.sweep)}", away=True))
     if record is not None and record.status == "running":
         dashboard = ray or record.tags.get(TAG_DASHBOARD, "")
         if dashboard.startswith(("http://", "https://")):  # anyone who can write to the store can set the tag
@@ -119,7 +121,7 @@ def _facts(row: Row, record: SweepRecord | None, mlflow: str | None) -> list[Fac
         facts += [Fact("command", record.command, code=True)] if record.command else []
         facts += [Fact("experiment", record.experiment)] if record.experiment else []
         if mlflow is None:
-            facts.append(Fact("MLflow", "python -m sweeps ui", code=True))
+            facts.append(Fact("MLflow", f"python -m sweeps ui {record.sweep}", code=True))
     elif row.owner is not None:
         overrides = row.owner.request.get("overrides") or []
         facts += [Fact("overrides", " ".join(map(str, overrides)), code=True)] if overrides else []

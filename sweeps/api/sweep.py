@@ -1,0 +1,103 @@
+"""A recorded sweep with what one does with it in Python and in notebooks: tables, curves and figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from sweeps.tracking.record import SweepRecord, TrialRecord
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+
+class Trials(list[TrialRecord]):
+    """The trials of a sweep, in the order of their ids: a list of their records; called, a data frame of them."""
+
+    def __init__(self, sweep: SweepRecord) -> None:
+        """
+        Args:
+            sweep: The sweep.
+        """
+        super().__init__(sweep.trials)
+        self._sweep = sweep
+
+    def __call__(self) -> pd.DataFrame:
+        """Return a data frame with a row for each trial, see ``sweeps.trials``."""
+        from sweeps.report.dataframes import trials_frame
+
+        return trials_frame([self._sweep])
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Sweep(SweepRecord):
+    """The record of one sweep, with its tables and figures; notebooks show it as a table.
+
+    Tables and figures are read from MLflow at each call, so they also have what was reported since the record was read.
+
+    Example:
+        >>> sweep = sweeps.load("first")
+        >>> sweep
+        <first: finished, 2 finished; best trial ...>
+        >>> len(sweep.trials), list(sweep.trials()["steps"])
+        (2, [4, 4])
+        >>> list(sweep.curves().columns)
+        ['sweep', 'trial', 'state', 'step', 'value']
+        >>> sweep.figure("learning_curves").layout.title.text
+        'Learning curves'
+    """
+
+    trials: Trials
+    """All trials, in the order of their ids; ``trials()`` is a data frame of them."""
+
+    @classmethod
+    def of(cls, record: SweepRecord) -> Sweep:
+        """Return a sweep with the contents of a record."""
+        values = {each.name: getattr(record, each.name) for each in fields(record)}
+        return cls(**values | {"trials": Trials(record)})
+
+    def curves(self, metric: str | None = None) -> pd.DataFrame:
+        """Return the learning curves of all trials: one row for each report of a metric.
+
+        Args:
+            metric: Name of the metric; default: the first objective.
+
+        Returns:
+            Columns ``sweep``, ``trial``, ``state``, ``step`` and ``value``.
+        """
+        from sweeps.report.dataframes import curves_frame
+
+        return curves_frame([self], metric)
+
+    @property
+    def figures(self) -> dict[str, go.Figure]:
+        """The figures of its report as Plotly objects, by name, such as ``learning_curves`` or ``slices, train.lr``."""
+        from sweeps.report.figures.standalone import sweep_figures
+
+        return sweep_figures(self)
+
+    def figure(self, name: str) -> go.Figure:
+        """Return one figure of its report as a Plotly object.
+
+        Args:
+            name: Its name, or that of several figures of which the first is returned: ``best_so_far``,
+                ``learning_curves``, ``parallel_coordinates``, ``importance``, ``slices``, ``contours``, ``timeline``,
+                or ``pareto_front``.
+
+        Raises:
+            UnknownName: There is no such figure, or the sweep has no data for it.
+        """
+        from sweeps.report.figures.standalone import sweep_figure
+
+        return sweep_figure(self, name)
+
+    def __repr__(self) -> str:
+        from sweeps.report.notebook import sweep_text
+
+        return sweep_text(self)
+
+    def _repr_html_(self) -> str:
+        from sweeps.report.notebook import sweep_html
+
+        return sweep_html(self)

@@ -1,0 +1,27 @@
+"""HTML of tables for notebooks: plain elements without scripts or styles of their own, since each viewer (Jupyter,
+nbconvert, GitHub) removes some of those and has a style for tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from markupsafe import Markup
+
+
+def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
+    """Return a table.
+
+    Args:
+        columns: Names of the columns.
+        rows: Cells of each row; text is escaped unless it is ``Markup``.
+    """
+    head = Markup().join(Markup("<th>{}</th>").format(name) for name in columns)
+    lines = [Markup().join(Markup("<td>{}</td>").format(cell) for cell in row) for row in rows]
+    body = Markup().join(Markup("<tr>{}</tr>").format(line) for line in lines)
+    return Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>").format(head, body)
+
+
+def paragraphs(*texts: object) -> Markup:
+    """Return a paragraph for each text that is not empty."""
+    return Markup().join(Markup("<p>{}</p>").format(text) for text in texts if text)

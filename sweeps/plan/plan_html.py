@@ -1,0 +1,54 @@
+"""A plan as HTML, for notebooks: what would be searched, and on what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from markupsafe import Markup
+
+from sweeps.compose import Composition
+from sweeps.html_table import html_table, paragraphs
+from sweeps.redact import redact_uri
+from sweeps.runtime.placement import Fit
+from sweeps.space.descriptions import describe_condition, describe_distribution
+from sweeps.space.distributions import Space
+
+
+def plan_html(
+    name: str, composition: Composition, space: Space, fit: Fit | None, folder: Path, notes: Iterable[str]
+) -> str:
+    """Return a plan's objective, its trials, its searched values and its notes.
+
+    Args:
+        name: Name of the sweep.
+        composition: Its config.
+        space: What it searches.
+        fit: Resources of its trials; None if only the cluster knows them.
+        folder: Its folder.
+        notes: What the user should know about it.
+    """
+    config, search = composition.config, composition.config.search
+    objectives = " and ".join(f"{mode} of {metric}" for metric, mode in zip(search.metrics, search.modes, strict=True))
+    headline = Markup("<b>{}</b> {} trials, {}; nothing was started").format(name, search.num_trials, objectives)
+    facts = [
+        ("search", f"sampler {search.sampler.kind}, scheduler {search.scheduler.kind}"),
+        ("trial", fit.describe() if fit else f"asked of the cluster at {config.cluster.address} at the start"),
+        *(("only where", constraint) for constraint in search.constraints),
+        *((path, "fixed, not searched") for path in composition.fixed),
+        ("folder", str(folder)),
+        ("MLflow", redact_uri(config.tracking.uri)),
+        *(("note", note) for note in notes),
+    ]
+    searched = [
+        (
+            path,
+            describe_distribution(space[path]),
+            " and ".join(f"{other} = {describe_condition(each)}" for other, each in space[path].when.items()),
+        )
+        for path in space
+    ]
+    conditional = any(when for _, _, when in searched)
+    columns = ["searched", "values", "when"] if conditional else ["searched", "values"]
+    rows = [row[: len(columns)] for row in searched]
+    return str(paragraphs(headline) + html_table(columns, rows) + html_table(["", ""], facts))

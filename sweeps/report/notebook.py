@@ -1,0 +1,88 @@
+"""A recorded sweep as HTML, for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from sweeps.html_table import html_table, paragraphs
+from sweeps.report.formatting import duration
+from sweeps.report.tables import by_rank, trial_cells
+from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.summary import describe, describe_no_best, short_names
+from sweeps.tracking.values import short
+
+MOST_TRIALS = 20
+MOST_ERRORS = 3
+
+
+def sweep_html(record: SweepRecord) -> str:
+    """Return a sweep's state, its best trial and its trials, the best first.
+
+    Args:
+        record: The sweep.
+    """
+    ranked = by_rank(record)
+    shown = ranked[:MOST_TRIALS]
+    table = trials_html(
+        ["trial", "state", *record.metrics, "step", "took"],
+        [[str(cell) for cell in trial_cells(record, trial)] for trial in shown],
+        [trial.params for trial in shown],
+        best={trial.trial for trial in record.front},
+    )
+    more = f"and {len(ranked) - len(shown)} more" if len(ranked) > len(shown) else ""
+    failed = [trial for trial in record.trials if trial.error][:MOST_ERRORS]
+    errors = [f"trial {trial.trial} failed: {trial.error}" for trial in failed]
+    return str(paragraphs(_headline(record), _best(record)) + table + paragraphs(more, *errors))
+
+
+def trials_html(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], params: Sequence[Mapping[str, Any]], best: set[str]
+) -> Markup:
+    """Return a table of trials with a column for each parameter.
+
+    Args:
+        columns: Names of the first columns; the very first is the trial's id.
+        rows: Their cells, by trial.
+        params: The parameters of each trial, by path.
+        best: Ids of the best trials, whose rows are bold.
+    """
+    paths = list(dict.fromkeys(path for each in params for path in each))
+    names = short_names(dict.fromkeys(paths))
+    lines: list[list[object]] = []
+    for row, values in zip(rows, params, strict=True):
+        cells: list[object] = [*row, *(short(values[path]) if path in values else "" for path in paths)]
+        lines.append([Markup("<b>{}</b>").format(cell) for cell in cells] if row[0] in best else cells)
+    return html_table([*columns, *(names[path] for path in paths)], lines)
+
+
+def describe_counts(counts: Mapping[str, int]) -> str:
+    """Return the number of trials in each state that has any: ``3 finished, 1 pruned``."""
+    return ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "no trials"
+
+
+def sweep_text(record: SweepRecord) -> str:
+    """Return one line about a sweep, for a viewer that shows no HTML."""
+    best = "" if record.best is None else f"; best trial {_value_of(record, record.best)}"
+    return f"<{record.sweep}: {record.status}, {describe_counts(record.counts)}{best}>"
+
+
+def _headline(record: SweepRecord) -> Markup:
+    text = f"{record.status}: {describe_counts(record.counts)}; {duration(record.time.wall_s)}"
+    return Markup("<b>{}</b> {}").format(record.sweep, text)
+
+
+def _best(record: SweepRecord) -> str:
+    if record.best is None:
+        return describe_no_best(record)
+    if len(record.front) > 1:
+        return f"Pareto front of {len(record.front)} trials"
+    return f"best: trial {_value_of(record, record.best)}; {describe(record.best.params)}"
+
+
+def _value_of(record: SweepRecord, trial: TrialRecord) -> str:
+    """Return the id and values of a trial: ``0003, eval/loss 0.123``."""
+    of_each = zip(record.metrics, trial.all_values(), strict=False)
+    return ", ".join([trial.trial, *(f"{metric} {value:.5g}" for metric, value in of_each)])

@@ -1,0 +1,29 @@
+"""Distributions and conditions of a space in words, for tables of what is searched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
+from sweeps.space.distributions import allowed_values, boundary_values
+
+
+def describe_condition(wanted: Any) -> str:
+    """``sgd or nag``."""
+    return " or ".join(map(str, allowed_values(wanted)))
+
+
+def describe_distribution(distribution: Distribution) -> str:
+    """``0.0001 to 0.03, log`` or ``4, 8, 16``, with the prior if there is one."""
+    if isinstance(distribution, ConstantDistribution):
+        return f"always {distribution.value}"
+    prior = distribution.prior
+    guess = "" if prior is None else f"; guess {prior.value}, {prior.confidence:.0%} sure"
+    match distribution:
+        case CategoricalDistribution(choices=choices):
+            return f"{', '.join(map(str, choices))}{guess}"
+        case OrdinalDistribution(choices=choices):
+            return f"{' < '.join(map(str, choices))}{guess}"
+    step = "" if distribution.step in (None, 1) else f", step {distribution.step:g}"
+    ends = boundary_values(distribution)
+    return f"{ends[0]:g} to {ends[-1]:g}{step}{', log' if distribution.log else ''}{guess}"

@@ -1,0 +1,99 @@
+"""Description of a trial's run on MLflow's page, in Markdown: what was searched, how it went, and what to type next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from sweeps.config.objectives import Objectives
+from sweeps.tracking.trial_progress import TrialProgress
+
+LONGEST_CELL = 160
+"""Maximum number of characters of a parameter's value."""
+LONGEST_ERROR = 800
+"""Maximum number of characters of an error. MLflow takes 8,000 for the whole description."""
+MOST_PARAMETERS = 25
+
+
+def trial_note(sweep: str, trial_id: str, trial: TrialProgress, objectives: Objectives) -> str:
+    """Return the description of a trial's run.
+
+    Args:
+        sweep: Name of its sweep.
+        trial_id: Its id.
+        trial: Its parameters and progress.
+        objectives: The sweep's objectives.
+    """
+    parts = [
+        f"Trial {trial_id} of `{sweep}`: **{trial.state}**{_how(trial)}",
+        *_details(trial, objectives),
+        _parameters(trial),
+        *_checkpoints(trial),
+        _commands(sweep, trial_id, trial),
+    ]
+    return "\n\n".join(parts)
+
+
+def _how(trial: TrialProgress) -> str:
+    """Continuation of a sentence that says how far the trial came, and why it ended."""
+    attempts = f" in {trial.attempts} attempts" if trial.attempts > 1 else ""
+    done = f"{trial.steps:,} steps{attempts}"
+    match trial.state:
+        case "running":
+            return "." if trial.attempts == 1 else f", attempt {trial.attempts}."
+        case "finished":
+            return f" after {done}."
+        case "pruned":
+            return f" after {done}: the scheduler ended it early, since others were better by then."
+        case "stopped":
+            return f" after {done}, before its end. It saved its state."
+    return f" after {done}."
+
+
+def _details(trial: TrialProgress, objectives: Objectives) -> Iterator[str]:
+    if trial.values is not None:
+        at = "" if trial.best_step is None else f" at step {trial.best_step:,}"
+        of_each = zip(objectives.metrics, objectives.modes, trial.values, strict=True)
+        values = ", ".join(f"`{metric}` = **{value:.5g}** ({mode})" for metric, mode, value in of_each)
+        yield f"Best value: {values}{at}"
+    elif trial.state != "running":
+        yield "It reported no value."
+    if trial.violation:
+        yield f"It cannot be the best: {_one_line(trial.violation, LONGEST_CELL)}"
+    if trial.error:
+        yield f"Error: `{_one_line(trial.error, LONGEST_ERROR)}`"
+    if trial.exploits:
+        times = "once" if trial.exploits == 1 else f"{trial.exploits} times"
+        yield f"It continued {times} from another trial's state; values that this changed are the metrics `param/...`"
+
+
+def _parameters(trial: TrialProgress) -> str:
+    if not trial.params:
+        return "No parameter was searched."
+    rows = [
+        f"| `{path}` | {_one_line(json.dumps(value, default=str), LONGEST_CELL)} |"
+        for path, value in list(trial.params.items())[:MOST_PARAMETERS]
+    ]
+    if len(trial.params) > MOST_PARAMETERS:
+        rows.append(f"| and {len(trial.params) - MOST_PARAMETERS} more | |")
+    return "\n".join(["| parameter | value |", "|---|---|", *rows])
+
+
+def _checkpoints(trial: TrialProgress) -> Iterator[str]:
+    if trial.checkpoints:
+        places = ", ".join(f"{kind} `{place}`" for kind, place in trial.checkpoints.items())
+        yield f"Checkpoints: {places}"
+
+
+def _commands(sweep: str, trial_id: str, trial: TrialProgress) -> str:
+    verbs = ["show", "logs"] if trial.state == "running" else ["show", "logs", "reproduce"]
+    lines = [f"python -m sweeps {verb} {sweep} --trial {trial_id}" for verb in verbs]
+    if trial.state == "stopped":
+        lines.append(f"python -m sweeps resume {sweep}")
+    return "\n".join(["```", *lines, "```"])
+
+
+def _one_line(text: str, longest: int) -> str:
+    """Return a text in one line and of limited length, which a Markdown table or code span can hold."""
+    line = " ".join(text.split()).replace("|", "\\|").replace("`", "'")
+    return line if len(line) <= longest else line[: longest - 3] + "..."

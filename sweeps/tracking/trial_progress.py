@@ -1,0 +1,72 @@
+"""Progress of one trial of a running sweep, as far as it is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sweeps.config.objectives import Objectives, Values
+from sweeps.tracking.logged_steps import LoggedSteps
+from sweeps.tracking.record import TrialRecord
+
+
+@dataclass
+class TrialProgress:
+    """Everything about a trial that decides what is still to be recorded, and what its description says."""
+
+    params: Mapping[str, Any]
+    """Sampled values by dotted path."""
+    state: str = "running"
+    values: Values | None = None
+    """Values of the objectives in its best report."""
+    best_step: int | None = None
+    """Step of that report."""
+    steps: int = 0
+    attempts: int = 1
+    error: str | None = None
+    """Error that the trial failed with; None as long as it has not."""
+    violation: str | None = None
+    """The limit on a metric that it exceeded, in words."""
+    checkpoints: dict[str, str] = field(default_factory=dict)
+    """URI or path among its artifacts of the ``best`` and the ``last`` checkpoint."""
+    steps_tag_at: float = 0.0
+    """Monotonic time at which the tag of its steps was last written."""
+    logged: LoggedSteps = field(default_factory=LoggedSteps)
+    exploits: int = 0
+    """Number of times that it has continued from another trial's state."""
+
+    @classmethod
+    def of(cls, trial: TrialRecord) -> TrialProgress:
+        """Return the progress of a trial that is recorded in MLflow, without the steps that it has logged."""
+        return cls(
+            params=trial.params,
+            state=trial.state,
+            values=trial.all_values() or None,
+            best_step=trial.best_step,
+            steps=trial.steps,
+            attempts=trial.attempts,
+            error=trial.error,
+            violation=trial.violation,
+            checkpoints=dict(trial.checkpoints),
+        )
+
+    def go_back(self, step: int) -> None:
+        """Continue from another trial's state at a step; later steps may be logged again."""
+        self.exploits += 1
+        self.logged.go_back(step)
+
+    def take_report(self, objectives: Objectives, step: int, metrics: Mapping[str, float]) -> bool:
+        """Take the metrics of a step; return whether they are the trial's best so far.
+
+        Args:
+            objectives: The sweep's objectives.
+            step: Number of optimizer steps done.
+            metrics: Values by name; those of a report without all objectives are never the best.
+        """
+        self.steps = max(self.steps, step)
+        values = objectives.values(metrics)
+        if values is None or not objectives.improves(values, self.values):
+            return False
+        self.values, self.best_step = values, step
+        return True
