@@ -11,7 +11,7 @@ from sweeps.compose import Composition
 from sweeps.html_table import html_table, paragraphs
 from sweeps.redact import redact_uri
 from sweeps.runtime.placement import Fit
-from sweeps.space.descriptions import describe_condition, describe_distribution
+from sweeps.space.descriptions import describe_conditions, describe_distribution
 from sweeps.space.distributions import Space
 
 
@@ -40,14 +40,7 @@ def plan_html(
         ("MLflow", redact_uri(config.tracking.uri)),
         *(("note", note) for note in notes),
     ]
-    searched = [
-        (
-            path,
-            describe_distribution(space[path]),
-            " and ".join(f"{other} = {describe_condition(each)}" for other, each in space[path].when.items()),
-        )
-        for path in space
-    ]
+    searched = [(path, describe_distribution(space[path]), describe_conditions(space[path])) for path in space]
     conditional = any(when for _, _, when in searched)
     columns = ["searched", "values", "when"] if conditional else ["searched", "values"]
     rows = [row[: len(columns)] for row in searched]

@@ -15,7 +15,7 @@ from sweeps.plan.plan import Plan
 from sweeps.redact import redact_uri
 from sweeps.report.expected_cost import Workload, workload_of
 from sweeps.report.terminal import plain_console
-from sweeps.space.descriptions import describe_condition, describe_distribution
+from sweeps.space.descriptions import describe_conditions, describe_distribution
 
 WIDTH = 200
 
@@ -81,12 +81,8 @@ def _space_row(plan: Plan, path: str) -> SpaceRow:
         distribution=f"{distribution.type}{log}",
         values=describe_distribution(distribution).replace(", log", ""),
         default="" if default is None else str(default),
-        when=_conditions(distribution),
+        when=describe_conditions(distribution),
     )
-
-
-def _conditions(distribution: Distribution) -> str:
-    return " and ".join(f"{other} = {describe_condition(wanted)}" for other, wanted in distribution.when.items())
 
 
 def _objectives(plan: Plan) -> str:
@@ -128,7 +124,7 @@ def print_plan(plan: Plan, console: Console, warnings: Sequence[str] = ()) -> No
     table = Table("searched", "values", "when", box=None, pad_edge=False, header_style="dim")
     for path in plan.space:
         distribution = plan.space[path]
-        table.add_row(path, describe_distribution(distribution), _conditions(distribution))
+        table.add_row(path, describe_distribution(distribution), describe_conditions(distribution))
     console.print(table)
     for path in plan.composition.fixed:
         console.print(f"{path} is given a value, and is not searched", markup=False)

@@ -13,6 +13,11 @@ def describe_condition(wanted: Any) -> str:
     return " or ".join(map(str, allowed_values(wanted)))
 
 
+def describe_conditions(distribution: Distribution) -> str:
+    """``train.optimizer = sgd or nag and train.nesterov = True``; empty if the value is always searched."""
+    return " and ".join(f"{other} = {describe_condition(wanted)}" for other, wanted in distribution.when.items())
+
+
 def describe_distribution(distribution: Distribution) -> str:
     """``0.0001 to 0.03, log`` or ``4, 8, 16``, with the prior if there is one."""
     if isinstance(distribution, ConstantDistribution):
