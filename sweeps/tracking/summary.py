@@ -70,7 +70,9 @@ def trials_table(sweep: SweepRecord) -> str:
 def note(sweep: SweepRecord, status: str, description: str) -> str:
     """Return the parent run's description at the end of a sweep, in Markdown."""
     counts = ", ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
-    lines = [description.strip(), f"**{status}** after {sweep.time.wall_s:.0f} s: {counts or 'no trials'}."]
+    how = f"**{status}** after {sweep.time.wall_s:.0f} s: {counts or 'no trials'}."
+    # MLflow folds all but the first lines.
+    lines = [description.strip(), f"{how} {page_links(sweep.mlflow.experiment_id, sweep.sweep)}"]
     if sweep.best is None:
         lines.append(describe_no_best(sweep))
     elif len(sweep.metrics) > 1:
@@ -82,7 +84,6 @@ def note(sweep: SweepRecord, status: str, description: str) -> str:
         best = sweep.best
         lines.append(f"Best: trial {best.trial}, `{sweep.metric}` = **{short(best.value)}** ({sweep.mode})")
         lines.append("\n".join(["| parameter | value |", "|---|---|", *_rows(best.params)]))
-    lines.append(page_links(sweep.mlflow.experiment_id, sweep.sweep))
     commands = [f"python -m sweeps show {sweep.sweep}", f"python -m sweeps best {sweep.sweep}"]
     lines.append("\n".join(["```", *commands, "```"]))
     return "\n\n".join(line for line in lines if line)

@@ -31,6 +31,7 @@ class Dies(TrainerCallback):
 def trainer(config):
     torch.set_num_threads(1)
     made = example(config)
+    made.args.logging_steps = 3
     if config["weight_decay"] == 0.0:  # of the first trial
         os.environ["NOTES"] = config["notes"]
         made.add_callback(Dies())
@@ -62,6 +63,8 @@ def test_a_killed_trainer_resumes_from_its_own_checkpoint(sweep: Done) -> None:
     assert [int(step) for rank, step in steps if rank == "0"] == [*range(1, 8), *range(6, 11)]
     history = sweep.client.get_metric_history(trial["run_id"], "eval_loss")
     assert sorted({each.step for each in history}) == [5, 10]
+    logged = sweep.client.get_metric_history(trial["run_id"], "loss")
+    assert sorted({each.step for each in logged}) == [3, 6, 9]  # as often as the Trainer logs, at its own steps
     assert trial["value"] < 2.5
 
 

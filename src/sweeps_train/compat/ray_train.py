@@ -22,6 +22,7 @@ __all__ = [
     "ReportedCheckpoint",
     "ReportedCheckpointStatus",
     "broadcast_in_report",
+    "get_train_fn_utils",
     "replaced_train_fn_utils",
 ]
 

@@ -14,6 +14,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 
 from sweeps_train.distributed import Workers
+from sweeps_train.frameworks.step_log import log_step
 
 
 def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Callable[[dict[str, Any]], None]:
@@ -85,10 +86,23 @@ class ReportCallback(TrainerCallback):
         metrics: Mapping[str, float] | None = None,
         **_: Any,
     ) -> None:
-        logged = {name: value for entry in state.log_history[-3:] for name, value in entry.items()}
+        now = [entry for entry in state.log_history[-3:] if entry.get("step") == state.global_step]
+        logged = {name: value for entry in now for name, value in entry.items()}
         self._evaluated = {**logged, **(metrics or {}), "step": state.global_step}
         if not control.should_save:
             self._report(None)
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: Mapping[str, float] | None = None,
+        **_: Any,
+    ) -> None:
+        # At its own step, which evaluations need not have in common. Theirs are logged, too, before they are reported.
+        if logs is not None and not any(name.startswith("eval_") for name in logs):
+            log_step(state.global_step, logs)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         # Each worker has written its part of the checkpoint into its own folder.

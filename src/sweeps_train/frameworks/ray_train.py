@@ -13,7 +13,7 @@ import numbers
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +147,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
                 shutil.rmtree(checkpoint.path, ignore_errors=True)
         decided = None
         if self.rank == 0:
-            self._metrics = _numbers(metrics, self._metric)
+            _check_metric(metrics, self._metric)
+            self._metrics = _numbers(metrics)
             decided = self._next_step(metrics), self._reporter.should_stop()
         step, stop = broadcast_in_report(decided)
         if stop == Stop.DISCARD:
@@ -161,6 +162,10 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         if max(stop, broadcast_in_report(self._reporter.should_stop())):
             raise _StopRequested
         self._resumed = time.perf_counter()
+
+    def log_step(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Record metrics of a step between two reports; see ``step_log.py``."""
+        self._reporter.log(replace(self._progress, step=step), _numbers(metrics))
 
     def _next_step(self, metrics: Mapping[str, Any]) -> int:
         """The reported step, or one more than the last: metrics are stored by step, which must not go back."""
@@ -252,9 +257,13 @@ def _bind(task: FunctionTask) -> Callable[[], Any]:
     return called
 
 
-def _numbers(metrics: Mapping[str, Any], metric: str) -> dict[str, float]:
-    """The metrics that are numbers; others cannot be plotted or compared and are left out.
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics that are numbers; others cannot be plotted or compared and are left out."""
+    return {name: float(value) for name, value in metrics.items() if isinstance(value, numbers.Real)}
 
+
+def _check_metric(metrics: Mapping[str, Any], metric: str) -> None:
+    """
     Raises:
         ValueError: The search's metric is missing.
         TypeError: The search's metric is not a number.
@@ -266,7 +275,6 @@ def _numbers(metrics: Mapping[str, Any], metric: str) -> dict[str, float]:
             f"search.metric={metric} was reported as a {type(metrics[metric]).__name__}; "
             "report a number, such as loss.item()"
         )
-    return {name: float(value) for name, value in metrics.items() if isinstance(value, numbers.Real)}
 
 
 def _copy(checkpoint: Checkpoint, folder: Path) -> None:

@@ -1,0 +1,31 @@
+"""Metrics of single steps of a user's function, between its reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from sweeps_train.compat.ray_train import get_train_fn_utils
+
+
+@runtime_checkable
+class StepLog(Protocol):
+    """Takes metrics of single steps."""
+
+    def log_step(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """See the function ``log_step``."""
+
+
+def log_step(step: int, metrics: Mapping[str, Any]) -> None:
+    """Record metrics of a step of the trial that this worker trains.
+
+    Unlike ``ray.train.report`` it is no evaluation: no scheduler decides on it, and other workers need not call it.
+    Outside of a trial nothing happens.
+
+    Args:
+        step: Number of optimizer steps done.
+        metrics: Values by name; those that are no numbers are left out.
+    """
+    utils = get_train_fn_utils()
+    if isinstance(utils, StepLog):
+        utils.log_step(step, metrics)
