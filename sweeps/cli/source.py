@@ -55,10 +55,6 @@ def sweep_source(function: Callable[..., None]) -> Callable[..., None]:
 def client_of(server: str | None, **only_here: object) -> Client | None:
     """Return the client for a service; None without ``--server``.
 
-    Args:
-        server: Address of the service.
-        only_here: Options that exclude ``--server``, with their values.
-
     Raises:
         UsageError: One of those options was given as well.
     """

@@ -126,14 +126,7 @@ def adapt_study(plan: Plan) -> None:
 def estimate_memory(
     plan: Plan, trials: Fit, nodes: Sequence[Mapping[str, float]], earlier: SweepRecord | None = None
 ) -> MemoryEstimate:
-    """Estimate of the memory that trials take, from the recorded trials of this sweep and of those it learns from.
-
-    Args:
-        plan: The sweep.
-        trials: Resources of its trials.
-        nodes: Resources of each node.
-        earlier: Record of the sessions before this one.
-    """
+    """Estimate of the memory that trials take, from the recorded trials of this sweep and of those it learns from."""
     from sweeps.search.advisors.memory import MemoryEstimate
 
     config = plan.config

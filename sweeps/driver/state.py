@@ -85,12 +85,7 @@ class SweepState:
             self._ended_before = self.ended_count()
 
     def extend(self, composition: Composition, concurrent: int) -> None:
-        """Continue with a longer plan.
-
-        Args:
-            composition: Config of the extended sweep.
-            concurrent: Number of trials at a time.
-        """
+        """Continue with a longer plan."""
         with self.lock:
             self.concurrent = concurrent
             self.composition = composition

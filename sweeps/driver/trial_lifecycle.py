@@ -93,13 +93,7 @@ class TrialLifecycle:
         self.queue(Line(f"trial {trial} started{again}{f': {details}' if details else ''}"))
 
     def ended(self, config: dict[str, Any], result: dict[str, Any], error: str | None = None) -> None:
-        """Take a trial's end.
-
-        Args:
-            config: The trial's config in Tune.
-            result: Its last result.
-            error: Why it failed, if it did.
-        """
+        """Take a trial's end."""
         trial, state = config[TRIAL], self._end_state(result, error)
         if trial not in self._state.trials:  # its actor could not be started, and Tune has not announced its start
             self.started(config, 1)

@@ -19,10 +19,6 @@ class UsageMeter:
     """Counts wall time, training time, CPU and GPU seconds over all sessions of a sweep."""
 
     def __init__(self, earlier: SweepRecord | None):
-        """
-        Args:
-            earlier: Record of the sessions before this one.
-        """
         self.used = Usage()
         self._wall_s_before = self._train_s_before = 0.0
         self._sessions: tuple[Session, ...] = ()

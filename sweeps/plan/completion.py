@@ -15,12 +15,7 @@ RULE = re.compile(r"search\.stop\.[a-z_]+")
 
 
 def is_complete(record: SweepRecord, plan: Plan) -> bool:
-    """Whether nothing is left to resume: the search has ended by itself, and MLflow has received everything.
-
-    Args:
-        record: The sweep as it is recorded now.
-        plan: The same sweep's plan, from its folder.
-    """
+    """Whether nothing is left to resume: the search has ended by itself, and MLflow has received everything."""
     if record.status not in ("finished", "failed") or record.counts["running"] or not is_delivered(plan.folder):
         return False
     planned = plan.config.search.num_trials

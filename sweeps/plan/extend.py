@@ -93,11 +93,6 @@ def check_running(changes: Changes) -> None:
 def ask_driver(record: SweepRecord, folder: Path, changes: Changes) -> str | None:
     """Ask the driver of a running sweep to extend it; return its answer, or None if the sweep has ended.
 
-    Args:
-        record: The sweep as it is recorded now.
-        folder: The sweep's folder.
-        changes: Values by dotted path.
-
     Raises:
         UserError: The driver refuses, or does not answer.
     """
@@ -108,11 +103,6 @@ def ask_driver(record: SweepRecord, folder: Path, changes: Changes) -> str | Non
 
 def extended(before: Composition, changes: Changes, record: SweepRecord) -> Composition:
     """Return the composition of an extended sweep.
-
-    Args:
-        before: Composition of the sweep so far.
-        changes: Values by dotted path.
-        record: The sweep with its trials so far.
 
     Raises:
         ConfigError: The changes make the sweep invalid or smaller.

@@ -91,12 +91,7 @@ def _objectives(plan: Plan) -> str:
 
 
 def plan_document(plan: Plan, warnings: Sequence[str] = ()) -> dict[str, Any]:
-    """Document that ``--dry-run --json`` prints.
-
-    Args:
-        plan: The plan.
-        warnings: Further notes, from checks of the data.
-    """
+    """Document that ``--dry-run --json`` prints."""
     fit = plan.local_fit
     return {
         "sweep": plan.name,

@@ -70,11 +70,6 @@ class Cleaning:
 def plan_cleaning(uri: str, names: Sequence[str], policy: Policy) -> Cleaning:
     """Find the removals of a policy, and remove nothing.
 
-    Args:
-        uri: Tracking URI.
-        names: Names of sweeps; empty for all.
-        policy: The policy.
-
     Raises:
         UnknownName: There is no such sweep.
         UserError: The model registry does not answer.
@@ -127,13 +122,7 @@ def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
 
 
 def keep_only_the_best(uri: str, name: str, count: int) -> None:
-    """Remove the checkpoints of all but the best trials of a sweep that has ended.
-
-    Args:
-        uri: Tracking URI.
-        name: The sweep's name.
-        count: Number of trials that keep their checkpoints.
-    """
+    """Remove the checkpoints of all but the best trials of a sweep that has ended."""
     try:
         clean(uri, plan_cleaning(uri, [name], Policy(keep_best=count)))
     except Exception as error:  # noqa: BLE001 - the sweep itself has succeeded

@@ -36,13 +36,6 @@ def log_batch(
 ) -> None:
     """Write metric values, parameters and tags of a run in one call.
 
-    Args:
-        client: A client of the tracking store.
-        run_id: MLflow's id of the run.
-        points: The metric values.
-        params: Parameters by name.
-        tags: Tags by name.
-
     Raises:
         Exception: Whatever ``MlflowClient.log_batch`` raises.
     """

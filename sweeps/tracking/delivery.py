@@ -46,12 +46,6 @@ class Delivery:
     """The journal of a sweep and the threads that deliver it. They run from ``start`` to ``close``."""
 
     def __init__(self, client: MlflowClient, journal: Journal, ids: MlflowIds) -> None:
-        """
-        Args:
-            client: A client of the tracking store.
-            journal: The sweep's journal.
-            ids: The sweep's ids in MLflow.
-        """
         self._client, self._run_id = client, ids.run_id
         self.journal = journal
         self.retrier = Retrier(ids.tracking_uri, "writing to MLflow", self._beat)

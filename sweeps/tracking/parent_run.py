@@ -62,13 +62,6 @@ def create_parent_run(
 ) -> MlflowIds:
     """Create the parent run of a sweep, and the experiment if there is none.
 
-    Args:
-        client: A client of the tracking store.
-        uri: Its tracking URI.
-        experiment: Name of the experiment.
-        sweep: The sweep.
-        commit: Tags that name the git commit.
-
     Raises:
         UserError: A sweep of that name exists.
         TrackingUnreachable: The store does not answer.

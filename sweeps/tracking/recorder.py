@@ -59,15 +59,7 @@ class Recorder:
         sweep: SweepInfo,
         trials: TrialRecorder,
     ) -> None:
-        """Use ``open`` instead.
-
-        Args:
-            client: A client of the tracking store.
-            delivery: Takes what is recorded.
-            ids: The sweep's ids in MLflow.
-            sweep: The sweep.
-            trials: Records its trials.
-        """
+        """Use ``open`` instead."""
         self._client, self._delivery, self._sweep = client, delivery, sweep
         self._status = StatusWriter(sweep.objectives, delivery.put)
         self.ids = ids

@@ -57,10 +57,6 @@ def fetch_runs(uri: str, tags: Mapping[str, str], experiment: str | None = None)
 def fetch_metrics(uri: str, tags: Mapping[str, str]) -> dict[str, dict[str, float]]:
     """Return the latest value of every metric, by run and name, of the runs that have all of some tags.
 
-    Args:
-        uri: Tracking URI.
-        tags: At least one tag and its value.
-
     Raises:
         TrackingUnreachable: The server does not answer.
     """

@@ -29,11 +29,6 @@ class StatusWriter:
     """Writes the parts of a sweep's status into the journal that have changed since the last time."""
 
     def __init__(self, objectives: Objectives, put: Callable[[Points | Tags], None]) -> None:
-        """
-        Args:
-            objectives: The sweep's objectives.
-            put: Writes an entry into the journal.
-        """
         self._objectives, self._put = objectives, put
         self.logged = LoggedSteps()
         """Steps of the parent run's metrics that are recorded."""
@@ -51,13 +46,7 @@ class StatusWriter:
         self._front = {trial.trial for trial in sweep.front if trial.values}
 
     def update(self, counts: Mapping[str, int], front: Front, time: Mapping[str, Any]) -> None:
-        """Write the status, unless it was written less than ``WRITE_EVERY_S`` ago.
-
-        Args:
-            counts: Trials by state.
-            front: The best trial or Pareto front.
-            time: The sweep's times, see ``Recorder.update``.
-        """
+        """Write the status, unless it was written less than ``WRITE_EVERY_S`` ago."""
         with self._lock:
             passed = monotonic() - self._written_at
             if passed >= WRITE_EVERY_S:

@@ -87,13 +87,7 @@ def values_of(space: Space, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def argument_mistakes(config: SweepConfig, signature: Signature, space: Collection[str] = ()) -> Iterator[str]:
-    """Yield one line for each mistake, with key, value and the nearest name.
-
-    Args:
-        config: Config of a sweep or a trial.
-        signature: Returns signatures.
-        space: Searched paths.
-    """
+    """Yield one line for each mistake, with key, value and the nearest name."""
     for key, section in (("model", config.model), ("data", config.data)):
         if isinstance(section, CustomModel | CustomData):
             found = signature(section.target)

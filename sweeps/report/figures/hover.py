@@ -16,12 +16,7 @@ them."""
 
 
 def trial_hover(trial: TrialRecord, count: int) -> str:
-    """Hover label of a trial.
-
-    Args:
-        trial: The trial.
-        count: Number of trials in the figure.
-    """
+    """Hover label of a trial."""
     name = f"trial {trial.trial}, {trial.state}, {trial.steps} steps"
     if count > MOST_DESCRIBED:
         return name
