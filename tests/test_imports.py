@@ -43,7 +43,12 @@ LAYERS: list[set[str]] = [
 # check a config its torch-free schema, and what reads files and tables, which is as free of it.
 TRAINING = {"plan", "provenance", "registry", "runtime"}
 TRAINING_SCHEMA = {"config", "validate"}
-SCHEMA = ("sweeps_train.config", "sweeps_train.data.files", "sweeps_train.tables")
+SCHEMA = (
+    "sweeps_train.config",
+    "sweeps_train.data.files",
+    "sweeps_train.tables",
+    *(f"sweeps_train.command.{name}" for name in ("command_line", "config_files", "output", "placeholders")),
+)
 
 NOT_FOR_WORKERS = ("sweeps", "hydra", "omegaconf", "mlflow", "optuna", "ray.tune")
 

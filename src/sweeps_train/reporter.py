@@ -47,6 +47,15 @@ class Reporter(Protocol):
             done: Whether the training has reached its end; true exactly once.
         """
 
+    def checkpoint(self, progress: Progress, metrics: dict[str, float], checkpoint: str) -> None:
+        """Receive a checkpoint that was saved after the report of its step, or between two reports.
+
+        Args:
+            progress: Position of the checkpoint, which may be before that of the last report.
+            metrics: Metrics that were reported at its step; empty if none were.
+            checkpoint: Folder of the complete checkpoint.
+        """
+
     def note(self, text: str) -> None:
         """Receive a line for the user."""
 
@@ -61,6 +70,9 @@ class SilentReporter:
         pass
 
     def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
+        pass
+
+    def checkpoint(self, progress: Progress, metrics: dict[str, float], checkpoint: str) -> None:
         pass
 
     def note(self, text: str) -> None:
@@ -82,6 +94,9 @@ class PrintReporter(SilentReporter):
 
     def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
         self._print({"step": progress.step, **metrics, "checkpoint": checkpoint, "done": done})
+
+    def checkpoint(self, progress: Progress, metrics: dict[str, float], checkpoint: str) -> None:
+        self._print({"step": progress.step, **metrics, "checkpoint": checkpoint})
 
     def note(self, text: str) -> None:
         self._print({"note": text})

@@ -16,11 +16,14 @@ from pydantic.dataclasses import dataclass
 from sweeps.config.execution import Cluster, NonEmpty, Scaling, Tracking
 from sweeps.config.search import Search
 from sweeps.config.space import Distribution
+from sweeps_train.command.placeholders import config_values
 from sweeps_train.config import (
     STRICT,
     CausalLMTask,
     Checkpoint,
     ClassificationTask,
+    CommandConfig,
+    CommandTask,
     Data,
     FunctionConfig,
     FunctionTask,
@@ -37,9 +40,14 @@ from sweeps_train.config.reach import Reach as Reach
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120), Reach.NOTHING]
 AnyTask = Annotated[
-    CausalLMTask | ImageClassificationTask | ClassificationTask | RegressionTask | FunctionTask,
+    CausalLMTask | ImageClassificationTask | ClassificationTask | RegressionTask | FunctionTask | CommandTask,
     Field(discriminator="kind"),
 ]
+
+UserTask = FunctionTask | CommandTask
+"""Tasks whose training is the user's own."""
+AnyTraining = TrainingConfig | FunctionConfig | CommandConfig
+"""Training of any task, as workers get it."""
 
 TRAINING_SECTIONS = ("model", "data", "train", "strategy")
 """Sections that built-in tasks require, and that a user's own function does not have."""
@@ -105,10 +113,11 @@ class SweepConfig:
         return given
 
     def __post_init__(self) -> None:
-        if isinstance(self.task, FunctionTask):
+        if isinstance(self.task, UserTask):
             if self.checkpoint.every is not None:
+                what = "function" if isinstance(self.task, FunctionTask) else "program"
                 raise ValueError(
-                    f"checkpoint.every={self.checkpoint.every}: a function saves whenever it reports; remove it"
+                    f"checkpoint.every={self.checkpoint.every}: a {what} decides itself when it saves; remove it"
                 )
         elif missing := [name for name in TRAINING_SECTIONS if getattr(self, name) is None]:
             raise ValueError(
@@ -120,16 +129,36 @@ class SweepConfig:
             check_fit(self.task, self.model, self.data)
 
     @property
+    def loop(self) -> Train | None:
+        """Section ``train`` of a built-in task; None for users' own training, which at most reads values from it."""
+        return None if isinstance(self.task, UserTask) else self.train
+
+    @property
     def warm(self) -> bool:
         """Whether worker processes are reused for the next trial."""
         if self.scaling.isolation == "auto":
             return not isinstance(self.task, FunctionTask)
         return self.scaling.isolation == "warm"
 
-    def training(self) -> TrainingConfig | FunctionConfig:
+    @property
+    def ends_within_s(self) -> float:
+        """Maximum seconds that a trial may take to end when it is asked to, besides the time until it notices."""
+        return self.task.grace_s if isinstance(self.task, CommandTask) else 0.0
+
+    def training(self) -> AnyTraining:
         """Return the part of the config that workers need."""
         if isinstance(self.task, FunctionTask):
             return FunctionConfig(task=self.task, checkpoint=self.checkpoint, seed=self.seed)
+        if isinstance(self.task, CommandTask):
+            return CommandConfig(
+                task=self.task,
+                checkpoint=self.checkpoint,
+                seed=self.seed,
+                values=config_values(self.task, SWEEP_CONFIG.dump_python(self, by_alias=True))[0],
+                objectives=self.search.metrics,
+                limited=list(self.search.limits),
+                saves_at_reports=self.search.pauses_trials and self.task.checkpoints is not None,
+            )
         assert self.model is not None and self.data is not None
         assert self.train is not None and self.strategy is not None
         return TrainingConfig(

@@ -36,7 +36,7 @@ class ShutdownSignals:
         if self._state.shutdown.begin(status):
             self._state.announce(f"stopping: trials save their state and end{hint}")
             if self._listens:
-                signal.setitimer(signal.ITIMER_REAL, STOP_WITHIN_S)
+                signal.setitimer(signal.ITIMER_REAL, STOP_WITHIN_S + self._state.composition.config.ends_within_s)
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:

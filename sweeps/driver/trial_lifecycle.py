@@ -74,7 +74,7 @@ class TrialLifecycle:
             after_pause = status.state == "running" and status.attempt == attempt
             status.state, status.attempt, status.ending = "running", attempt, False
             own = state.composition.trial(parameters)
-            status.last_step = own.train.max_steps if own.train is not None else None
+            status.last_step = own.loop.max_steps if own.loop is not None else None
             status.needs = status.holds = reserved_per_trial(own.scaling, use_gpu=state.use_gpu)
             if after_pause:
                 return

@@ -11,7 +11,7 @@ from sweeps.driver.state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.errors import StorageFull, mentions_full_disk
 from sweeps.runtime.checkpoint_layout import checkpoint_folders
-from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
+from sweeps.runtime.events import Ended, Event, Log, Note, Report, Saved, Started
 from sweeps.runtime.report_log import read_report_log
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.spans import Span
@@ -51,6 +51,8 @@ class WorkerEvents:
                     self._state.announce(f"trial {event.trial}: {event.text}")
                 elif isinstance(event, Started):
                     self._take_start(status, event)
+                elif isinstance(event, Saved):
+                    self._take_saved(status, event)
                 else:
                     self._take_log(status, event)
                     if isinstance(event, Report):
@@ -134,9 +136,19 @@ class WorkerEvents:
         if values is not None:
             status.add_point(report.step, values[0])
         if report.checkpoint is not None:
-            kinds: tuple[CheckpointKind, ...] = ("last", "best") if best else ("last",)
-            wanted = [kind for kind in kinds if kind in self._state.composition.config.checkpoint.keep]
-            self._recorder.trials.record_checkpoint(status.trial, report.checkpoint, *wanted, held=report.held)
+            self._record_checkpoint(status, report.checkpoint, report.held, best=best)
+
+    def _take_saved(self, status: TrialStatus, saved: Saved) -> None:
+        objectives = self._state.objectives
+        values = objectives.values(saved.metrics)
+        # Its report came before: it is the best one unless another was better since.
+        best = values is not None and (status.values is None or not objectives.improves(status.values, values))
+        self._record_checkpoint(status, saved.checkpoint, saved.held, best=best)
+
+    def _record_checkpoint(self, status: TrialStatus, checkpoint: str, held: str | None, *, best: bool) -> None:
+        kinds: tuple[CheckpointKind, ...] = ("last", "best") if best else ("last",)
+        wanted = [kind for kind in kinds if kind in self._state.composition.config.checkpoint.keep]
+        self._recorder.trials.record_checkpoint(status.trial, checkpoint, *wanted, held=held)
 
     def _record_exploit(self, trial: str, num_exploits: int) -> None:
         exploit = self._exploits.get((trial, num_exploits))

@@ -133,7 +133,7 @@ def _check_same_rungs(before: Composition, after: Composition, changes: Changes)
 
 def is_longer(before: Composition, after: Composition) -> bool:
     """Whether the length of trials has changed, so that finished ones continue."""
-    length, now = before.config.train, after.config.train
+    length, now = before.config.loop, after.config.loop
     return length is not None and now is not None and (length.max_steps, length.epochs) != (now.max_steps, now.epochs)
 
 
@@ -212,16 +212,16 @@ def _describe(distribution: Distribution) -> str:
 
 def _check_longer(before: Composition, after: Composition, record: SweepRecord) -> None:
     """Check that finished trials can continue: their last state must be one that a longer training passes through."""
-    config, train = after.config, after.config.train
+    config, train = after.config, after.config.loop
     assert train is not None
-    assert before.config.train is not None
+    assert before.config.loop is not None
     what = f"train.max_steps={train.max_steps}" if train.max_steps is not None else f"train.epochs={train.epochs}"
     kind = config.search.scheduler.kind
     if kind in FIXED_LENGTH_SCHEDULERS:
         raise ConfigError(f"{what}: search.scheduler.kind={kind} depends on the length of a trial; run a new sweep")
     if searched := LENGTH & config.space.keys():
         raise ConfigError(f"{what}: {', '.join(searched)} is searched; widen space.{min(searched)} instead")
-    for kept, now in ((before.config.train.max_steps, train.max_steps), (before.config.train.epochs, train.epochs)):
+    for kept, now in ((before.config.loop.max_steps, train.max_steps), (before.config.loop.epochs, train.epochs)):
         if (kept is None) != (now is None) or (kept is not None and now is not None and now < kept):
             raise ConfigError(
                 f"{what}: extend needs a larger number in the sweep's unit; its trials have {kept or now}"

@@ -24,6 +24,7 @@ from sweeps.space.initial_points import InitialPoints
 from sweeps.tracking.sqlite_file import check_sqlite_file
 from sweeps.tracking.uris import sqlite_path
 from sweeps.validate.arguments import check_arguments
+from sweeps.validate.command import check_command
 from sweeps.validate.config import Approve, check_sweep, lookup_in
 from sweeps.validate.data import check_data
 from sweeps.validate.search import search_notes
@@ -169,6 +170,7 @@ def new_plan(
     )
     check_targets(composition.config)
     check_arguments(composition, space, lookup_in(composition))
+    check_command(composition, space, lookup_in(composition))
     check_data(composition.config)
     _ = plan.local_fit
     _check_folder(plan.folder)

@@ -22,7 +22,7 @@ from sweeps.provenance.redacted_text import redacted_log
 from sweeps.validate.arguments import configs_of_trials
 from sweeps.validate.config import lookup_in
 from sweeps.validate.source import source_signature
-from sweeps_train.config import CausalLM, CustomData, CustomModel, FunctionTask, TableData, TextData
+from sweeps_train.config import CausalLM, CommandTask, CustomData, CustomModel, FunctionTask, TableData, TextData
 from sweeps_train.tables.files import table_files
 
 MAX_CONFIGS = 24
@@ -156,6 +156,8 @@ def _checked_before(paths: Iterable[str]) -> list[str]:
 def _has_users_parts(config: SweepConfig) -> bool:
     """Whether the preflight can find mistakes that the checks of the config cannot."""
     task, model, data = config.task, config.model, config.data
+    if isinstance(task, CommandTask):  # reads a model or data from its placeholders at most
+        model = data = None
     if isinstance(task, FunctionTask):
         return task.framework != "script" and source_signature(task.target) is None
     if isinstance(data, TableData):

@@ -14,9 +14,9 @@ from typing import Any
 from sweeps.provenance.code import checkout
 from sweeps.provenance.machine import hardware, packages, user
 from sweeps.provenance.secrets import redacted
-from sweeps_train.config import FunctionConfig, TrainingConfig
+from sweeps_train.config import CommandConfig, FunctionConfig, TrainingConfig
 
-Training = TrainingConfig | FunctionConfig
+Training = TrainingConfig | FunctionConfig | CommandConfig
 
 SHOWN_ENVIRONMENT = (
     *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONHASHSEED"),

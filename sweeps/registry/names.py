@@ -6,7 +6,7 @@ import re
 
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError, UserError
-from sweeps_train.config import CausalLM, FunctionTask
+from sweeps_train.config import CausalLM, CommandTask, FunctionTask
 
 
 def check_registration(config: SweepConfig, name: str, alias: str | None, *, merged: bool) -> None:
@@ -33,6 +33,11 @@ def check_registration(config: SweepConfig, name: str, alias: str | None, *, mer
         raise UserError(
             f"task.kind=function: only {config.task.target} knows how to load what it saves, so it cannot be "
             "registered for you; use --no-register, and log the model with MLflow yourself"
+        )
+    if isinstance(config.task, CommandTask):
+        raise UserError(
+            "task.kind=command: only the program knows how to load what it saves, so it cannot be registered for you; "
+            "use --no-register, and log the model with MLflow yourself"
         )
     if merged and not (isinstance(config.model, CausalLM) and config.model.lora is not None):
         raise UserError("--merged: this model has no LoRA adapters that could be folded into their base; leave it out")

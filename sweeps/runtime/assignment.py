@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sweeps.runtime.checkpoint_layout import Origin
 
 if TYPE_CHECKING:
-    from sweeps_train.config import FunctionConfig, TrainingConfig
+    from sweeps.config import AnyTraining
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Assignment:
 
     trial: str
     attempt: int
-    training: TrainingConfig | FunctionConfig
+    training: AnyTraining
     metric: str
     mode: str
     checkpoint_folder: str
@@ -33,5 +33,9 @@ class Assignment:
     """Step of the last report of earlier attempts that Tune may have received. What they measured from there on is
     posted again, since the newest checkpoint may be later. None: nothing is posted again."""
     broker: Any
+    sweep: str = ""
+    """Name of the sweep."""
+    ends_within_s: float = 0.0
+    """Seconds that the training may take to end when it is asked to, besides the time until its workers notice."""
     holds_checkpoints: bool = False
     """Whether reported checkpoints are held until they are copied into MLflow."""

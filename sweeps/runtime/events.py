@@ -35,6 +35,19 @@ class Report(Log):
 
 
 @dataclass(frozen=True)
+class Saved(Log):
+    """Checkpoint that was saved after the report of its step, or between two reports; for tracking alone.
+
+    ``metrics`` are those that were reported at its step, and empty if none were.
+    """
+
+    checkpoint: str = ""
+    """Folder of the complete checkpoint."""
+    held: str | None = None
+    """See ``Report``."""
+
+
+@dataclass(frozen=True)
 class Ended:
     """End of an attempt: all workers have finished with the trial, or are gone."""
 
@@ -78,7 +91,7 @@ class Note:
     text: str
 
 
-Event = Log | Report | Ended | Started | Note
+Event = Log | Report | Saved | Ended | Started | Note
 
 
 def now_ms() -> int:

@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from sweeps.runtime.events import Log, Report
+from sweeps.runtime.events import Log, Report, Saved
 from sweeps.tracking.held_checkpoints import UPLOADS
 
+KINDS: dict[str, type[Log]] = {each.__name__: each for each in (Log, Report, Saved)}
 REPORT_LOG_FILE = "reports.jsonl"
 """Name of the file, in the folder of a trial's checkpoints."""
 
@@ -31,7 +32,7 @@ class ReportLog:
         if self._file.tell() and not _ends_with_newline(path):
             self._file.write(b"\n")  # an attempt that was killed has left half a line
 
-    def write(self, event: Log | Report) -> None:
+    def write(self, event: Log) -> None:
         """
         Raises:
             OSError: The disk is full or cannot be reached.
@@ -44,7 +45,7 @@ class ReportLog:
         self._file.close()
 
 
-def read_report_log(folder: str, up_to: int | None = None) -> Iterator[Log | Report]:
+def read_report_log(folder: str, up_to: int | None = None) -> Iterator[Log]:
     """The events of all attempts of a trial, in their order; lines that were cut off are skipped.
 
     Args:
@@ -60,20 +61,19 @@ def read_report_log(folder: str, up_to: int | None = None) -> Iterator[Log | Rep
                 values = json.loads(line)
             except ValueError:
                 continue
-            kind = values.pop("kind")
-            event = _relocated(Report(**values), path.parent) if kind == Report.__name__ else Log(**values)
+            event = _relocated(KINDS[values.pop("kind")](**values), path.parent)
             if up_to is None or event.step <= up_to:
                 yield event
 
 
-def _relocated(report: Report, folder: Path) -> Report:
-    """The report with the present path of its checkpoint: the sweep's folder may have been moved."""
-    if report.checkpoint is None:
-        return report
-    parts = Path(report.checkpoint).parts
+def _relocated(event: Log, folder: Path) -> Log:
+    """The event with the present path of its checkpoint: the sweep's folder may have been moved."""
+    if not isinstance(event, Report | Saved) or event.checkpoint is None:
+        return event
+    parts = Path(event.checkpoint).parts
     step = next(index for index, part in enumerate(parts) if part.startswith("step-"))
-    held = None if report.held is None else str(folder / UPLOADS / Path(report.held).name)
-    return replace(report, checkpoint=str(folder.joinpath(*parts[step:])), held=held)
+    held = None if event.held is None else str(folder / UPLOADS / Path(event.held).name)
+    return replace(event, checkpoint=str(folder.joinpath(*parts[step:])), held=held)
 
 
 def _ends_with_newline(path: Path) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import ray
 
 from sweeps.runtime.assignment import Assignment
-from sweeps.runtime.events import Log, Note, Report, Started, now_ms
+from sweeps.runtime.events import Log, Note, Report, Saved, Started, now_ms
 from sweeps.runtime.report_log import ReportLog, read_report_log
 from sweeps.tracking.held_checkpoints import hold
 from sweeps_train.progress import Progress
@@ -72,6 +72,19 @@ class BrokerReporter:
             return None
         return hold(checkpoint, self._assignment.checkpoint_folder)
 
+    def checkpoint(self, progress: Progress, metrics: dict[str, float], checkpoint: str) -> None:
+        saved = Saved(
+            self._assignment.trial,
+            self._assignment.attempt,
+            progress.step,
+            metrics,
+            now_ms(),
+            checkpoint=checkpoint,
+            held=self._hold(checkpoint),
+        )
+        self._report_log.write(saved)
+        self._send(self._broker.post.remote(saved))
+
     def note(self, text: str) -> None:
         self._send(self._broker.post.remote(Note(self._assignment.trial, self._assignment.attempt, text)))
 
@@ -104,20 +117,24 @@ class BrokerReporter:
         return posted
 
 
-def undelivered(assignment: Assignment) -> list[Log | Report]:
+def undelivered(assignment: Assignment) -> list[Log]:
     """Events of earlier attempts that Tune may not have received, each step as it was measured first."""
     if assignment.last_delivered is None:
         return []
-    found: dict[tuple[type, int], Log | Report] = {}
+    found: dict[tuple[type, int], Log] = {}
     for event in read_report_log(assignment.checkpoint_folder):
         if event.step >= assignment.last_delivered:
             found.setdefault((type(event), event.step), replace(event, attempt=assignment.attempt))
     return sorted(map(_with_existing_checkpoint, found.values()), key=lambda event: event.step)
 
 
-def _with_existing_checkpoint(event: Log | Report) -> Log | Report:
+def _with_existing_checkpoint(event: Log) -> Log:
     """The event without its checkpoint, if the training has deleted that and it was not held for MLflow."""
-    if not isinstance(event, Report) or event.checkpoint is None:
+    if not isinstance(event, Report | Saved) or event.checkpoint is None:
         return event
     exists = any(Path(folder).is_dir() for folder in (event.checkpoint, event.held) if folder is not None)
-    return event if exists else replace(event, checkpoint=None, held=None)
+    if exists:
+        return event
+    if isinstance(event, Saved):
+        return Log(event.trial, event.attempt, event.step, event.metrics, event.timestamp_ms)
+    return replace(event, checkpoint=None, held=None)

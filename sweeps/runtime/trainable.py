@@ -70,7 +70,7 @@ class Trial(tune.Trainable):
         self._trial: str = config[TRIAL]
         sweep = context.composition.trial(config[PARAMETERS])
         self._metric = sweep.search.metrics[0]
-        self._eval_every = sweep.train.eval_every if sweep.train is not None else 1  # functions count reports
+        self._eval_every = sweep.loop.eval_every if sweep.loop is not None else 1  # users' own training counts reports
         self._hang_timeout_s = sweep.scaling.hang_timeout_s
         self._last: dict[str, Any] = {}
         self._returned_step = 0
@@ -96,6 +96,7 @@ class Trial(tune.Trainable):
                 training=sweep.training(),
                 metric=sweep.search.metrics[0],
                 mode=sweep.search.modes[0],
+                sweep=Path(context.folder).name,
                 checkpoint_folder=str(checkpoint_folder(context.trials, self._trial, self._num_exploits)),
                 log_folder=str(logs_folder(Path(context.folder), self._trial)),
                 origin=origin,
@@ -103,6 +104,7 @@ class Trial(tune.Trainable):
                 waits_for_decision=sweep.search.pauses_trials,
                 last_delivered=None if sweep.search.pauses_trials else max(known_steps, default=None),
                 broker=context.broker,
+                ends_within_s=sweep.ends_within_s,
                 holds_checkpoints=sweep.tracking.checkpoints == "copy" and bool(sweep.checkpoint.keep),
             ),
             spec,

@@ -115,6 +115,7 @@ class Slot:
         self._thread = threading.Thread(target=self._fit, name=f"slot-{name}", daemon=True)
         self._attempt: tuple[str, int] | None = None
         """Trial and number of the attempt that the slot was last given."""
+        self._ends_within_s = 0.0
         self._first_memory_mib: tuple[float, ...] | None = None
         self._is_closing = False
         self._thread.start()
@@ -122,6 +123,7 @@ class Slot:
     def assign(self, assignment: Assignment) -> None:
         """Give the workers a trial, which they take as soon as they have started."""
         self._attempt = assignment.trial, assignment.attempt
+        self._ends_within_s = assignment.ends_within_s
         ray.get(self._broker.assign.remote(self._name, assignment))
         if not self._thread.is_alive():  # the workers died while they were idle
             self._end_attempt("the slot's workers died before the trial began")
@@ -130,14 +132,21 @@ class Slot:
         """Ask the workers to stop their trial and wait for that; returns whether they can take another one."""
         if self._attempt is None or not self._thread.is_alive():
             return False
-        self._broker.stop.remote(*self._attempt)
         try:
-            ended: Ended | None = ray.get(self._broker.wait_for_end.remote(*self._attempt, RELEASE_TIMEOUT_S))
+            ended = self._stop_attempt()
             if ended is None or ended.error is not None or self._has_grown(ended.memory_mib):
                 return False
             return bool(ray.get(self._broker.reserve.remote(self._name)))
         except ray.exceptions.RayError:
             return False
+
+    def _stop_attempt(self) -> Ended | None:
+        """Ask the workers to stop their trial, and wait for its end; None if that takes too long."""
+        assert self._attempt is not None
+        self._broker.stop.remote(*self._attempt)
+        within_s = RELEASE_TIMEOUT_S + self._ends_within_s
+        ended: Ended | None = ray.get(self._broker.wait_for_end.remote(*self._attempt, within_s))
+        return ended
 
     def _has_grown(self, memory_mib: tuple[float, ...]) -> bool:
         if self._first_memory_mib is None:
@@ -150,6 +159,9 @@ class Slot:
         self._is_closing = True
         handles: dict[str, Any] = {}
         if self._thread.is_alive():
+            with contextlib.suppress(ray.exceptions.RayError):
+                if self._attempt is not None and self._ends_within_s:
+                    self._stop_attempt()  # a program would outlive its worker for a while, and keep its GPU
             with contextlib.suppress(ray.exceptions.RayError):  # without the broker there is nothing to abort with
                 ray.get(self._broker.close_slot.remote(self._name))
                 handles = self._wait_for_handles()

@@ -15,7 +15,7 @@ from sweeps.runtime.memory_cleanup import MemoryCleanup
 from sweeps.runtime.reporter import BrokerReporter
 from sweeps.runtime.worker_log import WorkerLog
 from sweeps.worker_error import describe_exception
-from sweeps_train.config import FunctionConfig
+from sweeps_train.config import CommandConfig, FunctionConfig
 from sweeps_train.errors import MicroBatchHalved
 
 
@@ -77,6 +77,11 @@ def _train(assignment: Assignment, *, is_main: bool) -> None:
         from sweeps_train.frameworks.ray_train import run_function
 
         run_function(training, reporter=reporter, checkpoint_folder=folder, metric=metric, mode=mode)
+    elif isinstance(training, CommandConfig):
+        from sweeps_train.command.run import TrialIdentity, run_command
+
+        identity = TrialIdentity(assignment.sweep, assignment.trial, assignment.attempt)
+        run_command(training, reporter=reporter, checkpoint_folder=folder, metric=metric, mode=mode, identity=identity)
     else:
         from sweeps_train.loop import train
 

@@ -67,15 +67,15 @@ def check_training(config: SweepConfig) -> None:
     Raises:
         ConfigError: Some values exclude each other.
     """
-    if config.train is None:
+    if config.loop is None:
         return
     check_strategy(config)
     check_model_on_data(config)
     every, kind = config.checkpoint.every, config.search.scheduler.kind
-    if config.search.pauses_trials and every and config.train.eval_every % every:
+    if config.search.pauses_trials and every and config.loop.eval_every % every:
         raise ConfigError(
             f"checkpoint.every={every}: search.scheduler.kind={kind} pauses trials at evaluations, each of which needs "
-            f"a checkpoint; use null, or a divisor of train.eval_every={config.train.eval_every}"
+            f"a checkpoint; use null, or a divisor of train.eval_every={config.loop.eval_every}"
         )
 
 

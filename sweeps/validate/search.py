@@ -42,6 +42,7 @@ COUNTED: dict[str, tuple[Resource, ...]] = {
     "image_classification": OF_SAMPLES,
     "classification": OF_SAMPLES,
     "regression": OF_SAMPLES,
+    "command": ("evaluations", "steps", "seconds"),
     "function": ("evaluations", "steps", "seconds"),
 }
 """Units in which a task counts its progress, for tasks that do not count in all of them."""

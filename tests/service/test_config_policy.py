@@ -34,6 +34,7 @@ HOSTILE: list[tuple[str, list[str], str]] = [
     ("digits", ["search.warm_start=[" + ",".join(["a"] * 30) + "]"], "search.warm_start: has 30 sweeps"),
     ("digits", [f"space.task.arguments.a{n}={{type: constant, value: 1}}" for n in range(120)], "at most 100"),
     ("ray_train_function", [], "task._target_=sweeps_train.examples.ray_train_digits.train: is not among"),
+    ("command", [], "programs do not run through the service"),
     ("digits", ["search/sampler=custom", "search.sampler._target_=os.system"], "os.system: is not among"),
     ("digits", ["search/sampler=custom", "search.sampler._target_=allowed_module.system"], "is not defined in"),
     ("digits", ["search/sampler=custom", "search.sampler._target_=allowed_module._private"], "is not among"),

@@ -7,11 +7,12 @@ combination that cannot work, the message names the keys and the fix.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
+from sweeps_train.config.command import CommandTask
 from sweeps_train.config.data import CustomData, Data, DigitsData, TextData
 from sweeps_train.config.fields import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
 from sweeps_train.config.gradient_accumulation import check_batch_split
@@ -36,6 +37,8 @@ __all__ = [
     "CausalLMTask",
     "Checkpoint",
     "ClassificationTask",
+    "CommandConfig",
+    "CommandTask",
     "ConvNet",
     "CustomData",
     "CustomModel",
@@ -93,6 +96,24 @@ class FunctionConfig:
     checkpoint: Checkpoint
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seeds torch, Python and numpy before the function is called."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class CommandConfig:
+    """One training by a program."""
+
+    task: CommandTask
+    checkpoint: Checkpoint
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Value of the placeholder ``{seed}``."""
+    values: dict[str, Any] = Field(default_factory=dict)
+    """Values of the placeholders that name a value of the trial's config."""
+    objectives: list[str] = Field(default_factory=list)
+    """Metrics that a report must have."""
+    limited: list[str] = Field(default_factory=list)
+    """Metrics with limits, which a report has if they were read before."""
+    saves_at_reports: bool = False
+    """Whether every report waits for a checkpoint, from which the trial can be paused or copied."""
 
 
 def check_fit(task: Task, model: Model, data: Data) -> None:

@@ -19,6 +19,8 @@ class Reach(Enum):
     """Import path of code that is run."""
     REMOTE_CODE = auto()
     """Switch that lets code from the Hugging Face hub run."""
+    COMMAND = auto()
+    """Part of a program's command line, environment, files or folders."""
     SOURCE = auto()
     """File, folder, glob, address or name on the hub that is read."""
     WORD = auto()

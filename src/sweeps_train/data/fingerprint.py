@@ -15,7 +15,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from sweeps_train.config import CustomData, DigitsData, FunctionConfig, TableData, TextData, TrainingConfig
+from sweeps_train.config import (
+    CommandConfig,
+    CommandTask,
+    CustomData,
+    DigitsData,
+    FunctionConfig,
+    TableData,
+    TextData,
+    TrainingConfig,
+)
 from sweeps_train.data.documents import BUILTIN_DOCSTRINGS
 from sweeps_train.data.files import local_files
 from sweeps_train.data.standard_library import source_files
@@ -27,16 +36,19 @@ MOST_FILES = 100_000
 """Largest number of files that are hashed in a folder named by arguments of a user's function."""
 
 
-def data_fingerprints(config: TrainingConfig | FunctionConfig) -> dict[str, str | None]:
+def data_fingerprints(config: TrainingConfig | FunctionConfig | CommandConfig) -> dict[str, str | None]:
     """Hash the data of a training.
 
-    A user's own function is identified by its source file, its arguments, and the files that these name.
+    A user's own function is identified by its source file, its arguments, and the files that these name; a program by
+    its command line, and the files that this and its config files name.
 
     Returns:
         A digest by the name of each source of data; None if its contents cannot be read from here.
     """
     if isinstance(config, FunctionConfig):
         return _function(config.task.target, config.task.arguments)
+    if isinstance(config, CommandConfig):
+        return _program(config.task)
     data = config.data
     if isinstance(data, DigitsData):
         return {"digits": _files(_files_of_sklearn("digits.csv.gz"))}
@@ -100,8 +112,20 @@ def _function(target: str, arguments: dict[str, Any]) -> dict[str, str | None]:
     source = [Path(spec.origin)] if spec is not None and spec.origin is not None else []
     hashed = hashlib.sha256(json.dumps(arguments, sort_keys=True, default=str).encode()).hexdigest()
     sources = {target: f"{_files(source)} {hashed[:16]}" if source else None}
-    paths = {text for text in _texts(arguments) if len(text) < 4096 and (Path(text).is_file() or Path(text).is_dir())}
-    return sources | {path: _files(_files_in(Path(path))) for path in sorted(paths)}
+    return sources | _named_files(_texts(arguments))
+
+
+def _named_files(texts: Iterable[str]) -> dict[str, str | None]:
+    """Hash the files and folders that some texts name."""
+    paths = {text for text in texts if len(text) < 4096 and (Path(text).is_file() or Path(text).is_dir())}
+    return {path: _files(_files_in(Path(path))) for path in sorted(paths)}
+
+
+def _program(task: CommandTask) -> dict[str, str | None]:
+    named = [task.command.split() if isinstance(task.command, str) else task.command, task.options, task.arguments]
+    hashed = hashlib.sha256(json.dumps([*named, task.environment], sort_keys=True, default=str).encode()).hexdigest()
+    sources = [file.source for file in task.files.values() if file.source is not None]
+    return {"command": hashed[:16]} | _named_files([*_texts(named), *sources])
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -38,6 +38,7 @@ from sweeps_train.compat.ray_train import (
     broadcast_in_report,
     replaced_train_fn_utils,
 )
+from sweeps_train.config import Checkpoint as CheckpointConfig
 from sweeps_train.config import FunctionConfig, FunctionTask
 from sweeps_train.frameworks import adapted
 from sweeps_train.frameworks.script import script_function
@@ -73,17 +74,22 @@ def run_function(
         TypeError: The reported metric is not a number.
     """
     function = script_function(config.task, metric) if config.task.framework == "script" else _bind(config.task)
-    utils = TrialTrainFnUtils(config, reporter, Path(checkpoint_folder), metric, mode)
+    utils = TrialTrainFnUtils(config.checkpoint, reporter, Path(checkpoint_folder), metric, mode)
     seed_all(config.seed, utils.rank)
     try:
         with replaced_train_fn_utils(utils):
             function()
-    except _StopRequested:
+    except StopRequested:
         return
+    if not utils.has_reported:
+        raise ValueError(
+            f"task._target_={config.task.target} returned without a report; "
+            f"call ray.train.report({{{metric!r}: ...}}) in it, on all workers"
+        )
     utils.end()
 
 
-class _StopRequested(BaseException):
+class StopRequested(BaseException):
     """Ends the function; like ``KeyboardInterrupt``, it passes through ``except Exception``."""
 
 
@@ -101,8 +107,16 @@ class FunctionProgress(Progress):
 class TrialTrainFnUtils(DistributedTrainFnUtils):
     """The object that the function's calls of ``ray.train`` go through."""
 
-    def __init__(self, config: FunctionConfig, reporter: Reporter | None, root: Path, metric: str, mode: str):
-        self._config, self._root, self._metric, self._mode = config, root, metric, mode
+    def __init__(self, kept: CheckpointConfig, reporter: Reporter | None, root: Path, metric: str, mode: str):
+        """
+        Args:
+            kept: Which checkpoints stay.
+            reporter: Receives metrics and checkpoints; used on rank 0 only.
+            root: Folder of the trial's checkpoints.
+            metric: Metric by which the best checkpoint is chosen.
+            mode: Whether ``min`` or ``max`` of it is best.
+        """
+        self._kept, self._root, self._metric, self._mode = kept, root, metric, mode
         self.rank: int = self.get_context().get_world_rank()
         self._reporter = reporter if reporter is not None and self.rank == 0 else SilentReporter()
         self._progress = FunctionProgress()
@@ -114,8 +128,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
             progress = json.loads((self._newest / PROGRESS_FILE).read_text(encoding="utf-8"))
             self._progress = FunctionProgress(**progress)
             self._metrics = read_metrics(self._newest) or {}
-            # Again: the process may have died between saving and reporting.
-            self._reporter.report(self._progress, self._metrics, str(self._newest / FILES), done=False)
+            if self._metrics:  # again: the process may have died between saving and reporting
+                self._reporter.report(self._progress, self._metrics, str(self._newest / FILES), done=False)
         self._resumed = time.perf_counter()
 
     def _find_checkpoint(self) -> Path | None:
@@ -136,36 +150,58 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         """See ``ray.train.report``: all workers meet here, and learn whether to stop."""
         if validation:
             raise ValueError("ray.train.report(validation=...): a search cannot wait for it; validate in the function")
-        seconds = self._progress.seconds + time.perf_counter() - self._resumed
+        measured = None
+        if self.rank == 0:
+            _check_metric(metrics, self._metric)
+            measured = self._next_step(metrics), _numbers(metrics)
+
+        def save(folder: Path) -> None:
+            assert checkpoint is not None
+            source = (
+                checkpoint if checkpoint_upload_fn is None else checkpoint_upload_fn(checkpoint, folder.parent.name)
+            )
+            _copy(source, folder)
+            if delete_local_checkpoint_after_upload:
+                shutil.rmtree(checkpoint.path, ignore_errors=True)
+
+        self.report_at(measured, save if checkpoint is not None else None)
+
+    def report_at(self, measured: tuple[int, dict[str, float]] | None, save: Callable[[Path], None] | None) -> None:
+        """Report metrics; all workers meet here, and learn whether to stop.
+
+        Args:
+            measured: Step and metrics, on rank 0.
+            save: Adds this worker's files to the folder of a checkpoint, if it has any.
+        """
+        seconds = self._seconds()
         reports = self._progress.evaluations + 1
         # Not yet under its final name: only rank 0 knows the step.
         folder = unfinished(self._root / f"step-report{reports}")
-        if checkpoint is not None:
-            source = checkpoint if checkpoint_upload_fn is None else checkpoint_upload_fn(checkpoint, folder.name)
-            _copy(source, folder / FILES)
-            if delete_local_checkpoint_after_upload:
-                shutil.rmtree(checkpoint.path, ignore_errors=True)
+        if save is not None:
+            save(folder / FILES)
         decided = None
-        if self.rank == 0:
-            _check_metric(metrics, self._metric)
-            self._metrics = _numbers(metrics)
-            decided = self._next_step(metrics), self._reporter.should_stop()
+        if measured is not None:
+            step, self._metrics = measured
+            decided = step, self._reporter.should_stop()
         step, stop = broadcast_in_report(decided)
         if stop == Stop.DISCARD:
-            raise _StopRequested
+            raise StopRequested
         self._progress = FunctionProgress(step=step, evaluations=reports, seconds=seconds)
-        if checkpoint is not None:
+        if save is not None:
             self._newest = self._root / f"step-{step:08d}"
         if self.rank == 0:
             self._reporter.report(self._progress, self._metrics, self._finish(folder), done=False)
         # Asked again, since the reporter may have waited for a decision about the report.
         if max(stop, broadcast_in_report(self._reporter.should_stop())):
-            raise _StopRequested
+            raise StopRequested
         self._resumed = time.perf_counter()
 
     def log_step(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Record metrics of a step between two reports; see ``step_log.py``."""
         self._reporter.log(replace(self._progress, step=step), _numbers(metrics))
+
+    def _seconds(self) -> float:
+        return self._progress.seconds + time.perf_counter() - self._resumed
 
     def _next_step(self, metrics: Mapping[str, Any]) -> int:
         """The reported step, or one more than the last: metrics are stored by step, which must not go back."""
@@ -176,27 +212,69 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         """Complete the checkpoint to which all workers have added their files; None if none of them has any."""
         if not folder.exists():
             return None
-        write_json(folder / METRICS_FILE, self._metrics)
-        write_json(folder / PROGRESS_FILE, asdict(self._progress))
         path = self._root / f"step-{self._progress.step:08d}"
-        finish(folder, path)
+        self._complete(folder, path, self._progress, self._metrics)
         self._remove_superseded(finished=False)
         return str(path / FILES)
 
+    def _complete(self, folder: Path, path: Path, progress: FunctionProgress, metrics: dict[str, float] | None) -> None:
+        write_json(folder / METRICS_FILE, metrics)
+        write_json(folder / PROGRESS_FILE, asdict(progress))
+        finish(folder, path)
+
+    @property
+    def has_reported(self) -> bool:
+        """Whether there is a last report, on rank 0; also of earlier attempts that lead to this one."""
+        return self.rank != 0 or bool(self._metrics)
+
+    @property
+    def progress(self) -> FunctionProgress:
+        """Position at the last report."""
+        return self._progress
+
+    @property
+    def reporter(self) -> Reporter:
+        """Receives what is no report: logs, notes, and questions whether to stop."""
+        return self._reporter
+
+    @property
+    def newest(self) -> Path | None:
+        """Folder with the files of the newest checkpoint that has been saved, or from which the trial was resumed."""
+        return None if self._newest is None else self._newest / FILES
+
+    @property
+    def newest_step(self) -> int | None:
+        """Step of that checkpoint; None if there is none."""
+        return None if self._newest is None else int(self._newest.name.removeprefix("step-"))
+
+    def add_checkpoint(
+        self, progress: FunctionProgress, metrics: dict[str, float] | None, save: Callable[[Path], None]
+    ) -> None:
+        """Save a checkpoint of a step that was reported before, or lies between two reports; on rank 0.
+
+        Args:
+            progress: Position of the checkpoint.
+            metrics: Metrics that were reported at its step, if any.
+            save: Adds the files to the checkpoint's folder.
+        """
+        path = self._root / f"step-{progress.step:08d}"
+        folder = unfinished(path)
+        save(folder / FILES)
+        self._complete(folder, path, progress, metrics)
+        if self._newest is None or self._newest.name < path.name:
+            self._newest = path
+        self._reporter.checkpoint(progress, metrics or {}, str(path / FILES))
+        self._remove_superseded(finished=False)
+
     def end(self) -> None:
-        """Report the end of the training: the function has returned, and its last report is the trial's result."""
-        if self._progress.evaluations == 0:
-            raise ValueError(
-                f"task._target_={self._config.task.target} returned without a report; "
-                f"call ray.train.report({{{self._metric!r}: ...}}) in it, on all workers"
-            )
+        """Report the end of the training: its last report is the trial's result."""
         if self.rank == 0:
             self._reporter.report(self._progress, self._metrics, None, done=True)
             if complete_checkpoints(self._root):
                 self._remove_superseded(finished=True)
 
     def _remove_superseded(self, *, finished: bool) -> None:
-        remove_superseded(self._root, self._config.checkpoint.keep, self._metric, self._mode, finished=finished)
+        remove_superseded(self._root, self._kept.keep, self._metric, self._mode, finished=finished)
 
     def get_checkpoint(self) -> Checkpoint | None:
         if self._newest is None:

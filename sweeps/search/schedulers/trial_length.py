@@ -16,7 +16,7 @@ LENGTH_PATHS = {"train", "train.max_steps", "train.epochs", "train.eval_every", 
 
 def trial_length(config: SweepConfig, resource: Resource) -> float | None:
     """Resource that a complete trial takes; None if that depends on the data or the machine."""
-    train = config.train
+    train = config.loop
     if train is None:
         return None  # a user's own function
     steps = train.max_steps

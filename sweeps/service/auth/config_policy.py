@@ -97,6 +97,8 @@ class ConfigPolicy:
         """Return why a single value is refused; None if it is allowed."""
         if reach is Reach.TARGET:
             return refusal_of_target(value, self._access.allowed_targets)
+        if reach is Reach.COMMAND:
+            return "programs do not run through the service; use another task"
         if reach is Reach.SOURCE:
             return self._paths.refusal(value) if isinstance(value, str) else "must be a text"
         checks: dict[Reach, tuple[Callable[[Any], bool], str]] = {

@@ -1,0 +1,83 @@
+"""Checkpoints that a program writes: found when they are complete."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from sweeps_train.config.command import ProgramCheckpoints
+
+Signature = tuple[tuple[str, int, int], ...]
+"""Name, size and time of each file; changes when something is written."""
+
+
+@dataclass(frozen=True)
+class ProgramCheckpoint:
+    """A complete checkpoint of a program."""
+
+    path: Path
+    step: int | None
+    """The last number in its name."""
+    written: float
+    """Unix time at which its last file was written."""
+
+
+class CheckpointWatch:
+    """Looks for complete checkpoints; those that exist when the program starts do not count."""
+
+    def __init__(self, settings: ProgramCheckpoints, folder: Path) -> None:
+        """
+        Args:
+            settings: From the config.
+            folder: Folder in which checkpoints appear.
+        """
+        self._settings, self._folder = settings, folder
+        self._taken: dict[Path, Signature] = {path: _signature(path) for path in self._candidates()}
+        self._seen: dict[Path, tuple[Signature, float]] = {}
+        """State of each candidate at the last look, and since when it is so."""
+
+    def find(self, *, ended_well: bool | None = None) -> list[ProgramCheckpoint]:
+        """Return the checkpoints that have become complete since the last call, in the order of writing.
+
+        Args:
+            ended_well: Whether the program has ended without an error, so that all it has written is complete; None
+                while it runs.
+        """
+        found = []
+        for path in self._candidates():
+            signature = _signature(path)
+            if signature and signature != self._taken.get(path) and self._is_complete(path, signature, ended_well):
+                self._taken[path] = signature
+                numbers = re.findall(r"\d+", path.name)
+                step = int(numbers[-1]) if numbers else None
+                found.append(ProgramCheckpoint(path, step, max(changed for _, _, changed in signature) / 1e9))
+        return sorted(found, key=lambda each: each.written)
+
+    def _candidates(self) -> list[Path]:
+        return sorted(self._folder.glob(self._settings.pattern))
+
+    def _is_complete(self, path: Path, signature: Signature, ended_well: bool | None) -> bool:
+        if ended_well:
+            return True
+        before, since = self._seen.get(path, ((), 0.0))
+        if before != signature:
+            since = time.monotonic()
+            self._seen[path] = signature, since
+        marker = self._settings.complete
+        if marker is not None and path.is_dir():
+            return (path / marker).exists() and (before == signature or ended_well is not None)
+        if ended_well is not None:  # it has failed, maybe while it wrote
+            return time.time() - max(changed for _, _, changed in signature) / 1e9 >= self._settings.settled_s
+        return before == signature and time.monotonic() - since >= self._settings.settled_s
+
+
+def _signature(path: Path) -> Signature:
+    """Return the state of a file, or of all files of a folder; empty if there are none, or some vanish meanwhile."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    try:
+        states = [(str(file.relative_to(path)), file.stat()) for file in files if file.is_file()]
+    except OSError:
+        return ()
+    return tuple((name, state.st_size, state.st_mtime_ns) for name, state in states)

@@ -1,0 +1,61 @@
+"""Command line of a program with a trial's values."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sweeps_train.command.placeholders import Lookup, Template, as_text, filled
+from sweeps_train.config.command import CommandTask
+
+
+def words(task: CommandTask) -> list[str]:
+    """Return the words of ``task.command``, with placeholders.
+
+    Raises:
+        ValueError: The text has a quote that is not closed, or no word.
+    """
+    try:
+        found = shlex.split(task.command) if isinstance(task.command, str) else [as_text(each) for each in task.command]
+    except ValueError as error:
+        raise ValueError(f"{error} in {task.command!r}; close it, or give a list of words") from None
+    if not found or not found[0]:
+        raise ValueError(f"{task.command!r} names no program")
+    return found
+
+
+def command_line(task: CommandTask, lookup: Lookup) -> list[str]:
+    """Return the command with its options, as it is started.
+
+    >>> task = CommandTask(kind="command", command="train --lr {lr}", options={"--resume": "{from}", "--fast": True})
+    >>> command_line(task, {"lr": 0.1, "from": None}.__getitem__)
+    ['train', '--lr', '0.1', '--fast']
+    """
+    return [
+        *(each for word in words(task) for each in _filled(word, lookup)),
+        *(each for name, value in task.options.items() for each in _option(name, filled(value, lookup))),
+    ]
+
+
+def _filled(word: str, lookup: Lookup) -> Iterator[str]:
+    template = Template(word)
+    value = template.value(lookup)
+    if template.is_one_placeholder and isinstance(value, Mapping):  # {arguments}: all of them as options
+        for name, each in value.items():
+            yield from _option(f"--{name}=", each)
+    else:
+        yield as_text(value)
+
+
+def _option(name: str, value: Any) -> list[str]:
+    """Return the words of an option.
+
+    >>> _option("--lr", 0.1), _option("--lr=", 0.1), _option("--fast", True), _option("--fast=", None)
+    (['--lr', '0.1'], ['--lr=0.1'], ['--fast'], [])
+    """
+    if value is None or value is False:
+        return []
+    if value is True:
+        return [name.removesuffix("=")]
+    return [f"{name}{as_text(value)}"] if name.endswith("=") else [name, as_text(value)]

@@ -1,0 +1,263 @@
+"""Config files of a program: read from its own, with a trial's values set at dotted paths."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import tomllib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+import tomlkit.exceptions
+import yaml
+
+from sweeps_train.atomic_write import atomic_write
+from sweeps_train.command.placeholders import Lookup, filled
+from sweeps_train.config.command import ConfigFile
+
+SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
+NEW = "+"
+"""Beginning of a path that the source does not have, and that is added."""
+
+
+class UnknownPath(KeyError):
+    """A file has no value at a path."""
+
+
+class Document(ABC):
+    """Content of a config file, whose values can be set by dotted path."""
+
+    @abstractmethod
+    def paths(self) -> Iterator[str]:
+        """Yield the dotted paths of all values, those of sections first."""
+
+    @abstractmethod
+    def set(self, path: str, value: Any, *, new: bool = False) -> None:
+        """Set a value.
+
+        Args:
+            path: Dotted path; a key that has dots itself is found, too.
+            value: Plain value.
+            new: Add the path, with its sections, if it does not exist.
+
+        Raises:
+            UnknownPath: There is no such path.
+        """
+
+    @abstractmethod
+    def text(self) -> str:
+        """Return the content of the file."""
+
+
+class _Containers(Document):
+    """Document of mappings and lists."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+    def paths(self) -> Iterator[str]:
+        return _paths(self.content, "")
+
+    def set(self, path: str, value: Any, *, new: bool = False) -> None:
+        owner: Any = self.content
+        parts = path.split(".")
+        while True:
+            key, rest = _first_key(owner, parts)
+            if key is None and (not new or not isinstance(owner, dict)):
+                raise UnknownPath(path)
+            if key is None:
+                key, rest = parts[0], parts[1:]
+                if rest:
+                    owner[key] = {}
+            if not rest:
+                self._assign(owner, key, value)
+                return
+            owner, parts = owner[key], rest
+
+    def _assign(self, owner: Any, key: Any, value: Any) -> None:
+        owner[key] = value
+
+
+class JsonDocument(_Containers):
+    """JSON file."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(json.loads(text) if text.strip() else {})
+
+    def text(self) -> str:
+        return json.dumps(self.content, indent=2, ensure_ascii=False) + "\n"
+
+
+class TomlDocument(_Containers):
+    """TOML file; comments stay. TOML has no null: a key whose value is null is left out."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(tomlkit.parse(text))
+
+    def _assign(self, owner: Any, key: Any, value: Any) -> None:
+        if value is None and isinstance(owner, dict):
+            owner.pop(key, None)
+        else:
+            owner[key] = value
+
+    def text(self) -> str:
+        return tomlkit.dumps(self.content)
+
+
+class YamlDocument(Document):
+    """YAML file. Scalars that are not set keep their spelling, so that no other YAML version reads them differently;
+    comments are lost."""
+
+    def __init__(self, text: str) -> None:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        self._root = root if root is not None else yaml.MappingNode("tag:yaml.org,2002:map", [])
+
+    def paths(self) -> Iterator[str]:
+        return _paths(_plain(self._root), "")
+
+    def set(self, path: str, value: Any, *, new: bool = False) -> None:
+        node: yaml.Node = self._root
+        parts = path.split(".")
+        while True:
+            key, rest = _first_key(_children(node), parts)
+            if key is None and (not new or not isinstance(node, yaml.MappingNode)):
+                raise UnknownPath(path)
+            is_new = key is None
+            if is_new:
+                key, rest = parts[0], parts[1:]
+            # A copy, since an alias may share the section with another path.
+            child = _represented({} if rest else value) if is_new or not rest else copy.copy(_children(node)[key])
+            if isinstance(child, yaml.CollectionNode):
+                child.value = list(child.value)
+                child.anchor = None
+            _assign(node, key, child)
+            if not rest:
+                return
+            node, parts = child, rest
+
+    def text(self) -> str:
+        return yaml.serialize(self._root, Dumper=yaml.SafeDumper, allow_unicode=True)
+
+
+def read_document(text: str, file_format: str) -> Document:
+    """Parse a config file.
+
+    Args:
+        text: Its content; may be empty.
+        file_format: ``yaml``, ``json`` or ``toml``.
+
+    Raises:
+        ValueError: It has another format; with the place of the mistake.
+    """
+    try:
+        document = {"yaml": YamlDocument, "json": JsonDocument, "toml": TomlDocument}[file_format](text)
+    except (yaml.YAMLError, json.JSONDecodeError, tomllib.TOMLDecodeError, tomlkit.exceptions.TOMLKitError) as error:
+        place = re.sub(r"\s+", " ", str(error))
+        raise ValueError(f"is no {file_format.upper()} ({place})") from error
+    return document
+
+
+def file_format(file: ConfigFile) -> str | None:
+    """Return the format of a config file; None if its name does not tell it."""
+    return file.format or SUFFIXES.get(Path(file.source or "").suffix.lower())
+
+
+def file_name(name: str, file: ConfigFile) -> str:
+    """Return the name of a trial's own file: ``config.yaml`` for the file ``config``."""
+    suffix = Path(file.source).suffix if file.source is not None else ""
+    return name + (suffix if suffix in SUFFIXES else f".{file_format(file)}")
+
+
+def with_values(document: Document, values: Mapping[str, Any], lookup: Lookup) -> Document:
+    """Set the values of a config file, and return it.
+
+    Raises:
+        UnknownPath: The source has no such path.
+    """
+    for path, value in values.items():
+        document.set(path.removeprefix(NEW), filled(value, lookup), new=path.startswith(NEW))
+    return document
+
+
+def write_files(files: Mapping[str, ConfigFile], folder: Path, lookup: Lookup) -> None:
+    """Write a trial's config files into a folder, each complete or not at all.
+
+    Raises:
+        OSError: A source cannot be read.
+        ValueError: A source cannot be parsed, or has no such path.
+    """
+    for name, file in files.items():
+        text = Path(file.source).expanduser().read_text(encoding="utf-8") if file.source is not None else ""
+        try:
+            content = with_values(read_document(text, file_format(file) or "yaml"), file.values, lookup).text()
+        except UnknownPath as error:
+            raise ValueError(f"task.files.{name}.values: {file.source} has no {error.args[0]}") from error
+        except ValueError as error:
+            raise ValueError(f"task.files.{name}.source={file.source}: {error}") from error
+        with atomic_write(folder / file_name(name, file)) as path:
+            path.write_text(content, encoding="utf-8")
+
+
+def _paths(value: Any, path: str) -> Iterator[str]:
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in items:
+        own = f"{path}.{key}" if path else str(key)
+        yield own
+        yield from _paths(each, own)
+
+
+def _first_key(owner: Any, parts: list[str]) -> tuple[Any, list[str]]:
+    """Return the key of a mapping or list that a path begins with, the longest one, and the rest of the path; None and
+    the path if there is none."""
+    if isinstance(owner, list):
+        is_item = parts[0].isdecimal() and int(parts[0]) < len(owner)
+        return (int(parts[0]), parts[1:]) if is_item else (None, parts)
+    if isinstance(owner, Mapping):
+        for length in range(len(parts), 0, -1):
+            if (key := ".".join(parts[:length])) in owner:
+                return key, parts[length:]
+    return None, parts
+
+
+# --- nodes of YAML ------------------------------------------------------------------------------------------
+
+
+def _children(node: yaml.Node) -> Any:
+    """Return a mapping's nodes by key, with those that ``<<`` merges, or a list's nodes."""
+    if isinstance(node, yaml.SequenceNode):
+        return list(node.value)
+    if not isinstance(node, yaml.MappingNode):
+        return {}
+    found: dict[str, yaml.Node] = {}
+    for key, value in node.value:
+        if key.tag == "tag:yaml.org,2002:merge":
+            merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            for each in reversed(merged):
+                found = {**_children(each), **found}
+    return {**found, **{key.value: value for key, value in node.value if isinstance(key.value, str)}}
+
+
+def _assign(node: yaml.Node, key: Any, value: yaml.Node) -> None:
+    if isinstance(node, yaml.SequenceNode):
+        node.value[key] = value
+        return
+    for index, (known, _) in enumerate(node.value):
+        if known.value == key:
+            node.value[index] = (known, value)
+            return
+    node.value.append((_represented(key), value))
+
+
+def _represented(value: Any) -> yaml.Node:
+    return yaml.representer.SafeRepresenter(default_flow_style=False).represent_data(value)
+
+
+def _plain(node: yaml.Node) -> Any:
+    children = _children(node)
+    if isinstance(node, yaml.MappingNode):
+        return {key: _plain(each) for key, each in children.items() if key != "<<"}
+    return [_plain(each) for each in children] if isinstance(node, yaml.SequenceNode) else None

@@ -1,0 +1,262 @@
+"""The first worker's view of a program: what it has measured and saved, and what is to be reported of that."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from pathlib import Path
+from queue import Empty, Queue
+from typing import Any
+
+from sweeps_train.command.checkpoints import CheckpointWatch, ProgramCheckpoint
+from sweeps_train.command.measurements import Measured, Measurements
+from sweeps_train.command.output import Record, parsers, record_in
+from sweeps_train.command.placeholders import Template
+from sweeps_train.command.program import Program
+from sweeps_train.command.sources import file_sources
+from sweeps_train.config import CommandConfig
+from sweeps_train.frameworks.ray_train import FunctionProgress, TrialTrainFnUtils
+from sweeps_train.reporter import Stop
+
+POLL_S = 0.5
+"""Seconds between two looks at the program's files, at its checkpoints and for a request to stop."""
+READ_WITHIN_S = 1.0
+"""Seconds in which a line of output is read on a busy machine: one that is read so much later than a checkpoint was
+written may have been printed before."""
+ALIVE_EVERY_S = 30.0
+"""Minimum seconds between two signs of life of a program that prints, but no metrics."""
+
+
+class Signal(IntEnum):
+    """Instruction of the first worker to all."""
+
+    WAIT = 0
+    REPORT = 1
+    STOP = 2
+    END = 3
+
+
+@dataclass(frozen=True)
+class Due:
+    """A report that all workers are to make together."""
+
+    measured: tuple[int, dict[str, float]] | None = None
+    """Step and metrics; None on other workers than the first."""
+    save: Callable[[Path], None] | None = None
+    """Copies the program's checkpoint of this step into a folder, if there is one."""
+
+
+class Lead:
+    """Reads what the program measures and saves, and decides what all workers do next."""
+
+    def __init__(
+        self, config: CommandConfig, utils: TrialTrainFnUtils, folder: Path, lookup: Callable[[str], Any]
+    ) -> None:
+        """
+        Args:
+            config: The program.
+            utils: Takes reports and checkpoints.
+            folder: The trial's folder.
+            lookup: Values of placeholders.
+        """
+        task = config.task
+        self._config, self._utils = config, utils
+        self._parsers = parsers(task.read)
+        self._records: Queue[tuple[Record, float]] = Queue()
+        self._sources = file_sources(task.read, folder, lookup)
+        self._measurements = Measurements(
+            objectives=config.objectives,
+            limited=config.limited,
+            rename=task.rename,
+            step=task.step,
+            done=utils.progress.step,
+            note=utils.reporter.note,
+        )
+        self._watch: CheckpointWatch | None = None
+        if task.checkpoints is not None:
+            where = Path(Template(task.checkpoints.folder).text(lookup))
+            self._watch = CheckpointWatch(task.checkpoints, where)
+        self._due: deque[tuple[Measured, ProgramCheckpoint | None]] = deque()
+        self._made: Measured | None = None
+        """The report that is being made."""
+        self._undone: list[Measured] = []
+        """Reports that wait for a checkpoint, if every report needs one."""
+        self._history: list[tuple[Measured, FunctionProgress]] = []
+        """All measurements of this attempt, with the position at the time."""
+        self._start = utils.progress
+        self._saved: ProgramCheckpoint | None = None
+        """Checkpoint whose report may still come."""
+        self._looked = self._alive = time.monotonic()
+        self._has_printed = False
+
+    def take_line(self, line: str) -> None:
+        """Take a line of output; called by other threads."""
+        self._has_printed = True
+        if record := record_in(line, self._parsers):
+            self._records.put((record, time.time()))
+
+    def next_signal(self, program: Program | None) -> Signal:
+        """Wait up to ``POLL_S`` for something to do, and return it.
+
+        Raises:
+            ValueError: The program's step is no whole number.
+        """
+        assert program is not None, "the first worker always starts a process"
+        if self._due:
+            return Signal.REPORT
+        status = program.poll()
+        if status is not None:
+            program.finish_output()
+        if status is not None or time.monotonic() - self._looked >= POLL_S:
+            self._looked = time.monotonic()
+            for source in self._sources:
+                for record in source.read(at_end=status is not None):
+                    self._records.put((record, time.time()))
+        self._take_records(wait=status is None)
+        if not self._due:
+            self._look_for_checkpoints(None if status is None else status == 0)
+        if self._due:
+            return Signal.REPORT
+        if self._utils.reporter.should_stop() != Stop.NO:
+            return Signal.STOP
+        if status is not None:
+            return Signal.END
+        self._show_life()
+        return Signal.WAIT
+
+    def take_due(self) -> Due:
+        """Return the next report that is to be made."""
+        self._made, checkpoint = self._due.popleft()
+        save = None if checkpoint is None else _copies(checkpoint.path)
+        return Due((self._made.step, self._made.metrics), save)
+
+    def reported(self) -> None:
+        """Note that the report was made."""
+        assert self._made is not None
+        self._history.append((self._made, self._utils.progress))
+
+    def save_last(self, *, ended_well: bool) -> None:
+        """Save the checkpoints that were complete when the program ended."""
+        discarded = self._utils.reporter.should_stop() == Stop.DISCARD
+        if not discarded and not self._config.saves_at_reports:
+            self._look_for_checkpoints(ended_well)
+
+    def why_silent(self) -> str:
+        """Return the message for a program that has ended without a report."""
+        names = sorted(self._measurements.names)
+        found = f"it has only {', '.join(names)}" if names else "no metric was found in what task.read names"
+        wanted = ", ".join(self._config.objectives)
+        return (
+            f"search.metric={wanted}: the program ended without a report of it; {found}. See task.read, task.rename "
+            "and its output in the trial's log"
+        )
+
+    # --- metrics ----------------------------------------------------------------------------------------------
+
+    def _take_records(self, *, wait: bool) -> None:
+        """Take records until a report is due."""
+        deadline = time.monotonic() + (POLL_S if wait else 0.0)
+        while not self._due:
+            try:
+                record, arrived = self._records.get(timeout=max(0.0, deadline - time.monotonic()))
+            except Empty:
+                return
+            measured = replace(self._measurements.take(record), time=arrived)
+            if not measured.is_report:
+                self._log(measured)
+            elif self._config.saves_at_reports:
+                self._undone.append(measured)
+                self._pair()
+            else:
+                self._due.append((measured, None))
+
+    def _log(self, measured: Measured) -> None:
+        self._history.append((measured, self._utils.progress))
+        self._alive = time.monotonic()
+        self._utils.reporter.log(replace(self._utils.progress, step=measured.step), measured.metrics)
+
+    def _show_life(self) -> None:
+        """Post an empty log when the program has printed something, so that it does not count as hanging."""
+        if self._has_printed and time.monotonic() - self._alive >= ALIVE_EVERY_S:
+            self._has_printed, self._alive = False, time.monotonic()
+            self._utils.reporter.log(self._utils.progress, {})
+
+    # --- checkpoints ------------------------------------------------------------------------------------------
+
+    def _look_for_checkpoints(self, ended_well: bool | None) -> None:
+        """Take the program's new checkpoints.
+
+        Args:
+            ended_well: Whether the program has ended without an error; None while it runs.
+        """
+        found = self._watch.find(ended_well=ended_well) if self._watch is not None else []
+        for checkpoint in found:
+            if self._config.saves_at_reports:
+                self._saved = checkpoint
+                self._pair()
+            else:
+                self._save_pending()
+                self._saved = checkpoint
+        if self._config.saves_at_reports:
+            if ended_well and self._undone and not self._due:
+                self._due.extend((measured, None) for measured in self._undone[-1:])
+                self._undone = []
+        elif self._saved is not None and (ended_well is not None or self._is_past(self._saved)):
+            self._save_pending()
+
+    def _is_past(self, checkpoint: ProgramCheckpoint) -> bool:
+        """Whether the report of a checkpoint's step has come, or cannot come any more."""
+        return (
+            self._measurements.counts_records or checkpoint.step is None or self._measurements.step >= checkpoint.step
+        )
+
+    def _save_pending(self) -> None:
+        """Save the checkpoint that was found last, with the metrics of its step."""
+        checkpoint, self._saved = self._saved, None
+        if checkpoint is None:
+            return
+        step, metrics, progress = self._position(checkpoint)
+        if self._utils.newest_step is None or step > self._utils.newest_step:
+            self._utils.add_checkpoint(replace(progress, step=step), metrics, _copies(checkpoint.path))
+
+    def _position(self, checkpoint: ProgramCheckpoint) -> tuple[int, dict[str, float] | None, FunctionProgress]:
+        """Return the step of a checkpoint, the metrics that were reported at it, and the position there."""
+        if self._measurements.counts_records or checkpoint.step is None:
+            before = [each for each in self._history if each[0].time <= checkpoint.written + READ_WITHIN_S]
+            step = before[-1][0].step if before else self._start.step
+        else:
+            step = checkpoint.step
+            before = [each for each in self._history if each[0].step <= step]
+        metrics = next((each.metrics for each, _ in reversed(before) if each.is_report and each.step == step), None)
+        return step, metrics, before[-1][1] if before else self._start
+
+    def _pair(self) -> None:
+        """Make a report due with the checkpoint that belongs to it, and log those before it that have none."""
+        saved = self._saved
+        if saved is None or self._due:
+            return
+        by_time = self._measurements.counts_records or saved.step is None
+        fitting = [each for each in self._undone if by_time or each.step <= (saved.step or 0)]
+        if fitting:
+            for each in fitting[:-1]:
+                self._log(replace(each, is_report=False))
+            self._undone = self._undone[len(fitting) :]
+            self._due.append((fitting[-1], saved))
+            self._saved = None
+
+
+def _copies(source: Path) -> Callable[[Path], None]:
+    """Return a function that copies a program's checkpoint, a file or a folder, into a folder."""
+
+    def save(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, folder / source.name, dirs_exist_ok=True)
+        else:
+            shutil.copy2(source, folder / source.name)
+
+    return save

@@ -1,0 +1,170 @@
+"""Templates with placeholders such as ``{lr}``, in command lines, config files and paths of a program."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from string import Formatter
+from typing import Any
+
+from sweeps_train.config.command import CommandTask
+
+Lookup = Callable[[str], Any]
+"""Returns the value of a placeholder by its name."""
+
+TRIAL_NAMES = ("trial.number", "trial.id", "trial.name", "trial.folder", "trial.attempt", "num_workers", "num_nodes")
+"""Placeholders that a trial has, besides its config."""
+CHECKPOINT = "checkpoint"
+"""Placeholder of the checkpoint to continue from, which is null at a first start."""
+PROCESS_NAMES = ("node_rank", "workers_per_node", "master_address", "master_port", "rank", "local_rank")
+"""Placeholders that differ between the processes of a trial."""
+ONLY_PER_WORKER = ("rank", "local_rank")
+FILES = "files."
+"""Beginning of the placeholders of config files."""
+_NAME = re.compile(r"[A-Za-z_][\w./-]*")
+
+
+class Template:
+    """Text with placeholders.
+
+    >>> Template("--lr={lr:.0e}").text({"lr": 0.001}.__getitem__)
+    '--lr=1e-03'
+    >>> Template("{lr}").value({"lr": 0.001}.__getitem__)
+    0.001
+    """
+
+    def __init__(self, text: str) -> None:
+        """
+        Raises:
+            ValueError: The text has a brace that belongs to no placeholder.
+        """
+        self._text = text
+        self._parts: list[tuple[str, str | None, str]] = []
+        try:
+            parts = list(Formatter().parse(text))
+        except ValueError:
+            raise ValueError(f"{text!r} has a brace that is not closed; write {{{{ and }}}} for braces") from None
+        for literal, name, spec, conversion in parts:
+            if name is not None and (not _NAME.fullmatch(name) or conversion or "{" in (spec or "")):
+                raise ValueError(
+                    f"{text!r} has braces that hold no name of a placeholder; write {{{{ and }}}} for braces"
+                )
+            self._parts.append((literal, name, spec or ""))
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the placeholders."""
+        return [name for _, name, _ in self._parts if name is not None]
+
+    @property
+    def is_one_placeholder(self) -> bool:
+        """Whether the text is one placeholder alone, so that it stands for a value of any type."""
+        return len(self._parts) == 1 and self._parts[0][0] == "" and self._parts[0][2] == "" and bool(self.names)
+
+    def text(self, lookup: Lookup) -> str:
+        """Return the text with the placeholders filled in.
+
+        Raises:
+            ValueError: A value does not fit the format after the colon.
+        """
+        return "".join(
+            literal + ("" if name is None else self._filled(name, spec, lookup)) for literal, name, spec in self._parts
+        )
+
+    def value(self, lookup: Lookup) -> Any:
+        """Return the value, with its type, if the text is one placeholder alone; otherwise the text."""
+        return lookup(self.names[0]) if self.is_one_placeholder else self.text(lookup)
+
+    def _filled(self, name: str, spec: str, lookup: Lookup) -> str:
+        value = lookup(name)
+        try:
+            return format(value, spec) if spec else as_text(value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{{{name}:{spec}}} of {value!r}: {error}") from error
+
+
+def as_text(value: Any) -> str:
+    """Return a value as a word of a command line: texts as they are, others as JSON.
+
+    >>> as_text("a b"), as_text(1e-05), as_text([1, None]), as_text(True)
+    ('a b', '1e-05', '[1, null]', 'true')
+    """
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def filled(value: Any, lookup: Lookup) -> Any:
+    """Return a value of the config with the placeholders in all its texts filled in; others keep their type."""
+    if isinstance(value, str):
+        return Template(value).value(lookup)
+    if isinstance(value, Mapping):
+        return {key: filled(each, lookup) for key, each in value.items()}
+    if isinstance(value, list):
+        return [filled(each, lookup) for each in value]
+    return value
+
+
+def config_values(task: CommandTask, config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Find the values of the placeholders of a task: ``{lr}`` in ``task.arguments``, else by dotted path in the config.
+
+    Args:
+        task: The task.
+        config: The trial's config as nested mappings.
+
+    Returns:
+        The values by name, without those that only a running trial has; and the names that there are not.
+    """
+    found: dict[str, Any] = {}
+    unknown: list[str] = []
+    sections = {**config, "arguments": task.arguments}
+    for name in dict.fromkeys(name for _, text in templates(task) for name in Template(text).names):
+        value = _find(name, task.arguments)
+        if value is _MISSING and not is_of_trial(name):
+            value = _find(name, sections)
+            if value is _MISSING:
+                unknown.append(name)
+        if value is not _MISSING:
+            found[name] = value
+    return found, unknown
+
+
+def is_of_trial(name: str) -> bool:
+    """Whether only a running trial has a placeholder's value."""
+    return name in (*TRIAL_NAMES, CHECKPOINT, *PROCESS_NAMES) or name.startswith(FILES)
+
+
+def _find(name: str, values: Mapping[str, Any]) -> Any:
+    found: Any = values
+    for part in name.split("."):
+        found = found.get(part, _MISSING) if isinstance(found, Mapping) else _MISSING
+    return found
+
+
+_MISSING = object()
+
+
+def templates(task: CommandTask) -> Iterator[tuple[str, str]]:
+    """Yield every text of a task in which placeholders are filled in, with its key."""
+    yield from _texts("task.command", task.command)
+    yield from _texts("task.options", task.options)
+    yield from _texts("task.environment", task.environment)
+    for name, file in task.files.items():
+        yield from _texts(f"task.files.{name}.values", file.values)
+    if task.working_folder is not None:
+        yield "task.working_folder", task.working_folder
+    for index, source in enumerate(task.read):
+        if (path := getattr(source, "path", None)) is not None:
+            yield f"task.read.{index}.path", path
+    if task.checkpoints is not None:
+        yield "task.checkpoints.folder", task.checkpoints.folder
+
+
+def _texts(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _texts(f"{key}.{name}", each)
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _texts(f"{key}.{index}", each)

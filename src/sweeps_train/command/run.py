@@ -1,0 +1,188 @@
+"""A program as a trial: it is started, its metrics are reported while it runs, and it is ended when the trial stops.
+
+All workers of a trial run this, and the first one leads: it reads the metrics and tells the others when to report and
+when to stop.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ray.train.collective import broadcast_from_rank_zero
+
+from sweeps_train.command.command_line import command_line
+from sweeps_train.command.config_files import file_name, write_files
+from sweeps_train.command.launch import Place
+from sweeps_train.command.lead import Due, Lead, Signal
+from sweeps_train.command.placeholders import FILES, Template, as_text, filled
+from sweeps_train.command.program import Program, describe_status
+from sweeps_train.command.sources import mlflow_environment
+from sweeps_train.config import CommandConfig
+from sweeps_train.frameworks.ray_train import StopRequested, TrialTrainFnUtils
+from sweeps_train.reporter import Reporter
+
+PROGRAM_FOLDER = "program"
+"""Folder for the program's files, beside the trial's checkpoints."""
+
+
+@dataclass(frozen=True)
+class TrialIdentity:
+    """Names of a trial, for placeholders."""
+
+    sweep: str
+    trial: str
+    """Number of the trial as text: ``0003``."""
+    attempt: int
+
+
+class ProgramFailed(RuntimeError):
+    """A program has ended with an error."""
+
+
+def run_command(
+    config: CommandConfig,
+    *,
+    reporter: Reporter | None,
+    checkpoint_folder: str,
+    metric: str,
+    mode: str,
+    identity: TrialIdentity,
+) -> None:
+    """Run a program until it ends or the reporter asks to stop. Every worker of a Ray Train group calls it.
+
+    Args:
+        config: The program, the same on all workers.
+        reporter: Receives metrics and checkpoints; used on rank 0 only.
+        checkpoint_folder: Folder of the trial's checkpoints, on a file system that all workers share.
+        metric: Metric by which the best checkpoint is chosen.
+        mode: Whether ``min`` or ``max`` of it is best.
+        identity: The trial.
+
+    Raises:
+        ProgramFailed: The program has ended with an error, or without a report.
+        OSError: It cannot be started, or a file of it cannot be read or written.
+    """
+    utils = TrialTrainFnUtils(config.checkpoint, reporter, Path(checkpoint_folder), metric, mode)
+    place = Place.current()
+    folder = (Path(checkpoint_folder) / PROGRAM_FOLDER).absolute()
+    lookup = _values(config, place, folder, identity, _checkpoint(utils)).__getitem__
+    if place.rank == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_files(config.task.files, folder, lookup)
+    broadcast_from_rank_zero(1 if place.rank == 0 else None)  # the files are there
+    lead = Lead(config, utils, folder, lookup) if place.rank == 0 else None
+    program = None
+    try:
+        if place.starts(config.task.processes):
+            program = _start(config, place, folder, lookup, lead.take_line if lead is not None else None)
+        _follow(utils, lead, program)
+        if program is not None:
+            _check_end(program, place)
+    except StopRequested:
+        return
+    finally:
+        if program is not None:
+            program.end()
+        if lead is not None and program is not None:
+            lead.save_last(ended_well=program.poll() == 0)
+    if lead is not None and not utils.has_reported:
+        raise ProgramFailed(lead.why_silent())
+    utils.end()
+
+
+def _follow(utils: TrialTrainFnUtils, lead: Lead | None, program: Program | None) -> None:
+    """Report with the other workers until the program of the first one has ended.
+
+    Raises:
+        StopRequested: The trial is to stop.
+    """
+    while True:
+        if lead is None and program is not None and program.poll():
+            return  # others may wait for this one; the first worker's output is read to its end instead
+        signal = broadcast_from_rank_zero(lead.next_signal(program) if lead is not None else None)
+        if signal == Signal.END:
+            return
+        if signal == Signal.STOP:
+            raise StopRequested
+        if signal == Signal.REPORT:
+            due = lead.take_due() if lead is not None else Due()
+            utils.report_at(due.measured, due.save)
+            if lead is not None:
+                lead.reported()
+
+
+def _check_end(program: Program, place: Place) -> None:
+    """Wait for the end of the program.
+
+    Raises:
+        ProgramFailed: It has ended with an error.
+    """
+    if (status := program.wait()) != 0:
+        program.finish_output()
+        worker = f" on worker {place.rank}" if place.num_workers > 1 else ""
+        last = program.last_lines[-1] if program.last_lines else "it printed nothing"
+        lines = "\n".join(("The last lines of its output:", *program.last_lines))
+        raise ProgramFailed(f"task.command={program.name}: {describe_status(status)}{worker}: {last}\n{lines}")
+
+
+def _checkpoint(utils: TrialTrainFnUtils) -> str | None:
+    """Return the file or folder from which the program continues."""
+    if utils.newest is None:
+        return None
+    return str(next(iter(sorted(utils.newest.iterdir()))).absolute())
+
+
+def _values(
+    config: CommandConfig, place: Place, folder: Path, identity: TrialIdentity, checkpoint: str | None
+) -> dict[str, Any]:
+    """Return the values of all placeholders; those of the config have precedence."""
+    files = {f"{FILES}{name}": str(folder / file_name(name, file)) for name, file in config.task.files.items()}
+    return {
+        "trial.number": int(identity.trial),
+        "trial.id": identity.trial,
+        "trial.name": f"{identity.sweep}-{identity.trial}",
+        "trial.folder": str(folder),
+        "trial.attempt": identity.attempt,
+        "checkpoint": checkpoint,
+        "num_workers": place.num_workers,
+        "num_nodes": place.num_nodes,
+        "node_rank": place.node_rank,
+        "workers_per_node": place.workers_per_node,
+        "master_address": place.master_address,
+        "master_port": place.master_port,
+        "rank": place.rank,
+        "local_rank": place.local_rank,
+        **files,
+        **config.values,
+    }
+
+
+def _start(
+    config: CommandConfig,
+    place: Place,
+    folder: Path,
+    lookup: Callable[[str], Any],
+    on_line: Callable[[str], None] | None,
+) -> Program:
+    task = config.task
+    environment = place.environment(task.processes)
+    # The programs of the Python environment in which Sweeps runs come first.
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
+    environment |= {"PYTHONUNBUFFERED": "1", **mlflow_environment(task.read, folder)}
+    for name, value in filled(task.environment, lookup).items():
+        if value is None:
+            environment.pop(name, None)
+        else:
+            environment[name] = as_text(value)
+    return Program(
+        command_line(task, lookup),
+        environment=environment,
+        grace_s=task.grace_s,
+        folder=None if task.working_folder is None else Template(task.working_folder).text(lookup),
+        on_line=on_line,
+    )

@@ -1,0 +1,239 @@
+"""Metrics in files that a program writes while it runs: CSV, JSON lines, TensorBoard's events, MLflow's store."""
+
+from __future__ import annotations
+
+import csv
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from sweeps_train.command.output import Record, json_record, numbers_in
+from sweeps_train.command.placeholders import Lookup, Template
+from sweeps_train.config.command import CsvFile, JsonLinesFile, MetricSource, MlflowRun, TensorBoardEvents
+
+STEP = "step"
+"""Name of the step in records of sources that have one by themselves."""
+MLFLOW_FOLDER = "mlruns"
+"""Folder of the program's own MLflow store, in the trial's folder."""
+EVENT_FILES = "*tfevents*"
+
+
+class Source(ABC):
+    """Something that is read again and again; what was there before the program started does not count."""
+
+    @abstractmethod
+    def read(self, *, at_end: bool = False) -> list[Record]:
+        """Return what is new since the last call.
+
+        Args:
+            at_end: Whether the program has ended, so that a last line needs no end.
+        """
+
+
+def file_sources(sources: Sequence[MetricSource], folder: Path, lookup: Lookup) -> list[Source]:
+    """Return the sources that are files.
+
+    Args:
+        sources: From the config.
+        folder: The trial's folder.
+        lookup: Values of placeholders in paths.
+    """
+    found: list[Source] = []
+    for source in sources:
+        if isinstance(source, CsvFile):
+            found.append(CsvTail(Path(Template(source.path).text(lookup)), source.delimiter))
+        elif isinstance(source, JsonLinesFile):
+            found.append(JsonLinesTail(Path(Template(source.path).text(lookup))))
+        elif isinstance(source, TensorBoardEvents):
+            found.append(EventFiles(Path(Template(source.path).text(lookup))))
+        elif isinstance(source, MlflowRun):
+            found.append(MlflowStore(folder / MLFLOW_FOLDER))
+    return found
+
+
+def mlflow_environment(sources: Sequence[MetricSource], folder: Path) -> dict[str, str]:
+    """Return the environment in which a program logs to a store of its own, if its metrics are read from there."""
+    if not any(isinstance(source, MlflowRun) for source in sources):
+        return {}
+    # MLflow 3.7 and later ask for the permission, since they store no more than runs in files.
+    return {"MLFLOW_TRACKING_URI": (folder / MLFLOW_FOLDER).as_uri(), "MLFLOW_ALLOW_FILE_STORE": "true"}
+
+
+class _Growing:
+    """New bytes of a file; one that has become shorter was written anew."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = 0
+
+    def skip(self) -> None:
+        """Leave out what is there already."""
+        self._offset = self._size()
+
+    def new(self) -> bytes:
+        """Return what has been added since the last call, and was not put back."""
+        if self._size() < self._offset:
+            self._offset = 0
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except OSError:
+            return b""
+        self._offset += len(data)
+        return data
+
+    def put_back(self, data: bytes) -> None:
+        """Read the last bytes again next time, when there are more."""
+        self._offset -= len(data)
+
+    @property
+    def is_at_start(self) -> bool:
+        """Whether the next bytes are the file's first ones."""
+        return self._offset == 0 or self._size() < self._offset
+
+    def _size(self) -> int:
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return 0
+
+
+class _Lines(Source):
+    """Lines of a file that grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = _Growing(path)
+        self._file.skip()
+
+    def read(self, *, at_end: bool = False) -> list[Record]:
+        starts = self._file.is_at_start
+        data = self._file.new()
+        if not at_end:
+            complete, newline, rest = data.rpartition(b"\n")
+            self._file.put_back(rest)
+            data = complete + newline
+        lines = data.decode("utf-8", errors="replace").splitlines()
+        return [record for record in self._records(lines, starts=starts and bool(lines)) if record]
+
+    @abstractmethod
+    def _records(self, lines: list[str], *, starts: bool) -> Iterable[Record]:
+        """Return the metrics in complete lines; ``starts`` is whether they are the file's first ones."""
+
+
+class JsonLinesTail(_Lines):
+    """A file of JSON lines."""
+
+    def _records(self, lines: list[str], *, starts: bool) -> Iterable[Record]:
+        return [json_record(line) for line in lines]
+
+
+class CsvTail(_Lines):
+    """A CSV file whose first line has the names."""
+
+    def __init__(self, path: Path, delimiter: str = ",") -> None:
+        super().__init__(path)
+        self._delimiter = delimiter
+        self._names: list[str] = []
+        if path.is_file():
+            with path.open(encoding="utf-8", errors="replace") as file:
+                self._names = self._cells([file.readline()])[0]
+
+    def _records(self, lines: list[str], *, starts: bool) -> Iterable[Record]:
+        rows = self._cells(lines)
+        if starts:
+            self._names, *rows = rows
+        return [numbers_in(dict(zip(self._names, row, strict=False))) for row in rows]
+
+    def _cells(self, lines: list[str]) -> list[list[str]]:
+        return [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=self._delimiter)] or [[]]
+
+
+class EventFiles(Source):
+    """Scalars in TensorBoard's event files, in a folder at any depth."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._files: dict[Path, _Growing] = {}
+        for file in self._found():
+            file.skip()
+
+    def read(self, *, at_end: bool = False) -> list[Record]:
+        return _by_step(value for file in self._found() for value in self._scalars(file))
+
+    def _found(self) -> list[_Growing]:
+        paths = [self._path] if self._path.is_file() else sorted(self._path.rglob(EVENT_FILES))
+        return [self._files.setdefault(path, _Growing(path)) for path in paths]
+
+    def _scalars(self, file: _Growing) -> Iterator[tuple[int, str, float]]:
+        from tensorboardX.proto.event_pb2 import Event
+
+        data = file.new()
+        while (length := _record_length(data)) is not None:
+            event = Event.FromString(data[12 : 12 + length])
+            data = data[16 + length :]
+            for value in event.summary.value:
+                if (number := _scalar(value)) is not None:
+                    yield event.step, value.tag, number
+        file.put_back(data)
+
+
+class MlflowStore(Source):
+    """Metrics in the files of an MLflow store: ``EXPERIMENT/RUN/metrics/NAME``, with a line for each value."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[Path, _Growing] = {}
+        for file in self._found().values():
+            file.skip()
+
+    def read(self, *, at_end: bool = False) -> list[Record]:
+        return _by_step(value for name, file in self._found().items() for value in self._values(name[1], file))
+
+    def _found(self) -> dict[tuple[Path, str], _Growing]:
+        folders = sorted(self._folder.glob("*/*/metrics"))
+        return {
+            (folder, path.relative_to(folder).as_posix()): self._files.setdefault(path, _Growing(path))
+            for folder in folders
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+
+    def _values(self, name: str, file: _Growing) -> Iterator[tuple[int, str, float]]:
+        complete, newline, rest = file.new().rpartition(b"\n")
+        file.put_back(rest)
+        for line in (complete + newline).decode("utf-8", errors="replace").splitlines():
+            parts = line.split()  # time in milliseconds, value, step
+            if len(parts) >= 2:
+                yield int(parts[2]) if len(parts) > 2 else 0, name, float(parts[1])
+
+
+def _by_step(values: Iterable[tuple[int, str, float]]) -> list[Record]:
+    """Return a record for each step, in their order."""
+    found: dict[int, Record] = {}
+    for step, name, value in values:
+        found.setdefault(step, {STEP: float(step)})[name] = value
+    return [found[step] for step in sorted(found)]
+
+
+def _record_length(data: bytes) -> int | None:
+    """Return the bytes of the first record in an event file: its length (8 bytes) and a checksum (4) come before it, a
+    checksum (4) after. None if it is not complete."""
+    if len(data) < 12:
+        return None
+    length: int = struct.unpack("<Q", data[:8])[0]
+    return length if len(data) >= length + 16 else None
+
+
+def _scalar(value: object) -> float | None:
+    """Return the number of a summary's value, as torch (a simple value) and TensorFlow (a tensor) write it."""
+    if value.HasField("simple_value"):  # type: ignore[attr-defined]  # a protocol buffer
+        return float(value.simple_value)  # type: ignore[attr-defined]
+    if value.HasField("tensor"):  # type: ignore[attr-defined]
+        tensor = value.tensor  # type: ignore[attr-defined]
+        if tensor.tensor_content and len(tensor.tensor_content) == 4 and tensor.dtype == 1:
+            return float(struct.unpack("<f", tensor.tensor_content)[0])
+        numbers = [*tensor.float_val, *tensor.double_val, *tensor.int_val]
+        return float(numbers[0]) if len(numbers) == 1 else None
+    return None
