@@ -13,8 +13,9 @@ import yaml
 
 from sweeps.compose import Composition
 from sweeps.compose.expressions import Absent, Expression
-from sweeps.compose.search_path import ConfSearchPath, conf_folder
+from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
+from sweeps.conf_folders import conf_folder
 from sweeps.errors import ConfigError, ConstraintViolated
 from sweeps.space.constraints import Constraints
 from sweeps.space.initial_points import InitialPoints
