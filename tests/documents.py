@@ -34,13 +34,15 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """Commands of a block for the shell; with the language ``console`` those after ``$``."""
-        if self.language not in ("", "console"):
-            return []
-        lines = [line for line in self.text.replace("\\\n", " ").splitlines() if line.strip()]
-        if self.language == "console":
-            lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-        return [line.strip() for line in lines]
+        """Commands of a block without a language, which has nothing else."""
+        lines = self.text.replace("\\\n", " ").splitlines() if self.language == "" else []
+        return [line.strip() for line in lines if line.strip()]
+
+    @property
+    def printed(self) -> list[tuple[str, str]]:
+        """Commands of a block with the language ``console``, each with what it prints."""
+        parts = re.split(r"^\$ ", self.text, flags=re.MULTILINE)[1:] if self.language == "console" else []
+        return [(command, output.strip()) for command, _, output in (part.partition("\n") for part in parts)]
 
 
 def blocks() -> list[Block]:

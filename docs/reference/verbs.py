@@ -9,8 +9,14 @@ import click
 
 from reference.page import code, heading, prose, slug, table
 from sweeps.cli import app
-from sweeps.cli.app import PROGRAM
+from sweeps.cli.app import INTERRUPTED, MISTAKE, NO_SUCCESS, PROGRAM
 
+EXIT_STATUSES = (
+    ("0", "done"),
+    (str(NO_SUCCESS), "the sweep ended with no successful trial"),
+    (str(MISTAKE), "the request is wrong (config, option, unknown sweep); nothing was started"),
+    (str(INTERRUPTED), "interrupted (Ctrl-C); trials have saved their state, and `resume` continues"),
+)
 SHARED = ("config_dirs", "debug", "help")
 """Options that every verb has, described once."""
 
@@ -28,6 +34,8 @@ def pages() -> dict[str, str]:
         heading(2, "Options of every verb", "options-of-every-verb"),
         _options([each for each in commands[0][1].params if each.name in SHARED]),
         "`-h`, `--help` prints the help, and `python -m sweeps --version` the version.\n",
+        heading(2, "Exit statuses", "exit-statuses"),
+        table(("status", "meaning"), EXIT_STATUSES),
     ]
     for name, command in commands:
         parts += _verb(name, command)
