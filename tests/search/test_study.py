@@ -17,7 +17,8 @@ from sweeps.constants import NUMBER
 from sweeps.search.point_source import POINT
 from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.searcher import OptunaSearcher
-from sweeps.search.study import STUDY_FILE, clear_half_sampled, open_study_storage, rebuild_trial, rewrite_in_space
+from sweeps.search.study import clear_half_sampled, open_study_storage, rebuild_trial, rewrite_in_space
+from sweeps.search.study_version import STUDY_FILE
 from sweeps.space.distributions import Space
 
 SPACE = Space(

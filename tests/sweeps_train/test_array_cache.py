@@ -18,7 +18,8 @@ from transformers import ByT5Tokenizer
 from sweeps_train.config import TextData
 from sweeps_train.data import text
 from sweeps_train.data.array_cache import Arrays, cached_arrays
-from sweeps_train.data.text import TextSamples, build_text_samples
+from sweeps_train.data.packing import TextSamples
+from sweeps_train.data.text import build_text_samples
 
 LARGE_MIB = 64
 
