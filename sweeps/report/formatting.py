@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-STATE_STYLES = {"finished": "green", "pruned": "yellow", "failed": "red", "running": "cyan", "stopped": "magenta"}
+STATE_STYLES = {
+    "finished": "green",
+    "pruned": "yellow",
+    "failed": "red",
+    "running": "cyan",
+    "stopped": "magenta",
+    "interrupted": "bright_yellow",
+}
 
 
 def duration(seconds: float) -> str:

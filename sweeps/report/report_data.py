@@ -111,26 +111,35 @@ def gather(record: SweepRecord) -> ReportData:
     Raises:
         TrackingUnreachable: The server does not answer.
     """
+    record = record.settled()
     with request_limits(ANSWER_WITHIN_S):
         config = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, CONFIG_ARTIFACT) or ""
     return ReportData(record=record, config=config, curves=fetch_curves(ReportData(record=record)))
 
 
 def fetch_curves(
-    data: ReportData, most: int = MOST_CURVES, points: int = POINTS_PER_CURVE
+    data: ReportData,
+    most: int = MOST_CURVES,
+    points: int = POINTS_PER_CURVE,
+    metric: str | None = None,
+    always: Sequence[str] = (),
 ) -> dict[str, Sequence[HistoryPoint]]:
-    """Learning curves of the first objective, by trial.
+    """Learning curves of a metric, by trial.
 
     Args:
         data: The sweep.
         most: Largest number of trials.
         points: Largest number of points of a trial.
+        metric: Name of the metric; default: the first objective.
+        always: Trials whose curves are read in addition.
 
     Raises:
         TrackingUnreachable: The server does not answer.
     """
-    record, chosen = data.record, chosen_for_curves(data, most)
-    histories = fetch_histories(record.mlflow.tracking_uri, [trial.run_id for trial in chosen], record.metric)
+    record, selected = data.record, {trial.trial for trial in chosen_for_curves(data, most)} | set(always)
+    chosen = [trial for trial in record.trials if trial.trial in selected]
+    runs = [trial.run_id for trial in chosen]
+    histories = fetch_histories(record.mlflow.tracking_uri, runs, metric or record.metric)
     return {trial.trial: _thinned(histories[trial.run_id], points) for trial in chosen if trial.run_id in histories}
 
 

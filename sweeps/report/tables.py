@@ -52,6 +52,7 @@ def print_sweeps(sweeps: Sequence[SweepSummary], console: Console, where: str) -
 
 def print_sweep(record: SweepRecord, console: Console) -> None:
     """Print a sweep with its trials from best to worst."""
+    record = record.settled()
     _print_headline(record, console)
     console.print(_trials_table(record, by_rank(record)))
     if len(record.metrics) > 1:
@@ -147,6 +148,7 @@ def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False)
         console: The terminal.
         debug: Whether to print the tracebacks of failed trials.
     """
+    record = record.settled()
     _print_headline(record, console)
     print_best(record, console)
     console.print()

@@ -1,4 +1,4 @@
-"""Histories of one metric of many runs, read by one SQL query of an SQLite store, else by one call for each run."""
+"""Names and histories of metrics of many runs, by one SQL query of an SQLite store, else by one call for each run."""
 
 from __future__ import annotations
 
@@ -50,6 +50,27 @@ def fetch_histories(uri: str, runs: Sequence[str], metric: str) -> dict[str, lis
             for run, step, value in _query(database, chunk, name):
                 histories.setdefault(run, {})[step] = value
     return {run: [HistoryPoint(step, value) for step, value in values.items()] for run, values in histories.items()}
+
+
+def fetch_metric_names(uri: str, runs: Sequence[str]) -> set[str]:
+    """Return the names of all metrics that runs have reported, as MLflow has them.
+
+    Args:
+        uri: Tracking URI.
+        runs: Ids of the runs.
+
+    Raises:
+        TrackingUnreachable: The server does not answer.
+    """
+    path = queryable_file(uri)
+    if path is None:
+        client = connect(uri)
+        with request_limits(ANSWER_WITHIN_S, retries=1):
+            return {name for run in runs for name in client.get_run(run).data.metrics}
+    marks = ",".join("?" * len(runs))
+    with reading(path) as database:
+        query = f"SELECT DISTINCT key FROM latest_metrics WHERE run_uuid IN ({marks})"  # noqa: S608
+        return {name for (name,) in database.execute(query, tuple(runs))}
 
 
 def _query(database: sqlite3.Connection, runs: Sequence[str], metric: str) -> sqlite3.Cursor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sweeps.redact import redact_uri
@@ -15,6 +15,8 @@ from sweeps.tracking.values import finite
 
 STATES = ("finished", "pruned", "failed", "running", "stopped")
 """States of a trial, in the order in which they are counted."""
+INTERRUPTED = "interrupted"
+"""State in which a trial is shown that had not ended when its sweep did; ``resume`` continues it. See ``settled``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +208,18 @@ class SweepRecord:
     def best(self) -> TrialRecord | None:
         """The best trial, by the first objective; None if there is none."""
         return self.front[0] if self.front else None
+
+    def settled(self) -> SweepRecord:
+        """Return the record as it is shown to people: once the sweep does not run, a trial that had not ended is
+        interrupted, and not running."""
+        if self.status == "running" or not self.counts.get("running"):
+            return self
+
+        def settle(trials: list[TrialRecord]) -> list[TrialRecord]:
+            return [replace(each, state=INTERRUPTED) if each.state == "running" else each for each in trials]
+
+        counts = {**self.counts, INTERRUPTED: self.counts["running"], "running": 0}
+        return replace(self, counts=counts, trials=settle(self.trials), front=settle(self.front))
 
     def elapsed(self, moment: float) -> float:
         """Return the seconds that the sweep had run until a moment, without the pauses between its drivers.

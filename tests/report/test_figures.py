@@ -19,6 +19,7 @@ from sweeps.report.figures.contours import contours
 from sweeps.report.figures.importance import by_importance, importance, importances
 from sweeps.report.figures.learning_curves import learning_curves
 from sweeps.report.figures.parallel_coordinates import parallel_coordinates
+from sweeps.report.figures.parallel_lines import parallel_lines
 from sweeps.report.figures.sections import make_sections, write_images
 from sweeps.report.figures.slices import slices
 from sweeps.report.figures.style import robust_range
@@ -167,6 +168,71 @@ def test_where_a_trial_was_stopped_early_is_marked() -> None:
     assert section is not None
     marks = [trace for trace in section.figures[0].figure.data if trace.marker.symbol == "x"]
     assert [(list(trace.x), list(trace.y)) for trace in marks] == [([1], [2.0])]
+
+
+def curves_of(*values: tuple[float, ...], **more: Any) -> Any:
+    """Figure of learning curves with these values; the last is the trial's own."""
+    points = {
+        f"{number:04}": [metric_history.HistoryPoint(step, value) for step, value in enumerate(each)]
+        for number, each in enumerate(values)
+    }
+    made = report_data([trial(number, min(each)) for number, each in enumerate(values)], points)
+    section = learning_curves(made, **more)
+    assert section is not None
+    return section.figures[0].figure
+
+
+def test_the_axis_shows_the_good_curves_and_not_the_first_values_of_the_bad_ones() -> None:
+    good = [tuple(0.2 + 0.01 * number + 2.0 / (1 + step) ** 3 for step in range(12)) for number in range(4)]
+    bad = [(9.0 + number, 8.0) for number in range(12)]
+    low, high = curves_of(*good, *bad).layout.yaxis.range
+    assert low < 0.2
+    assert high < 0.5, "neither the first values of good curves nor bad trials flatten them"
+    assert curves_of(*good, *bad, axis="all").layout.yaxis.range is None
+    assert curves_of(*good, *bad, axis="log").layout.yaxis.type == "log"
+    flat = [(0.3, 0.25), (0.31, 0.24), (0.32, 0.26)]
+    assert curves_of(*flat).layout.yaxis.range is None, "nothing to leave out"
+
+
+def test_compared_trials_have_their_own_colours_before_the_pale_others() -> None:
+    figure = curves_of((0.3, 0.2), (0.4, 0.3), (0.5, 0.4), chosen=["0002", "0001"])
+    names = [trace.name for trace in figure.data]
+    assert names[0] == "other trials"
+    assert [name[:4] for name in names[1:]] == ["0002", "0001"]
+    assert len({trace.line.color for trace in figure.data}) == 3
+
+
+def test_lines_of_parallel_coordinates_lead_to_their_trials_and_stay_within_the_axes() -> None:
+    points: list[dict[str, Any]] = [{"lr": 0.1, "momentum": 0.9}, {"lr": 0.3, "momentum": 0.8}, {"lr": 0.2}]
+    trials = [trial(number, float(number), params=point) for number, point in enumerate(points)]
+    section = parallel_lines(report_data(trials), ["lr", "momentum"], ["0002"])
+    assert section is not None
+    lines = section.figures[0].figure.data
+    assert lines[-1].name == "trial 0002"
+    assert {each for trace in lines for each in trace.customdata if each} == {"0000", "0001", "0002"}
+    assert all(0 <= y <= 1 for trace in lines for y in trace.y if y is not None)
+
+
+def test_a_trial_that_was_cut_off_is_interrupted_and_not_running_once_its_sweep_has_ended() -> None:
+    running = report_data([trial(0, 1.0), trial(1, 2.0, "running")]).record
+    alive = replace(running, status="running", counts={"running": 1, "finished": 1})
+    assert alive.settled() is alive
+    dead = replace(alive, status="interrupted").settled()
+    assert [each.state for each in dead.trials] == ["finished", "interrupted"]
+    assert (dead.counts["running"], dead.counts["interrupted"]) == (0, 1)
+
+
+def test_slices_mark_a_trial_and_lead_to_all() -> None:
+    points: list[dict[str, Any]] = [{"lr": 0.1, "opt": "sgd"}, {"lr": 0.3, "opt": "adamw"}, {"lr": 0.2, "opt": "sgd"}]
+    trials = [trial(number, float(number), params=point) for number, point in enumerate(points)]
+    section = slices(report_data(trials), ["lr", "opt"], "0001")
+    assert section is not None
+    for each, x in zip(section.figures, (0.3, "adamw"), strict=True):
+        dots, star = each.figure.data
+        assert sorted(dots.customdata) == ["0000", "0001", "0002"]
+        assert (star.marker.symbol, list(star.x), list(star.customdata)) == ("star", [x], ["0001"])
+        at = list(dots.customdata).index("0001")
+        assert dots.x[at] == x
 
 
 def test_parallel_coordinates_keep_trials_that_lack_a_parameter() -> None:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import re
+import json
+import math
 from typing import Any
 
 import pytest
 
-from sweeps.config.nights import Nights
-from sweeps.service.promotion.night import Night
+from sweeps.errors import TrackingUnreachable
+from sweeps.report.figures.learning_curves import learning_curves
+from sweeps.report.figures.parallel_lines import parallel_lines
+from sweeps.report.figures.section import Section
+from sweeps.report.report_data import ReportData
 from sweeps.service.queue.jobs import Job
 from sweeps.service.record_cache import SweepLine
-from sweeps.service.web.learning_curves_svg import HEIGHT, curves_chart
-from sweeps.service.web.nights_svg import MOST_NIGHTS, nights_chart
+from sweeps.service.web import figure_cache
+from sweeps.service.web.figure_cache import FigureCache
+from sweeps.service.web.figures import NOTHING, Choices, as_json, read_choices
 from sweeps.service.web.paging import page_of
 from sweeps.service.web.rendering import moment
 from sweeps.service.web.rows import rows_of
-from sweeps.service.web.svg_axes import label, padded, ticks
 from sweeps.service.web.trials_table import TrialsTable, trials_table
 from sweeps.tracking.metric_history import HistoryPoint
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
-
-DAY = 86400.0
 
 
 def trial(number: int, value: float | None, state: str = "finished", **params: Any) -> TrialRecord:
@@ -80,58 +82,63 @@ def line(sweep: str, status: str = "finished", started: float = 0.0, maker: Job 
     return SweepLine(summary, maker)
 
 
-def night(number: int, best: float | None, **more: Any) -> Night:
-    values = {"schedule": "nightly", "sweep": f"nightly-{number}", "settings": Nights(), "metric": "eval/loss"}
-    return Night(**{**values, "mode": "min", "due": number * DAY, "best": best, "verdict": "kept", **more})
+# --- figures ----------------------------------------------------------------------------------------------------
 
 
-# --- learning curves --------------------------------------------------------------------------------------------
+def drawn(section: Section | None) -> list[dict[str, Any]]:
+    """Traces of the first figure, as the page's script gets them."""
+    document = json.loads(as_json(section, "/sweeps/s/trials/"))
+    traces: list[dict[str, Any]] = document["figures"][0]["figure"]["data"]
+    return traces
 
 
-def test_curves_stay_within_their_drawing_and_the_best_is_on_top() -> None:
-    sweep = record(trial(0, 0.2), trial(1, 0.9, "pruned"), trial(2, 0.5, "failed"))
-    points = {f"{n:04}": [HistoryPoint(step, (n + 1) / step) for step in range(1, 11)] for n in range(3)}
-    drawn = curves_chart(sweep, points)
-    assert drawn is not None
-    assert [curve.trial for curve in drawn.curves] == ["0001", "0002", "0000"]
-    assert [curve.mark for curve in drawn.curves] == ["cross", "square", ""]
-    pairs = [pair.split(",") for curve in drawn.curves for pair in re.split("[ML]", curve.path)[1:]]
-    assert all(0 <= float(x) <= drawn.axes.width and 0 <= float(y) <= HEIGHT for x, y in pairs)
-    assert "best: trial 0000" in drawn.summary
+def test_pages_get_no_figure_that_needs_webgl_since_that_makes_code_at_run_time() -> None:
+    trials = [trial(n, 1.0 + n) for n in range(60)]
+    points = {each.trial: [HistoryPoint(step, 1.0 / step) for step in range(1, 90)] for each in trials}
+    curves = learning_curves(ReportData(record=record(*trials), curves=points))
+    assert curves is not None
+    assert "scattergl" in {trace.type for trace in curves.figures[0].figure.data}
+    assert {trace["type"] for trace in drawn(curves)} == {"scatter"}
+    lines = parallel_lines(ReportData(record=record(*trials)), ["train.lr"])
+    assert {trace["type"] for trace in drawn(lines)} == {"scatter"}
 
 
-def test_a_diverged_trial_does_not_press_the_others_flat() -> None:
-    trials = [trial(n, 1.0 + n / 10) for n in range(12)]
-    points = {each.trial: [HistoryPoint(1, each.value or 0.0), HistoryPoint(2, each.value or 0.0)] for each in trials}
-    points["0011"] = [HistoryPoint(1, 1e6), HistoryPoint(2, 1e6)]
-    drawn = curves_chart(record(*trials), points)
-    assert drawn is not None
-    assert drawn.outside == 2
-    spread_of_others = {curve.y for curve in drawn.curves if curve.trial != "0011"}
-    assert max(spread_of_others) - min(spread_of_others) > HEIGHT / 10
+def test_every_point_of_a_curve_names_its_trial_to_which_it_leads() -> None:
+    points = {"0000": [HistoryPoint(1, 0.5), HistoryPoint(2, 0.2)], "0001": [HistoryPoint(1, 0.9)]}
+    traces = drawn(learning_curves(ReportData(record=record(trial(0, 0.2), trial(1, 0.9, "pruned")), curves=points)))
+    assert {each for trace in traces for each in trace.get("customdata", []) if each} == {"0000", "0001"}
 
 
-def test_before_the_first_report_there_is_no_chart() -> None:
-    assert curves_chart(record(trial(0, None, "running")), {}) is None
+def test_nothing_reported_yet_is_said_and_not_an_error() -> None:
+    empty = json.loads(as_json(None, ""))
+    assert (empty["figures"], empty["text"]) == ([], NOTHING)
 
 
-def test_one_report_is_a_dot() -> None:
-    drawn = curves_chart(record(trial(0, 0.3, "running")), {"0000": [HistoryPoint(5, 0.3)]})
-    assert drawn is not None
-    assert drawn.curves[0].mark == "dot"
+def test_a_figure_is_made_once_for_a_record_and_again_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figure_cache, "MAX_LOAD", math.inf)
+    cache, made = FigureCache(), []
+    first, second = record(trial(0, 0.2)), record(trial(0, 0.1))
+    for each in (first, record(trial(0, 0.2)), second):
+        cache.get(each, "curves", lambda: made.append(1))
+    assert len(made) == 2
 
 
-@pytest.mark.parametrize(("low", "high"), [(0, 1), (0.113, 3.1), (-3, 5), (1e-7, 3e-7), (1e6, 9e6)])
-def test_ticks_are_round_and_within_the_axis(low: float, high: float) -> None:
-    found = ticks(low, high, 6)
-    assert 2 <= len(found) <= 7
-    assert all(low - 1e-9 <= each <= high * (1 + 1e-9) for each in found)
-    assert len({label(each) for each in found}) == len(found)
+def test_while_the_store_is_away_the_last_figure_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away() -> str:
+        raise TrackingUnreachable("MLflow does not answer")
+
+    monkeypatch.setattr(figure_cache, "MAX_LOAD", math.inf)
+    cache = FigureCache()
+    with pytest.raises(TrackingUnreachable):
+        cache.get(record(trial(0, 0.2)), "curves", away)
+    cache.get(record(trial(0, 0.2)), "curves", lambda: "figure")
+    assert cache.get(record(trial(0, 0.1)), "curves", away) == "figure"
 
 
-def test_an_axis_of_one_value_has_room() -> None:
-    low, high = padded(0.0, 0.0)
-    assert low < 0 < high
+def test_what_a_viewer_chooses_and_does_not_exist_is_left_out() -> None:
+    choices = read_choices(record(trial(0, 0.2), trial(7, 0.1)), "", "sideways", ["7", "0000", "99", "0007"])
+    assert choices == Choices(metric="eval/loss", axis="good", trials=("0007", "0000"))
+    assert read_choices(record(trial(0, 0.2)), "train/lr", "log", []).axis == "log"
 
 
 # --- the list ---------------------------------------------------------------------------------------------------
@@ -211,32 +218,6 @@ def test_numbers_stand_on_the_right_and_lists_are_plain() -> None:
     assert columns["train.lr"].right
     assert not columns["modules"].right
     assert columns["modules"].text(table.shown.rows[0]) == "q, v"
-
-
-# --- nights -----------------------------------------------------------------------------------------------------
-
-
-def test_nights_show_the_best_the_champion_and_its_noise() -> None:
-    drawn = nights_chart([night(1, 0.5, verdict="first"), night(2, 0.4, champion=0.5, noise=0.02, verdict="promoted")])
-    assert drawn is not None
-    first, second = drawn.marks
-    assert first.champion is None
-    assert first.band is None
-    assert second.band is not None
-    assert second.champion is not None
-    top, height = second.band
-    assert top < second.champion < top + height
-    assert "promoted, best 0.4, champion 0.5, noise 0.02" in second.title
-    assert [tick.text for tick in drawn.x_ticks] == ["2 Jan", "3 Jan"]
-
-
-def test_a_night_without_a_value_is_no_point_and_a_year_is_its_last_nights() -> None:
-    assert nights_chart([night(1, None, verdict="failed")]) is None
-    drawn = nights_chart([night(n, 1.0 + n % 3) for n in range(365)])
-    assert drawn is not None
-    assert len(drawn.marks) == MOST_NIGHTS
-    assert drawn.marks[-1].sweep == "nightly-364"
-    assert len(drawn.x_ticks) <= 8
 
 
 def test_times_are_utc_beside_the_pointer() -> None:

@@ -70,6 +70,7 @@ def _figure(data: ReportData, objective: int, trials: Sequence[TrialRecord], pos
                     x=[x for x, _ in chosen],
                     y=[values_of(trial)[objective] for _, trial in chosen],
                     text=[trial_hover(trial, len(trials)) for _, trial in chosen],
+                    customdata=[trial.trial for _, trial in chosen],
                     mode="markers",
                     name=state,
                     marker={"color": colour, "size": 8 if len(trials) < 200 else 5, "opacity": 0.75},

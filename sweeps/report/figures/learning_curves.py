@@ -1,29 +1,40 @@
-"""Learning curves of a sweep: the first objective against steps, of all trials or a selection of them.
-
-``LearningCurves`` is the figure's data, which the service's pages draw as SVG; ``learning_curves`` is the section of
-the report.
-"""
+"""Learning curves of a sweep: a metric against steps, of all trials or a selection of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Literal
 
 import plotly.graph_objects as go
 
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
 from sweeps.report.figures.style import (
     BEST_COLOUR,
+    CHOSEN_COLOURS,
     END_MARKS,
+    MUTED,
     STATE_COLOURS,
     WEBGL_FROM,
     count_outside,
-    robust_range,
 )
+from sweeps.report.formatting import shorten
 from sweeps.report.report_data import ReportData
 from sweeps.tracking.metric_history import HistoryPoint
 from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.summary import describe
+
+ValueAxis = Literal["good", "all", "log"]
+"""What the value axis shows: the good curves, all values, or all values on a logarithmic scale."""
+
+GOOD_SHARE, FEWEST_GOOD = 0.25, 3
+"""Share of the trials whose curves the axis shows, and the smallest number of them."""
+WARM_UP = 0.25
+"""Share of a curve's first points that the axis need not show: losses begin far above where they end."""
+WORTH_CUTTING = 2.0
+"""Ratio of the range of all values to that of the good curves from which the axis leaves values out."""
+LONGEST_NAME = 60
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,8 @@ class LearningCurves:
     record: SweepRecord
     histories: Mapping[str, Sequence[HistoryPoint]]
     """Reported points by trial, in the order of their steps."""
+    chosen: Sequence[str] = ()
+    """Trials that a person compares."""
 
     @cached_property
     def best(self) -> str | None:
@@ -51,8 +64,21 @@ class LearningCurves:
 
     @cached_property
     def limits(self) -> tuple[float, float] | None:
-        """Range of the value axis; None if it must show all values."""
-        return robust_range(self.values, self.record.mode)
+        """Range of the value axis that shows the curves of the best and the chosen trials without their warm-up; None
+        if that is nearly all there is to see."""
+        sign = 1 if self.record.mode == "min" else -1
+        valued = [trial for trial in self.trials if trial.value is not None and trial.state != "failed"]
+        ranked = sorted(valued, key=lambda trial: sign * (trial.value or 0.0))
+        good = [trial.trial for trial in ranked[: max(FEWEST_GOOD, round(GOOD_SHARE * len(self.trials)))]]
+        curves = [self.histories[trial] for trial in (*good, *self.chosen) if trial in self.histories]
+        shown = [point.value for curve in curves for point in curve[int(WARM_UP * len(curve)) :]]
+        if not shown or min(shown) == max(shown):
+            return None
+        low, high = min(shown), max(shown)
+        if max(self.values) - min(self.values) <= WORTH_CUTTING * (high - low):
+            return None
+        margin = 0.06 * (high - low)
+        return low - margin, high + margin
 
     @property
     def outside(self) -> int:
@@ -68,73 +94,131 @@ class LearningCurves:
         )
 
 
-def learning_curves(data: ReportData) -> Section | None:
-    """Section of the report; None if nothing was reported."""
-    curves = LearningCurves(data.record, data.curves)
+def learning_curves(
+    data: ReportData, metric: str | None = None, chosen: Sequence[str] = (), axis: ValueAxis = "good"
+) -> Section | None:
+    """Section of the report; None if nothing was reported.
+
+    Args:
+        data: The sweep, with the histories of this metric.
+        metric: Name of the metric; default: the first objective.
+        chosen: Trials to compare, each drawn in a colour of its own before the others, which are pale.
+        axis: What the value axis shows.
+    """
+    curves = LearningCurves(data.record, data.curves, chosen)
     if not curves.trials:
         return None
-    figure = _figure(curves)
+    figure = _compared(curves) if chosen else _by_state(curves)
+    style_figure(figure, hovermode="closest")
+    figure.update_xaxes(title="steps")
+    figure.update_yaxes(title=metric or data.record.metric)
+    if axis == "log":
+        figure.update_yaxes(type="log")
+    elif axis == "good":
+        figure.update_yaxes(range=curves.limits)
     text = "A cross is where a trial was stopped early, a square where it failed."
     text += f" {curves.selection}." if curves.selection else ""
-    text += " Some values lie far outside; double-click the figure to see all." if curves.outside else ""
+    if axis == "good" and curves.outside:
+        text += " The axis shows the good curves; double-click the figure to see all."
     figures = [SectionFigure(figure=figure, height=460)]
     image = Image(name="learning_curves", figures=[figure])
     return Section(slug="curves", title="Learning curves", text=text, figures=figures, image=image)
 
 
-def _figure(curves: LearningCurves) -> go.Figure:
+def _by_state(curves: LearningCurves) -> go.Figure:
     figure = go.Figure()
     scatter = go.Scattergl if len(curves.values) >= WEBGL_FROM else go.Scatter
     for state, colour in STATE_COLOURS.items():
         trials = [trial for trial in curves.trials if trial.state == state and trial.trial != curves.best]
         if trials:
-            _add_curves(figure, curves, trials, scatter, state, colour)
+            opacity = 1.0 if len(trials) <= 20 else 0.55 if len(trials) <= 60 else 0.35
+            figure.add_trace(_lines(curves, trials, scatter, state, colour, opacity=opacity, width=1.5))
+            _mark_ends(figure, curves, trials, state, colour)
     if curves.trials[-1].trial == curves.best:
-        _add_curves(figure, curves, curves.trials[-1:], go.Scatter, f"best: {curves.best}", BEST_COLOUR)
-    style_figure(figure, hovermode="closest")
-    figure.update_xaxes(title="steps")
-    return figure.update_yaxes(title=curves.record.metric, range=curves.limits)
+        best = curves.trials[-1:]
+        figure.add_trace(_lines(curves, best, go.Scatter, f"best: {curves.best}", BEST_COLOUR, width=3))
+        _mark_ends(figure, curves, best, f"best: {curves.best}", BEST_COLOUR)
+    return figure
 
 
-def _add_curves(
-    figure: go.Figure, curves: LearningCurves, trials: Sequence[TrialRecord], scatter: type, name: str, colour: str
-) -> None:
-    """Add one trace for all trials of a state, which keeps the legend short and the page fast."""
+def _compared(curves: LearningCurves) -> go.Figure:
+    """Figure with the chosen trials in their own colours, and all others pale."""
+    figure = go.Figure()
+    scatter = go.Scattergl if len(curves.values) >= WEBGL_FROM else go.Scatter
+    others = [trial for trial in curves.trials if trial.trial not in curves.chosen]
+    if others:
+        figure.add_trace(_lines(curves, others, scatter, "other trials", MUTED, opacity=0.25, width=1))
+    by_id = {trial.trial: trial for trial in curves.trials}
+    compared = [by_id[trial] for trial in curves.chosen if trial in by_id]
+    for index, trial in enumerate(compared):
+        colour, name = CHOSEN_COLOURS[index % len(CHOSEN_COLOURS)], _name(trial, compared, curves.best)
+        figure.add_trace(_lines(curves, [trial], go.Scatter, name, colour, width=2.5))
+        _mark_ends(figure, curves, [trial], name, colour)
+    return figure
+
+
+def _name(trial: TrialRecord, compared: Sequence[TrialRecord], best: str | None) -> str:
+    """Name of a trial in the legend, with the parameters in which the compared trials differ."""
+    params: dict[str, Any] = {
+        path: value for path, value in trial.params.items() if any(each.params.get(path) != value for each in compared)
+    }
+    name = f"{trial.trial} (best)" if trial.trial == best else trial.trial
+    return shorten(f"{name}: {describe(params)}" if params else name, LONGEST_NAME)
+
+
+def _lines(
+    curves: LearningCurves,
+    trials: Sequence[TrialRecord],
+    scatter: type,
+    name: str,
+    colour: str,
+    *,
+    width: float,
+    opacity: float = 1.0,
+) -> Any:
+    """One trace for several trials, which keeps the legend short and the page fast."""
     steps: list[float | None] = []
     values: list[float | None] = []
-    texts: list[str | None] = []
+    ids: list[str | None] = []
     for trial in trials:
         points = curves.histories[trial.trial]
         steps += [*(point.step for point in points), None]
         values += [*(point.value for point in points), None]
-        texts += [*[trial.trial] * len(points), None]
-    is_best = colour == BEST_COLOUR
+        ids += [*[trial.trial] * len(points), None]
+    return scatter(
+        x=steps,
+        y=values,
+        customdata=ids,
+        mode="markers" if all(len(curves.histories[trial.trial]) == 1 for trial in trials) else "lines",
+        name=name,
+        legendgroup=name,
+        opacity=opacity,
+        line={"color": colour, "width": width},
+        marker={"color": colour},
+        hovertemplate="trial %{customdata}, step %{x}: <b>%{y:.5g}</b><extra></extra>",
+    )
+
+
+def _mark_ends(
+    figure: go.Figure, curves: LearningCurves, trials: Sequence[TrialRecord], name: str, colour: str
+) -> None:
+    """Mark where trials of one state ended, if they ended early."""
+    mark = END_MARKS.get(trials[0].state)
+    if mark is None:
+        return
     ends = [curves.histories[trial.trial][-1] for trial in trials]
     figure.add_trace(
-        scatter(
-            x=steps,
-            y=values,
-            text=texts,
-            mode="markers" if all(len(curves.histories[trial.trial]) == 1 for trial in trials) else "lines",
-            name=name,
+        go.Scatter(
+            x=[point.step for point in ends],
+            y=[point.value for point in ends],
+            mode="markers",
             legendgroup=name,
-            opacity=1.0 if is_best or len(trials) <= 20 else 0.55 if len(trials) <= 60 else 0.35,
-            line={"color": colour, "width": 3 if is_best else 1.5},
-            marker={"color": colour},
-            hovertemplate="trial %{text}, step %{x}: <b>%{y:.5g}</b><extra></extra>",
+            showlegend=False,
+            marker={
+                "color": colour,
+                "symbol": "x" if mark == "cross" else mark,  # Plotly's "cross" is a plus sign
+                "size": 8 if len(trials) <= 60 else 5,
+            },
+            hoverinfo="skip",
         )
     )
-    mark = END_MARKS.get(trials[0].state)
-    if mark is not None:
-        symbol = "x" if mark == "cross" else mark  # Plotly's "cross" is a plus sign
-        figure.add_trace(
-            go.Scatter(
-                x=[point.step for point in ends],
-                y=[point.value for point in ends],
-                mode="markers",
-                legendgroup=name,
-                showlegend=False,
-                marker={"color": colour, "symbol": symbol, "size": 8 if len(trials) <= 60 else 5},
-                hoverinfo="skip",
-            )
-        )

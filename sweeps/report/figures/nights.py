@@ -1,7 +1,6 @@
 """Nights of a schedule: each night's best value beside the champion on the same data, and each night's time and cost.
 
-``NightsRecord`` is the figures' data, which the service's pages draw as SVG; ``nights_section`` is the section of the
-report.
+``NightsRecord`` is the figures' data; ``nights_section`` is the section of the report.
 """
 
 from __future__ import annotations
@@ -101,6 +100,7 @@ def nights_figure(nights: NightsRecord) -> go.Figure:
     figure.add_trace(_line(days, [night["champion"] for night in known], "champion", CHAMPION, "dot"))
     best = _line(days, [night["best"] for night in known], "tonight's best", BEST, "solid")
     best.update(text=[_hover(night) for night in known], hovertemplate="%{text}<extra></extra>")
+    best.update(customdata=[night["sweep"] for night in known])
     figure.add_trace(best)
     for name, (verdicts, colour, symbol) in MARKS.items():
         chosen = [(day, night) for day, night in zip(days, known, strict=True) if night["verdict"] in verdicts]

@@ -16,6 +16,7 @@ from sweeps.report.figures.parameter_axis import ParameterAxis
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
 from sweeps.report.figures.style import VALUE_SCALE, robust_range, value_range
 from sweeps.report.report_data import ReportData, evenly, values_of
+from sweeps.tracking.record import TrialRecord
 
 LINES = 300
 """Largest number of lines: more cover each other."""
@@ -31,21 +32,10 @@ def parallel_coordinates(data: ReportData, order: Sequence[str]) -> Section | No
         data: The sweep.
         order: Paths of the parameters, the most important first.
     """
-    trials = data.ranked
-    if not trials or not data.paths:
+    if not data.valued or not data.paths:
         return None
-    if len(trials) > LINES:
-        best = trials[: LINES // 10]
-        trials = [*best, *evenly(trials[len(best) :], LINES - len(best))]
-    trials = trials[::-1]  # later lines are drawn above earlier ones: the best are the last
-    record = data.record
-    axes = [
-        _axis(data.names[path], distribution_of(data, path), [trial.params.get(path, _ABSENT) for trial in trials])
-        for path in order[:AXES]
-    ]
-    for index, metric in enumerate(record.metrics):
-        values = [values_of(trial)[index] for trial in trials]
-        axes.append({"label": metric, "values": values, "range": robust_range(values, record.modes[index])})
+    record, trials = data.record, chosen_for_lines(data)
+    axes = make_axes(data, order, trials)
     values = [values_of(trial)[0] for trial in trials]
     limits = value_range(values, record.mode)
     figure = go.Figure(
@@ -69,16 +59,56 @@ def parallel_coordinates(data: ReportData, order: Sequence[str]) -> Section | No
     style_figure(figure)
     left = max((len(text) for text in axes[0].get("ticktext", [])), default=0)  # beside the first axis
     figure.update_layout(margin={"l": max(70, 20 + 7 * left), "r": 30, "t": 110, "b": 24})
-    text = "A line is a trial; the darkest are the best. Drag along an axis to choose trials, click it to undo that."
+    text = "A line is a trial; the last axis and the colour are its value. "
+    text += f"Drag along an axis to choose trials, click it to undo that.{describe_lines(data, order, trials)}"
+    figures = [SectionFigure(figure=figure, height=480, min_width=92 * len(axes) + 120)]
+    image = Image(name="parallel_coordinates", figures=[figure], size=(12, 5))
+    return Section(slug="parallel", title="Parallel coordinates", text=text, figures=figures, image=image)
+
+
+def chosen_for_lines(data: ReportData, always: Sequence[str] = ()) -> list[TrialRecord]:
+    """Trials that have a line, from the worst to the best: later lines are drawn above earlier ones.
+
+    Args:
+        data: The sweep.
+        always: Trials that have one in any case.
+    """
+    trials = data.ranked
+    if len(trials) > LINES:
+        best = trials[: LINES // 10]
+        chosen = {trial.trial for trial in (*best, *evenly(trials[len(best) :], LINES - len(best)))} | set(always)
+        trials = [trial for trial in trials if trial.trial in chosen]
+    return trials[::-1]
+
+
+def make_axes(data: ReportData, order: Sequence[str], trials: Sequence[TrialRecord]) -> list[dict[str, Any]]:
+    """Axes of the parameters and objectives, as Plotly's dimensions.
+
+    Args:
+        data: The sweep.
+        order: Paths of the parameters, the most important first.
+        trials: Trials that have a line.
+    """
+    axes = [
+        _axis(data.names[path], distribution_of(data, path), [trial.params.get(path, _ABSENT) for trial in trials])
+        for path in order[:AXES]
+    ]
+    for index, metric in enumerate(data.record.metrics):
+        values = [values_of(trial)[index] for trial in trials]
+        axes.append({"label": metric, "values": values, "range": robust_range(values, data.record.modes[index])})
+    return axes
+
+
+def describe_lines(data: ReportData, order: Sequence[str], trials: Sequence[TrialRecord]) -> str:
+    """What the figure leaves out."""
+    text = ""
     if any(set(order[:AXES]) - set(trial.params) for trial in trials):
         text += " “absent”: the trial does not have the parameter."
     if len(order) > AXES:
         text += f" The {AXES} most important of {len(order)} parameters."
     if len(data.valued) > LINES:
         text += f" {LINES:,} of {len(data.valued):,} trials, the best among them."
-    figures = [SectionFigure(figure=figure, height=480, min_width=92 * len(axes) + 120)]
-    image = Image(name="parallel_coordinates", figures=[figure], size=(12, 5))
-    return Section(slug="parallel", title="Parallel coordinates", text=text, figures=figures, image=image)
+    return text
 
 
 def _axis(name: str, distribution: BaseDistribution, values: Sequence[Any]) -> dict[str, Any]:

@@ -44,13 +44,15 @@ def _figure(data: ReportData, x: int, y: int) -> go.Figure:
             continue
         is_front = colour == BEST_COLOUR
         points = sorted(
-            (values_of(trial)[x], values_of(trial)[y], trial_hover(trial, len(data.valued))) for trial in trials
+            (values_of(trial)[x], values_of(trial)[y], trial_hover(trial, len(data.valued)), trial.trial)
+            for trial in trials
         )
         figure.add_trace(
             scatter(
                 x=[point[0] for point in points],
                 y=[point[1] for point in points],
                 text=[point[2] for point in points],
+                customdata=[point[3] for point in points],
                 mode="lines+markers" if is_front and len(record.metrics) == 2 else "markers",
                 name=name,
                 line={"color": colour, "width": 1.5, "dash": "dot"},

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from sweeps.report.figures.style import GRID, MUTED
+from sweeps.report.figures.style import BACKGROUND, GRID, INK, MUTED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +56,9 @@ def style_figure(figure: go.Figure, **layout: Any) -> go.Figure:
     figure.update_layout(
         template="none",
         title=None,
-        font={"family": "system-ui, sans-serif", "size": 12, "color": "#1f2937"},
+        font={"family": "system-ui, sans-serif", "size": 12, "color": INK},
         margin={"l": 64, "r": 16, "t": 16, "b": 48},
-        hoverlabel={"align": "left", "bgcolor": "white", "bordercolor": MUTED},
+        hoverlabel={"align": "left", "bgcolor": BACKGROUND, "bordercolor": MUTED},
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.0, "xanchor": "left", "x": 0.0},
         **layout,
     )

@@ -6,40 +6,45 @@ import math
 from collections.abc import Sequence
 
 import plotly.graph_objects as go
-from optuna.distributions import CategoricalDistribution
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.visualization import plot_slice
 
 from sweeps.report.figures.importance import FEWEST_TRIALS
-from sweeps.report.figures.optuna_study import build_study, distribution_of
+from sweeps.report.figures.optuna_study import build_study, distribution_of, label
 from sweeps.report.figures.parameter_axis import ParameterAxis, set_log_ticks
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
-from sweeps.report.figures.style import robust_range
+from sweeps.report.figures.style import BACKGROUND, BEST_COLOUR, SCALE, robust_range
 from sweeps.report.report_data import ReportData, values_of
 
 SLICE_TRIALS = 600
-SLICE_SCALE = [[0, "#9cc3f5"], [1, "#0b3a8f"]]
 MOST_SLICES = 16
 IMAGE_SLICES, IMAGE_COLUMNS = 9, 3
 
 
-def slices(data: ReportData, order: Sequence[str]) -> Section | None:
+def slices(data: ReportData, order: Sequence[str], marked: str | None = None) -> Section | None:
     """Section with a grid of figures; None if there is no value or no parameter.
 
     Args:
         data: The sweep.
         order: Paths of the parameters, the most important first.
+        marked: Trial that is marked by a star.
     """
     if not data.valued or not data.paths:
         return None
-    study = build_study(data, data.thinned(SLICE_TRIALS))
+    trials = data.thinned(SLICE_TRIALS)
+    study = build_study(data, trials)
     metric = data.record.metric
     limits = robust_range([values_of(trial)[0] for trial in data.valued], data.record.mode)
     figures = []
     for path in order[:MOST_SLICES]:
         name = data.names[path]
         figure = plot_slice(study, params=[name], target=lambda trial: trial.values[0], target_name=metric)
-        figure.update_traces(marker={"size": 6, "line": {"width": 0}, "showscale": False, "colorscale": SLICE_SCALE})
+        # Optuna colours the points by their trial's number in the study.
+        figure.for_each_trace(lambda trace: trace.update(customdata=[trials[int(n)].trial for n in trace.marker.color]))
+        figure.update_traces(hovertemplate="trial %{customdata}<br>%{x}<br><b>%{y:.5g}</b><extra></extra>")
+        figure.update_traces(marker={"size": 6, "line": {"width": 0}, "showscale": False, "colorscale": SCALE})
         _strip_quotes(figure)
+        _mark(figure, data, path, marked)
         set_log_ticks(figure, [distribution_of(data, path)])
         _show_whole_range(figure, data, path)
         style_figure(figure, showlegend=False)
@@ -48,7 +53,7 @@ def slices(data: ReportData, order: Sequence[str]) -> Section | None:
         figure.update_xaxes(title=None)
         figures.append(SectionFigure(figure=figure, label=path, height=240))
     first = ", the most important first" if len(data.valued) >= FEWEST_TRIALS else ""
-    text = f"{metric} against each parameter{first}; the darker, the later."
+    text = f"{metric} against each parameter{first}; the stronger the colour, the later the trial."
     if len(order) > MOST_SLICES:
         text += f" {MOST_SLICES} of {len(order)} parameters."
     if len(data.valued) > SLICE_TRIALS:
@@ -65,6 +70,23 @@ def slices(data: ReportData, order: Sequence[str]) -> Section | None:
         columns=min(IMAGE_COLUMNS, len(shown)),
     )
     return Section(slug="slices", title="Slices", text=text, figures=figures, layout="grid", image=image)
+
+
+def _mark(figure: go.Figure, data: ReportData, path: str, trial: str | None) -> None:
+    """Put a star on a trial that has the parameter and a value."""
+    record = next((each for each in data.having(path) if each.trial == trial), None)
+    if record is None:
+        return
+    value = label(record.params[path])
+    is_number = isinstance(distribution_of(data, path), FloatDistribution | IntDistribution)
+    figure.add_scatter(
+        x=[value if is_number else str(value)],
+        y=[values_of(record)[0]],
+        mode="markers",
+        customdata=[record.trial],
+        marker={"symbol": "star", "size": 15, "color": BEST_COLOUR, "line": {"width": 1, "color": BACKGROUND}},
+        hovertemplate="trial %{customdata}<br>%{x}<br><b>%{y:.5g}</b><extra></extra>",
+    )
 
 
 def _strip_quotes(figure: go.Figure) -> None:

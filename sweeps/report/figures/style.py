@@ -10,13 +10,50 @@ STATE_COLOURS = {
     "failed": "#c93a3a",
     "running": "#178f8f",
     "stopped": "#7d55c7",
+    "interrupted": "#7b861f",
 }
 END_MARKS: Mapping[str, str] = {"pruned": "cross", "stopped": "cross", "failed": "square"}
 """Mark at the end of a learning curve, by trial state."""
 BEST_COLOUR = "#111827"
 STARTING_COLOUR = "#c3c9d4"
+INK = "#1f2937"
 MUTED = "#6b7280"
 GRID = "#e5e7eb"
+BACKGROUND = "#ffffff"
+CHOSEN_COLOURS = ("#2563c9", "#c2410c", "#15803d", "#a21caf", "#0e7490", "#92400e", "#be123c", "#4d7c0f")
+"""Colours of trials that a person compares, in the order in which they are chosen."""
+SCALE = [[0, "#9cc3f5"], [1, "#0b3a8f"]]
+"""Colour scale of the order of trials, from the first to the latest."""
+RANK_COLOURS = ("#c9d1db", "#a9c2e8", "#6f9fe0", "#2f6fcf", "#0b3a8f")
+"""Colours of trials from the worst to the best."""
+DARK = {
+    "#c9d1db": "#3a4554",
+    "#a9c2e8": "#41608f",
+    "#6f9fe0": "#5f8fd8",
+    "#2f6fcf": "#8db2ff",
+    INK: "#e4e9f0",
+    MUTED: "#9ba7b6",
+    GRID: "#2f3845",
+    BACKGROUND: "#191f27",
+    BEST_COLOUR: "#f4f7fb",
+    STARTING_COLOUR: "#4c5866",
+    "#9cc3f5": "#35527f",
+    "#0b3a8f": "#bcd7ff",
+    "#2563c9": "#79a6f6",
+    "#d9892b": "#e0a458",
+    "#c93a3a": "#f08a8a",
+    "#178f8f": "#52c3c0",
+    "#7d55c7": "#b79bf0",
+    "#7b861f": "#c3cf63",
+    "#c2410c": "#fb923c",
+    "#15803d": "#4ade80",
+    "#a21caf": "#e879f9",
+    "#0e7490": "#38bdf8",
+    "#92400e": "#d6a26a",
+    "#be123c": "#fb7185",
+    "#4d7c0f": "#a3e635",
+}
+"""Colour on a dark background, by the colour on a light one."""
 VALUE_SCALE = "Viridis"
 """Colour scale of values: the best are dark."""
 WEBGL_FROM = 4000

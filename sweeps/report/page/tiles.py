@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sweeps.report.formatting import duration
 from sweeps.report.report_data import ReportData
-from sweeps.tracking.record import STATES
+from sweeps.tracking.record import INTERRUPTED, STATES
 
 
 def tiles(data: ReportData) -> list[tuple[str, str, str]]:
@@ -15,7 +15,9 @@ def tiles(data: ReportData) -> list[tuple[str, str, str]]:
         found.append((f"best {record.metric}", f"{record.best.value:.5g}", f"trial {record.best.trial}, {record.mode}"))
     elif record.front:
         found.append(("Pareto front", str(len(record.front)), f"of {len(data.valued)} trials"))
-    counts = ", ".join(f"{record.counts[state]:,} {state}" for state in STATES if record.counts.get(state))
+    counts = ", ".join(
+        f"{record.counts[state]:,} {state}" for state in (*STATES, INTERRUPTED) if record.counts.get(state)
+    )
     found.append(("trials", f"{len(record.trials):,}", counts or "none yet"))
     took = record.time
     found.append(("time", duration(took.wall_s), f"{duration(took.train_s)} of training, summed over trials"))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
+from fastapi.responses import Response
 from fastapi.staticfiles import StaticFiles
 
 from sweeps.service.web import (
     action_routes,
     compare,
+    figures,
+    plotly_library,
     router,
     schedules,
     sign_in,
@@ -18,6 +21,7 @@ from sweeps.service.web import (
 )
 from sweeps.service.web.documentation import ADDRESS, documentation
 from sweeps.service.web.pages import Pages
+from sweeps.service.web.plotly_library import CACHEABLE
 from sweeps.service.web.rendering import DOCS, STATIC
 
 if TYPE_CHECKING:
@@ -32,8 +36,17 @@ def add_pages(app: FastAPI, service: AppContext) -> None:
         service: The service.
     """
     app.state.pages = Pages(service)
-    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.mount("/static", _KeptFiles(directory=STATIC), name="static")
     if (folder := documentation(service.config.docs_dir)) is not None:
         app.mount(ADDRESS, StaticFiles(directory=folder, html=True), name=DOCS)
-    for part in (router, trial, compare, action_routes, submit, schedules, sign_in):
+    for part in (router, trial, figures, plotly_library, compare, action_routes, submit, schedules, sign_in):
         app.include_router(part.router)
+
+
+class _KeptFiles(StaticFiles):
+    """Files that browsers may keep, since their addresses change with their contents."""
+
+    def file_response(self, *arguments: Any, **named: Any) -> Response:
+        response = super().file_response(*arguments, **named)
+        response.headers["Cache-Control"] = CACHEABLE
+        return response

@@ -1,4 +1,4 @@
-"""State that all pages share: the list of sweeps, the charts, and links to MLflow and Ray."""
+"""State that all pages share: the list of sweeps, cached figures, and links to MLflow and Ray."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import difflib
 import threading
 import time
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import Depends, Request
 from fastapi.responses import RedirectResponse, Response
@@ -16,7 +17,7 @@ from sweeps.service.auth.auth import COOKIE, form_token
 from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.queue import jobs
 from sweeps.service.record_cache import SweepLine
-from sweeps.service.web.learning_curves_svg import ChartCache
+from sweeps.service.web.figure_cache import FigureCache
 from sweeps.service.web.past_sweeps import PastSweeps
 from sweeps.service.web.rendering import answer
 from sweeps.service.web.rows import Row, rows_of
@@ -36,7 +37,7 @@ class Pages:
 
     def __init__(self, service: AppContext) -> None:
         self.service = service
-        self.charts = ChartCache()
+        self.figures = FigureCache()
         self.past = PastSweeps(service.records)
         config = service.config
         server = config.tracking_uri if config.tracking_uri.startswith(("http://", "https://")) else None
@@ -71,6 +72,10 @@ class Pages:
             older = jobs.of_sweep(connection, name)
         rows = rows_of([], older)
         return rows[0] if rows and visible(principal, rows[0].owner) else None
+
+    def trial_address(self, sweep: str, trial: str) -> str:
+        """Address of a trial's page."""
+        return f"/sweeps/{quote(sweep)}/trials/{trial}"
 
     def changed(self) -> None:
         """Discard the cached list after a change."""

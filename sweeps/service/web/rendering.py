@@ -12,11 +12,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from sweeps.report.formatting import duration
+from sweeps.service.web.plotly_library import plotly_address
 from sweeps.service.web.trials_table import shown
 
 HERE = Path(__file__).parent
@@ -46,22 +47,27 @@ def answer(request: Request, template: str, *, status: int = 200, **context: Any
         text = "".join(page.blocks[LIVE](page.new_context(context)))
     else:
         text = page.render(context)
+    return conditional(request, text, "text/html", status=status)
+
+
+def conditional(request: Request, text: str, media_type: str, *, status: int = 200) -> Response:
+    """Response with a text; 304 if the browser has the same."""
     tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:24]}"'
     headers = {"ETag": tag, "Cache-Control": "no-store"}
     if status == 200 and request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
-    return HTMLResponse(text, status, headers)
+    return Response(text, status, headers, media_type)
 
 
 def addresses(request: Request) -> Callable[..., str]:
-    """Function for links to the same page with some query parameters changed; None removes one."""
+    """Function for links to the same page with some query parameters changed: None removes one, a list repeats it."""
 
     def address(**changed: Any) -> str:
-        query = {key: value for key, value in request.query_params.items() if key not in ONCE and value}
-        query |= {key: str(value) for key, value in changed.items() if value not in (None, "")}
+        given = request.query_params.multi_items()
+        query = [(key, value) for key, value in given if key not in (*ONCE, *changed) and value]
         for key, value in changed.items():
-            if value in (None, ""):
-                query.pop(key, None)
+            values = value if isinstance(value, list) else [value]
+            query += [(key, str(each)) for each in values if each not in (None, "")]
         return f"{request.url.path}?{urlencode(query)}" if query else request.url.path
 
     return address
@@ -77,7 +83,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(moment=moment, duration=duration, shown=shown)
-    environment.globals.update(static=_static, version=version("ray-sweeps"))
+    environment.globals.update(static=_static, plotly=plotly_address, version=version("ray-sweeps"))
     environment.globals["ui"] = environment.get_template("parts.html").module
     environment.globals["actions"] = environment.get_template("actions.html").module.actions  # type: ignore[attr-defined]
     return environment

@@ -19,8 +19,9 @@ from sweeps.service.web.pages import EVERYBODY, Pages, Shared
 from sweeps.service.web.paging import page_of
 from sweeps.service.web.rendering import addresses
 from sweeps.service.web.rows import TABS
+from sweeps.service.web.sweep_figures import NOTHING_CHOSEN, SweepChoices, figures_view
 from sweeps.service.web.sweep_view import sweep_view
-from sweeps.service.web.trials_table import RANK, trials_table
+from sweeps.service.web.trials_table import trials_table
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -72,13 +73,10 @@ def sweep(
     pages: Shared,
     principal: Reader,
     name: str,
-    sort: Words = RANK,
-    down: bool = False,
-    page: PageNumber = 1,
-    done: Words = "",
+    chosen: Annotated[SweepChoices, Query()],
 ) -> Response:
     """Page of one sweep."""
-    return sweep_page(request, pages, principal, name, sort=sort, down=down, page=page, message=DONE.get(done, ""))
+    return sweep_page(request, pages, principal, name, chosen, message=DONE.get(chosen.done, ""))
 
 
 def sweep_page(
@@ -86,10 +84,8 @@ def sweep_page(
     pages: Pages,
     principal: Principal,
     name: str,
+    chosen: SweepChoices = NOTHING_CHOSEN,
     *,
-    sort: str = RANK,
-    down: bool = False,
-    page: int = 1,
     message: str = "",
     status: int = 200,
 ) -> Response:
@@ -100,9 +96,7 @@ def sweep_page(
         pages: The service's pages.
         principal: The user.
         name: Name of the sweep.
-        sort: Column by which its trials are sorted.
-        down: Whether the highest are first.
-        page: Page of the trials.
+        chosen: What the viewer has chosen to see.
         message: Message at the top; an error unless the status is 200.
         status: Status of the response.
     """
@@ -113,6 +107,8 @@ def sweep_page(
         seen = pages.service.records.snapshot(principal, name) if row.recorded else None
     except UnknownName:  # removed since the list was read
         return pages.unknown(request, principal, name)
+    record = seen.content.settled() if seen is not None else None
+    table = trials_table(record, chosen.sort, down=chosen.down, page=chosen.page) if record is not None else None
     return pages.answer(
         request,
         "sweep.html",
@@ -121,9 +117,9 @@ def sweep_page(
         here="Sweeps",
         row=row,
         may_run=principal.may("run"),
-        view=sweep_view(row, seen, pages.sites),
-        chart=pages.charts.chart_of(seen.content) if seen is not None else None,
-        table=trials_table(seen.content, sort, down=down, page=page) if seen is not None else None,
+        view=sweep_view(row, seen, record, pages.sites),
+        figures=figures_view(pages.figures, record, chosen) if record is not None else None,
+        table=table,
         message=message,
         address=addresses(request),
     )

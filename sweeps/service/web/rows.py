@@ -17,10 +17,11 @@ TABS = {
     "queued": "Queued",
     "finished": "Finished",
     "failed": "Failed",
+    "interrupted": "Interrupted",
     "stopped": "Stopped",
 }
 """Groups of states and their labels."""
-GROUPS = {"starting": "running", "interrupted": "failed", "cancelled": "stopped"}
+GROUPS = {"starting": "running", "cancelled": "stopped"}
 """Group of the states that have no tab of their own."""
 ORDER = {"running": 0, "starting": 0, "queued": 1}
 """Rank of states in the list; other states come last."""

@@ -11,11 +11,10 @@ from sqlalchemy import Connection, select
 
 from sweeps.service.auth.auth import Reader
 from sweeps.service.database import tables
-from sweeps.service.promotion.night import of_schedule
+from sweeps.service.promotion.night import OPEN, of_schedule
 from sweeps.service.schedules.definition import Definition, find_definition
 from sweeps.service.schedules.overview import coming, states
 from sweeps.service.web.error_pages import PageRoute
-from sweeps.service.web.nights_svg import nights_chart
 from sweeps.service.web.pages import Shared
 from sweeps.service.web.paging import page_of
 from sweeps.service.web.rendering import addresses
@@ -79,7 +78,7 @@ def schedule(
         facts=_facts(definition),
         firings=page_of(firings, page, ROWS),
         nights={night.due: night for night in nights},
-        chart=nights_chart(nights),
+        has_nights=any(night.verdict not in OPEN for night in nights),
         may_run=principal.may("run"),
         address=addresses(request),
     )

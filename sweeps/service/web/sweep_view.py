@@ -45,19 +45,23 @@ class ExternalSites(NamedTuple):
     mlflow: str | None
     ray: str | None
 
+    def runs(self, record: SweepRecord) -> str | None:
+        """Beginning of the addresses of the runs of a sweep in MLflow; None if there is no server."""
+        return None if self.mlflow is None else f"{self.mlflow}/#/experiments/{record.mlflow.experiment_id}/runs/"
 
-def sweep_view(row: Row, seen: Snapshot[SweepRecord] | None, sites: ExternalSites) -> dict[str, Any]:
+
+def sweep_view(
+    row: Row, seen: Snapshot[SweepRecord] | None, record: SweepRecord | None, sites: ExternalSites
+) -> dict[str, Any]:
     """Variables of the page's template.
 
     Args:
         row: The sweep's row in the list.
         seen: Cached record of the sweep; None if it has not started.
+        record: The record as it is shown.
         sites: Addresses of other sites.
     """
-    record = seen.content if seen is not None else None
-    mlflow, runs = sites.mlflow, None
-    if record is not None and mlflow is not None:
-        runs = f"{mlflow}/#/experiments/{record.mlflow.experiment_id}/runs/"
+    mlflow, runs = sites.mlflow, sites.runs(record) if record is not None else None
     return {
         "name": row.sweep,
         "status": row.status if record is None else record.status,

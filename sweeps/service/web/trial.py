@@ -1,40 +1,144 @@
-"""Page of one trial: its parameters and times, the errors of its attempts, and the end of its logs."""
+"""Page of one trial, its logs, and the button that stops it."""
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from typing import Annotated
 
-from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import PlainTextResponse, Response
+from pydantic import BaseModel, Field
 
+from sweeps.errors import SweepsError, UnknownName
 from sweeps.plan import export
-from sweeps.report.trial import trial_document
-from sweeps.service.api.trials import TrialId
-from sweeps.service.auth.auth import Reader
+from sweeps.service.api.trials import TrialId, Worker
+from sweeps.service.auth.auth import Reader, Runner, expensive
+from sweeps.service.auth.principal import Principal
 from sweeps.service.web.error_pages import PageRoute
-from sweeps.service.web.pages import Shared
+from sweeps.service.web.figures import LONGEST_METRIC, figure_address, read_choices, report_data
+from sweeps.service.web.pages import Pages, Shared
+from sweeps.service.web.rendering import addresses
+from sweeps.service.web.sweep_figures import curves_view
+from sweeps.service.web.trial_view import trial_view
+from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.trial_logs import TrialLogs
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-LINES = 200
-"""Number of lines from the end of each worker's log."""
+LINES = 300
+"""Number of lines from the end of a worker's log."""
+STOPPED = "The trial was told to stop. It saves its state first."
+
+
+class TrialChoices(BaseModel):
+    """Query of a trial's page."""
+
+    metric: str = Field("", max_length=LONGEST_METRIC)
+    """Metric of the learning curves."""
+    axis: str = Field("good", max_length=10)
+    worker: int | None = Field(None, ge=0, lt=1_000_000)
+    """Rank of the worker whose log is shown; default: the first that has one."""
+    view: str = Field("slices", max_length=20)
+    """Figure of the space."""
+    done: str = Field("", max_length=200)
+
+
+SPACE = {"slices": "Each parameter", "parallel": "All parameters"}
+"""Figures that show a trial's place in the space."""
 
 
 @router.get("/sweeps/{name}/trials/{trial}")
-def trial(request: Request, pages: Shared, principal: Reader, name: str, trial: TrialId) -> Response:
+def trial(
+    request: Request,
+    pages: Shared,
+    principal: Reader,
+    name: str,
+    trial: TrialId,
+    chosen: Annotated[TrialChoices, Query()],
+) -> Response:
     """Page of one trial."""
+    message = STOPPED if chosen.done == "stop" else ""
+    return trial_page(request, pages, principal, name, trial, chosen, message=message)
+
+
+def trial_page(
+    request: Request,
+    pages: Pages,
+    principal: Principal,
+    name: str,
+    trial: str,
+    chosen: TrialChoices,
+    *,
+    message: str = "",
+    status: int = 200,
+) -> Response:
+    """Page of a trial.
+
+    Args:
+        request: The request.
+        pages: The service's pages.
+        principal: The user.
+        name: Name of the sweep.
+        trial: Id of the trial; ``7`` is ``0007``.
+        chosen: What the viewer has chosen to see.
+        message: Message at the top; an error unless the status is 200.
+        status: Status of the response.
+    """
     row = pages.row(principal, name)
     if row is None or not row.recorded:
         return pages.unknown(request, principal, name)
-    record = pages.service.records.sweep(principal, name)
-    document = trial_document(record, export.choose(record, trial), LINES)
-    values = document["value"] if isinstance(document["value"], list) else [document["value"]]
+    record = pages.service.records.sweep(principal, name).settled()
+    shown = export.choose(record, trial)
+    choices = read_choices(record, chosen.metric, chosen.axis, [shown.trial])
+    best = [] if record.best is None else [record.best.trial]
+    beside_best = read_choices(record, chosen.metric, chosen.axis, [shown.trial, *best])
+    view = chosen.view if chosen.view in SPACE else "slices"
+    kept = [(name, getattr(chosen, name)) for name in ("view", "worker") if name in chosen.model_fields_set]
+    logs = TrialLogs(record, shown)
+    workers = logs.workers()
+    worker = chosen.worker if chosen.worker in workers else workers[0] if workers else None
     return pages.answer(
         request,
         "trial.html",
         principal,
+        status=status,
         here="Sweeps",
-        trial=document,
-        values=list(zip(document["metric"], values, strict=False)),
-        back=f"/sweeps/{quote(name)}",
+        row=row,
+        trial=shown,
+        view=trial_view(report_data(pages.figures, record), shown, pages.sites.runs(record)),
+        figures=curves_view(pages.figures, record, beside_best) | {"kept": kept},
+        space=SPACE,
+        space_view=view,
+        space_address=figure_address(record.sweep, view, choices),
+        workers=workers,
+        worker=worker,
+        log=logs.last_lines(worker, LINES) if worker is not None else [],
+        traceback=logs.traceback() if shown.failures or shown.state == "failed" else None,
+        may_stop=principal.may("run") and shown.state == "running" and record.status == "running",
+        message=message,
+        address=addresses(request),
     )
+
+
+@router.post("/sweeps/{name}/trials/{trial}/stop")
+def stop(request: Request, pages: Shared, principal: Runner, name: str, trial: TrialId) -> Response:
+    """Stop a running trial; its sweep continues."""
+    try:
+        pages.service.commands.stop(principal, name, trial)
+    except UnknownName:
+        raise
+    except SweepsError as error:
+        return trial_page(
+            request, pages, principal, name, trial, TrialChoices.model_validate({}), message=str(error), status=422
+        )
+    record: SweepRecord = pages.service.records.sweep(principal, name)
+    return pages.redirect(f"{pages.trial_address(record.sweep, export.choose(record, trial).trial)}?done=stop")
+
+
+@router.get("/sweeps/{name}/trials/{trial}/logs/{worker}", dependencies=[Depends(expensive)])
+def log(request: Request, pages: Shared, principal: Reader, name: str, trial: TrialId, worker: Worker) -> Response:
+    """The whole log of a worker, as text."""
+    row = pages.row(principal, name)
+    if row is None or not row.recorded:
+        return pages.unknown(request, principal, name)
+    record = pages.service.records.sweep(principal, name)
+    return PlainTextResponse(TrialLogs(record, export.choose(record, trial)).read_all(worker))

@@ -1,5 +1,5 @@
 "use strict";
-// Shows times in the viewer's time zone and fetches the live part of the page regularly.
+// Shows times in the viewer's time zone, and fetches the live part of the page regularly and after each choice.
 
 const EVERY_MS = 2000;
 const SLOWEST_MS = 15000;
@@ -20,10 +20,11 @@ function showTimes(root) {
 // --- the live part -----------------------------------------------------------------------------------------------------
 
 // Change `old` into `fresh` and keep its elements, so that focus, scrolling and open dialogs stay. Elements are matched
-// by id, also if they have moved.
+// by id, also if they have moved. What a script has put into an element with `data-keep` stays.
 function morph(old, fresh) {
   for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
+  if (old.dataset.keep !== undefined) return;
   let place = old.firstChild;
   for (const child of [...fresh.childNodes]) {
     const known = child.id ? [...old.children].find((each) => each.id === child.id) : undefined;
@@ -51,17 +52,23 @@ function follow(live) {
   let status = live.dataset.status;
 
   async function look() {
-    const address = new URL(location.href);
+    const asked = location.href;
+    const address = new URL(asked);
     address.searchParams.set("part", "live");
     const answer = await fetch(address, { headers: etag ? { "If-None-Match": etag } : {}, cache: "no-store" });
     if (answer.redirected) return location.reload(); // signed out
     if (answer.status === 304) return undefined;
     if (!answer.ok) throw new Error(`status ${answer.status}`);
+    const text = await answer.text();
+    if (location.href !== asked) return undefined; // the viewer has chosen something else meanwhile
     etag = answer.headers.get("ETag");
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("[data-live]");
+    const fresh = new DOMParser().parseFromString(text, "text/html").querySelector("[data-live]");
     showTimes(fresh);
+    const ends = [...live.querySelectorAll("[data-follow]")].filter(isAtEnd);
     morph(live, fresh);
-    if (live.dataset.status !== status) say(`The sweep is ${(status = live.dataset.status)}.`, 6000);
+    for (const log of ends) toEnd(log);
+    document.dispatchEvent(new Event("sweeps:live"));
+    if (live.dataset.status !== status) say(`The ${live.dataset.what ?? "sweep"} is ${(status = live.dataset.status)}.`, 6000);
     return undefined;
   }
 
@@ -81,7 +88,35 @@ function follow(live) {
     setTimeout(again, wait);
   }
   setTimeout(again, wait);
+  return look;
 }
+
+// A log is followed unless the viewer has scrolled up in it.
+const isAtEnd = (log) => log.scrollHeight - log.scrollTop - log.clientHeight < 30;
+const toEnd = (log) => (log.scrollTop = log.scrollHeight);
+
+// --- choices -----------------------------------------------------------------------------------------------------------
+
+// Fields of a form with `data-choices` and links with `data-choice` change the page's address, and the live part is
+// fetched for it at once: the page stays where it is. Without this script they load the page.
+function choose(address) {
+  history.replaceState(null, "", address);
+  look().catch(() => location.assign(address));
+}
+
+document.addEventListener("change", ({ target }) => {
+  const form = target.form;
+  if (!look || form?.dataset.choices === undefined) return;
+  const chosen = [...new FormData(form)].filter(([, value]) => value !== "");
+  choose(`${location.pathname}?${new URLSearchParams(chosen)}`);
+});
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[data-choice]");
+  if (!look || !link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  choose(link.href);
+});
 
 let silence = 0;
 function say(text, forMs) {
@@ -92,4 +127,5 @@ function say(text, forMs) {
 
 showTimes(document);
 const live = document.querySelector("[data-live]");
-if (live) follow(live);
+const look = live ? follow(live) : null;
+for (const log of document.querySelectorAll("[data-follow]")) toEnd(log);

@@ -1,0 +1,89 @@
+"""Cache of what a sweep's figures are made from and of the figures, which take from milliseconds to seconds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from fastapi import HTTPException
+
+from sweeps.errors import TrackingUnreachable
+from sweeps.tracking.record import SweepRecord
+
+CACHED = 300
+"""Number of cached values."""
+MAX_LOAD = 0.2
+"""Largest share of time spent on making one value again while its sweep runs."""
+AT_ONCE = 2
+"""Number of figures that are made at the same time."""
+WAIT_S = 20.0
+"""Seconds for which a request waits for its turn."""
+
+T = TypeVar("T")
+
+
+@dataclass
+class _Entry:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    record: SweepRecord | None = None
+    value: Any = None
+    made: float = 0.0
+    took: float = 0.0
+
+
+class FigureCache:
+    """Thread-safe cache of values that are made from a sweep's record."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._turns = threading.BoundedSemaphore(AT_ONCE)
+
+    def get(self, record: SweepRecord, key: Hashable, make: Callable[[], T]) -> T:
+        """Value for a record; an older one if the record has just changed, or while the store cannot be reached.
+
+        Args:
+            record: The record.
+            key: Name of the value among those of the sweep.
+            make: Makes the value.
+
+        Raises:
+            TrackingUnreachable: The store cannot be reached, and there is no older value.
+        """
+        with self._lock:
+            entry = self._entries.setdefault((record.sweep, key), _Entry())
+            self._entries.move_to_end((record.sweep, key))
+            if len(self._entries) > CACHED:
+                self._entries.popitem(last=False)
+        with entry.lock:
+            started = time.monotonic()
+            is_young = started - entry.made < entry.took / MAX_LOAD
+            if entry.record is None or not (is_young or entry.record is record or entry.record == record):
+                try:
+                    entry.value = make()
+                except TrackingUnreachable:
+                    if entry.record is None:
+                        raise
+                entry.record, entry.made = record, time.monotonic()
+                entry.took = entry.made - started
+            value: T = entry.value
+            return value
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait until fewer than ``AT_ONCE`` figures are being made.
+
+        Raises:
+            HTTPException: Status 429, after ``WAIT_S``.
+        """
+        if not self._turns.acquire(timeout=WAIT_S):
+            raise HTTPException(429, "too many figures are being made; try again later", {"Retry-After": "5"})
+        try:
+            yield
+        finally:
+            self._turns.release()

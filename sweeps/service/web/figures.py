@@ -1,0 +1,294 @@
+"""Figures of the pages: those of the report as JSON, which the page's script draws with Plotly, or as a table.
+
+A figure is made when a browser asks for it, and kept in ``FigureCache``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+from urllib.parse import quote, urlencode
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from sweeps.constants import CONFIG_ARTIFACT
+from sweeps.report.figures.learning_curves import ValueAxis, learning_curves
+from sweeps.report.figures.nights import nights_section
+from sweeps.report.figures.style import DARK
+from sweeps.report.report_data import ReportData, evenly, fetch_curves
+from sweeps.service.auth.auth import Reader
+from sweeps.service.promotion.night import nights_of
+from sweeps.service.schedules.definition import find_definition
+from sweeps.service.web.error_pages import PageRoute
+from sweeps.service.web.figure_cache import FigureCache
+from sweeps.service.web.pages import Shared
+from sweeps.service.web.rendering import conditional
+from sweeps.tracking.artifacts import read_text
+from sweeps.tracking.metric_history import fetch_metric_names
+from sweeps.tracking.record import SweepRecord
+
+if TYPE_CHECKING:
+    from sweeps.report.figures.importance import Importance
+    from sweeps.report.figures.section import Section
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+FIGURES = {
+    "curves": "Learning curves",
+    "parallel": "Parallel coordinates",
+    "importance": "Importance",
+    "slices": "Slices",
+    "contours": "Contours",
+    "best": "Best so far",
+    "front": "Pareto front",
+    "timeline": "Timeline",
+}
+"""Figures of a sweep and their labels."""
+TABLES = {
+    "curves": ("line", "step", "value", "trial"),
+    "importance": ("evaluator", "share", "parameter", ""),
+    "best": ("state", "trials or time", "value", "trial"),
+}
+"""Figures that can be read as a table, and its columns; the others show what the table of trials has."""
+MOST_CURVES = 60
+POINTS_PER_CURVE = 60
+MOST_CHOSEN = 20
+"""Largest number of trials to compare."""
+ASKED_FOR_METRICS = 20
+"""Number of trials whose metrics are looked up for the list of metrics."""
+LONGEST_METRIC = 250
+MOST_ROWS = 2000
+"""Largest number of rows of a figure's table."""
+NOTHING = "There is nothing to show yet."
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Viewer's choices for the figures, from the page's address."""
+
+    metric: str
+    axis: ValueAxis
+    trials: tuple[str, ...]
+    """Trials to compare or to mark."""
+
+
+def read_choices(record: SweepRecord, metric: str, axis: str, trials: Sequence[str]) -> Choices:
+    """Choices from an address; what does not exist is left out.
+
+    Args:
+        record: The sweep.
+        metric: Name of a metric; empty means the first objective.
+        axis: What the value axis shows.
+        trials: Ids of trials; ``7`` is ``0007``.
+    """
+    known = {trial.trial for trial in record.trials}
+    chosen = dict.fromkeys(each if each in known else each.zfill(4) for each in trials)
+    axes: dict[str, ValueAxis] = {each: each for each in get_args(ValueAxis)}
+    return Choices(
+        metric=metric[:LONGEST_METRIC] or record.metric,
+        axis=axes.get(axis, "good"),
+        trials=tuple(each for each in chosen if each in known)[:MOST_CHOSEN],
+    )
+
+
+def figure_address(sweep: str, figure: str, choices: Choices, end: str = "") -> str:
+    """Address of a figure.
+
+    Args:
+        sweep: Name of the sweep.
+        figure: One of ``FIGURES``.
+        choices: Metric, axis and trials.
+        end: End of the path: ``/table`` for the figure as a table.
+    """
+    query = [("metric", choices.metric), ("axis", choices.axis)] if figure == "curves" else []
+    query += [("trial", trial) for trial in choices.trials]
+    return f"/sweeps/{quote(sweep)}/figures/{figure}{end}{'?' if query else ''}{urlencode(query)}"
+
+
+def metric_names(figures: FigureCache, record: SweepRecord) -> list[str]:
+    """Names of the metrics that a sweep's trials report, the objectives first."""
+
+    def look_up() -> set[str]:
+        runs = [trial.run_id for trial in evenly(record.trials, ASKED_FOR_METRICS)]
+        return fetch_metric_names(record.mlflow.tracking_uri, runs) if runs else set()
+
+    found = figures.get(record, "metrics", look_up) - set(record.metrics)
+    return [*record.metrics, *sorted(found, key=lambda name: (not name.startswith(("eval/", "train/")), name))]
+
+
+def report_data(figures: FigureCache, record: SweepRecord) -> ReportData:
+    """Data of the figures without learning curves."""
+    ids = record.mlflow
+    config = figures.get(record, "config", lambda: read_text(ids.tracking_uri, ids.run_id, CONFIG_ARTIFACT) or "")
+    return ReportData(record=record, config=config)
+
+
+@router.get("/sweeps/{name}/figures/{figure}")
+def figure(
+    request: Request,
+    pages: Shared,
+    principal: Reader,
+    name: str,
+    figure: str,
+    metric: Annotated[str, Query(max_length=LONGEST_METRIC)] = "",
+    axis: Annotated[str, Query(max_length=10)] = "good",
+    trial: Annotated[list[str], Query(max_length=MOST_CHOSEN)] = [],  # noqa: B006 - a default
+) -> Response:
+    """One figure of a sweep as JSON."""
+    row = pages.row(principal, name)
+    if row is None or not row.recorded or figure not in FIGURES:
+        return pages.unknown(request, principal, name)
+    record = pages.service.records.sweep(principal, name).settled()
+    choices = read_choices(record, metric, axis, trial)
+    text = pages.figures.get(record, (figure, choices), lambda: _document(pages.figures, record, figure, choices))
+    return conditional(request, text, "application/json")
+
+
+def _document(figures: FigureCache, record: SweepRecord, figure: str, choices: Choices) -> str:
+    with figures.turn():
+        section = make_section(figures, record, figure, choices)
+    return as_json(section, f"/sweeps/{quote(record.sweep)}/trials/")
+
+
+def as_json(section: Section | None, leads_to: str) -> str:
+    """Document for the page's script.
+
+    Args:
+        section: The figures; None if there is nothing to show.
+        leads_to: Beginning of the addresses to which the points of a figure lead: those of trials or sweeps.
+    """
+    shown = [] if section is None else section.figures
+    document = {
+        "text": NOTHING if section is None else section.text,
+        "layout": "choice" if section is None else section.layout,
+        "leads_to": leads_to,
+        "dark": DARK,
+        "figures": [
+            {
+                "label": each.label,
+                "height": each.height,
+                "width": each.min_width,
+                "figure": _without_webgl(json.loads(each.figure.to_json())),
+            }
+            for each in shown
+        ],
+    }
+    return json.dumps(document, separators=(",", ":"), allow_nan=False)
+
+
+def _without_webgl(figure: dict[str, Any]) -> dict[str, Any]:
+    """The figure drawn as SVG: Plotly compiles code for WebGL, which the pages forbid."""
+    for trace in figure["data"]:
+        trace["type"] = trace["type"].removesuffix("gl")
+    return figure
+
+
+def make_section(figures: FigureCache, record: SweepRecord, figure: str, choices: Choices) -> Section | None:
+    """Section of the report with one figure, as a viewer has chosen it; None if there is nothing to show.
+
+    Args:
+        figures: Cache of what figures are made from.
+        record: The sweep.
+        figure: One of ``FIGURES``.
+        choices: Metric, axis and trials.
+
+    Raises:
+        TrackingUnreachable: The store cannot be reached.
+    """
+    data = report_data(figures, record)
+    if figure == "curves":
+        curves = fetch_curves(data, MOST_CURVES, POINTS_PER_CURVE, choices.metric, choices.trials)
+        shown = ReportData(record=record, config=data.config, curves=curves)
+        return learning_curves(shown, choices.metric, choices.trials, choices.axis)
+    # Optuna and scikit-learn take a second to import, and learning curves do without them.
+    from sweeps.report.figures import best_so_far, contours, parallel_lines, pareto_front, slices, timeline
+    from sweeps.report.figures.importance import by_importance, importance, importances
+
+    def found() -> list[dict[str, Importance]]:
+        return figures.get(record, "importances", lambda: [importances(data, n) for n in range(len(record.metrics))])
+
+    def order() -> list[str]:
+        return by_importance(data, found()[0])
+
+    marked = choices.trials[0] if choices.trials else None
+    sections: dict[str, Callable[[], Section | None]] = {
+        "parallel": lambda: parallel_lines.parallel_lines(data, order(), choices.trials),
+        "importance": lambda: importance(data, found()),
+        "slices": lambda: slices.slices(data, order(), marked),
+        "contours": lambda: contours.contours(data, order()),
+        "best": lambda: best_so_far.best_so_far(data),
+        "front": lambda: pareto_front.pareto_front(data),
+        "timeline": lambda: timeline.timeline(data),
+    }
+    return sections[figure]()
+
+
+@router.get("/schedules/{name}/figure")
+def nights(request: Request, pages: Shared, principal: Reader, name: str) -> Response:
+    """The nights of a schedule as JSON."""
+    find_definition(pages.service.scheduler.visible_to(principal), name)
+    with pages.service.database.connect() as connection:
+        found = nights_of(connection, name)
+    return conditional(request, as_json(nights_section(found), "/sweeps/"), "application/json")
+
+
+@router.get("/sweeps/{name}/figures/{figure}/table")
+def table(
+    request: Request,
+    pages: Shared,
+    principal: Reader,
+    name: str,
+    figure: str,
+    metric: Annotated[str, Query(max_length=LONGEST_METRIC)] = "",
+    trial: Annotated[list[str], Query(max_length=MOST_CHOSEN)] = [],  # noqa: B006 - a default
+) -> Response:
+    """One figure of a sweep as a table, for those who cannot see it or have no JavaScript."""
+    row = pages.row(principal, name)
+    if row is None or not row.recorded or figure not in TABLES:
+        return pages.unknown(request, principal, name)
+    record = pages.service.records.sweep(principal, name).settled()
+    choices = read_choices(record, metric, "all", trial)
+
+    def rows() -> list[tuple[str, ...]]:
+        with pages.figures.turn():
+            section = make_section(pages.figures, record, figure, choices)
+        return [] if section is None else [line for each in section.figures for line in table_rows(each.figure)]
+
+    found = pages.figures.get(record, ("table", figure, choices), rows)
+    return pages.answer(
+        request,
+        "figure_table.html",
+        principal,
+        here="Sweeps",
+        row=row,
+        title=FIGURES[figure],
+        metric=choices.metric if figure == "curves" else "",
+        heads=TABLES[figure],
+        rows=found[:MOST_ROWS],
+        count=len(found),
+    )
+
+
+def table_rows(figure: Any) -> list[tuple[str, ...]]:
+    """Rows of a figure's lines, points and bars: name, x, y and trial.
+
+    Args:
+        figure: Plotly figure.
+    """
+    rows = []
+    for trace in figure.data:
+        if trace.x is None or trace.hoverinfo == "skip":
+            continue
+        ids = trace.customdata if trace.customdata is not None else [""] * len(trace.x)
+        for x, y, trial in zip(trace.x, trace.y, ids, strict=True):
+            if x is not None and y is not None:
+                trial_text = trial if isinstance(trial, str) else ", ".join(map(str, trial))
+                rows.append((trace.name or "", _text(x), _text(y), trial_text))
+    return rows
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:.6g}"

@@ -1,0 +1,87 @@
+"""Figures of a sweep's page, and what a viewer may choose to see on it, all of it in the page's address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from sweeps.service.web.figure_cache import FigureCache
+from sweeps.service.web.figures import (
+    FIGURES,
+    LONGEST_METRIC,
+    MOST_CHOSEN,
+    TABLES,
+    Choices,
+    figure_address,
+    metric_names,
+    read_choices,
+)
+from sweeps.service.web.trials_table import RANK
+from sweeps.tracking.record import SweepRecord
+
+AXES = {"good": "good curves", "all": "all values", "log": "all, logarithmic"}
+"""What the value axis may show, and its label."""
+FIRST_VIEW = "parallel"
+"""Figure that is shown beside the learning curves until another one is chosen."""
+
+
+class SweepChoices(BaseModel):
+    """Query of a sweep's page."""
+
+    sort: str = Field(RANK, max_length=250)
+    """Column by which the trials are sorted."""
+    down: bool = False
+    """Whether the highest are first."""
+    page: int = Field(1, ge=1, le=1_000_000)
+    metric: str = Field("", max_length=LONGEST_METRIC)
+    """Metric of the learning curves."""
+    axis: str = Field("good", max_length=10)
+    trial: list[str] = Field([], max_length=10 * MOST_CHOSEN)
+    """Trials to compare."""
+    view: str = Field(FIRST_VIEW, max_length=20)
+    """Figure below the learning curves."""
+    done: str = Field("", max_length=200)
+    """Action that led here."""
+
+
+NOTHING_CHOSEN = SweepChoices.model_validate({})
+
+
+def figures_view(figures: FigureCache, record: SweepRecord, chosen: SweepChoices) -> dict[str, Any]:
+    """Variables of the template for the figures.
+
+    Args:
+        figures: Cache of what figures are made from.
+        record: The sweep, as it is shown.
+        chosen: The viewer's choices.
+    """
+    choices = read_choices(record, chosen.metric, chosen.axis, chosen.trial)
+    views = {name: label for name, label in FIGURES.items() if name != "curves"}
+    if len(record.metrics) < 2:
+        del views["front"]
+    view = chosen.view if chosen.view in views else FIRST_VIEW
+    return {
+        **curves_view(figures, record, choices),
+        "view": view,
+        "views": views,
+        "view_address": figure_address(record.sweep, view, choices),
+        "view_table": figure_address(record.sweep, view, choices, "/table") if view in TABLES else "",
+        # Fields of the form that its own controls do not have.
+        "kept": [(name, getattr(chosen, name)) for name in ("sort", "view", "page") if name in chosen.model_fields_set]
+        + ([("down", 1)] if chosen.down else []),
+    }
+
+
+def curves_view(figures: FigureCache, record: SweepRecord, choices: Choices) -> dict[str, Any]:
+    """Variables of the template for the learning curves alone."""
+    names = metric_names(figures, record)
+    return {
+        "metrics": names if choices.metric in names else [*names, choices.metric],
+        "metric": choices.metric,
+        "axes": AXES,
+        "axis": choices.axis,
+        "chosen": choices.trials,
+        "curves_address": figure_address(record.sweep, "curves", choices),
+        "curves_table": figure_address(record.sweep, "curves", choices, "/table"),
+    }

@@ -1,0 +1,152 @@
+"""Contents of a trial's page: its parameters with their places in their ranges, its attempts, and its checkpoints."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, OrdinalDistribution
+from sweeps.report.formatting import duration
+from sweeps.report.report_data import ReportData
+from sweeps.report.tables import took
+from sweeps.service.web.trials_table import shown
+from sweeps.tracking.record import TrialRecord
+
+MOST_CHOICES = 8
+"""Largest number of choices that are listed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """A parameter of the trial."""
+
+    path: str
+    text: str
+    searched: bool
+    """Whether the sweep searches it."""
+    place: float | None = None
+    """Place in the range, from 0 to 1; on a logarithmic scale if it is searched on one."""
+    low: str = ""
+    high: str = ""
+    scale: str = ""
+    """Range in words: ``1e-05 to 0.1, logarithmic``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """Time for which a trial had workers."""
+
+    number: int
+    held: float
+    """Unix time at which it got its workers."""
+    ended: float | None
+    starting: str
+    """Time until the workers trained."""
+    trained: str
+    """Time for which they trained; empty if its end is not known."""
+    workers: str
+    outcome: str
+    """State in which it ended."""
+    why: str
+    """Reason for that."""
+
+
+def trial_view(data: ReportData, trial: TrialRecord, runs: str | None) -> dict[str, Any]:
+    """Variables of the page's template.
+
+    Args:
+        data: The sweep.
+        trial: The trial.
+        runs: Beginning of the addresses of MLflow's runs; None if there is no server.
+    """
+    record = data.record
+    best = {each.trial for each in record.front}
+    place = next((number for number, each in enumerate(data.ranked, start=1) if each.trial == trial.trial), None)
+    ids = [each.trial for each in record.trials]
+    index = ids.index(trial.trial)
+    return {
+        "tiles": _tiles(data, trial, place),
+        "is_best": trial.trial in best,
+        "params": [_parameter(data, path, value) for path, value in trial.params.items()],
+        "attempts": attempts(trial),
+        "run": None if runs is None else f"{runs}{trial.run_id}",
+        "before": ids[index - 1] if index else None,
+        "after": ids[index + 1] if index + 1 < len(ids) else None,
+        "is_function": data.is_function,
+    }
+
+
+def _tiles(data: ReportData, trial: TrialRecord, place: int | None) -> list[tuple[str, str, str]]:
+    """Label, value and details of the key numbers."""
+    record, values = data.record, trial.all_values()
+    rank = f"{place} of {len(data.valued):,}, {record.mode}" if place is not None else record.mode
+    found = [
+        (metric, f"{values[index]:.5g}" if index < len(values) else "none yet", "" if index else rank)
+        for index, metric in enumerate(record.metrics)
+    ]
+    found.append(("steps", f"{trial.steps:,}", trial.state))
+    found.append(
+        ("took", took(record, trial) or "unknown", f"{trial.attempts} attempt{'s' if trial.attempts != 1 else ''}")
+    )
+    return found
+
+
+def _parameter(data: ReportData, path: str, value: Any) -> Parameter:
+    distribution = data.space.get(path)
+    text = shown(value)
+    if distribution is None or isinstance(distribution, ConstantDistribution):
+        return Parameter(path=path, text=text, searched=distribution is None and path in data.paths)
+    if isinstance(distribution, CategoricalDistribution | OrdinalDistribution):
+        return Parameter(path=path, text=text, searched=True, scale=_choices(distribution))
+    low, high, log = distribution.low, distribution.high, distribution.log
+    place = None
+    if isinstance(value, int | float) and high > low and (value > 0 or not log):
+        at, first, last = (math.log(each) if log else each for each in (value, low, high))
+        place = min(1.0, max(0.0, (at - first) / (last - first)))
+    scale = f"{shown(low)} to {shown(high)}{', logarithmic' if log else ''}"
+    return Parameter(path=path, text=text, searched=True, place=place, low=shown(low), high=shown(high), scale=scale)
+
+
+def _choices(distribution: Distribution) -> str:
+    choices = [shown(each) for each in getattr(distribution, "choices", ())]
+    more = len(choices) - MOST_CHOICES
+    return "one of " + "; ".join(choices[:MOST_CHOICES]) + (f" and {more} more" if more > 0 else "")
+
+
+def attempts(trial: TrialRecord) -> list[Attempt]:
+    """Times for which a trial had workers, each with the reason for its end, the first one first."""
+    found = []
+    for number, span in enumerate(trial.spans, start=1):
+        following = trial.spans[number].held if number < len(trial.spans) else math.inf
+        failure = next((each for each in trial.failures if span.held <= each.ended < following), None)
+        ended = span.ended if span.ended is not None else failure.ended if failure is not None else None
+        if failure is not None:
+            outcome, why = "failed", failure.error
+        elif number < len(trial.spans):
+            outcome, why = "interrupted", "paused, or its driver ended; it continued in the next one"
+        else:
+            outcome, why = trial.state, trial.error or trial.violation or ENDS.get(trial.state, "")
+        found.append(
+            Attempt(
+                number=number,
+                held=span.held,
+                ended=ended,
+                starting=duration(max(0.0, span.trained - span.held)),
+                trained="" if ended is None else duration(max(0.0, ended - span.trained)),
+                workers=", ".join(span.workers),
+                outcome=outcome,
+                why=why,
+            )
+        )
+    return found
+
+
+ENDS = {
+    "finished": "trained to its end",
+    "pruned": "stopped early by the scheduler",
+    "stopped": "stopped by a person or by the sweep's end",
+    "running": "it trains",
+    "interrupted": "its driver ended; resume continues it",
+}
+"""Reason for the end of the last attempt, by the trial's state."""
