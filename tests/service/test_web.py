@@ -25,7 +25,16 @@ from sweeps.service.queue import jobs
 from sweeps.service.queue.requests import Run
 from sweeps.service.web import pages
 
-PATHS = ("/", "/queue", "/schedules", "/schedules/nightly", "/submit", "/sweeps/digits-1", "/sweeps/x")
+PATHS = (
+    "/",
+    "/queue",
+    "/schedules",
+    "/schedules/nightly",
+    "/submit",
+    "/sweeps/digits-1",
+    "/sweeps/digits-1/trials/0",
+    "/sweeps/x",
+)
 HOSTILE = "<script>alert(1)</script>"
 VOID = {"meta", "link", "input", "img", "br", "rect", "line", "circle", "path"}
 

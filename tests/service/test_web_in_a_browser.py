@@ -129,7 +129,7 @@ def test_a_running_sweep_is_live(page: Page, running: Recorder) -> None:
     for step in (10, 20):
         running.trials.log("0", step, {"eval/loss": 1 / step})
     expect(page.locator("#trial-0")).to_contain_text("running", timeout=WITHIN_MS)
-    expect(page.locator("svg.chart path").first).to_be_attached()
+    expect(page.locator("#figure-curves path.js-line").first).to_be_attached()
     expect(page.get_by_role("link", name="Report")).to_be_focused()
     running.trials.end("0", "finished", 20, 1)
     counts = {"finished": 1, "running": 0}

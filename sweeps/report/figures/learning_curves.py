@@ -26,7 +26,7 @@ from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.summary import describe
 
 ValueAxis = Literal["good", "all", "log"]
-"""What the value axis shows: the good curves, all values, or all values on a logarithmic scale."""
+"""Range of the value axis: that of the good curves, or all values, or all values on a logarithmic scale."""
 
 GOOD_SHARE, FEWEST_GOOD = 0.25, 3
 """Share of the trials whose curves the axis shows, and the smallest number of them."""

@@ -100,7 +100,7 @@ def make_axes(data: ReportData, order: Sequence[str], trials: Sequence[TrialReco
 
 
 def describe_lines(data: ReportData, order: Sequence[str], trials: Sequence[TrialRecord]) -> str:
-    """What the figure leaves out."""
+    """Sentences about what the figure leaves out; empty if it shows everything."""
     text = ""
     if any(set(order[:AXES]) - set(trial.params) for trial in trials):
         text += " “absent”: the trial does not have the parameter."

@@ -21,7 +21,7 @@ from sweeps.service.web.trials_table import RANK
 from sweeps.tracking.record import SweepRecord
 
 AXES = {"good": "good curves", "all": "all values", "log": "all, logarithmic"}
-"""What the value axis may show, and its label."""
+"""Ranges of the value axis and their labels."""
 FIRST_VIEW = "parallel"
 """Figure that is shown beside the learning curves until another one is chosen."""
 

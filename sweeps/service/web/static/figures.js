@@ -60,7 +60,7 @@
     const light = JSON.parse(state.text);
     const content = dark.matches ? JSON.parse(state.text.replace(/"#[0-9a-f]{6}"/g, (colour) => JSON.stringify(light.dark[JSON.parse(colour)] ?? JSON.parse(colour)))) : light;
     target.querySelector(".figure-note").textContent = content.text;
-    const layout = content.figures.map((each) => each.label).join("\n") + content.layout;
+    const layout = [target.dataset.title, content.layout, ...content.figures.map((each) => each.label)].join("\n");
     const plots = target.querySelector(".plots");
     if (state.layout !== layout) build(target, plots, content, state);
     state.layout = layout;

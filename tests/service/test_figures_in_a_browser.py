@@ -1,0 +1,229 @@
+"""Figures, choices and the pages of trials in a real browser, and what axe finds on the pages, light and dark."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from searched_sweep import BEST, record_searched_sweep
+from web_server import WebServer, close, new_service
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
+
+from axe_playwright_python.sync_playwright import Axe  # noqa: E402 - after the line that may skip it
+from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright  # noqa: E402
+from recording import CONFIG, open_recorder  # noqa: E402
+
+from sweeps.tracking.recorder import Recorder  # noqa: E402
+from sweeps.trial_files import log_name, logs_folder  # noqa: E402
+
+pytestmark = pytest.mark.timeout(240)
+
+WITHIN_MS = 30_000
+"""Until a figure has been made and drawn on a busy machine."""
+PHONE: ViewportSize = {"width": 390, "height": 844}
+SWEEP = "/sweeps/searched"
+TRIAL = f"{SWEEP}/trials/{BEST}"
+PAGES = [
+    "/",
+    SWEEP,
+    TRIAL,
+    f"{SWEEP}/trials/0003",
+    "/compare?sweep=searched&sweep=alive",
+    f"{SWEEP}/figures/curves/table",
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("needs Chromium: apt-get install -y chromium")
+    with sync_playwright() as play:
+        started = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
+    folder = tmp_path_factory.mktemp("service")
+    shutil.copy(empty_database, folder / "mlflow.db")
+    record_searched_sweep(f"sqlite:///{folder}/mlflow.db", folder / "outputs")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alive(folder: Path) -> Iterator[Recorder]:
+    """A sweep that runs, with one trial that runs."""
+    recorder = open_recorder(f"sqlite:///{folder}/mlflow.db", "alive", folder=folder / "outputs/alive")
+    recorder.trials.start("0000", {"train.lr": 0.1}, CONFIG, 1)
+    recorder.trials.log("0000", 1, {"eval/loss": 0.5})
+    yield recorder
+    recorder.close("finished")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path, alive: Recorder) -> Iterator[WebServer]:
+    server = WebServer(new_service(folder))
+    yield server
+    server.stop()
+    close(server.service)
+
+
+@pytest.fixture
+def page(browser: Browser, server: WebServer) -> Iterator[Page]:
+    """A page on a desk; nothing on it may break the content security policy or end in another error."""
+    context = browser.new_context(base_url=server.url, viewport={"width": 1400, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(WITHIN_MS)
+    expect.set_options(timeout=WITHIN_MS)
+    errors: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    context.close()
+    assert errors == []
+
+
+def tick(page: Page, trial: str) -> None:
+    page.get_by_role("checkbox", name=f"Compare trial {trial}").check()
+
+
+def test_figures_are_drawn_under_the_strict_policy_and_each_kind_can_be_chosen(page: Page) -> None:
+    page.goto(SWEEP)
+    expect(page.get_by_role("img", name="Learning curves").locator("path.js-line").first).to_be_attached()
+    figures = page.get_by_role("navigation", name="Figures of the search")
+    for label in ("Importance", "Slices", "Best so far", "Timeline", "Parallel coordinates"):
+        figures.get_by_role("link", name=label).click()
+        expect(figures.locator("[aria-current]")).to_have_text(label)
+        expect(page.get_by_role("img", name=label).first.locator(".trace, .bars, .scatterlayer").first).to_be_attached()
+    assert page.url.endswith("view=parallel")
+    assert "MathJax" not in page.content()
+
+
+def test_chosen_trials_are_compared_and_what_was_chosen_outlives_sorting_and_reloading(page: Page) -> None:
+    page.goto(SWEEP)
+    legend = page.locator("#figure-curves .legendtext")
+    tick(page, "0002")
+    expect(legend.filter(has_text="0002")).to_have_count(1)
+    tick(page, BEST)
+    expect(legend.filter(has_text=f"{BEST} (best)")).to_have_count(1)
+    page.get_by_role("link", name="steps").click()
+    expect(page.locator("th[aria-sort]")).to_contain_text("steps")
+    page.get_by_label("Metric").select_option("eval/accuracy")
+    expect(page.locator("#figure-curves .ytitle")).to_have_text("eval/accuracy")
+    page.reload()
+    expect(page.get_by_role("checkbox", name="Compare trial 0002")).to_be_checked()
+    expect(page.get_by_label("Metric")).to_have_value("eval/accuracy")
+    expect(page.locator("th[aria-sort]")).to_contain_text("steps")
+    page.get_by_role("link", name="Remove trial 0002").click()
+    expect(page.get_by_role("checkbox", name="Compare trial 0002")).not_to_be_checked()
+    expect(legend.filter(has_text="0002")).to_have_count(0)
+
+
+def test_a_choice_leaves_the_page_and_its_table_scrolled_where_they_were(page: Page) -> None:
+    page.set_viewport_size({"width": 1400, "height": 360})
+    page.goto(SWEEP)
+    table = page.locator("#trials-scroll")
+    table.scroll_into_view_if_needed()
+    table.evaluate("table => (table.scrollTop = 40)")
+    head = table.locator("thead th").first
+    assert abs((head.bounding_box() or {"y": 0})["y"] - (table.bounding_box() or {"y": 9})["y"]) < 2, "its head stays"
+    before = page.evaluate("scrollY")
+    page.get_by_role("link", name="took").click()
+    expect(page.locator("th[aria-sort]")).to_contain_text("took")
+    assert table.evaluate("table => table.scrollTop") == 40
+    assert abs(page.evaluate("scrollY") - before) < 3
+
+
+def test_a_point_leads_to_its_trial(page: Page) -> None:
+    page.goto(f"{SWEEP}?view=best")
+    plot = page.locator("#figure-view .plot").first
+    expect(plot.locator(".points path").first).to_be_attached()
+    plot.scroll_into_view_if_needed()
+    box = plot.locator(".points path").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.wait_for_timeout(300)
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.wait_for_url("**/trials/00*")
+    expect(page.get_by_role("heading", name="Trial 00")).to_be_visible()
+
+
+def test_the_log_of_a_running_trial_is_followed_unless_the_viewer_scrolls_up(page: Page, folder: Path) -> None:
+    logs = logs_folder(folder / "outputs/alive", "0000")
+    logs.mkdir(parents=True, exist_ok=True)
+    file = logs / log_name(0)
+    file.write_text("".join(f"line {line}\n" for line in range(100)))
+    page.goto("/sweeps/alive/trials/0000")
+    log = page.get_by_role("group", name="Log")
+    expect(log).to_contain_text("line 99")
+    with file.open("a") as more:
+        more.write("the next line\n")
+    expect(log).to_contain_text("the next line")
+    assert log.evaluate("log => log.scrollHeight - log.scrollTop - log.clientHeight") < 5
+    log.evaluate("log => (log.scrollTop = 40)")
+    with file.open("a") as more:
+        more.write("one more line\n")
+    expect(log).to_contain_text("one more line")
+    assert log.evaluate("log => log.scrollTop") == 40
+
+
+def test_the_curve_of_a_running_trial_grows_while_a_viewer_has_chosen_another_axis(page: Page, alive: Recorder) -> None:
+    page.goto("/sweeps/alive/trials/0000")
+    page.get_by_label("Axis shows").select_option("all")
+    expect(page.locator("#figure-curves .points path")).to_have_count(1)
+    for step in range(2, 6):
+        alive.trials.log("0000", step, {"eval/loss": 0.5 / step})
+    expect(page.locator("#figure-curves path.js-line").first).to_be_attached()
+    expect(page.get_by_label("Axis shows")).to_have_value("all")
+
+
+def test_stop_asks_first_and_then_tells_what_became_of_it(page: Page) -> None:
+    page.goto("/sweeps/alive/trials/0000")
+    page.get_by_role("button", name="Stop", exact=True).first.click()
+    dialog = page.get_by_role("dialog", name="Stop trial 0000?")
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+
+
+def test_without_scripts_the_choices_and_tables_still_work(browser: Browser, server: WebServer) -> None:
+    context = browser.new_context(base_url=server.url, java_script_enabled=False)
+    page = context.new_page()
+    page.goto(SWEEP)
+    page.get_by_label("Metric").select_option("train/loss")
+    page.get_by_role("checkbox", name="Compare trial 0002").check()
+    page.get_by_role("button", name="Show").first.click()
+    expect(page.get_by_role("checkbox", name="Compare trial 0002")).to_be_checked()
+    page.get_by_role("link", name="Learning curves as a table").click()
+    expect(page.get_by_text("train/loss by step")).to_be_visible()
+    expect(page.get_by_role("row")).to_have_count(1 + 6 * 2 + 6 * 10)
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", PAGES)
+def test_axe_finds_nothing_and_a_phone_needs_no_scrolling_sideways(
+    browser: Browser, server: WebServer, path: str, scheme: str
+) -> None:
+    context = browser.new_context(
+        base_url=server.url,
+        viewport=PHONE,
+        color_scheme="dark" if scheme == "dark" else "light",
+        is_mobile=True,
+        has_touch=True,
+    )
+    page = context.new_page()
+    page.goto(path)
+    for figure in page.locator("[data-figure]").all():
+        figure.scroll_into_view_if_needed()
+        expect(figure.locator(".js-plotly-plot").first).to_be_attached(timeout=WITHIN_MS)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    page.set_viewport_size({"width": 1400, "height": 900})
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    context.close()
