@@ -20,7 +20,7 @@ CACHED = 300
 MAX_LOAD = 0.2
 """Largest share of time spent on making one value again while its sweep runs."""
 AT_ONCE = 2
-"""Number of figures that are made at the same time."""
+"""Number of figures that take long to make and are made at the same time."""
 WAIT_S = 20.0
 """Seconds for which a request waits for its turn."""
 

@@ -148,9 +148,7 @@ def figure(
 
 
 def _document(figures: FigureCache, record: SweepRecord, figure: str, choices: Choices) -> str:
-    with figures.turn():
-        section = make_section(figures, record, figure, choices)
-    return as_json(section, f"/sweeps/{quote(record.sweep)}/trials/")
+    return as_json(make_section(figures, record, figure, choices), f"/sweeps/{quote(record.sweep)}/trials/")
 
 
 def as_json(section: Section | None, leads_to: str) -> str:
@@ -203,6 +201,13 @@ def make_section(figures: FigureCache, record: SweepRecord, figure: str, choices
         curves = fetch_curves(data, MOST_CURVES, POINTS_PER_CURVE, choices.metric, choices.trials)
         shown = ReportData(record=record, config=data.config, curves=curves)
         return learning_curves(shown, choices.metric, choices.trials, choices.axis)
+    with figures.turn():
+        return _section_of_search(figures, data, figure, choices)
+
+
+def _section_of_search(figures: FigureCache, data: ReportData, figure: str, choices: Choices) -> Section | None:
+    """Section of a figure other than the learning curves; these take up to seconds of computation."""
+    record = data.record
     # Optuna and scikit-learn take a second to import, and learning curves do without them.
     from sweeps.report.figures import best_so_far, contours, parallel_lines, pareto_front, slices, timeline
     from sweeps.report.figures.importance import by_importance, importance, importances
@@ -253,8 +258,7 @@ def table(
     choices = read_choices(record, metric, "all", trial)
 
     def rows() -> list[tuple[str, ...]]:
-        with pages.figures.turn():
-            section = make_section(pages.figures, record, figure, choices)
+        section = make_section(pages.figures, record, figure, choices)
         return [] if section is None else [line for each in section.figures for line in table_rows(each.figure)]
 
     found = pages.figures.get(record, ("table", figure, choices), rows)

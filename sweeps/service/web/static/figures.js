@@ -7,6 +7,7 @@
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const isTouched = matchMedia("(pointer: coarse)").matches;
   const shown = new Map(); // element of a figure -> what it shows
+  const AGAIN_MS = 5000; // until a figure that could not be fetched is asked for again
 
   // The page's policy forbids style attributes and style elements, of which Plotly uses a few: the attributes are set
   // through the CSSOM, which is allowed, and the elements are in figures.css as far as we need them.
@@ -37,23 +38,25 @@
     shown.set(target, state);
     if (state.busy) return;
     state.busy = true;
+    const asked = target.dataset.figure;
     if (!state.text) target.querySelector(".figure-note").textContent = "Loading…";
     try {
-      const address = target.dataset.figure;
-      const headers = state.address === address && state.etag ? { "If-None-Match": state.etag } : {};
-      const answer = await fetch(address, { headers, cache: "no-store" });
+      const headers = state.address === asked && state.etag ? { "If-None-Match": state.etag } : {};
+      const answer = await fetch(asked, { headers, cache: "no-store" });
       if (answer.status !== 304) {
         if (!answer.ok) throw new Error(answer.status === 429 ? "The service is busy; trying again." : `status ${answer.status}`);
-        Object.assign(state, { address, etag: answer.headers.get("ETag"), text: await answer.text() });
+        Object.assign(state, { address: asked, etag: answer.headers.get("ETag"), text: await answer.text() });
         await load();
         await draw(target, state);
       }
     } catch (error) {
       if (!state.text) target.querySelector(".figure-note").textContent = `The figure cannot be shown: ${error.message}`;
+      clearTimeout(state.again);
+      state.again = setTimeout(() => target.isConnected && refresh(target), AGAIN_MS);
     } finally {
       state.busy = false;
     }
-    if (state.address && state.address !== target.dataset.figure) await refresh(target); // chosen meanwhile
+    if (asked !== target.dataset.figure) await refresh(target); // chosen meanwhile
   }
 
   async function draw(target, state) {
