@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sweeps.api.manage import clean, export, register, write_report
-    from sweeps.api.read import best, compare, confs, curves, importance, list_sweeps, load, logs, trials
+    from sweeps.api.read import best, compare, confs, curves, importance, list_sweeps, load, logs, trials, watch
     from sweeps.api.read import list_sweeps as list  # noqa: A004, F401 - its earlier name
     from sweeps.api.run import dry_run, extend, reproduce, resume, retrain, run, stop
     from sweeps.api.sweep import Sweep
@@ -60,12 +60,13 @@ __all__ = [
     "run",
     "stop",
     "trials",
+    "watch",
     "write_report",
 ]
 
 _MODULES = {
     "api.manage": ("clean", "export", "register", "write_report"),
-    "api.read": ("best", "compare", "confs", "curves", "importance", "list_sweeps", "load", "logs", "trials"),
+    "api.read": ("best", "compare", "confs", "curves", "importance", "list_sweeps", "load", "logs", "trials", "watch"),
     "api.run": ("dry_run", "extend", "reproduce", "resume", "retrain", "run", "stop"),
     "api.sweep": ("Sweep",),
     "driver.state": ("View",),

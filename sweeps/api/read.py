@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +38,36 @@ def load(name: str, *, tracking_uri: str | None = None) -> Sweep:
     from sweeps.tracking.reader import load_sweep
 
     return Sweep.of(load_sweep(store(tracking_uri), name))
+
+
+def watch(sweep: str, *, tracking_uri: str | None = None) -> Sweep:
+    """Show a sweep that another process runs until it has ended: in a notebook as one output that is updated, else on
+    stderr, as a live table on a terminal and as lines elsewhere. Ctrl-C (the stop button) leaves it; the sweep goes on.
+
+    Args:
+        sweep: Name of the sweep.
+        tracking_uri: MLflow store or server; default: see the module ``sweeps``.
+
+    Returns:
+        The sweep as it was read last.
+
+    Raises:
+        UnknownName: There is no such sweep.
+
+    Example:
+        >>> sweeps.watch("first").status
+        'finished'
+    """
+    from sweeps.driver.notebook import is_notebook, new_output
+    from sweeps.report.notebook import watch_in_notebook
+    from sweeps.report.terminal import plain_console
+    from sweeps.report.watch import watch as watch_in_lines
+    from sweeps.tracking.reader import load_sweep
+
+    read = partial(load_sweep, store(tracking_uri), sweep)
+    if is_notebook():
+        return Sweep.of(watch_in_notebook(read, partial(new_output().update, raw=True)))
+    return Sweep.of(watch_in_lines(read, plain_console(file=sys.stderr)))
 
 
 def list_sweeps(*, tracking_uri: str | None = None) -> Sequence[SweepSummary]:

@@ -37,6 +37,13 @@ def is_notebook() -> bool:
     return hasattr(shell, "kernel")  # IPython on a terminal has none
 
 
+def new_output() -> Any:
+    """Return an empty output of the cell, with the method ``update``."""
+    from IPython.display import display
+
+    return display({"text/plain": "", "text/html": ""}, raw=True, display_id=True)
+
+
 class NotebookView:
     """Output of a notebook's cell: progress, trials, learning curves and the last events of a sweep."""
 
@@ -48,11 +55,9 @@ class NotebookView:
         self._handle: Any = None
 
     def __enter__(self) -> NotebookView:
-        from IPython.display import display
-
         # The kernel finds the cell of an output in the context; updates come from another thread.
         self._context = copy_context()
-        self._handle = display({"text/plain": "", "text/html": ""}, raw=True, display_id=True)
+        self._handle = new_output()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from markupsafe import Markup
@@ -10,10 +11,13 @@ from markupsafe import Markup
 from sweeps.html_table import html_table, paragraphs
 from sweeps.report.formatting import duration
 from sweeps.report.tables import by_rank, trial_cells
+from sweeps.report.watch import Load, next_record
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.summary import describe, describe_no_best, short_names
 from sweeps.tracking.values import short
 
+Show = Callable[[dict[str, str]], object]
+"""Shows a text as ``text/html`` and as ``text/plain``."""
 MOST_TRIALS = 20
 MOST_ERRORS = 3
 
@@ -36,6 +40,26 @@ def sweep_html(record: SweepRecord) -> str:
     failed = [trial for trial in record.trials if trial.error][:MOST_ERRORS]
     errors = [f"trial {trial.trial} failed: {trial.error}" for trial in failed]
     return str(paragraphs(_headline(record), _best(record)) + table + paragraphs(more, *errors))
+
+
+def watch_in_notebook(load: Load, show: Show) -> SweepRecord:
+    """Show a sweep until it has ended or the user presses the stop button.
+
+    Args:
+        load: Reads the sweep.
+        show: Replaces what is shown.
+
+    Returns:
+        The latest record.
+    """
+    record = load()
+    with suppress(KeyboardInterrupt):
+        while True:
+            show({"text/html": sweep_html(record), "text/plain": sweep_text(record)})
+            if record.status != "running":
+                break
+            record, _ = next_record(record, load)
+    return record
 
 
 def trials_html(

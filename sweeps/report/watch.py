@@ -43,7 +43,7 @@ def watch(load: Load, console: Console) -> SweepRecord:
     with Live(_screen(record, console), console=console, auto_refresh=False, transient=True) as live:
         try:
             while record.status == "running":
-                record, trouble = _next(record, load)
+                record, trouble = next_record(record, load)
                 live.update(_screen(record, console, trouble), refresh=True)
         except KeyboardInterrupt:
             pass
@@ -58,7 +58,7 @@ def _in_lines(record: SweepRecord, load: Load, console: Console) -> SweepRecord:
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
             if record.status != "running":
                 break
-            record, _ = _next(record, load)
+            record, _ = next_record(record, load)
     except KeyboardInterrupt:
         pass
     return record
@@ -73,7 +73,7 @@ def changes(record: SweepRecord, states: dict[str, str]) -> Iterator[str]:
             yield f"{time.strftime('%H:%M:%S')} trial {trial.trial} {trial.state} at step {trial.steps}{value}"
 
 
-def _next(record: SweepRecord, load: Load) -> tuple[SweepRecord, str]:
+def next_record(record: SweepRecord, load: Load) -> tuple[SweepRecord, str]:
     """The record after the next interval; the old one and the reason if MLflow does not answer."""
     started = time.monotonic()
     trouble = ""

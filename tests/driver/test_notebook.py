@@ -5,16 +5,21 @@ from __future__ import annotations
 import base64
 import re
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from recording import record_small_sweep
 from test_live import sweep_state
 
 from sweeps.driver import notebook
 from sweeps.driver.notebook import NotebookView, is_notebook
 from sweeps.driver.trial_status import MOST_POINTS, TrialStatus
 from sweeps.report.live_curves import curves_image
+from sweeps.report.notebook import watch_in_notebook
+from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.record import SweepRecord
 
 
 class Handle:
@@ -103,3 +108,32 @@ def test_the_image_of_curves_bears_any_values() -> None:
         drawn = svg(str(curves_image(curves, {"a": "finished"}, "a", "a<b", "max")))
         assert "a&lt;b" in drawn
         assert "nan" not in drawn
+
+
+def test_a_recorded_sweep_is_watched_until_it_has_ended(
+    uri: str, monkeypatch: pytest.MonkeyPatch, handle: Handle
+) -> None:
+    record_small_sweep(uri)
+    ended = load_sweep(uri, "digits-1")
+    read = iter([replace(ended, status="running"), replace(ended, status="running"), ended])
+    monkeypatch.setattr("sweeps.report.watch.INTERVAL_S", 0.0)
+    watched = watch_in_notebook(lambda: next(read), lambda content: handle.update(content, raw=True))
+    assert watched is ended
+    assert ["running" in each["text/html"] for each in handle.shown] == [True, True, False]
+    assert "trial 2 failed: ValueError: no" in handle.shown[-1]["text/html"]
+    assert handle.shown[-1]["text/plain"].startswith("<digits-1: finished, ")
+
+
+def test_the_stop_button_leaves_a_watched_sweep(uri: str, handle: Handle) -> None:
+    record_small_sweep(uri)
+    running = replace(load_sweep(uri, "digits-1"), status="running")
+    calls: list[int] = []
+
+    def read() -> SweepRecord:
+        calls.append(1)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return running
+
+    assert watch_in_notebook(read, lambda content: handle.update(content, raw=True)) is running
+    assert len(handle.shown) == 1

@@ -152,8 +152,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
             raise ValueError("ray.train.report(validation=...): a search cannot wait for it; validate in the function")
         measured = None
         if self.rank == 0:
-            _check_metric(metrics, self._metric)
-            measured = self._next_step(metrics), _numbers(metrics)
+            measured = self._next_step(metrics), _numbers(metrics, self._metric)
 
         def save(folder: Path) -> None:
             assert checkpoint is not None
@@ -198,7 +197,7 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
 
     def log_step(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Record metrics of a step between two reports; see ``step_log.py``."""
-        self._reporter.log(replace(self._progress, step=step), _numbers(metrics))
+        self._reporter.log(replace(self._progress, step=step), _only_numbers(metrics))
 
     def _seconds(self) -> float:
         return self._progress.seconds + time.perf_counter() - self._resumed
@@ -335,13 +334,9 @@ def _bind(task: FunctionTask) -> Callable[[], Any]:
     return called
 
 
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics that are numbers; others cannot be plotted or compared and are left out."""
-    return {name: float(value) for name, value in metrics.items() if isinstance(value, numbers.Real)}
+def _numbers(metrics: Mapping[str, Any], metric: str) -> dict[str, float]:
+    """The metrics that are numbers; others cannot be plotted or compared and are left out.
 
-
-def _check_metric(metrics: Mapping[str, Any], metric: str) -> None:
-    """
     Raises:
         ValueError: The search's metric is missing.
         TypeError: The search's metric is not a number.
@@ -353,6 +348,11 @@ def _check_metric(metrics: Mapping[str, Any], metric: str) -> None:
             f"search.metric={metric} was reported as a {type(metrics[metric]).__name__}; "
             "report a number, such as loss.item()"
         )
+    return _only_numbers(metrics)
+
+
+def _only_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in metrics.items() if isinstance(value, numbers.Real)}
 
 
 def _copy(checkpoint: Checkpoint, folder: Path) -> None:
