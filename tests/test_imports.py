@@ -48,6 +48,7 @@ SCHEMA = (
     "sweeps_train.data.files",
     "sweeps_train.tables",
     *(f"sweeps_train.command.{name}" for name in ("command_line", "config_files", "output", "placeholders")),
+    "sweeps_train.estimators.construct",
 )
 
 NOT_FOR_WORKERS = ("sweeps", "hydra", "omegaconf", "mlflow", "optuna", "ray.tune")

@@ -18,14 +18,13 @@ import torch
 
 from sweeps_train.atomic_write import UNFINISHED, unfinished
 from sweeps_train.config import TRAINING_CONFIG, CausalLM, TableData, TrainingConfig
+from sweeps_train.estimators.model import ESTIMATOR_FILE, load_estimator
 from sweeps_train.integrity import find_damage, flush_folder, quarantine, seal
 from sweeps_train.optimizer import load_optimizer_state, optimizer_state
 from sweeps_train.progress import Progress
 from sweeps_train.random_state import random_state, set_random_state
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from sweeps_train.strategies import Strategy
 
 TRAINING_FILE = "training.json"
@@ -112,7 +111,7 @@ def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, strategy: Stra
     return Progress(**{field.name: state[field.name] for field in fields(Progress) if field.name in state})
 
 
-def load_model(folder: str | Path, *, merge: bool = False) -> nn.Module:
+def load_model(folder: str | Path, *, merge: bool = False) -> Any:
     """Load the trained model of a checkpoint, on the CPU and in evaluation mode.
 
     Args:
@@ -120,8 +119,9 @@ def load_model(folder: str | Path, *, merge: bool = False) -> nn.Module:
         merge: Merge LoRA adapters into the base model, which gives a plain transformers model.
 
     Returns:
-        The model: of transformers or peft for language models; of tables one whose method ``predict`` takes raw rows;
-        else one that maps images of shape (batch, channels, height, width) to logits of shape (batch, classes).
+        The model: of transformers or peft for language models; for tables, also an estimator's, one whose method
+        ``predict`` takes raw rows; else one that maps images of shape (batch, channels, height, width) to logits of
+        shape (batch, classes).
 
     Raises:
         ValueError: The folder is no checkpoint, or its base model cannot be loaded.
@@ -130,6 +130,8 @@ def load_model(folder: str | Path, *, merge: bool = False) -> nn.Module:
         >>> model = load_model("outputs/digits-20261120-021500/trials/0003/step-00000200")  # doctest: +SKIP
     """
     folder = Path(folder)
+    if (folder / ESTIMATOR_FILE).is_file():
+        return load_estimator(folder)
     config = read_training_config(folder)
     if isinstance(config.model, CausalLM):
         from peft import PeftModel
@@ -146,7 +148,7 @@ def load_model(folder: str | Path, *, merge: bool = False) -> nn.Module:
     else:
         from sweeps_train.models.image import load_image_model
 
-        model = load_image_model(config.model, folder)
+        model = load_image_model(config.model, folder)  # type: ignore[arg-type] # of images, since the data is
     return model.eval()
 
 

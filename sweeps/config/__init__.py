@@ -8,6 +8,7 @@ once. The schema of one training run is in ``sweeps_train.config``, which worker
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, model_validator
@@ -25,6 +26,8 @@ from sweeps_train.config import (
     CommandConfig,
     CommandTask,
     Data,
+    EstimatorConfig,
+    EstimatorTask,
     FunctionConfig,
     FunctionTask,
     ImageClassificationTask,
@@ -32,6 +35,7 @@ from sweeps_train.config import (
     NonNegativeFloat,
     RegressionTask,
     Strategy,
+    TableData,
     Train,
     TrainingConfig,
     check_fit,
@@ -40,17 +44,25 @@ from sweeps_train.config.reach import Reach as Reach
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=120), Reach.NOTHING]
 AnyTask = Annotated[
-    CausalLMTask | ImageClassificationTask | ClassificationTask | RegressionTask | FunctionTask | CommandTask,
+    CausalLMTask
+    | ImageClassificationTask
+    | ClassificationTask
+    | RegressionTask
+    | EstimatorTask
+    | FunctionTask
+    | CommandTask,
     Field(discriminator="kind"),
 ]
 
 UserTask = FunctionTask | CommandTask
 """Tasks whose training is the user's own."""
-AnyTraining = TrainingConfig | FunctionConfig | CommandConfig
+AnyTraining = TrainingConfig | FunctionConfig | CommandConfig | EstimatorConfig
 """Training of any task, as workers get it."""
 
 TRAINING_SECTIONS = ("model", "data", "train", "strategy")
 """Sections that built-in tasks require, and that a user's own function does not have."""
+IGNORED_SECTIONS = {"function": TRAINING_SECTIONS, "estimator": ("model", "train", "strategy")}
+"""Sections that a kind of task does not have."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -102,12 +114,13 @@ class SweepConfig:
     def _refuse_ignored_sections(cls, given: Any) -> Any:
         """Runs first: mistakes inside a section that is ignored would hide that it is."""
         fields = given if isinstance(given, Mapping) else given.kwargs or {}
-        sections = [name for name in TRAINING_SECTIONS if fields.get(name) is not None]
-        if sections and _kind(fields.get("task")) == "function":
+        kind = _kind(fields.get("task"))
+        sections = [name for name in IGNORED_SECTIONS.get(kind, ()) if fields.get(name) is not None]
+        if sections:
             which, them = ("these sections", "them") if len(sections) > 1 else ("this section", "it")
             raise ValueError(
-                f"{', '.join(sections)}: task.kind=function ignores {which}; remove {them} "
-                f"({' '.join(f'~{name}' for name in sections)}), and give the function what it needs in task.arguments"
+                f"{', '.join(sections)}: task.kind={kind} ignores {which}; remove {them} "
+                f"({' '.join(f'~{name}' for name in sections)}), and give the {kind} what it needs in task.arguments"
                 f"{_suggest_task(_kind(fields.get('model')))}"
             )
         return given
@@ -119,6 +132,8 @@ class SweepConfig:
                 raise ValueError(
                     f"checkpoint.every={self.checkpoint.every}: a {what} decides itself when it saves; remove it"
                 )
+        elif isinstance(self.task, EstimatorTask):
+            self._check_estimator(self.task)
         elif missing := [name for name in TRAINING_SECTIONS if getattr(self, name) is None]:
             raise ValueError(
                 f"{', '.join(missing)}: required by task.kind={self.task.kind}; choose one, "
@@ -127,6 +142,29 @@ class SweepConfig:
         else:
             assert self.model is not None and self.data is not None
             check_fit(self.task, self.model, self.data)
+
+    def _check_estimator(self, task: EstimatorTask) -> None:
+        if not isinstance(self.data, TableData):
+            given = "data" if self.data is None else f"data.kind={self.data.kind}"
+            raise ValueError(  # noqa: TRY004 - a mistake in the config
+                f"{given}: task.kind=estimator reads tables; use data=csv or data=parquet"
+            )
+        if self.scaling.num_workers != 1:
+            raise ValueError(
+                f"scaling.num_workers={self.scaling.num_workers}: an estimator is fitted by one worker; use "
+                "scaling=single_worker, and for more threads scaling.resources_per_worker.CPU"
+            )
+        if self.checkpoint.every is not None:
+            raise ValueError(
+                f"checkpoint.every={self.checkpoint.every}: an estimator saves whenever it reports; remove it"
+            )
+        if task.folds is not None:
+            if self.search.value == "best":
+                raise ValueError(
+                    f"search.value=best: with task.folds={task.folds} a report is the mean of the folds so far, so "
+                    "that only the last one counts; remove search.value"
+                )
+            self.search.value = "last"
 
     @property
     def loop(self) -> Train | None:
@@ -147,6 +185,11 @@ class SweepConfig:
 
     def training(self) -> AnyTraining:
         """Return the part of the config that workers need."""
+        if isinstance(self.task, EstimatorTask):
+            assert isinstance(self.data, TableData)
+            # Reports of folds are not compared with each other, so the newest is the best.
+            checkpoint = self.checkpoint if self.task.folds is None else replace(self.checkpoint, keep=["last"])
+            return EstimatorConfig(task=self.task, data=self.data, checkpoint=checkpoint, seed=self.seed)
         if isinstance(self.task, FunctionTask):
             return FunctionConfig(task=self.task, checkpoint=self.checkpoint, seed=self.seed)
         if isinstance(self.task, CommandTask):

@@ -33,10 +33,12 @@ class Objectives:
     metrics: tuple[str, ...]
     modes: tuple[Mode, ...]
     limits: Mapping[str, Limit] = field(default_factory=dict)
+    last_counts: bool = False
+    """Whether a trial's last report counts, and not its best one."""
 
     @classmethod
     def of(cls, search: Search) -> Objectives:
-        return cls(search.metrics, search.modes, search.limits)
+        return cls(search.metrics, search.modes, search.limits, search.value == "last")
 
     def values(self, metrics: Mapping[str, float]) -> Values | None:
         """Return the values of all objectives in a report; None if one is missing or not finite."""
@@ -44,8 +46,9 @@ class Objectives:
         return values if all(math.isfinite(value) for value in values) else None
 
     def improves(self, new: Values, old: Values | None) -> bool:
-        """Whether a report is better than an earlier one of the same trial, by the first objective."""
-        if old is None:
+        """Whether a report counts instead of an earlier one of the same trial: it is better by the first objective, or
+        the last one counts."""
+        if old is None or self.last_counts:
             return True
         return new[0] < old[0] if self.modes[0] == "min" else new[0] > old[0]
 

@@ -294,6 +294,9 @@ class Search:
     reported; with several objectives, the values of the report in which the first was best."""
     mode: Mode | list[Mode]
     """Whether a smaller or a larger value is better; a list for several metrics."""
+    value: Literal["best", "last"] | None = None
+    """Report that a trial's value is of: the best one, or the last. Default: the best one; with ``task.folds``, whose
+    reports are means of more and more folds, the last."""
     num_trials: PositiveInt
     """Number of trials to start; with the grid sampler the maximum number."""
     sampler: Sampler

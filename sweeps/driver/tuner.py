@@ -97,6 +97,7 @@ def build_searcher(plan: Plan, session: Session) -> SweepSearcher:
         grid=shuffled(plan.points.grid(), plan.config.seed) if is_grid else None,
         duplicates=search.duplicates,
         limits=search.limits,
+        last_counts=search.value == "last",
         lookup=plan.points.lookup,
         validate=plan.check_point,
         enough=_stop_rule(plan, session),

@@ -21,7 +21,8 @@ from sweeps.config import SweepConfig
 from sweeps.provenance.redacted_text import redacted_error
 from sweeps.validate.arguments import argument_mistakes
 from sweeps.worker_error import FROM_OUTSIDE, describe_exception, without_location
-from sweeps_train.config import FunctionTask, TrainingConfig
+from sweeps_train.config import EstimatorConfig, FunctionTask, TrainingConfig
+from sweeps_train.estimators.probe import probe_mistakes
 from sweeps_train.preflight import Finding, examine
 from sweeps_train.targets import import_target
 
@@ -61,6 +62,8 @@ def _findings(config: SweepConfig, space: list[str]) -> Iterator[Finding]:
         training = config.training()
         if isinstance(training, TrainingConfig):
             yield from examine(training)
+        if isinstance(training, EstimatorConfig):
+            yield from (Finding("mistake", line) for line in probe_mistakes(training))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - users' code may raise anything
         told = redacted_error(describe_exception(error, rank=0, num_workers=1))
         code = told.frame.source if told.frame is not None and not told.message else ""  # an assertion's

@@ -14,9 +14,9 @@ from typing import Any
 from sweeps.provenance.code import checkout
 from sweeps.provenance.machine import hardware, packages, user
 from sweeps.provenance.secrets import redacted
-from sweeps_train.config import CommandConfig, FunctionConfig, TrainingConfig
+from sweeps_train.config import CommandConfig, EstimatorConfig, FunctionConfig, TrainingConfig
 
-Training = TrainingConfig | FunctionConfig | CommandConfig
+Training = TrainingConfig | FunctionConfig | CommandConfig | EstimatorConfig
 
 SHOWN_ENVIRONMENT = (
     *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONHASHSEED"),

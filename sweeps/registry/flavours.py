@@ -6,7 +6,7 @@ import importlib.util
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ from sweeps.errors import UserError
 from sweeps_train.checkpoint import load_model, read_training_config
 from sweeps_train.config import CausalLM, CustomModel, TableData, TrainingConfig
 from sweeps_train.data.images import ImageShape, build_image_samples
+from sweeps_train.estimators.construct import library_of
+from sweeps_train.estimators.model import ESTIMATOR_FILE, load_estimator
 from sweeps_train.models.image import SHAPE_FILE
 from sweeps_train.tables.encoding import Classes, TableEncoding, load_encoding
 from sweeps_train.tables.predictions import prediction_frame
@@ -63,6 +65,8 @@ def flavour_of(folder: Path, *, merged: bool) -> Flavour:
         UserError: The model cannot be loaded.
     """
     try:
+        if (folder / ESTIMATOR_FILE).is_file():
+            return _estimator(folder)
         config = read_training_config(folder)
         if isinstance(config.data, TableData):
             return _rows(folder, _own_code(config))
@@ -92,32 +96,51 @@ def _adapter(folder: Path) -> Flavour:
     )
 
 
-def _rows(folder: Path, own_code: list[str]) -> Flavour:
+def _estimator(folder: Path) -> Flavour:
+    model = load_estimator(folder)
+    kind = type(model.estimator)
+    library, own = library_of(kind), kind.__module__.partition(".")[0]
+    installed = packages_distributions().get(library, [])
+    has_probabilities = hasattr(model.estimator, "predict_proba")
+    return _rows(
+        folder,
+        [] if own == library else _code_of(own),
+        has_probabilities=has_probabilities,
+        libraries=sorted({"scikit-learn", "joblib", *installed}),
+    )
+
+
+def _rows(
+    folder: Path, own_code: list[str], *, has_probabilities: bool = True, libraries: Sequence[str] = ()
+) -> Flavour:
     import mlflow.pyfunc
 
-    needed = ("torch", "safetensors", "pydantic", "numpy", "pandas", "pyarrow")
+    needed = ("torch", "safetensors", "pydantic", "numpy", "pandas", "pyarrow", *libraries)
     return Flavour(
         mlflow.pyfunc,
         {
             "python_model": str(Path(__file__).parent / "row_predictor.py"),
             "artifacts": {"checkpoint": str(folder)},
             "code_paths": [str(Path(sweeps_train.__file__).parent), *own_code],
-            "signature": _row_signature(load_encoding(folder)),
+            "signature": _row_signature(load_encoding(folder), has_probabilities=has_probabilities),
             "pip_requirements": _pinned(*needed),
         },
     )
 
 
-def _row_signature(encoding: TableEncoding) -> ModelSignature:
+def _row_signature(encoding: TableEncoding, *, has_probabilities: bool) -> ModelSignature:
     """Return the signature of raw rows: names only, since MLflow refuses whole numbers in a column of decimals, and
     missing values in most others; the encoding checks the values."""
     import numpy as np
     from mlflow.models import ModelSignature, infer_signature
     from mlflow.types.schema import AnyType, ColSpec, Schema
 
-    columns = [ColSpec(AnyType(), name) for name in encoding.kinds]
-    shape = (1, encoding.num_outputs) if isinstance(encoding.output, Classes) else (1,)
-    outputs = infer_signature(model_output=prediction_frame(encoding, np.zeros(shape))).outputs
+    columns: list[Any] = [ColSpec(AnyType(), name) for name in encoding.kinds]  # type: ignore[no-untyped-call]
+    is_of_classes = isinstance(encoding.output, Classes)
+    output = np.zeros((1, encoding.num_outputs)) if is_of_classes and has_probabilities else np.zeros(1)
+    if is_of_classes and not has_probabilities:
+        output = output.astype(np.int64)
+    outputs = infer_signature(model_output=prediction_frame(encoding, output)).outputs
     return ModelSignature(Schema(columns), outputs)
 
 
@@ -210,9 +233,12 @@ def _example(config: TrainingConfig, folder: Path) -> torch.Tensor:
 
 def _own_code(config: TrainingConfig) -> list[str]:
     """Return the paths of the file or package of a user's own model."""
-    if not isinstance(config.model, CustomModel):
-        return []
-    spec = importlib.util.find_spec(config.model.target.partition(".")[0])
+    return _code_of(config.model.target) if isinstance(config.model, CustomModel) else []
+
+
+def _code_of(target: str) -> list[str]:
+    """Return the path of the file or package that an import path begins with."""
+    spec = importlib.util.find_spec(target.partition(".")[0])
     if spec is None or spec.origin is None:
         return []
     return [str(Path(spec.origin).parent if spec.submodule_search_locations else spec.origin)]

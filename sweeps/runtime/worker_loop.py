@@ -15,7 +15,7 @@ from sweeps.runtime.memory_cleanup import MemoryCleanup
 from sweeps.runtime.reporter import BrokerReporter
 from sweeps.runtime.worker_log import WorkerLog
 from sweeps.worker_error import describe_exception
-from sweeps_train.config import CommandConfig, FunctionConfig
+from sweeps_train.config import CommandConfig, EstimatorConfig, FunctionConfig
 from sweeps_train.errors import MicroBatchHalved
 
 
@@ -73,7 +73,7 @@ def _train(assignment: Assignment, *, is_main: bool) -> None:
     reporter = BrokerReporter(assignment) if is_main else None
     training = assignment.training
     folder, metric, mode = assignment.checkpoint_folder, assignment.metric, assignment.mode
-    if isinstance(training, FunctionConfig):
+    if isinstance(training, FunctionConfig | EstimatorConfig):
         from sweeps_train.frameworks.ray_train import run_function
 
         run_function(training, reporter=reporter, checkpoint_folder=folder, metric=metric, mode=mode)

@@ -31,6 +31,12 @@ KINDS = {
         Kind("lightning", "a Lightning module", short={"task.arguments.epochs": 1}),
         Kind("script", "a script with options", short={"task.arguments.epochs": 1}),
         Kind("image", "a torch model on images", short={"train.max_steps": 20, "train.eval_every": 10}),
+        Kind(
+            "table",
+            "a table: an estimator such as XGBoost's, or a torch model",
+            module="make_table.py",
+            short={"task.arguments.n_estimators": 20},
+        ),
         Kind("text", "a torch model on texts", short={"train.max_steps": 20, "train.eval_every": 10}),
         Kind(
             "lora",

@@ -46,6 +46,8 @@ def project_files(kind: Kind, name: str) -> dict[str, str]:
     }
     if kind.name == "lora":
         texts["examples.jsonl"] = _examples()
+    if kind.name == "table":
+        texts["table.csv"] = template(kind.name, "table.csv")
     return texts
 
 

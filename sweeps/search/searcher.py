@@ -86,6 +86,7 @@ class OptunaSearcher(Searcher):
         study_name: str | None = None,
         num_trials: int | None = None,
         limits: Mapping[str, Limit] | None = None,
+        last_counts: bool = False,
         enough: Callable[[optuna.Study], str | None] | None = None,
         **point_options: Any,
     ):
@@ -100,6 +101,7 @@ class OptunaSearcher(Searcher):
             num_trials: Trials to start, with those that an earlier driver started; default: no limit.
             limits: Bounds of reported metrics. A trial that breaks one cannot be the study's best, and TPE,
                 the Gaussian process, NSGA-II and NSGA-III learn to avoid it; other samplers see only the value.
+            last_counts: Whether a trial's value is that of its last report, and not of its best one.
             enough: Called before each suggestion; returns a reason to start no further trial, or None.
             point_options: Fields of ``PointOptions``: ``points``, ``grid``, ``duplicates``, ``lookup``, ``validate``,
                 ``advisors``.
@@ -111,7 +113,7 @@ class OptunaSearcher(Searcher):
         modes = cast("tuple[Mode, ...]", (mode,) if isinstance(mode, str) else tuple(mode))
         super().__init__(metric=metrics[0], mode=modes[0])  # schedulers compare by the first
         options = PointOptions(**point_options)
-        self.objectives = Objectives(metrics, modes, limits or {})
+        self.objectives = Objectives(metrics, modes, limits or {}, last_counts)
         self.space = space if isinstance(space, Space) else Space(space)
         self.study = optuna.create_study(
             storage=InMemoryStorage() if storage is None else storage,

@@ -14,9 +14,10 @@ from sweeps.config.search import CustomSampler
 from sweeps.errors import ConfigError
 from sweeps.space.distributions import Lookup, Space, boundary_values
 from sweeps.suggestions import closest_names, did_you_mean
+from sweeps.validate.estimator import estimator_mistakes
 from sweeps.validate.script import script_options
 from sweeps.validate.source import keys_read, source_signature
-from sweeps_train.config import CustomData, CustomModel, FunctionTask, TableData
+from sweeps_train.config import CustomData, CustomModel, EstimatorTask, FunctionTask, TableData
 
 Signature = Callable[[str], inspect.Signature | None]
 """Function that returns the signature of an import path; None if it is unknown."""
@@ -100,6 +101,8 @@ def argument_mistakes(config: SweepConfig, signature: Signature, space: Collecti
         yield from mistakes_of_call(
             "search.sampler", sampler.target, arguments or sampler.arguments, signature(sampler.target), space
         )
+    if isinstance(config.task, EstimatorTask):
+        yield from estimator_mistakes(config.task, space)
     if isinstance(config.task, FunctionTask):
         yield from _mistakes_of_task(config.task, signature, space)
 

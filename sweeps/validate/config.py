@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from sweeps.compose import Composition, Variant
 from sweeps.compose.dotted import MISSING, find, leaves
-from sweeps.config import SWEEP_CONFIG, TRAINING_SECTIONS, SweepConfig
+from sweeps.config import IGNORED_SECTIONS, SWEEP_CONFIG, SweepConfig
 from sweeps.errors import ConfigError
 from sweeps.space.constraints import Constraints
 from sweeps.space.distributions import Lookup, Space
@@ -18,7 +18,6 @@ from sweeps.validate.model import check_model_on_data
 from sweeps.validate.search import search_mistakes
 from sweeps.validate.strategy import check_strategy
 from sweeps.validate.tracking import tracking_mistakes
-from sweeps_train.config import FunctionTask
 
 SWEEP_SECTIONS = {"name", "output_dir", "space", "search", "tracking", "cluster", "preflight"}
 
@@ -128,9 +127,10 @@ def _check_paths(composition: Composition, space: Space, mistakes: _Mistakes) ->
         if path in composition.searched_groups:
             continue
         section = re.split("[./]", path)[0]
-        if isinstance(composition.config.task, FunctionTask) and section in TRAINING_SECTIONS:
+        kind = composition.config.task.kind
+        if section in IGNORED_SECTIONS.get(kind, ()):
             mistakes.add(
-                f"space.{path}: task.kind=function ignores {section}; search task.arguments.NAME, or remove it "
+                f"space.{path}: task.kind={kind} ignores {section}; search task.arguments.NAME, or remove it "
                 f"(~space.{path})"
             )
             continue

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError
 from sweeps.suggestions import did_you_mean
+from sweeps.validate.estimator import known_goal
 from sweeps.validate.table import table_mistakes
-from sweeps_train.config import TableData, TableTask, TextData
+from sweeps_train.config import EstimatorTask, TableData, TextData
 from sweeps_train.data.files import File, find_files, pieces_of, read_piece
+from sweeps_train.tables.encoding import Goal
 
 
 def check_data(config: SweepConfig) -> None:
@@ -18,8 +22,9 @@ def check_data(config: SweepConfig) -> None:
     """
     data, task = config.data, config.task
     mistakes: list[str] = []
-    if isinstance(data, TableData) and isinstance(task, TableTask):
-        mistakes += table_mistakes(data, task.kind)
+    if isinstance(data, TableData):
+        goal = known_goal(task) if isinstance(task, EstimatorTask) else cast("Goal", task.kind)
+        mistakes += table_mistakes(data, goal)
     if isinstance(data, TextData):
         mistakes += _text_mistakes(data)
     if mistakes:

@@ -25,6 +25,8 @@ from sweeps.search.schedulers.mutable_params import MUTABLE, is_mutable, mutated
 from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
 from sweeps.space.distributions import Lookup, Space, contains, describe, grid_values
 from sweeps.suggestions import did_you_mean
+from sweeps.validate.estimator import known_metrics
+from sweeps_train.config import EstimatorTask
 
 NEED_WHOLE_TRIALS = ("tpe", "bohb", "gp", "cmaes", "nsga2", "nsga3")
 """Samplers that learn from whole trials, and exclude schedulers that change a trial's values while it trains."""
@@ -43,6 +45,7 @@ COUNTED: dict[str, tuple[Resource, ...]] = {
     "classification": OF_SAMPLES,
     "regression": OF_SAMPLES,
     "command": ("evaluations", "steps", "seconds"),
+    "estimator": ("evaluations", "steps", "seconds"),
     "function": ("evaluations", "steps", "seconds"),
 }
 """Units in which a task counts its progress, for tasks that do not count in all of them."""
@@ -89,7 +92,8 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
 
 
 def _metrics(config: SweepConfig) -> Iterator[str]:
-    known = config.task.metrics
+    task = config.task
+    known = task.metrics or (known_metrics(task) if isinstance(task, EstimatorTask) else [])
     if not known:
         return  # the task does not declare its metrics
     for metric in config.search.metrics:

@@ -17,12 +17,12 @@ MAX_BYTES = 64 * 2**20
 """Maximum size of the files that are read here; of larger ones only the names of columns."""
 
 
-def table_mistakes(data: TableData, goal: Goal) -> Iterator[str]:
+def table_mistakes(data: TableData, goal: Goal | None) -> Iterator[str]:
     """Yield one line for each mistake. Object stores are not read, as only workers may have access.
 
     Args:
         data: Files and columns.
-        goal: Whether the target is a class or a number.
+        goal: Whether the target is a class or a number; None if that is not known here.
     """
     for key, path in (("data.path", data.path), ("data.eval_path", data.eval_path)):
         if path is None or "://" in path:
@@ -30,7 +30,7 @@ def table_mistakes(data: TableData, goal: Goal) -> Iterator[str]:
         try:
             mistakes = [] if path.startswith("builtin:") else list(_mistakes_of_columns(data, key, path))
             yield from mistakes
-            if not mistakes and key == "data.path" and _is_small(data, path):
+            if not mistakes and goal is not None and key == "data.path" and _is_small(data, path):
                 _learn(data, goal)
         except ValueError as error:
             yield str(error) if str(error).startswith("data") else f"{key}={path}: {error}"

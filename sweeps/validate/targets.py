@@ -10,8 +10,9 @@ from sweeps.config import SweepConfig
 from sweeps.config.search import CustomSampler
 from sweeps.errors import ConfigError
 from sweeps.suggestions import did_you_mean
+from sweeps.validate.estimator import check_installed
 from sweeps.validate.source import find_module
-from sweeps_train.config import CausalLM, CustomData, CustomModel, FunctionTask
+from sweeps_train.config import CausalLM, CustomData, CustomModel, EstimatorTask, FunctionTask
 
 
 def check_targets(config: SweepConfig) -> None:
@@ -22,7 +23,9 @@ def check_targets(config: SweepConfig) -> None:
     for key, section in (("task", config.task), ("model", config.model), ("data", config.data)):
         if isinstance(section, FunctionTask) and section.framework == "script":
             _check_script(section.target)
-        elif isinstance(section, FunctionTask | CustomModel | CustomData):
+        elif isinstance(section, FunctionTask | EstimatorTask | CustomModel | CustomData):
+            if isinstance(section, EstimatorTask):
+                check_installed(section)
             if isinstance(section, FunctionTask) and section.framework == "lightning":
                 _check_lightning()
             check_target(f"{key}._target_", section.target)

@@ -53,7 +53,8 @@ def test_every_shipped_option_composes_and_passes_the_schema(path: Path) -> None
     of_images = {"image_classification", "conv_net", "vision_transformer", "classifier", "digits", "custom"}
     functions = {"function", "huggingface_trainer", "lightning_module", "torchrun_script"}
     of_tables = {"classification", "regression", "mlp", "csv", "parquet", "tabular"}
-    kinds = {"ray_train_function": functions, "command": {"command"}, "digits": of_images, "tabular": of_tables}
+    kinds = {"ray_train_function": functions, "command": {"command"}, "estimator": {"estimator"}}
+    kinds |= {"digits": of_images, "tabular": of_tables}
     conf = next((conf for conf, options in kinds.items() if option in options), "llm_lora")
     given = [f"{key}={value}" for key, value in MUST_BE_GIVEN.items() if key.startswith(f"{group.replace('/', '.')}.")]
     names = {line.split(":")[0] for line in text.splitlines() if "???" in line}

@@ -64,6 +64,10 @@ parser.add_argument("--epochs", type=int, default=1)
 """
 OTHER_FILES = {
     "texts.jsonl": '{"text": "a document"}\n' * 20,
+    "customers.csv": "id,age,city,visits,joined,member,spent\n"
+    + "".join(
+        f"{n},{n % 60},{'OLR'[n % 3]},{n % 7},2024-01-{n % 28 + 1:02},{'ny'[n % 2]},{n / 7}\n" for n in range(90)
+    ),
     "module.py": MODULE,
     "train.py": SCRIPT,
     "winner.yaml": "defaults: [digits, _self_]\n",

@@ -110,13 +110,18 @@ def test_on_a_terminal_it_asks_what_is_trained(working_folder: Path) -> None:
     assert (working_folder / "make_examples.py").exists()
 
 
-def test_the_script_of_a_lora_project_writes_the_same_examples(working_folder: Path) -> None:
-    assert run_command(["init", "--kind=lora"])[0] == 0
-    written = (working_folder / "examples.jsonl").read_text()
-    (working_folder / "examples.jsonl").unlink()
-    subprocess.run([sys.executable, "make_examples.py"], check=True)
-    assert (working_folder / "examples.jsonl").read_text() == written
-    assert {*json.loads(written.splitlines()[0])} == {"prompt", "completion"}
+OWN_DATA = [("lora", "make_examples.py", "examples.jsonl"), ("table", "make_table.py", "table.csv")]
+
+
+@pytest.mark.parametrize(("kind", "script", "data"), OWN_DATA)
+def test_the_script_of_a_project_writes_the_same_data(kind: str, script: str, data: str, working_folder: Path) -> None:
+    assert run_command(["init", f"--kind={kind}"])[0] == 0
+    written = (working_folder / data).read_text()
+    (working_folder / data).unlink()
+    subprocess.run([sys.executable, script], check=True)
+    assert (working_folder / data).read_text() == written
+    columns = json.loads(written.splitlines()[0]) if data.endswith("jsonl") else written.splitlines()[0].split(",")
+    assert len(columns) >= 2
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from sweeps_train.config.command import CommandTask
 from sweeps_train.config.data import CustomData, Data, DigitsData, TextData
+from sweeps_train.config.estimator import EstimatorConfig, EstimatorTask
 from sweeps_train.config.fields import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
 from sweeps_train.config.gradient_accumulation import check_batch_split
 from sweeps_train.config.model import CausalLM, ConvNet, CustomModel, Lora, Mlp, Model, VisionTransformer
@@ -44,6 +45,8 @@ __all__ = [
     "CustomModel",
     "Data",
     "DigitsData",
+    "EstimatorConfig",
+    "EstimatorTask",
     "FunctionConfig",
     "FunctionTask",
     "ImageClassificationTask",

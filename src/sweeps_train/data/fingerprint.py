@@ -20,6 +20,7 @@ from sweeps_train.config import (
     CommandTask,
     CustomData,
     DigitsData,
+    EstimatorConfig,
     FunctionConfig,
     TableData,
     TextData,
@@ -36,7 +37,9 @@ MOST_FILES = 100_000
 """Largest number of files that are hashed in a folder named by arguments of a user's function."""
 
 
-def data_fingerprints(config: TrainingConfig | FunctionConfig | CommandConfig) -> dict[str, str | None]:
+def data_fingerprints(
+    config: TrainingConfig | FunctionConfig | CommandConfig | EstimatorConfig,
+) -> dict[str, str | None]:
     """Hash the data of a training.
 
     A user's own function is identified by its source file, its arguments, and the files that these name; a program by

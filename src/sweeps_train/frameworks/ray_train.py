@@ -39,7 +39,8 @@ from sweeps_train.compat.ray_train import (
     replaced_train_fn_utils,
 )
 from sweeps_train.config import Checkpoint as CheckpointConfig
-from sweeps_train.config import FunctionConfig, FunctionTask
+from sweeps_train.config import EstimatorConfig, FunctionConfig, FunctionTask
+from sweeps_train.estimators.training import estimator_function
 from sweeps_train.frameworks import adapted
 from sweeps_train.frameworks.script import script_function
 from sweeps_train.progress import Progress
@@ -47,6 +48,8 @@ from sweeps_train.random_state import seed_all
 from sweeps_train.reporter import Reporter, SilentReporter, Stop
 from sweeps_train.targets import import_target
 
+ReportingConfig = FunctionConfig | EstimatorConfig
+"""Config of a training that reports by itself."""
 FILES = "files"
 """Folder within a checkpoint with exactly the files that the function has saved."""
 PROGRESS_FILE = "progress.json"
@@ -55,15 +58,21 @@ STEP_METRICS = ("step", "training_iteration")
 
 
 def run_function(
-    config: FunctionConfig, *, reporter: Reporter | None, checkpoint_folder: str, metric: str, mode: str
+    config: ReportingConfig,
+    *,
+    reporter: Reporter | None,
+    checkpoint_folder: str,
+    metric: str,
+    mode: str,
 ) -> None:
-    """Run a user's function until it returns or the reporter asks to stop. Every worker of a Ray Train group calls it.
+    """Run a user's function, or fit an estimator, until it returns or the reporter asks to stop. Every worker of a Ray
+    Train group calls it.
 
     A function cannot be asked to stop. Instead, an exception is raised from the same call of ``ray.train.report`` on
     all workers, so that none of them waits for another one.
 
     Args:
-        config: The function and its arguments, the same on all workers.
+        config: The function or estimator and its arguments, the same on all workers.
         reporter: Receives metrics and checkpoints; used on rank 0 only.
         checkpoint_folder: Folder of the trial's checkpoints, on a file system that all workers share.
         metric: Metric by which the best checkpoint is chosen; every report must have it.
@@ -73,7 +82,7 @@ def run_function(
         ValueError: The function cannot be called, or does not report the metric.
         TypeError: The reported metric is not a number.
     """
-    function = script_function(config.task, metric) if config.task.framework == "script" else _bind(config.task)
+    function = _function_of(config, metric, mode)
     utils = TrialTrainFnUtils(config.checkpoint, reporter, Path(checkpoint_folder), metric, mode)
     seed_all(config.seed, utils.rank)
     try:
@@ -87,6 +96,13 @@ def run_function(
             f"call ray.train.report({{{metric!r}: ...}}) in it, on all workers"
         )
     utils.end()
+
+
+def _function_of(config: ReportingConfig, metric: str, mode: str) -> Callable[[], Any]:
+    """The function that Ray Train would call."""
+    if isinstance(config, EstimatorConfig):
+        return estimator_function(config, metric, mode)
+    return script_function(config.task, metric) if config.task.framework == "script" else _bind(config.task)
 
 
 class StopRequested(BaseException):

@@ -101,7 +101,7 @@ class RowModel(nn.Module):
             ValueError: A column is missing, or has values that cannot be read.
         """
         numbers, categories = inputs(self.encoding, self.encoding.encode(to_table(rows)))
-        parts = zip(numbers.split(ROWS_AT_ONCE), categories.split(ROWS_AT_ONCE), strict=True)
+        parts = zip(torch.split(numbers, ROWS_AT_ONCE), torch.split(categories, ROWS_AT_ONCE), strict=True)
         outputs = torch.cat([self.eval()(*part) for part in parts]).double()
         if isinstance(self.encoding.output, Classes):
             return prediction_frame(self.encoding, outputs.softmax(dim=1).numpy())

@@ -5,6 +5,7 @@ An encoding is saved with its model as JSON, so that the model takes raw rows, w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -155,11 +156,12 @@ class TableEncoding:
         NaN, and columns of pandas' type for categories."""
         import pandas as pd
 
-        columns: dict[str, Any] = {each.name: features.numbers[:, index] for index, each in enumerate(self.numbers)}
+        columns: list[Any] = [features.numbers[:, index] for index in range(len(self.numbers))]
         for index, each in enumerate(self.categories):
             codes = features.categories[:, index] - 1
-            columns[each.column] = pd.Categorical.from_codes(codes, categories=each.values)
-        return pd.DataFrame(columns)
+            columns.append(pd.Categorical.from_codes(codes, categories=each.values))
+        names = [each.name for each in self.numbers] + [each.column for each in self.categories]
+        return pd.DataFrame(dict(zip(plain_names(names), columns, strict=True)))
 
     def targets(self, table: pa.Table, where: str) -> npt.NDArray[Any]:
         """Values of the target: int64 indices of classes, or float64 numbers.
@@ -252,6 +254,21 @@ def _learn_output(config: TableData, goal: Goal, table: pa.Table) -> Classes | A
             "number (task=regression), or name another column"
         )
     return Classes("classes", classes)
+
+
+def plain_names(names: Sequence[str]) -> list[str]:
+    """Names of letters, digits and ``_`` only, each different: XGBoost and LightGBM refuse brackets, commas and more.
+
+    >>> plain_names(["a", "size [m]", "size <m>"])
+    ['a', 'size__m_', 'size__m__']
+    """
+    plain: list[str] = []
+    for name in names:
+        candidate = re.sub(r"\W", "_", name)
+        while candidate in plain:
+            candidate += "_"
+        plain.append(candidate)
+    return plain
 
 
 # --- columns as arrays -----------------------------------------------------------------------------------------

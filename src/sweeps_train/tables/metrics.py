@@ -46,6 +46,30 @@ def classification_metrics(
     }
 
 
+def label_metrics(
+    predicted: npt.NDArray[np.int64], classes: npt.NDArray[np.int64], num_classes: int
+) -> dict[str, float]:
+    """Metrics of predicted classes without probabilities.
+
+    Args:
+        predicted: Index of the predicted class of each row.
+        classes: True class of each row.
+        num_classes: Number of classes.
+
+    Returns:
+        ``eval/loss`` (the part of wrong predictions), ``eval/accuracy`` and ``eval/f1``.
+
+    Example:
+        >>> label_metrics(np.array([0, 1]), np.array([0, 0]), 2)["eval/loss"]
+        0.5
+    """
+    from sklearn.metrics import f1_score
+
+    accuracy = float((predicted == classes).mean())
+    f1 = float(f1_score(classes, predicted, labels=range(num_classes), average="macro", zero_division=0))
+    return {"eval/loss": 1 - accuracy, "eval/accuracy": accuracy, "eval/f1": f1}
+
+
 def _roc_auc(probabilities: Floats, classes: npt.NDArray[np.int64]) -> float:
     from sklearn.metrics import roc_auc_score
 

@@ -45,13 +45,15 @@ def prediction_frame(encoding: TableEncoding, outputs: npt.NDArray[Any]) -> pd.D
 
     Args:
         encoding: Says what the outputs mean.
-        outputs: Probabilities of shape (rows, classes), or numbers of shape (rows,).
+        outputs: Probabilities of shape (rows, classes), indices of classes, or numbers of shape (rows,).
     """
     import pandas as pd
 
     if not isinstance(encoding.output, Classes):
         return pd.DataFrame({PREDICTION: outputs})
     classes = encoding.output.values
+    if outputs.ndim == 1:
+        return pd.DataFrame({PREDICTION: [classes[index] for index in outputs]})
     columns: dict[str, Any] = {PREDICTION: [classes[index] for index in np.argmax(outputs, axis=1)]}
     for index, each in enumerate(classes):
         columns[f"{PROBABILITY}{each}"] = outputs[:, index]

@@ -17,7 +17,11 @@ from sweeps_train.models.table import TableModel, build_table_model, load_table_
 from sweeps_train.tables.encoding import Amount
 from sweeps_train.tables.metrics import classification_metrics, regression_metrics
 
-LOSSES = {"squared": functional.mse_loss, "absolute": functional.l1_loss, "huber": functional.huber_loss}
+LOSSES: dict[str, Callable[..., torch.Tensor]] = {
+    "squared": functional.mse_loss,
+    "absolute": functional.l1_loss,
+    "huber": functional.huber_loss,
+}
 
 
 class TableTraining:
@@ -91,8 +95,7 @@ class Regression(TableTraining):
         self._loss, self._output = config.task.loss, self.encoding.output
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        loss: torch.Tensor = LOSSES[self._loss](logits.float()[:, 0], batch["targets"], reduction="sum")
-        return loss
+        return LOSSES[self._loss](logits.float()[:, 0], batch["targets"], reduction="sum")
 
     def score(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         return logits.double()

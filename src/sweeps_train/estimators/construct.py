@@ -1,0 +1,138 @@
+"""Estimators from their configs: the class, its goal, and the arguments that follow from the worker and the seed."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from typing import Any, Literal, cast
+
+from sweeps_train.config.estimator import EstimatorTask
+from sweeps_train.tables.encoding import Goal
+from sweeps_train.targets import import_target
+
+HANDLES_GAPS = ("xgboost", "lightgbm")
+"""Libraries whose estimators take missing values and categories."""
+FIT_AT_ONCE = {
+    **dict.fromkeys(
+        ("early_stopping_rounds", "early_stopping_round"),
+        "the search stops trials that fall behind, task.patience ends one that no longer improves, and its best "
+        "checkpoint is kept",
+    ),
+    "callbacks": "they cannot be written in a config",
+    "eval_metric": "metrics are computed from the predictions; name one in search.metric",
+    "warm_start": "it is set as the estimator is fitted piece by piece",
+    "process_type": "trees can only be added",
+}
+"""Arguments that have no place here, and why."""
+
+
+def estimator_class(task: EstimatorTask) -> type[Any]:
+    """Import the class of an estimator.
+
+    Raises:
+        ValueError: It cannot be imported, or has no ``fit`` and ``predict``.
+    """
+    found = import_target("task", task.target)
+    if not inspect.isclass(found) or not hasattr(found, "fit") or not hasattr(found, "get_params"):
+        raise ValueError(
+            f"task._target_={task.target} is no estimator: task=estimator wants a class with fit, predict, get_params "
+            "and set_params, as those of scikit-learn"
+        )
+    return found
+
+
+def goal_of(task: EstimatorTask, found: type[Any]) -> Goal:
+    """Whether an estimator predicts classes or numbers.
+
+    Raises:
+        ValueError: It does not say so, or does neither.
+    """
+    if task.goal != "auto":
+        return task.goal
+    kind = _estimator_type(found, task)
+    if kind not in ("classifier", "regressor"):
+        what = f"is a {kind}" if kind else "does not say whether it predicts classes or numbers"
+        raise ValueError(
+            f"task._target_={task.target} {what}; use a classifier or a regressor, or set task.goal to classification "
+            "or regression"
+        )
+    return "classification" if kind == "classifier" else "regression"
+
+
+def _estimator_type(found: type[Any], task: EstimatorTask) -> str | None:
+    from sklearn.utils import get_tags
+
+    for arguments in ({}, task.arguments):
+        with contextlib.suppress(AttributeError, TypeError, ValueError):  # some need an argument
+            return cast("str | None", get_tags(found(**arguments)).estimator_type)
+    return None
+
+
+def is_native(task: EstimatorTask, found: type[Any]) -> bool:
+    """Whether an estimator gets a frame with gaps and categories."""
+    if task.encoding != "auto":
+        return task.encoding == "native"
+    return library_of(found) in HANDLES_GAPS or found.__name__.startswith("HistGradientBoosting")
+
+
+def library_of(found: type[Any]) -> str:
+    """Library that an estimator comes from, also if a user's class inherits from one of its."""
+    roots = [each.__module__.partition(".")[0] for each in found.__mro__]
+    return next((root for root in roots if root in (*HANDLES_GAPS, "sklearn")), roots[0])
+
+
+def make_estimator(task: EstimatorTask, seed: int, num_cpus: int, *, has_categories: bool) -> Any:
+    """Make an estimator that is not fitted.
+
+    Args:
+        task: Class and arguments.
+        seed: Its ``random_state``, if it has one and the arguments do not set it.
+        num_cpus: Its number of threads, likewise.
+        has_categories: Whether it gets columns of categories.
+
+    Raises:
+        ValueError: The class does not take these arguments.
+    """
+    found = estimator_class(task)
+    try:
+        known = found(**task.arguments).get_params()
+        estimator = found(**{**_defaults(found, known, seed, num_cpus, has_categories), **task.arguments})
+    except TypeError as error:
+        raise ValueError(f"task.arguments={task.arguments} do not fit task._target_={task.target}: {error}") from error
+    return estimator
+
+
+def _defaults(
+    found: type[Any], known: dict[str, Any], seed: int, num_cpus: int, has_categories: bool
+) -> dict[str, Any]:
+    """Arguments that the estimator has, and a person need not give."""
+    library = library_of(found)
+    # XGBoost and LightGBM would take all cores, scikit-learn takes one.
+    defaults: dict[str, Any] = {"n_jobs": num_cpus} if num_cpus > 1 or library in HANDLES_GAPS else {}
+    if has_categories and library == "xgboost":
+        defaults["enable_categorical"] = True
+    defaults = {name: value for name, value in defaults.items() if name in known}
+    if "random_state" in known and known["random_state"] is None:
+        defaults["random_state"] = seed
+    if library == "lightgbm":
+        defaults["verbose"] = -1  # one of its parameters beyond those of the class; it would print lines for each piece
+    return defaults
+
+
+def unknown_arguments(task: EstimatorTask, found: type[Any]) -> tuple[list[str], list[str], Literal["all", "some"]]:
+    """Arguments that an estimator does not take.
+
+    Returns:
+        Those that its signature does not have; all names that it has; and ``some`` if it passes others on to its
+        library, so that only fitting it can tell.
+    """
+    parameters: dict[str, inspect.Parameter] = {}
+    for each in reversed(found.__mro__):
+        if "__init__" in vars(each) and each is not object:
+            parameters |= inspect.signature(each.__init__).parameters
+    fixed = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    own = inspect.signature(found).parameters
+    passes_on = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in own.values())
+    taken = parameters if passes_on else own
+    names = [name for name, each in taken.items() if each.kind in fixed and name != "self"]
+    return [name for name in task.arguments if name not in names], names, "some" if passes_on else "all"

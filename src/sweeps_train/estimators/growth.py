@@ -1,0 +1,125 @@
+"""Ways of fitting an estimator piece by piece: boosting rounds, trees, or passes over the data."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sweeps_train.estimators.construct import library_of
+
+DEFAULT_ROUNDS = 100
+"""Boosting rounds of XGBoost, whose estimator has None for its default."""
+PIECES = 20
+"""Reports of an estimator, if ``task.report_every`` does not say."""
+AT_ONCE = ("dart", "rf", "gblinear")
+"""Kinds of boosters that change earlier rounds or draw on all of them, and so cannot be continued exactly."""
+
+
+class Growth(Protocol):
+    """A way of fitting an estimator, up to ``total`` units."""
+
+    total: int
+
+    def grow(self, estimator: Any, inputs: Any, targets: Any, done: int, number: int) -> int:
+        """Fit more units of an estimator.
+
+        Args:
+            estimator: It has ``done`` units already, and is changed in place.
+            inputs: Of all training rows.
+            targets: Of all training rows.
+            done: Units that it has.
+            number: Units to add.
+
+        Returns:
+            Units that it has now; fewer than were asked for if it has found its end.
+        """
+
+
+def growth_of(estimator: Any) -> Growth:
+    """Decide how an estimator can be fitted piece by piece; at once if it cannot."""
+    parameters, name = estimator.get_params(), type(estimator).__name__
+    fit = inspect.signature(estimator.fit).parameters
+    boosters = {parameters.get(each) for each in ("booster", "boosting_type")}
+    if library_of(type(estimator)) in ("xgboost", "lightgbm"):
+        if boosters & {*AT_ONCE} or name.startswith("XGBRF"):
+            return AtOnce()
+        argument = "xgb_model" if "xgb_model" in fit else "init_model"
+        return Boosting(parameters["n_estimators"] or DEFAULT_ROUNDS, argument)
+    if "warm_start" in parameters and "n_estimators" in parameters:
+        return WarmStart(parameters["n_estimators"], "n_estimators")
+    if "warm_start" in parameters and name.startswith("HistGradientBoosting"):
+        return WarmStart(parameters["max_iter"], "max_iter")
+    if hasattr(estimator, "partial_fit") and isinstance(parameters.get("max_iter"), int):
+        return Passes(parameters["max_iter"])
+    return AtOnce()
+
+
+@dataclass
+class Boosting:
+    """Boosting rounds of XGBoost or LightGBM, each piece fitted to what the model before it leaves.
+
+    Each piece begins with its own seed, so that a resumed training draws the same rows and columns as one that was
+    never interrupted, and never those of the first piece again.
+    """
+
+    total: int
+    argument: str
+    """Argument of ``fit`` that takes the model to continue from."""
+
+    def grow(self, estimator: Any, inputs: Any, targets: Any, done: int, number: int) -> int:
+        own = estimator.get_params()
+        booster = None
+        if done:
+            booster = estimator.get_booster() if self.argument == "xgb_model" else estimator.booster_
+        seed = own.get("random_state")
+        shifted = {"random_state": seed + done} if isinstance(seed, int) else {}
+        estimator.set_params(n_estimators=number, **shifted)
+        try:
+            estimator.fit(inputs, targets, **{self.argument: booster})
+        finally:
+            estimator.set_params(n_estimators=own["n_estimators"], **dict.fromkeys(shifted, seed))
+        return done + number
+
+
+@dataclass
+class WarmStart:
+    """Trees or rounds of a scikit-learn ensemble."""
+
+    total: int
+    argument: str
+    """Argument with the number of trees or rounds."""
+
+    def grow(self, estimator: Any, inputs: Any, targets: Any, done: int, number: int) -> int:
+        estimator.set_params(warm_start=True, **{self.argument: done + number})
+        estimator.fit(inputs, targets)
+        reached = getattr(estimator, "n_iter_", done + number)  # it may stop early by itself
+        return int(reached) if isinstance(reached, int) else done + number
+
+
+@dataclass
+class Passes:
+    """Passes of ``partial_fit`` over the training rows."""
+
+    total: int
+
+    def grow(self, estimator: Any, inputs: Any, targets: Any, done: int, number: int) -> int:
+        classes = {"classes": sorted(set(targets.tolist()))} if _takes_classes(estimator) else {}
+        for _ in range(number):
+            estimator.partial_fit(inputs, targets, **classes)
+        return done + number
+
+
+@dataclass
+class AtOnce:
+    """A single call of ``fit``."""
+
+    total: int = 1
+
+    def grow(self, estimator: Any, inputs: Any, targets: Any, done: int, number: int) -> int:
+        estimator.fit(inputs, targets)
+        return 1
+
+
+def _takes_classes(estimator: Any) -> bool:
+    return "classes" in inspect.signature(estimator.partial_fit).parameters

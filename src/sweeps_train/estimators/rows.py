@@ -1,0 +1,65 @@
+"""Rows of a table as the inputs and targets of an estimator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from sweeps_train.config import TableData
+from sweeps_train.estimators.model import EstimatorModel
+from sweeps_train.tables.encoding import Features, Goal, TableEncoding, learn_encoding
+from sweeps_train.tables.files import read_table
+from sweeps_train.tables.split import fold_rows, read_split, with_target
+from sweeps_train.worker_cache import cached
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Part:
+    """Encoded rows and their targets."""
+
+    features: Features
+    targets: npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Training and held-out rows, encoded by what was learned of the training rows."""
+
+    encoding: TableEncoding
+    train: Part
+    held_out: Part
+
+    def model(self, estimator: Any, *, native: bool) -> EstimatorModel:
+        """An estimator with the encoding of these rows."""
+        return EstimatorModel(estimator, self.encoding, native)
+
+
+def held_out_split(config: TableData, goal: Goal) -> Split:
+    """Training and held-out rows, read once for all trials of a long-lived worker."""
+    return cached("rows", (config, goal), lambda: _split(config, goal, *read_split(config, goal)))
+
+
+def fold_splits(config: TableData, goal: Goal, folds: int) -> list[Split]:
+    """The rows of each fold, and as the last one all rows as training rows; read once, likewise."""
+
+    def make() -> list[Split]:
+        table = with_target(config, read_table(config), "data.path", config.path)
+        parts = fold_rows(config, goal, table, folds)
+        splits = [_split(config, goal, table.take(train), table.take(held_out)) for train, held_out in parts]
+        return [*splits, _split(config, goal, table, table.slice(0, 0))]
+
+    return cached("folds", (config, goal, folds), make)
+
+
+def _split(config: TableData, goal: Goal, train: pa.Table, held_out: pa.Table) -> Split:
+    encoding = learn_encoding(config, goal, train)
+    parts = [
+        Part(encoding.encode(table), encoding.targets(table, where))
+        for table, where in ((train, "training"), (held_out, "held-out"))
+    ]
+    return Split(encoding, *parts)

@@ -1,0 +1,151 @@
+"""An estimator as a Ray Train function: it reports as it is fitted, and resumes from its checkpoints."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import ray
+import ray.train
+
+from sweeps_train.config.estimator import EstimatorConfig
+from sweeps_train.estimators.construct import estimator_class, goal_of, is_native, make_estimator
+from sweeps_train.estimators.growth import PIECES, growth_of
+from sweeps_train.estimators.model import EstimatorModel, load_estimator
+from sweeps_train.estimators.rows import Split, fold_splits, held_out_split
+
+STATE_FILE = "state.json"
+
+
+@dataclass
+class Fitted:
+    """Position of a training, saved with each checkpoint."""
+
+    units: int = 0
+    """Rounds, trees, passes or folds."""
+    folds: list[dict[str, float]] = field(default_factory=list)
+    """Metrics of each fold."""
+    best: float | None = None
+    """Best value of the search's metric."""
+    stale: int = 0
+    """Reports since then."""
+    ended: bool = False
+    """Whether the last report was the last one to come."""
+
+
+def estimator_function(config: EstimatorConfig, metric: str, mode: str) -> Callable[[], None]:
+    """Return a Ray Train function that fits an estimator.
+
+    Args:
+        config: The estimator and its table.
+        metric: Metric whose lack of progress counts for ``task.patience``.
+        mode: Whether ``min`` or ``max`` of it is best.
+
+    Raises:
+        ValueError: The class is no estimator; from the returned function: the table cannot be used.
+    """
+    found = estimator_class(config.task)
+    goal, native = goal_of(config.task, found), is_native(config.task, found)
+
+    def train() -> None:
+        model, fitted = _resumed()
+        if config.task.folds is not None:
+            _fit_folds(config, fold_splits(config.data, goal, config.task.folds), fitted, native=native)
+        else:
+            split = held_out_split(config.data, goal)
+            _fit(config, split, model, fitted, (metric, mode), native=native)
+
+    return train
+
+
+def _fit(
+    config: EstimatorConfig,
+    split: Split,
+    resumed: EstimatorModel | None,
+    fitted: Fitted,
+    objective: tuple[str, str],
+    *,
+    native: bool,
+) -> None:
+    """Fit an estimator piece by piece, with a report after each."""
+    new = _new(config, split)
+    model, growth = resumed or split.model(new, native=native), growth_of(new)
+    every = config.task.report_every or math.ceil(growth.total / PIECES)
+    train, held_out = model.inputs(split.train.features), model.inputs(split.held_out.features)
+    while fitted.units < growth.total and not fitted.ended:
+        asked = min(every, growth.total - fitted.units)
+        units = growth.grow(model.estimator, train, split.train.targets, fitted.units, asked)
+        fitted.ended = units < fitted.units + asked
+        fitted.units = max(units, fitted.units)
+        metrics = model.metrics(held_out, split.held_out.targets)
+        _note_progress(fitted, metrics, objective, config.task.patience)
+        _report(model, fitted, metrics)
+
+
+def _note_progress(fitted: Fitted, metrics: dict[str, float], objective: tuple[str, str], patience: int | None) -> None:
+    """Count the reports without a better value; the training ends after as many as the patience."""
+    name, mode = objective
+    value = metrics.get(name, math.nan)
+    is_better = fitted.best is None or (value < fitted.best if mode == "min" else value > fitted.best)
+    if math.isfinite(value) and is_better:
+        fitted.best, fitted.stale = value, 0
+    else:
+        fitted.stale += 1
+    fitted.ended = fitted.ended or (patience is not None and fitted.stale >= patience)
+
+
+def _fit_folds(config: EstimatorConfig, splits: list[Split], fitted: Fitted, *, native: bool) -> None:
+    """Fit an estimator to each fold, with a report of the mean of the metrics so far, and at the end to all rows."""
+    *folds, everything = splits
+    for number, split in enumerate(folds[fitted.units :], start=fitted.units + 1):
+        model = _fitted_at_once(config, split, native=native)
+        held_out = model.inputs(split.held_out.features)
+        fitted.folds.append(model.metrics(held_out, split.held_out.targets))
+        fitted.units = number
+        if number == len(folds):
+            model = _fitted_at_once(config, everything, native=native)
+        _report(model, fitted, {name: fmean(each[name] for each in fitted.folds) for name in fitted.folds[0]})
+
+
+def _fitted_at_once(config: EstimatorConfig, split: Split, *, native: bool) -> EstimatorModel:
+    model = split.model(_new(config, split), native=native)
+    growth = growth_of(model.estimator)
+    growth.grow(model.estimator, model.inputs(split.train.features), split.train.targets, 0, growth.total)
+    return model
+
+
+def _new(config: EstimatorConfig, split: Split) -> Any:
+    return make_estimator(config.task, config.seed, _num_cpus(), has_categories=bool(split.encoding.categories))
+
+
+def _num_cpus() -> int:
+    """CPUs that Ray has reserved for this worker."""
+    reserved = ray.get_runtime_context().get_assigned_resources()
+    return max(1, int(reserved.get("CPU", 1)))
+
+
+def _report(model: EstimatorModel, fitted: Fitted, metrics: dict[str, float]) -> None:
+    folder = tempfile.mkdtemp()
+    model.save(Path(folder))
+    (Path(folder) / STATE_FILE).write_text(json.dumps(asdict(fitted)), encoding="utf-8")
+    ray.train.report(
+        {**metrics, "step": fitted.units},
+        checkpoint=ray.train.Checkpoint(folder),
+        delete_local_checkpoint_after_upload=True,
+    )
+
+
+def _resumed() -> tuple[EstimatorModel | None, Fitted]:
+    """The model and the position of the newest checkpoint, if there is one."""
+    checkpoint = ray.train.get_checkpoint()
+    if checkpoint is None:
+        return None, Fitted()
+    with checkpoint.as_directory() as folder:
+        state = json.loads((Path(folder) / STATE_FILE).read_text(encoding="utf-8"))
+        return load_estimator(Path(folder)), Fitted(**state)

@@ -1,0 +1,260 @@
+"""Estimators: fitted piece by piece, resumed exactly, with raw rows, folds and every kind of library."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import ray.train
+from sklearn import datasets
+
+from sweeps_train import load_model
+from sweeps_train.config import EstimatorConfig
+from sweeps_train.estimators import training
+from sweeps_train.estimators.construct import estimator_class, goal_of, is_native, unknown_arguments
+from sweeps_train.estimators.growth import AtOnce, Boosting, Passes, WarmStart, growth_of
+from sweeps_train.estimators.probe import probe_mistakes
+from sweeps_train.estimators.training import estimator_function
+
+
+class Stopped(Exception):
+    pass
+
+
+class Worker:
+    """Ray Train's calls in this process: reports, their checkpoints, and a stop after some."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.reports = folder, list[dict[str, float]]()
+        self.stop_after = math.inf
+
+    def report(self, metrics: dict[str, float], checkpoint: Any, **_: Any) -> None:
+        Path(checkpoint.path).rename(self.folder / str(len(self.reports)))
+        self.reports.append(metrics)
+        if len(self.reports) >= self.stop_after:
+            raise Stopped
+
+    def get_checkpoint(self) -> Any:
+        return ray.train.Checkpoint(str(self.newest)) if self.reports else None
+
+    @property
+    def newest(self) -> Path:
+        return self.folder / str(len(self.reports) - 1)
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+    made = Worker(tmp_path)
+    monkeypatch.setattr(ray.train, "report", made.report)
+    monkeypatch.setattr(ray.train, "get_checkpoint", made.get_checkpoint)
+    monkeypatch.setattr(training, "_num_cpus", lambda: 1)
+    return made
+
+
+def configured(target: str, *, path: str = "builtin:wine", **task: Any) -> EstimatorConfig:
+    arguments = task.pop("arguments", {})
+    data = {"kind": "table", "format": "csv", "path": path, "target": task.pop("column", "target")}
+    table = {**data, **task.pop("data", {})}
+    return EstimatorConfig(  # type: ignore[call-arg]
+        task={"kind": "estimator", "_target_": target, "arguments": arguments, **task}, data=table, checkpoint={}
+    )
+
+
+def fit(config: EstimatorConfig, metric: str = "eval/loss", mode: str = "min") -> None:
+    estimator_function(config, metric, mode)()
+
+
+BOOSTING = {
+    "xgboost.XGBClassifier": {"n_estimators": 12, "subsample": 0.5, "colsample_bytree": 0.5, "max_depth": 3},
+    "lightgbm.LGBMClassifier": {"n_estimators": 12, "subsample": 0.5, "subsample_freq": 1, "num_leaves": 7},
+    "sklearn.ensemble.GradientBoostingClassifier": {"n_estimators": 12, "subsample": 0.5},
+    "sklearn.ensemble.HistGradientBoostingClassifier": {"max_iter": 12},
+    "sklearn.ensemble.RandomForestClassifier": {"n_estimators": 12},
+    "sklearn.linear_model.SGDClassifier": {"max_iter": 12, "loss": "log_loss"},
+}
+
+
+@pytest.mark.parametrize("target", BOOSTING)
+def test_each_piece_is_a_report_and_a_resumed_training_is_the_same_as_an_unbroken_one(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configured(target, arguments=BOOSTING[target], report_every=4)
+    monkeypatch.setattr(training, "_num_cpus", lambda: 1)
+    results = []
+    for stops in (math.inf, 2):
+        folder = tmp_path / str(stops)
+        folder.mkdir()
+        worker = Worker(folder)
+        worker.stop_after = stops
+        monkeypatch.setattr(ray.train, "report", worker.report)
+        monkeypatch.setattr(ray.train, "get_checkpoint", worker.get_checkpoint)
+        if stops == 2:
+            with pytest.raises(Stopped):
+                fit(config)
+            worker.stop_after = math.inf
+        fit(config)
+        results.append(worker.reports)
+    unbroken, resumed = results
+    assert [each["step"] for each in resumed] == [4, 8, 12]
+    assert resumed == unbroken
+    assert unbroken[-1]["eval/accuracy"] > 0.8
+    assert {"eval/loss", "eval/log_loss", "eval/f1", "eval/roc_auc"} <= unbroken[0].keys()
+
+
+@pytest.mark.parametrize("target", ["xgboost.XGBRegressor", "lightgbm.LGBMRegressor"])
+def test_boosting_in_pieces_is_boosting_at_once(target: str, worker: Worker) -> None:
+    arguments = {"n_estimators": 20, "learning_rate": 0.1}
+    fit(configured(target, path="builtin:diabetes", arguments=arguments, report_every=1))
+    pieces = worker.reports[-1]
+    worker.reports.clear()
+    for each in worker.folder.iterdir():
+        each.rename(worker.folder.with_name(f"{worker.folder.name}-{each.name}"))
+    fit(configured(target, path="builtin:diabetes", arguments=arguments, report_every=20))
+    assert pieces["step"] == worker.reports[-1]["step"] == 20
+    assert pieces["eval/rmse"] == pytest.approx(worker.reports[-1]["eval/rmse"], rel=2e-3)
+    assert pieces["eval/r2"] > 0.2
+
+
+@pytest.fixture(scope="module")
+def cities(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    draw = np.random.default_rng(0)
+    city = draw.choice(["Oslo", "Rome", "Lima"], 300)
+    frame = pd.DataFrame(
+        {"city [code]": city, "size": draw.normal(size=300), "good": np.where(city == "Oslo", "y", "n")}
+    )
+    frame.loc[::7, "size"] = None
+    file = tmp_path_factory.mktemp("cities") / "cities.csv"
+    frame.to_csv(file, index=False)
+    return file
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "xgboost.XGBClassifier",
+        "lightgbm.LGBMClassifier",
+        "sklearn.ensemble.HistGradientBoostingClassifier",
+        "sklearn.linear_model.LogisticRegression",
+        "sklearn.svm.LinearSVC",
+    ],
+)
+def test_estimators_of_every_kind_take_categories_and_gaps_and_their_models_raw_rows(
+    target: str, cities: Path, worker: Worker
+) -> None:
+    arguments = {"n_estimators": 10} if "xgboost" in target or "lightgbm" in target else {}
+    config = configured(target, path=str(cities), column="good", arguments=arguments)
+    assert list(probe_mistakes(config)) == []
+    fit(config)
+    assert worker.reports[-1]["eval/accuracy"] == 1.0
+    model = load_model(worker.newest)
+    rows = [{"city [code]": "Oslo", "size": None}, {"city [code]": "Paris", "size": 1.0}]
+    predicted = model.predict(rows)
+    assert predicted["prediction"].tolist() == ["y", "n"]
+    assert ("probability_y" in predicted) == ("SVC" not in target)
+
+
+def test_patience_ends_a_trial_that_no_longer_improves(worker: Worker) -> None:
+    config = configured(
+        "xgboost.XGBClassifier", arguments={"n_estimators": 400, "learning_rate": 1.0}, report_every=2, patience=3
+    )
+    fit(config)
+    losses = [each["eval/loss"] for each in worker.reports]
+    assert len(losses) < 200
+    best = losses.index(min(losses))
+    assert len(losses) == best + 1 + 3
+    fit(config)  # resumed after its end
+    assert len(worker.reports) == len(losses)
+
+
+def test_each_fold_reports_the_mean_so_far_and_the_last_one_keeps_a_model_of_all_rows(worker: Worker) -> None:
+    config = configured("sklearn.ensemble.RandomForestClassifier", arguments={"n_estimators": 20}, folds=4)
+    worker.stop_after = 2
+    with pytest.raises(Stopped):
+        fit(config)
+    worker.stop_after = math.inf
+    fit(config)
+    assert [each["step"] for each in worker.reports] == [1, 2, 3, 4]
+    folds = json.loads((worker.newest / training.STATE_FILE).read_text())["folds"]
+    means = [np.mean([each["eval/accuracy"] for each in folds[:number]]) for number in range(1, 5)]
+    assert [each["eval/accuracy"] for each in worker.reports] == pytest.approx(means)
+    rows = datasets.load_wine(as_frame=True)
+    truth = [str(rows.target_names[each]) for each in rows.target]
+    assert (load_model(worker.newest).predict(rows.data)["prediction"] == truth).all()  # it has seen all of them
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "growth"),
+    [
+        ("xgboost.XGBClassifier", {}, Boosting(100, "xgb_model")),
+        ("xgboost.XGBClassifier", {"booster": "dart"}, AtOnce()),
+        ("xgboost.XGBRFClassifier", {}, AtOnce()),
+        ("lightgbm.LGBMRegressor", {"n_estimators": 7}, Boosting(7, "init_model")),
+        ("sklearn.ensemble.ExtraTreesRegressor", {"n_estimators": 9}, WarmStart(9, "n_estimators")),
+        ("sklearn.ensemble.HistGradientBoostingRegressor", {}, WarmStart(100, "max_iter")),
+        ("sklearn.neural_network.MLPClassifier", {"max_iter": 5}, Passes(5)),
+        ("sklearn.linear_model.LogisticRegression", {}, AtOnce()),
+        ("sklearn.naive_bayes.GaussianNB", {}, AtOnce()),
+    ],
+)
+def test_an_estimator_is_fitted_in_pieces_where_it_can(target: str, arguments: dict[str, Any], growth: Any) -> None:
+    task = configured(target, arguments=arguments).task
+    assert growth_of(estimator_class(task)(**arguments)) == growth
+
+
+@pytest.mark.parametrize(
+    ("target", "goal", "native"),
+    [
+        ("xgboost.XGBClassifier", "classification", True),
+        ("lightgbm.LGBMRegressor", "regression", True),
+        ("sklearn.ensemble.HistGradientBoostingRegressor", "regression", True),
+        ("sklearn.linear_model.Ridge", "regression", False),
+        ("sklearn.svm.SVC", "classification", False),
+    ],
+)
+def test_an_estimator_says_what_it_predicts(target: str, goal: str, native: bool) -> None:
+    task = configured(target).task
+    assert goal_of(task, estimator_class(task)) == goal
+    assert is_native(task, estimator_class(task)) == native
+
+
+@pytest.mark.parametrize("target", ["collections.OrderedDict", "sklearn.cluster.KMeans", "sklearn.decomposition.PCA"])
+def test_what_predicts_neither_classes_nor_numbers_is_refused(target: str) -> None:
+    task = configured(target).task
+    with pytest.raises(ValueError, match=f"task._target_={target}"):
+        goal_of(task, estimator_class(task))
+
+
+def test_arguments_that_an_estimator_does_not_take_are_found() -> None:
+    task = configured("sklearn.svm.SVC", arguments={"c": 1.0, "gamma": 0.1}).task
+    unknown, names, taken = unknown_arguments(task, estimator_class(task))
+    assert (unknown, taken) == (["c"], "all")
+    assert "C" in names
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "name"),
+    [
+        ("xgboost.XGBClassifier", {"max_dept": 3, "eta": 0.1}, "max_dept"),
+        ("lightgbm.LGBMClassifier", {"num_leafs": 3, "bagging_fraction": 0.9}, "num_leafs"),
+    ],
+)
+def test_arguments_that_a_library_does_not_know_are_found_by_trying(
+    target: str, arguments: dict[str, Any], name: str
+) -> None:
+    (mistake,) = probe_mistakes(configured(target, arguments=arguments))
+    assert mistake == f"task.arguments.{name}=3: task._target_={target} takes no argument {name!r}"
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments"),
+    [("sklearn.svm.SVC", {"C": -1.0}), ("xgboost.XGBClassifier", {"max_depth": -3}), ("sklearn.svm.SVC", {"c": 1})],
+)
+def test_values_that_an_estimator_refuses_are_found_by_trying(target: str, arguments: dict[str, Any]) -> None:
+    with pytest.raises(Exception, match=next(iter(arguments))):
+        list(probe_mistakes(configured(target, arguments=arguments)))
