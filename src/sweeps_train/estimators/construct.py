@@ -129,7 +129,7 @@ def unknown_arguments(task: EstimatorTask, found: type[Any]) -> tuple[list[str],
     parameters: dict[str, inspect.Parameter] = {}
     for each in reversed(found.__mro__):
         if "__init__" in vars(each) and each is not object:
-            parameters |= inspect.signature(each.__init__).parameters
+            parameters |= inspect.signature(vars(each)["__init__"]).parameters
     fixed = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     own = inspect.signature(found).parameters
     passes_on = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in own.values())

@@ -126,7 +126,7 @@ def _new(config: EstimatorConfig, split: Split) -> Any:
 
 def _num_cpus() -> int:
     """CPUs that Ray has reserved for this worker."""
-    reserved = ray.get_runtime_context().get_assigned_resources()
+    reserved: dict[str, float] = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
     return max(1, int(reserved.get("CPU", 1)))
 
 
