@@ -134,11 +134,17 @@ def _locate(location: Sequence[str | int], container: Any) -> tuple[list[str], l
     """Return the dotted path of an error, and pydantic's location of the mapping around it.
 
     Pydantic adds the tag of a discriminated union to the location (``model, conv_net, channels``). A part that is not a
-    key of the data at that place is a tag.
+    key of the data at that place is a tag, and so is the first one after a section of that kind, which may have a key
+    of this name (``task, command, command``).
     """
     path: list[str] = []
+    tag_at = -1
     for index, part in enumerate(location):
         last = index == len(location) - 1
+        is_kind = isinstance(container, Mapping) and part in (container.get("kind"), container.get("type"))
+        if is_kind and index != tag_at + 1:
+            tag_at = index
+            continue
         if isinstance(container, Mapping) and part in container:
             container = container[part]
         elif isinstance(container, list) and isinstance(part, int) and part < len(container):

@@ -198,7 +198,7 @@ class SweepConfig:
                 checkpoint=self.checkpoint,
                 seed=self.seed,
                 values=config_values(self.task, SWEEP_CONFIG.dump_python(self, by_alias=True))[0],
-                objectives=self.search.metrics,
+                objectives=list(self.search.metrics),
                 limited=list(self.search.limits),
                 saves_at_reports=self.search.pauses_trials and self.task.checkpoints is not None,
             )

@@ -17,6 +17,9 @@ class Access:
     allowed_targets: list[str] = Field(default_factory=list)
     """Import paths that a ``_target_`` may have: ``my_project.training.train``, or ``my_project.training.*`` for all
     functions and classes that the module defines. They run with the rights of the service."""
+    allowed_commands: list[str] = Field(default_factory=list)
+    """Programs that a config may run, by the names of their files: ``axolotl`` for the complete ``task`` in
+    ``conf/task/axolotl.yaml``. Of that a request may change only the values of ``task.arguments``."""
     allowed_folders: list[str] = Field(default_factory=list)
     """Folders whose files a config may use as data or model; links must not lead out of them."""
     allowed_uris: list[str] = Field(default_factory=list)

@@ -18,7 +18,7 @@ class Kind:
     title: str
     """One line for the question and the help."""
     module: str = "train.py"
-    """The Python file that the person changes."""
+    """The file that the person changes."""
     short: Mapping[str, object] = field(default_factory=dict)
     """Overrides with which the project's own test trains one trial in seconds."""
 
@@ -44,6 +44,7 @@ KINDS = {
             module="make_examples.py",
             short={"train.max_steps": 4, "train.eval_every": 2},
         ),
+        Kind("command", "any program, in any language", module="train.awk", short={"task.arguments.epochs": 3}),
     )
 }
 

@@ -65,7 +65,12 @@ class Commands:
         self._plans = Plans(config, tuple(config_dirs))
         self._planner = planner
         self._stops = DriverStops()
-        self._policy = ConfigPolicy(config.access, tracking_uri=config.tracking_uri, output_dir=config.output_dir)
+        self._policy = ConfigPolicy(
+            config.access,
+            tracking_uri=config.tracking_uri,
+            output_dir=config.output_dir,
+            config_dirs=config_dirs,
+        )
 
     # --- new sweeps --------------------------------------------------------------------------------------------
 

@@ -60,7 +60,8 @@ def check_command(composition: Composition, space: Space, lookup: Lookup) -> Non
     ]
     mistakes = [line for config in configs for line in _mistakes(config)]
     if not mistakes and configs:
-        mistakes = list(_without_effect(composition, space, [config.task for config in configs]))
+        tasks = [config.task for config in configs if isinstance(config.task, CommandTask)]
+        mistakes = list(_without_effect(composition, space, tasks))
     if mistakes:
         raise ConfigError("\n".join(dict.fromkeys(mistakes)))
 

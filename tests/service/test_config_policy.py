@@ -21,6 +21,16 @@ from sweeps_train.config.reach import Text
 
 PLANTED = "planted-secret-7Q"
 
+PROGRAM = """
+defaults: [{task: program}, {search: random}, {scaling: single_worker}, {checkpoint: last}, {tracking: mlflow},
+  {cluster: local}, _self_]
+name: program
+space: {task.arguments.lr: {type: float, low: 0.1, high: 1.0}}
+search: {metric: loss, mode: min, num_trials: 2}
+"""
+
+TASK = "{kind: command, command: 'true {lr}', options: {}, arguments: {lr: 0.1}}\n"
+
 DATA = "data._target_=allowed_module.build"
 CUSTOM = "model._target_=allowed_module.build"
 
@@ -34,7 +44,19 @@ HOSTILE: list[tuple[str, list[str], str]] = [
     ("digits", ["search.warm_start=[" + ",".join(["a"] * 30) + "]"], "search.warm_start: has 30 sweeps"),
     ("digits", [f"space.task.arguments.a{n}={{type: constant, value: 1}}" for n in range(120)], "at most 100"),
     ("ray_train_function", [], "task._target_=sweeps_train.examples.ray_train_digits.train: is not among"),
-    ("command", [], "programs do not run through the service"),
+    ("command", [], "task.command=python -m sweeps_train.examples.two_spirals"),
+    ("command", [], "the service runs only programs that its operator has written into conf/task/NAME.yaml"),
+    ("program", ["task.command=id"], "task.command=id: the service runs only programs"),
+    ("program", ["task.options={--out: /tmp}"], "the service runs only programs"),
+    ("program", ["+task.environment={LD_PRELOAD: inside/a.so}"], "the service runs only programs"),
+    ("program", ["task.options=choice({}, {--x: 1})"], "the service runs only programs"),
+    ("program", ["space.task.command={type: constant, value: id}"], "task.command=id: the service runs only programs"),
+    ("program", ["search.points=[{task.command: id}]"], "task.command=id: the service runs only programs"),
+    ("program", ["task=command", "task.command=id"], "task.command=id: the service runs only programs"),
+    ("program", ["+task.arguments.more=1"], "task.arguments.more=1: the operator's file has no such argument"),
+    ("program", ["task.arguments.lr=--output"], "task.arguments.lr=--output: begins with a dash"),
+    ("program", ["task.arguments.lr=choice(1, --output)"], "task.arguments.lr=--output: begins with a dash"),
+    ("program", ["task.arguments.lr=/etc/passwd"], "/etc/passwd is outside of the folders"),
     ("digits", ["search/sampler=custom", "search.sampler._target_=os.system"], "os.system: is not among"),
     ("digits", ["search/sampler=custom", "search.sampler._target_=allowed_module.system"], "is not defined in"),
     ("digits", ["search/sampler=custom", "search.sampler._target_=allowed_module._private"], "is not among"),
@@ -149,20 +171,28 @@ def allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConfigPolicy:
     )
     access = Access(
         allowed_targets=["allowed_module.*", "sweeps_train.examples.ray_train_digits.main"],
+        allowed_commands=["program", "incomplete"],
         allowed_folders=["inside", "clean"],
         allowed_uris=["s3://ours/", "http://mlflow.example:5000"],
         allowed_hub=["ours/*"],
     )
-    return ConfigPolicy(access, tracking_uri="sqlite:///mlflow.db", output_dir="outputs")
+    Path("conf/task").mkdir(parents=True)
+    Path("conf/program.yaml").write_text(PROGRAM)
+    Path("conf/task/program.yaml").write_text(
+        "kind: command\ncommand: 'true {lr}'\noptions: {}\narguments: {lr: 0.1}\n"
+    )
+    Path("conf/task/incomplete.yaml").write_text("kind: command\n")
+    return ConfigPolicy(
+        access, tracking_uri="sqlite:///mlflow.db", output_dir="outputs", config_dirs=[Path("conf").absolute()]
+    )
 
 
 def plan(allowed: ConfigPolicy, conf: str, overrides: list[str], sees: Callable[[str], bool] = lambda _: False) -> Plan:
     """As the API plans what it is asked."""
     allowed.check_request(conf, overrides)
     tokens = [f"conf={conf}", *overrides]
-    return make_plan(
-        tokens, [], "asked", "asked through the API", approve=lambda composition: allowed.check(composition, sees)
-    )
+    folders = [Path("conf")]
+    return make_plan(tokens, folders, "asked", "asked", approve=lambda composition: allowed.check(composition, sees))
 
 
 @pytest.mark.parametrize(("conf", "overrides", "refusal"), HOSTILE, ids=in_words)
@@ -176,6 +206,7 @@ def test_a_hostile_config_is_refused(allowed: ConfigPolicy, conf: str, overrides
 @pytest.mark.parametrize(
     ("conf", "overrides"),
     [
+        ("program", ["task.arguments.lr=0.5", "search.num_trials=4"]),
         ("digits", ["train.lr=tag(log, interval(1e-4, 1e-1))", "search.num_trials=4", "seed=3"]),
         ("digits", ["model=choice(conv_net, vision_transformer)", "~space.model.dropout"]),
         ("digits", ["output_dir=outputs", "tracking.uri=sqlite:///mlflow.db", "cluster=auto"]),

@@ -7,7 +7,7 @@ import json
 import re
 import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +133,6 @@ class YamlDocument(Document):
             child = _represented({} if rest else value) if is_new or not rest else copy.copy(_children(node)[key])
             if isinstance(child, yaml.CollectionNode):
                 child.value = list(child.value)
-                child.anchor = None
             _assign(node, key, child)
             if not rest:
                 return
@@ -153,12 +152,12 @@ def read_document(text: str, file_format: str) -> Document:
     Raises:
         ValueError: It has another format; with the place of the mistake.
     """
+    formats: dict[str, Callable[[str], Document]] = {"yaml": YamlDocument, "json": JsonDocument, "toml": TomlDocument}
     try:
-        document = {"yaml": YamlDocument, "json": JsonDocument, "toml": TomlDocument}[file_format](text)
+        return formats[file_format](text)
     except (yaml.YAMLError, json.JSONDecodeError, tomllib.TOMLDecodeError, tomlkit.exceptions.TOMLKitError) as error:
         place = re.sub(r"\s+", " ", str(error))
         raise ValueError(f"is no {file_format.upper()} ({place})") from error
-    return document
 
 
 def file_format(file: ConfigFile) -> str | None:

@@ -30,9 +30,7 @@ class ConfigFile:
 
     def __post_init__(self) -> None:
         if self.source is None and self.format is None:
-            raise ValueError(
-                "source is missing: name the file to start from, or a format (yaml, json, toml) for a new one"
-            )
+            raise ValueError("source: name the file to start from, or a format (yaml, json, toml) for a new one")
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -163,8 +161,6 @@ class CommandTask:
     def __post_init__(self) -> None:
         for name in self.environment:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-                raise ValueError(
-                    f"environment.{name}: is no name of an environment variable; use letters, digits and _"
-                )
+                raise ValueError(f"environment.{name}: is no environment variable's name; use letters, digits and _")
         if not self.read:
             raise ValueError("read=[]: no metric can come; name a source, such as {kind: json}")

@@ -16,6 +16,7 @@ from sweeps.config.access import Access
 from sweeps.errors import ConfigError, SweepsError
 from sweeps.provenance.secrets import redacted
 from sweeps.redact import redact_uri
+from sweeps.service.auth.command_policy import CommandPolicy
 from sweeps.service.auth.field_policy import ReachingValue, at_path, reaching_values
 from sweeps.service.auth.path_policy import PathPolicy
 from sweeps.service.auth.request_validation import check_conf, check_overrides
@@ -37,15 +38,17 @@ UNREADABLE = ("tracking", "cluster", "output_dir")
 class ConfigPolicy:
     """Checks requests and composed configs by the operator's ``access`` section."""
 
-    def __init__(self, access: Access, *, tracking_uri: str, output_dir: str) -> None:
+    def __init__(self, access: Access, *, tracking_uri: str, output_dir: str, config_dirs: Sequence[Path] = ()) -> None:
         """
         Args:
             access: Access section of the service's config.
             tracking_uri: Tracking URI of the service, for every sweep.
             output_dir: Output folder of the service, for every sweep.
+            config_dirs: Folders of the operator's configs.
         """
         self._access = access
         self._paths = PathPolicy(access)
+        self._commands = CommandPolicy(access, config_dirs)
         self._tracking_uri = absolute(tracking_uri)
         self._output_dir = Path(output_dir).expanduser().resolve()
 
@@ -75,13 +78,18 @@ class ConfigPolicy:
         """
         check_sizes(composition, self._access)
         refusals = dict.fromkeys(
-            f"{item.path}={_short(item.value)}: {refusal}"
+            f"{path}={_short(value)}: {refusal}"
             for each in _all_configs(composition)
-            for item in reaching_values(each)
-            for refusal in self._refusals(item, sweep_exists)
+            for path, value, refusal in self._refused_values(each, sweep_exists)
         )
         if refusals:
             raise ConfigError("\n".join(refusals))
+
+    def _refused_values(self, config: Mapping[str, Any], sweep_exists: SweepExists) -> Iterator[tuple[str, Any, str]]:
+        yield from self._commands.refusals(config)
+        for item in reaching_values(config):
+            if item.reach is not Reach.COMMAND:  # of the section as a whole, above
+                yield from ((item.path, item.value, refusal) for refusal in self._refusals(item, sweep_exists))
 
     def _refusals(self, item: ReachingValue, sweep_exists: SweepExists) -> Iterator[str]:
         if item.reach is Reach.ARGUMENTS:
@@ -97,8 +105,6 @@ class ConfigPolicy:
         """Return why a single value is refused; None if it is allowed."""
         if reach is Reach.TARGET:
             return refusal_of_target(value, self._access.allowed_targets)
-        if reach is Reach.COMMAND:
-            return "programs do not run through the service; use another task"
         if reach is Reach.SOURCE:
             return self._paths.refusal(value) if isinstance(value, str) else "must be a text"
         checks: dict[Reach, tuple[Callable[[Any], bool], str]] = {

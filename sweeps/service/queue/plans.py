@@ -90,7 +90,12 @@ class Plans:
             ConfigError: The operator does not allow them.
         """
         config = self.config
-        policy = ConfigPolicy(config.access, tracking_uri=config.tracking_uri, output_dir=config.output_dir)
+        policy = ConfigPolicy(
+            config.access,
+            tracking_uri=config.tracking_uri,
+            output_dir=config.output_dir,
+            config_dirs=self.config_dirs,
+        )
         policy.check_request(conf, overrides)
         return lambda composition: policy.check(composition, sweep_exists)
 

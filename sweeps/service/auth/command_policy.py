@@ -1,0 +1,95 @@
+"""Programs that a config may run (``task=command``): those that the operator has written down, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.config.access import Access
+from sweeps_train.config import CommandTask
+
+TASK: TypeAdapter[CommandTask] = TypeAdapter(CommandTask)
+FREE = "arguments"
+"""The only part of a program's section that a request may change."""
+ONLY_BY_NAME = (
+    "the service runs only programs that its operator has written into conf/task/NAME.yaml and named in "
+    "access.allowed_commands"
+)
+
+
+class CommandPolicy:
+    """Compares the section ``task`` of a config with the files of the operator.
+
+    A request may choose values of ``task.arguments`` that the file names, and change nothing else of the section: one
+    more option, variable or file could make any program run anything.
+    """
+
+    def __init__(self, access: Access, config_dirs: Sequence[Path] = ()) -> None:
+        """
+        Args:
+            access: Access section of the service's config.
+            config_dirs: Folders of the operator's configs.
+        """
+        folders = ConfSearchPath(config_dirs).folders
+        self._allowed = [
+            section for name in access.allowed_commands if (section := _operators_section(folders, name)) is not None
+        ]
+
+    def refusals(self, config: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
+        """Yield path, value and reason of what is refused.
+
+        Args:
+            config: Nested mappings with the keys of the YAML; may be partial.
+        """
+        task = config.get("task")
+        if not isinstance(task, Mapping):
+            return
+        if "kind" not in task:  # single values of the space
+            for name, value in task.items():
+                if name in TASK_FIELDS and not any(section[name] == value for section in self._allowed):
+                    yield f"task.{name}", value, ONLY_BY_NAME
+        elif task["kind"] == "command":
+            section = _complete(task)
+            same = [each for each in self._allowed if section is not None and {**each, FREE: section[FREE]} == section]
+            if section is None or not same:
+                yield "task.command", task.get("command"), ONLY_BY_NAME
+            else:
+                yield from _refused_arguments(section[FREE], same[0][FREE])
+
+
+TASK_FIELDS = frozenset(("command", "options", "files", "environment", "working_folder", "read", "checkpoints"))
+"""Fields of programs alone; those of other tasks have rules of their own."""
+
+
+def _refused_arguments(arguments: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    for name, value in arguments.items():
+        if name not in known:
+            yield f"task.arguments.{name}", value, "the operator's file has no such argument"
+        elif isinstance(value, str) and value.startswith("-"):
+            yield f"task.arguments.{name}", value, "begins with a dash, so the program may take it for an option"
+
+
+def _operators_section(folders: Sequence[Path], name: str) -> dict[str, Any] | None:
+    """Return the section that a file of the operator gives; None if it is none of a program, or is not complete."""
+    for folder in folders:
+        file = folder / "task" / f"{name}.yaml"
+        if file.is_file():
+            try:
+                return _complete(yaml.safe_load(file.read_text(encoding="utf-8")))
+            except (yaml.YAMLError, UnicodeDecodeError):
+                return None
+    return None
+
+
+def _complete(section: Any) -> dict[str, Any] | None:
+    """Return a section with all defaults; None if it is not valid."""
+    try:
+        complete: dict[str, Any] = TASK.dump_python(TASK.validate_python(section))
+    except ValidationError:
+        return None
+    return complete

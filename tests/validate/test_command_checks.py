@@ -1,0 +1,134 @@
+"""Mistakes in ``task=command`` that are found before anything starts, each with its key and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sweeps.errors import ConfigError
+from sweeps.plan.plan import make_plan
+
+DEFAULTS = ["task: command", "search: random", "scaling: single_worker", "checkpoint: last", "tracking: mlflow"]
+CHECKPOINTS = {"folder": "{trial.folder}/out"}
+RESUME = {"--resume": "{checkpoint}"}
+
+
+def plan(task: dict[str, Any], **sections: Any) -> None:
+    """Make the plan of a sweep over ``lr`` with this task."""
+    config = {
+        "defaults": [
+            *(dict([each.split(": ")]) for each in DEFAULTS),
+            {"cluster": "local"},
+            "_self_",
+        ],
+        "name": "mine",
+        "task": {"command": "true {lr}", "arguments": {"lr": 0.1}, **task},
+        "space": {"task.arguments.lr": {"type": "float", "low": 0.1, "high": 1.0}},
+        "search": {"metric": "loss", "mode": "min", "num_trials": 2},
+        **sections,
+    }
+    Path("mine.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    make_plan(["conf=mine.yaml"], [], None, "")
+
+
+def pattern(text: str) -> dict[str, Any]:
+    return {"read": [{"kind": "regex", "pattern": text}]}
+
+
+def file(source: str | None = "base.yaml", **fields: Any) -> dict[str, Any]:
+    return {"files": {"config": {"source": source, **fields}}, "command": "true {lr} {files.config}"}
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"command": "true 'a {lr}"}, "task.command: No closing quotation"),
+    ({"command": ""}, "task.command: '' names no program"),
+    ({"command": "no-such-program {lr}"}, "the program 'no-such-program' is not found on PATH; install it"),
+    ({"command": "./train.sh {lr}"}, "task.command: there is no program ./train.sh"),
+    ({"command": "true {lrr}"}, "task.command: the config has no value for {lrr}; did you mean {lr}"),
+    ({"command": "true {lr} {train.lr}"}, "task.command: the config has no value for {train.lr}"),
+    ({"command": "true {lr} {trial.nummer}"}, "did you mean {trial.number}"),
+    ({"command": 'true {lr} {"a": 1}'}, "write {{ and }} for braces"),
+    ({"command": "true {lr:x}"}, "{lr:x} of 0.1: Unknown format code 'x'"),
+    ({"command": "true {lr} {rank}"}, "task.command: {rank} is of a process for each worker; set task.processes"),
+    ({"command": "true {lr} {checkpoint}", "checkpoints": CHECKPOINTS}, "{checkpoint} has no value at a trial's first"),
+    ({"options": RESUME}, "{checkpoint} never has a value; say where the program saves"),
+    ({"checkpoints": CHECKPOINTS}, "task.checkpoints: the program is not told from which checkpoint to continue"),
+    ({"checkpoints": {"folder": "{rank}"}, "options": RESUME}, "{rank} differs between a trial's processes"),
+    ({"environment": {"A": "{seeed}"}}, "task.environment.A: the config has no value for {seeed}; did you mean {seed}"),
+    ({"environment": {"A-B": "1"}}, "task: environment.A-B: is no environment variable's name"),
+    ({"grace_s": "long"}, "task.grace_s='long': must be a valid number"),
+    ({"command": 3}, "task.command=3: must be a valid"),
+    ({"checkpoint": {}}, "task.checkpoint={}: there is no such key; did you mean task.checkpoints"),
+    ({"working_folder": "nowhere"}, "task.working_folder=nowhere: there is no such folder"),
+    ({"command": "true"}, "space.task.arguments.lr: the program does not get it, so it has no effect; put {lr} into"),
+    (pattern("loss=(?P<loss"), "is no regular expression: missing"),
+    (pattern(r"loss=(\S+)"), r"has no named group, so no metric; write (?P<loss>\S+) around a number"),
+    (pattern(r"(?P<los>\S+)"), "search.metric=loss: task.read has only regular expressions, and none"),
+    (pattern(r"(?P<los>\S+)"), "; did you mean los?"),
+    ({"rename": {"loss": "eval/loss"}}, "search.metric=loss: task.rename gives it the name eval/loss; use that"),
+    ({"metrics": ["accuracy"]}, "search.metric=loss: the task command does not report it; it reports accuracy"),
+    ({"read": []}, "read=[]: no metric can come"),
+    (file("none.yaml"), "task.files.config.source=none.yaml: there is no such file"),
+    (file("broken.json"), "task.files.config.source=broken.json: is no JSON (Expecting"),
+    (file("base.txt"), "its name does not tell its format; set task.files.config.format to yaml, json or toml"),
+    (file(None), "task.files.config: source: name the file to start from, or a format"),
+    (file(values={"optim.lrr": 1}), "values.optim.lrr: base.yaml has no such value; did you mean optim.lr"),
+    (file(values={"optim.lrr": 1}), "To add it, write +optim.lrr"),
+    (file(values={"layers.2": 1}), "values.layers.2: base.yaml has no such value"),
+    (file(values={"optim.lr": "{rank}"}), "task.files.config.values.optim.lr: {rank} differs"),
+    ({"command": "true {lr} {files.confg}", "files": {"config": {"format": "json"}}}, "did you mean {files.config}"),
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _files(working_folder: Path) -> None:
+    (working_folder / "base.yaml").write_text("optim: {lr: 1}\nlayers: [1, 2]\n")
+    (working_folder / "base.txt").write_text("optim: {lr: 1}\n")
+    (working_folder / "broken.json").write_text("{")
+
+
+@pytest.mark.parametrize(("task", "words"), MISTAKES, ids=range(len(MISTAKES)))
+def test_a_mistake_is_named_with_its_key_and_the_fix(task: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        plan(task)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {},
+        {"command": ["true", "{lr}", 3, "{trial.name}", "{seed}", "{scaling.num_workers}", "{{}}"]},
+        {"command": "true {arguments}"},
+        {"command": "true", "environment": {"LR": "{lr}"}},
+        {"command": "true", "files": {"config": {"source": "base.yaml", "values": {"optim.lr": "{lr}", "+new": 1}}}},
+        {"options": RESUME, "checkpoints": CHECKPOINTS},
+        {"command": "true {lr} {rank} {local_rank} {node_rank} {master_port}", "processes": "per_worker"},
+        {"working_folder": "{trial.folder}", "read": [{"kind": "csv", "path": "{trial.folder}/log.csv"}]},
+        {"rename": {"eval_loss": "loss"}, "metrics": ["loss"]},
+    ],
+)  # fmt: skip
+def test_what_works_passes(task: dict[str, Any]) -> None:
+    plan(task)
+
+
+def test_sections_of_the_training_are_checked_and_searched_through_placeholders() -> None:
+    space = {"train.lr": {"type": "float", "low": 0.1, "high": 1.0}}
+    plan({"command": "true {train.lr}"}, train={"lr": 0.5, "epochs": 1}, space=space)
+    with pytest.raises(ConfigError, match=r"space\.train\.lr: the program does not get it"):
+        plan({"command": "true {lr}"}, train={"lr": 0.5, "epochs": 1}, space=space)
+
+
+def test_a_scheduler_that_pauses_trials_needs_checkpoints() -> None:
+    search = {"metric": "loss", "mode": "min", "num_trials": 4}
+    scheduler = {"scheduler": {"kind": "hyperband", "longest": 9}}
+    with pytest.raises(ConfigError, match=r"search\.scheduler\.kind=hyperband: continues trials from checkpoints"):
+        plan({}, search=search | scheduler)
+    plan({"options": RESUME, "checkpoints": CHECKPOINTS}, search=search | scheduler)
+
+
+def test_a_program_of_another_cluster_is_not_looked_for_here() -> None:
+    plan({"command": "no-such-program {lr}"}, cluster={"address": "auto"})
