@@ -1,15 +1,19 @@
-"""Private names of Hydra: its own source of YAML files, the registry of sources, and the start of a composition."""
+"""Private names of Hydra: its own source of YAML files, the registry of sources, and the steps of a composition."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.defaults_list import create_defaults_list
 from hydra._internal.hydra import Hydra
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig, OmegaConf
 
 
 class FileSource(FileConfigSource):
@@ -33,3 +37,18 @@ def open_config_loader(source: type[FileSource], folders: Sequence[Path]) -> Con
     for index, folder in enumerate(folders[:-1]):
         search_path.prepend(f"user{index}", f"{source.scheme()}://{folder}", anchor="main")
     return Hydra.create_main_hydra2("sweeps", search_path).config_loader
+
+
+def compose_without_hydra(conf: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str, Any]]:
+    """Compose a config as ``hydra.compose`` does, without Hydra's own config, which takes half of the time.
+
+    Returns:
+        The config, and the option that was chosen for each group.
+    """
+    loader: Any = GlobalHydra.instance().config_loader()
+    parsed, repository = loader._parse_overrides_and_create_caching_repo(conf, list(overrides))
+    found = create_defaults_list(repository, conf, parsed, prepend_hydra=False, skip_missing=False)
+    config: DictConfig = loader._compose_config_from_defaults_list(defaults=found.defaults, repo=repository)
+    OmegaConf.set_struct(config, value=True)
+    loader._apply_overrides_to_config(found.config_overrides, config)
+    return config, found.overrides.known_choices

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from hydra import compose
 from hydra.errors import MissingConfigException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
+from sweeps.compat.hydra import compose_without_hydra
 from sweeps.compose.composition import Composition, resolve
 from sweeps.compose.overrides import check_option, hydra_token, parse_overrides, with_options
 from sweeps.compose.ranges import distribution_of_range
@@ -92,20 +93,28 @@ def compose_sweep(conf: str, tokens: Sequence[str], search_path: ConfSearchPath)
 def _compose(conf: str, arguments: Iterable[str], search_path: ConfSearchPath) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the unresolved config, and the option chosen for each group."""
     try:
-        composed = compose(conf, overrides=list(arguments), return_hydra_config=True)
-        choices = OmegaConf.to_container(composed.hydra.runtime.choices)
+        composed, choices = _composed(conf, list(arguments))
         OmegaConf.set_struct(composed, value=False)
-        del composed["hydra"]
+        composed.pop("hydra", None)
         container = OmegaConf.to_container(composed, resolve=False)
     except SweepsError:
         raise
     except Exception as error:  # noqa: BLE001 - Hydra and OmegaConf raise many types for unexpected input
         raise _explain(conf, error, search_path) from None
     assert isinstance(container, dict)
-    assert isinstance(choices, dict)
     return {str(key): value for key, value in container.items()}, {
         str(group): str(option) for group, option in choices.items()
     }
+
+
+def _composed(conf: str, arguments: list[str]) -> tuple[DictConfig, Mapping[str, Any]]:
+    try:
+        return compose_without_hydra(conf, arguments)
+    except SweepsError:
+        raise
+    except Exception:  # noqa: BLE001 - a mistake, for which Hydra has the message; or a config changes Hydra's own
+        whole = compose(conf, overrides=arguments, return_hydra_config=True)
+        return whole, whole.hydra.runtime.choices
 
 
 def _explain(conf: str, error: Exception, search_path: ConfSearchPath) -> ConfigError | UnknownName:

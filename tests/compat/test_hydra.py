@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import hydra
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hydra.plugins.config_source import ConfigSource
 
-from sweeps.compat.hydra import FileSource, open_config_loader
+from sweeps.compat.hydra import FileSource, compose_without_hydra, open_config_loader
 
 
 class Source(FileSource):
@@ -40,3 +41,19 @@ def test_a_composition_reads_its_files_from_the_first_folder_that_has_them(tmp_p
     found = {name: loader.load_configuration(name, [], run_mode=None).folder for name in "ab"}  # type: ignore[arg-type]
     assert found == {"a": "first", "b": "last"}
     assert {"a", "b"} < set(loader.get_group_options(""))
+
+
+def test_a_composition_without_hydras_own_config_is_the_same_as_with_it(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "small.yaml").write_text("width: 2\n")
+    (tmp_path / "net" / "large.yaml").write_text("width: 4\n")
+    (tmp_path / "a.yaml").write_text("defaults: [net: small, _self_]\nrate: 1\nhalf: ${net.width}\n")
+    open_config_loader(Source, [tmp_path])
+    overrides = ["net=large", "rate=3", "+more=[1,2]"]
+    whole = hydra.compose("a", overrides=overrides, return_hydra_config=True)
+    config, choices = compose_without_hydra("a", overrides)
+    assert {"hydra": whole.hydra, **config} == whole
+    assert choices == {"net": "large"}
+    assert choices.items() <= whole.hydra.runtime.choices.items()
+    with pytest.raises(Exception, match="ratio"):
+        compose_without_hydra("a", ["ratio=3"])
