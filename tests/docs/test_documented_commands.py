@@ -75,6 +75,7 @@ OTHER_FILES = {
     "sweep.yaml": "program: train.py\nmethod: random\nmetric: {name: loss}\nparameters: {lr: {min: 0.0, max: 1.0}}\n",
     "my_module.py": "from ray import tune\nparam_space = {'lr': tune.loguniform(1e-4, 1e-1)}\n"
     "tune_config = tune.TuneConfig(metric='loss', mode='min', num_samples=4)\n",
+    "base.yaml": "model: {layers: 1}\noptimizer: {name: adam, lr: 0.1}\n",
     "PATH/.keep": "",
     "conf/service/team.yaml": "queue: {running: 2}\n",
     "my/service/team.yaml": "queue: {running: 2}\n",
@@ -253,6 +254,7 @@ def paths(values: dict[str, object], above: str = "") -> list[str]:
             "labels",
             "resources_per_worker",
             "limits",
+            *("options", "environment", "files", "rename"),
         ):
             found += paths(value, f"{path}.")
         else:
