@@ -87,6 +87,8 @@ class Recorder:
     reports: list[tuple[int, dict[str, float], str | None, bool]] = field(default_factory=list)
     progress: list[Progress] = field(default_factory=list)
     """Progress at each report."""
+    checkpoints: list[tuple[int, dict[str, float], str]] = field(default_factory=list)
+    """Checkpoints that were saved after the report of their step."""
     notes: list[str] = field(default_factory=list)
     asked: int = 0
 
@@ -97,6 +99,9 @@ class Recorder:
     def report(self, progress: Progress, metrics: dict[str, float], checkpoint: str | None, done: bool) -> None:
         self.reports.append((progress.step, metrics, checkpoint, done))
         self.progress.append(progress)
+
+    def checkpoint(self, progress: Progress, metrics: dict[str, float], checkpoint: str) -> None:
+        self.checkpoints.append((progress.step, metrics, checkpoint))
 
     def note(self, text: str) -> None:
         self.notes.append(text)

@@ -57,9 +57,9 @@ class ReportData:
 
     @property
     def is_function(self) -> bool:
-        """Whether a user's own function was trained, whose model we cannot load."""
+        """Whether a user's own function or program was run, whose model we cannot load."""
         task = self._settings.get("task", {})
-        return isinstance(task, dict) and task.get("kind") == "function"
+        return isinstance(task, dict) and task.get("kind") in ("function", "command")
 
     @cached_property
     def valued(self) -> list[TrialRecord]:

@@ -131,7 +131,7 @@ class Lead:
     def take_due(self) -> Due:
         """Return the next report that is to be made."""
         self._made, checkpoint = self._due.popleft()
-        save = None if checkpoint is None else _copies(checkpoint.path)
+        save = None if checkpoint is None else self._saving(checkpoint)
         return Due((self._made.step, self._made.metrics), save)
 
     def reported(self) -> None:
@@ -221,7 +221,11 @@ class Lead:
             return
         step, metrics, progress = self._position(checkpoint)
         if self._utils.newest_step is None or step > self._utils.newest_step:
-            self._utils.add_checkpoint(replace(progress, step=step), metrics, _copies(checkpoint.path))
+            self._utils.add_checkpoint(replace(progress, step=step), metrics, self._saving(checkpoint))
+
+    def _saving(self, checkpoint: ProgramCheckpoint) -> Callable[[Path], None]:
+        settings = self._config.task.checkpoints
+        return _saving(checkpoint.path, move=settings is not None and settings.move)
 
     def _position(self, checkpoint: ProgramCheckpoint) -> tuple[int, dict[str, float] | None, FunctionProgress]:
         """Return the step of a checkpoint, the metrics that were reported at it, and the position there."""
@@ -249,12 +253,14 @@ class Lead:
             self._saved = None
 
 
-def _copies(source: Path) -> Callable[[Path], None]:
-    """Return a function that copies a program's checkpoint, a file or a folder, into a folder."""
+def _saving(source: Path, *, move: bool) -> Callable[[Path], None]:
+    """Return a function that copies or moves a program's checkpoint, a file or a folder, into a folder."""
 
     def save(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
+        if move:
+            shutil.move(source, folder / source.name)
+        elif source.is_dir():
             shutil.copytree(source, folder / source.name, dirs_exist_ok=True)
         else:
             shutil.copy2(source, folder / source.name)

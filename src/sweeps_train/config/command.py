@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from sweeps_train.config.fields import STRICT, NonNegativeFloat
-from sweeps_train.config.reach import Reach, Text
+from sweeps_train.config.reach import Flag, Reach, Text
 
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 FileFormat = Literal["yaml", "json", "toml"]
@@ -115,6 +115,10 @@ class ProgramCheckpoints:
     complete: Annotated[str | None, Reach.COMMAND] = None
     """File in a checkpoint that is written last; a checkpoint with it is complete. Default: one is complete when it has
     not changed for ``settled_s``."""
+    move: Flag = False
+    """Whether a complete checkpoint is moved out of the program's folder instead of copied, which saves time and space;
+    not for a program that reads it again at its end, such as a Hugging Face ``Trainer`` with
+    ``load_best_model_at_end``."""
     settled_s: NonNegativeFloat = 5.0
     """Seconds without a change after which a checkpoint counts as complete; with ``complete`` it is not needed."""
 
