@@ -17,6 +17,9 @@ from sweeps.suggestions import closest_names, did_you_mean
 
 Schema = TypeVar("Schema")
 
+UNION = "tagged-union["
+"""Beginning of pydantic's name for a union of sections within another union."""
+
 
 def read_config(container: Mapping[str, Any]) -> SweepConfig:
     """Return the typed config of a composed one.
@@ -43,9 +46,23 @@ def read_as(schema: type[Schema], container: Mapping[str, Any]) -> Schema:
 
 
 def _without_alternatives(details: Sequence[Any]) -> list[Mapping[str, Any]]:
-    """Remove "must be a valid list" for a string where either a choice or a list of choices is allowed."""
+    """Remove "must be a valid list" for a string where either a choice or a list of choices is allowed. Where either a
+    name or a section is allowed, remove the mistake that the value is not the other one."""
     of_words = {detail["loc"][:-1] for detail in details if detail["type"] == "literal_error"}
-    return [detail for detail in details if detail["type"] != "list_type" or detail["loc"][:-1] not in of_words]
+    of_names = {detail["loc"][:-1] for detail in details if detail["type"] == "string_type"}
+
+    def is_alternative(detail: Mapping[str, Any]) -> bool:
+        is_mapping, around = isinstance(detail["input"], Mapping), detail["loc"][:-1]
+        match detail["type"]:
+            case "list_type":
+                return around in of_words
+            case "string_type":
+                return is_mapping and detail["loc"][-1] == "str"
+            case "dataclass_type" | "model_attributes_type":
+                return not is_mapping and around in of_names
+        return False
+
+    return [detail for detail in details if not is_alternative(detail)]
 
 
 def knows(path: str) -> bool:
@@ -151,6 +168,8 @@ def _locate(location: Sequence[str | int], container: Any) -> tuple[list[str], l
             container = container[part]
         elif not last or not isinstance(container, Mapping) or part in (container.get("kind"), container.get("type")):
             continue
+        elif str(part).startswith(UNION):
+            continue
         path.append(str(part))
     return path, [str(part) for part in location[:-1]]
 
@@ -172,8 +191,10 @@ def _step(annotation: Any, part: str) -> Any:
             if part in (name, field.alias):
                 return field.annotation
         return None
-    if typing.get_origin(annotation) is dict:  # a mapping with arbitrary names, such as the space
-        value = typing.get_args(annotation)[1]
+    if part.startswith(UNION):
+        return annotation
+    if typing.get_origin(annotation) in (dict, list):  # a mapping with arbitrary names, such as the space
+        value = typing.get_args(annotation)[-1]
         return typing.get_args(value)[0] if typing.get_origin(value) is typing.Annotated else value
     members = list(_members(annotation))
     for member in members:

@@ -21,10 +21,10 @@ class Access:
     """Programs that a config may run, by the names of their files: ``axolotl`` for the complete ``task`` in
     ``conf/task/axolotl.yaml``. Of that a request may change only the values of ``task.arguments``."""
     allowed_folders: list[str] = Field(default_factory=list)
-    """Folders whose files a config may use as data or model; links must not lead out of them."""
+    """Folders whose files a config may use as data, model or earlier trials; links must not lead out of them."""
     allowed_uris: list[str] = Field(default_factory=list)
-    """Addresses that a config may use as data, model or tracking server: a prefix that ends with a slash
-    (``s3://our-data/``), or a complete address."""
+    """Addresses that a config may use as data, model, earlier trials or tracking server: a prefix that ends with a
+    slash (``s3://our-data/``), or a complete address."""
     allowed_hub: list[str] = Field(default_factory=lambda: ["*"])
     """Names on the Hugging Face hub that a config may load; ``*`` matches anything: ``our-team/*``. The service's own
     ``HF_TOKEN`` is used."""

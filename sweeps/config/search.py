@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from sweeps.config.space import Finite
+from sweeps.config.warm_start import OtherTrials, WarmStart
 from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
 from sweeps_train.config.reach import Flag, Import, Reach, Text
 
@@ -315,8 +316,9 @@ class Search:
     """Whether the first trial has the config's own values, so that the search starts from a known point."""
     points: Annotated[list[dict[str, Any]], Reach.POINTS] = Field(default_factory=list)
     """Points to try next: values by dotted path; values that a point omits are sampled."""
-    warm_start: Annotated[list[str], Reach.SWEEPS] = Field(default_factory=list)
-    """Names of earlier sweeps whose finished trials the sampler learns from."""
+    warm_start: Annotated[list[WarmStart], Reach.SWEEPS] = Field(default_factory=list)
+    """Names of earlier sweeps whose finished trials the sampler learns from; or an Optuna study, an MLflow experiment
+    or a table of trials, each with its ``kind``: ``{kind: table, path: trials.csv, metric: loss}``."""
     duplicates: Flag = False
     """Whether a point may be trained more than once. If not, the search of a finite space ends when all points were
     trained."""
@@ -351,6 +353,15 @@ class Search:
     def copies_trials(self) -> bool:
         """Whether the scheduler may replace a trial's state by another trial's."""
         return self.scheduler.kind in ("pbt", "pb2")
+
+    @property
+    def other_trials(self) -> dict[str, OtherTrials]:
+        """Trials of other programs in ``warm_start``, by config key."""
+        return {
+            f"search.warm_start.{index}": each
+            for index, each in enumerate(self.warm_start)
+            if not isinstance(each, str)
+        }
 
     @property
     def metrics(self) -> tuple[str, ...]:

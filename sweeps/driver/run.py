@@ -18,6 +18,7 @@ from sweeps.driver.signals import ShutdownSignals
 from sweeps.driver.startup import (
     adapt_study,
     announce_start,
+    check_datasets,
     connect_in_background,
     estimate_memory,
     make_folder,
@@ -33,6 +34,7 @@ from sweeps.plan.saved_sweep import save
 from sweeps.redact import redact_uri
 from sweeps.runtime.cluster import connected
 from sweeps.runtime.placement import Fit, fit
+from sweeps.search.samplers.saved_trials import save_earlier
 from sweeps.tracking.client import first_cause
 from sweeps.tracking.control_channel import RequestListener, clear_request
 from sweeps.tracking.journal import Journal
@@ -60,11 +62,14 @@ def run(plan: Plan, view: View) -> SweepRecord:
         announce_start(plan, view)
         tracking = connect_in_background(config.tracking.uri)
         with only_driver(plan.folder, plan.name), Preflight(plan) as preflight, connected(config) as cluster:
+            trials = fit(config, plan.scalings, cluster.nodes)
+            datasets = check_datasets(plan)
             tracking.result()  # no trial may start that could not be recorded
             warnings = preflight.result()
-            _ = plan.warm_start  # fails here, before anything is recorded
-            trials = fit(config, plan.scalings, cluster.nodes)
+            earlier = plan.warm_start  # fails here, before anything is recorded
+            warnings += datasets.result()
             save(plan)
+            save_earlier(plan.folder, earlier)
             recorder = open_recorder(plan, cluster.dashboard)
             provenance = record_provenance(plan, recorder)
             memory = estimate_memory(plan, trials, cluster.nodes)
@@ -177,7 +182,8 @@ def _announce_search(plan: Plan, state: SweepState, trials: Fit, began: float, w
     for warning in warnings:
         state.announce(warning)
     for sweep in plan.warm_start:
-        state.announce(f"{sweep.name}: {len(sweep.points)} of its trials are in this sweep's space")
+        note = f"; {sweep.note}" if sweep.note else ""
+        state.announce(f"{sweep.name}: {len(sweep.points)} of its trials are in this sweep's space{note}")
 
 
 def _search(plan: Plan, session: Session) -> str:

@@ -18,17 +18,22 @@ from sweeps.plan.extend import is_longer
 from sweeps.plan.plan import Plan
 from sweeps.plan.saved_sweep import COPY_FILE, SWEEP_FILE, saved
 from sweeps.runtime.placement import Fit, memory_per_worker
+from sweeps.search.samplers.saved_trials import EARLIER_FILE
 from sweeps.space.distributions import Space
 from sweeps.tracking.journal import JOURNAL_FILE
 from sweeps.tracking.store import fetch_metrics
 from sweeps.tracking.uris import sqlite_path
+from sweeps.validate.arguments import configs_of_trials
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+    from sweeps.runtime.dataset_check import DatasetCheck
     from sweeps.search.advisors.memory import MemoryEstimate
     from sweeps.tracking.record import SweepRecord
     from sweeps.tracking.recorder import Recorder
+
+_BEFORE_THE_SEARCH = {DRIVER_LOCK, LOG_FILE, SWEEP_FILE, COPY_FILE, JOURNAL_FILE, EARLIER_FILE}
 
 
 def announce_start(plan: Plan, view: View, *, resumed: bool = False) -> None:
@@ -61,8 +66,16 @@ def make_folder(plan: Plan) -> None:
 
 def remove_folder(plan: Plan) -> None:
     """Remove the folder of a sweep that could not start; one in which the search has begun holds more, and stays."""
-    if {path.name for path in plan.folder.iterdir()} <= {DRIVER_LOCK, LOG_FILE, SWEEP_FILE, COPY_FILE, JOURNAL_FILE}:
+    if {path.name for path in plan.folder.iterdir()} <= _BEFORE_THE_SEARCH:
         shutil.rmtree(plan.folder, ignore_errors=True)
+
+
+def check_datasets(plan: Plan) -> DatasetCheck:
+    """Begin to make the datasets of the first trial on the cluster, to find mistakes in the functions that do it."""
+    from sweeps.runtime.dataset_check import DatasetCheck
+
+    _, first = next(configs_of_trials(plan.composition, plan.space, plan.points.lookup))
+    return DatasetCheck(first)
 
 
 def connect_in_background(uri: str) -> Future[MlflowClient]:
@@ -131,7 +144,7 @@ def estimate_memory(
 
     config = plan.config
     memory = MemoryEstimate(plan.space, config.search.limits, memory_per_worker(trials, nodes, config.cluster.address))
-    known = {sweep.name: list(zip(sweep.runs, sweep.points, strict=True)) for sweep in plan.warm_start}
+    known = {sweep.name: list(zip(sweep.runs, sweep.points, strict=True)) for sweep in plan.warm_start if sweep.runs}
     if earlier is not None:
         known[plan.name] = [(trial.run_id, trial.params) for trial in earlier.trials]
     for sweep, points in known.items():

@@ -32,7 +32,7 @@ from sweeps.validate.targets import check_targets
 from sweeps.validate.tracking import tracking_notes
 
 if TYPE_CHECKING:
-    from sweeps.search.samplers.earlier_trials import EarlierSweep
+    from sweeps.search.samplers.earlier_sweep import EarlierSweep
 
 MAX_NAME_LENGTH = 120
 """Maximum number of characters of a sweep's name."""
@@ -72,14 +72,20 @@ class Plan:
 
     @cached_property
     def warm_start(self) -> list[EarlierSweep]:
-        """Earlier sweeps to learn from, read from MLflow on first access.
+        """Earlier sweeps and trials of other programs to learn from, read on first access: from the folder of a sweep
+        that continues, and from where they are for a new one.
 
         Raises:
-            UserError: A sweep does not exist, or shares neither the metric nor a part of the space.
+            UserError: A sweep or a source does not exist, or shares neither the metric nor a part of the space.
         """
         from sweeps.search.samplers.earlier_trials import load_earlier
+        from sweeps.search.samplers.saved_trials import saved_earlier
 
         search = self.config.search
+        if not search.warm_start:
+            return []
+        if (saved := saved_earlier(self.folder)) is not None:
+            return saved
         return load_earlier(
             self.config.tracking.uri,
             search.warm_start,

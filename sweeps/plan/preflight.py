@@ -159,7 +159,8 @@ def _has_users_parts(config: SweepConfig) -> bool:
     if isinstance(task, CommandTask):  # reads a model or data from its placeholders at most
         model = data = None
     if isinstance(task, FunctionTask):
-        return task.framework != "script" and source_signature(task.target) is None
+        targets = [task.target, *(each.target for each in task.datasets.values())]
+        return task.framework != "script" and any(source_signature(target) is None for target in targets)
     if isinstance(data, TableData):
         return _size_of_table(data) <= MAX_BYTES
     if isinstance(model, CustomModel) or isinstance(data, CustomData):

@@ -55,6 +55,8 @@ def _findings(config: SweepConfig, space: list[str]) -> Iterator[Finding]:
     try:
         if isinstance(config.task, FunctionTask) and config.task.framework != "script":
             import_target("task", config.task.target)
+            for name, each in config.task.datasets.items():
+                import_target(f"task.datasets.{name}", each.target)
         mistakes = list(argument_mistakes(config, _signature, space))
         if mistakes:
             yield from (Finding("mistake", line) for line in mistakes)

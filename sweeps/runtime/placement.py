@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sweeps.config import SweepConfig
 from sweeps.config.execution import Scaling
 from sweeps.errors import DoesNotFit
+from sweeps_train.config import FunctionTask
 
 MIB = 2**20
 Resources = Mapping[str, float]
@@ -35,10 +37,13 @@ class Fit:
     per_worker: dict[str, float]
     num_workers: int
     concurrent: int
+    data_cpus: float = 0.0
+    """CPUs that Ray Data needs for each trial beside its workers."""
 
     def describe(self) -> str:
         needs = ", ".join(f"{amount:g} {name}" for name, amount in self.per_worker.items())
-        return f"{self.num_workers} workers of {needs}; {self.concurrent} at once"
+        data = f", and {self.data_cpus:g} CPU for its datasets" if self.data_cpus else ""
+        return f"{self.num_workers} workers of {needs}{data}; {self.concurrent} at once"
 
 
 def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resources]) -> Fit:
@@ -54,8 +59,40 @@ def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resour
     """
     fits = [_fit_one(scaling, nodes) for scaling in scalings]
     tightest = min(fits, key=lambda each: each.concurrent)
+    data_cpus = data_cpus_of(config)
+    if data_cpus:
+        largest = max(fits, key=_cpus)
+        tightest = replace(tightest, concurrent=min(tightest.concurrent, _with_data(largest, data_cpus, nodes)))
     limits = [tightest.concurrent, config.search.num_trials, config.search.max_concurrent or tightest.concurrent]
-    return Fit(tightest.use_gpu, tightest.per_worker, tightest.num_workers, min(limits))
+    return replace(tightest, concurrent=min(limits), data_cpus=data_cpus)
+
+
+def data_cpus_of(config: SweepConfig) -> float:
+    """CPUs that Ray Data needs for a trial beside its workers."""
+    return config.task.data_cpus if isinstance(config.task, FunctionTask) else 0.0
+
+
+def _cpus(trial: Fit) -> float:
+    return trial.per_worker.get("CPU", 0.0) * trial.num_workers
+
+
+def _with_data(trial: Fit, data_cpus: float, nodes: Sequence[Resources]) -> int:
+    """Number of trials at a time that leave CPUs for their datasets. Workers keep theirs until a trial ends, so that a
+    dataset whose tasks find no other would wait forever, without an error.
+
+    Raises:
+        DoesNotFit: Not even one.
+    """
+    total = sum(node.get("CPU", 0) for node in nodes)
+    at_once = int(total / (_cpus(trial) + data_cpus) + 1e-9)
+    if at_once < 1:
+        raise DoesNotFit(
+            f"task.dataset_config.num_cpus={data_cpus:g}: Ray Data needs so many CPUs beside the {_cpus(trial):g} of a "
+            f"trial's workers, and the cluster has {total:g}; lower scaling.num_workers or "
+            f"scaling.resources_per_worker.CPU, or raise cluster.num_cpus to {math.ceil(_cpus(trial) + data_cpus)} "
+            "(logical CPUs) or join a larger cluster with cluster.address"
+        )
+    return at_once
 
 
 def local_resources(config: SweepConfig) -> dict[str, float]:
@@ -74,10 +111,16 @@ def reserved_per_worker(scaling: Scaling, *, use_gpu: bool) -> dict[str, float]:
     return {"CPU": 1.0, **({"GPU": 1.0} if use_gpu else {}), **of_kind, **scaling.resources_per_worker}
 
 
-def reserved_per_trial(scaling: Scaling, *, use_gpu: bool) -> dict[str, float]:
-    """Resources that Ray reserves for all workers of a trial."""
-    per_worker = reserved_per_worker(scaling, use_gpu=use_gpu)
-    return {name: amount * scaling.num_workers for name, amount in per_worker.items()}
+def reserved_per_trial(config: SweepConfig, *, use_gpu: bool) -> dict[str, float]:
+    """Resources that are reserved for all workers of a trial and for its datasets.
+
+    Args:
+        config: Config of the trial.
+        use_gpu: Whether its workers use GPUs.
+    """
+    per_worker = reserved_per_worker(config.scaling, use_gpu=use_gpu)
+    needs = {name: amount * config.scaling.num_workers for name, amount in per_worker.items()}
+    return {**needs, "CPU": needs["CPU"] + data_cpus_of(config)}
 
 
 def memory_per_worker(trials: Fit, nodes: Sequence[Resources], address: str) -> dict[str, float]:

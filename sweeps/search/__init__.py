@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from sweeps.config.space import FloatDistribution as FloatDistribution
     from sweeps.config.space import IntDistribution as IntDistribution
     from sweeps.config.space import OrdinalDistribution as OrdinalDistribution
+    from sweeps.config.warm_start import MLflowExperiment as MLflowExperiment
+    from sweeps.config.warm_start import OptunaStudy as OptunaStudy
+    from sweeps.config.warm_start import TrialTable as TrialTable
     from sweeps.search.advisors.advisor import Advisor as Advisor
     from sweeps.search.advisors.failures import FailureAdvisor as FailureAdvisor
     from sweeps.search.advisors.memory import MemoryEstimate as MemoryEstimate
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from sweeps.search.point_source import PointOptions as PointOptions
     from sweeps.search.samplers.bohb import RungSampler as RungSampler
     from sweeps.search.samplers.build import build_sampler as build_sampler
-    from sweeps.search.samplers.earlier_trials import EarlierSweep as EarlierSweep
+    from sweeps.search.samplers.earlier_sweep import EarlierSweep as EarlierSweep
     from sweeps.search.samplers.earlier_trials import load_earlier as load_earlier
     from sweeps.search.samplers.transfer import EarlierTrials as EarlierTrials
     from sweeps.search.samplers.transfer import WarmStartSampler as WarmStartSampler
@@ -39,13 +42,16 @@ __all__ = [
     "FailureAdvisor",
     "FloatDistribution",
     "IntDistribution",
+    "MLflowExperiment",
     "MemoryEstimate",
     "OptunaSearcher",
+    "OptunaStudy",
     "OrdinalDistribution",
     "PointOptions",
     "PriorAdvisor",
     "RungSampler",
     "Space",
+    "TrialTable",
     "WarmStartSampler",
     "build_sampler",
     "load_earlier",
@@ -55,19 +61,22 @@ __all__ = [
 MODULES = {
     "Advisor": "search.advisors.advisor",
     "CategoricalDistribution": "config.space",
-    "EarlierSweep": "search.samplers.earlier_trials",
+    "EarlierSweep": "search.samplers.earlier_sweep",
     "EarlierTrials": "search.samplers.transfer",
     "ExpectedImprovement": "search.expected_improvement",
     "FailureAdvisor": "search.advisors.failures",
     "FloatDistribution": "config.space",
     "IntDistribution": "config.space",
+    "MLflowExperiment": "config.warm_start",
     "MemoryEstimate": "search.advisors.memory",
     "OptunaSearcher": "search.searcher",
+    "OptunaStudy": "config.warm_start",
     "OrdinalDistribution": "config.space",
     "PointOptions": "search.point_source",
     "PriorAdvisor": "search.advisors.priors",
     "RungSampler": "search.samplers.bohb",
     "Space": "space.distributions",
+    "TrialTable": "config.warm_start",
     "WarmStartSampler": "search.samplers.transfer",
     "build_sampler": "search.samplers.build",
     "load_earlier": "search.samplers.earlier_trials",

@@ -50,7 +50,7 @@ def connect(uri: str) -> MlflowClient:
     if (path := sqlite_path(uri)) is not None:
         check_sqlite_file(path)
     try:
-        _check_port(uri)
+        check_port(uri)
         with request_limits(REACH_WITHIN_S):
             # MLflow opens the file again in each thread: after a change of the working folder a relative path would
             # be another file.
@@ -131,7 +131,7 @@ def artifact_location(uri: str, experiment: str) -> str | None:
     return str(path.absolute().parent / "mlruns" / re.sub(r"[^\w.-]+", "_", experiment))
 
 
-def _check_port(uri: str) -> None:
+def check_port(uri: str) -> None:
     """Check that a database server accepts connections, since its driver and MLflow may retry for minutes.
 
     Args:

@@ -14,6 +14,7 @@ from sweeps.config.search import CustomSampler
 from sweeps.errors import ConfigError
 from sweeps.space.distributions import Lookup, Space, boundary_values
 from sweeps.suggestions import closest_names, did_you_mean
+from sweeps.validate.datasets import dataset_mistakes
 from sweeps.validate.estimator import estimator_mistakes
 from sweeps.validate.script import script_options
 from sweeps.validate.source import keys_read, source_signature
@@ -105,6 +106,10 @@ def argument_mistakes(config: SweepConfig, signature: Signature, space: Collecti
         yield from estimator_mistakes(config.task, space)
     if isinstance(config.task, FunctionTask):
         yield from _mistakes_of_task(config.task, signature, space)
+        for name, each in config.task.datasets.items():
+            key = f"task.datasets.{name}"
+            yield from mistakes_of_call(key, each.target, each.arguments, signature(each.target), space)
+        yield from dataset_mistakes(config.task)
 
 
 def mistakes_of_call(

@@ -3,7 +3,6 @@ task and the cluster. Imports none of the libraries that search."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from sweeps.compose import Composition
@@ -26,6 +25,7 @@ from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
 from sweeps.space.distributions import Lookup, Space, contains, describe, grid_values
 from sweeps.suggestions import did_you_mean
 from sweeps.validate.estimator import known_metrics
+from sweeps.validate.warm_start import warm_start_mistakes
 from sweeps_train.config import EstimatorTask
 
 NEED_WHOLE_TRIALS = ("tpe", "bohb", "gp", "cmaes", "nsga2", "nsga3")
@@ -49,7 +49,6 @@ COUNTED: dict[str, tuple[Resource, ...]] = {
     "function": ("evaluations", "steps", "seconds"),
 }
 """Units in which a task counts its progress, for tasks that do not count in all of them."""
-SWEEP_NAME = re.compile(r"[A-Za-z0-9._-]{1,120}")
 
 
 def search_mistakes(composition: Composition, space: Space, lookup: Lookup) -> Iterator[str]:
@@ -60,7 +59,7 @@ def search_mistakes(composition: Composition, space: Space, lookup: Lookup) -> I
     yield from _sampler(config.search, space, lookup)
     yield from _stop(config)
     yield from _priors(space)
-    yield from _warm_start(config.search)
+    yield from warm_start_mistakes(config.search, space, lookup)
     scheduler = config.search.scheduler
     if isinstance(scheduler, PBTScheduler | PB2Scheduler):
         yield from _population(config.search, scheduler, space)
@@ -252,14 +251,3 @@ def _priors(space: Space) -> Iterator[str]:
         value = distribution.prior.value
         if not contains(distribution, value):
             yield f"space.{path}.prior.value={value!r}: must be {describe(distribution)}, as in the space"
-
-
-def _warm_start(search: Search) -> Iterator[str]:
-    for index, name in enumerate(search.warm_start):
-        if not SWEEP_NAME.fullmatch(name):
-            yield (
-                f"search.warm_start.{index}={name!r}: is not the name of a sweep (letters, digits, '.', '_' and '-'); "
-                "python -m sweeps list shows the names"
-            )
-        if name in search.warm_start[:index]:
-            yield f"search.warm_start.{index}={name}: is named twice; remove one"

@@ -29,6 +29,8 @@ def check_targets(config: SweepConfig) -> None:
             if isinstance(section, FunctionTask) and section.framework == "lightning":
                 _check_lightning()
             check_target(f"{key}._target_", section.target)
+            for name, each in section.datasets.items() if isinstance(section, FunctionTask) else ():
+                check_target(f"task.datasets.{name}._target_", each.target)
         elif isinstance(section, CausalLM):
             _check_path("model.path", section.path)
     if isinstance(config.search.sampler, CustomSampler):

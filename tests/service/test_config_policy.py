@@ -123,6 +123,19 @@ HOSTILE: list[tuple[str, list[str], str]] = [
     ("digits", ["space.tracking.uri={type: constant, value: 'http://evil.example'}"], "recorded in its own store"),
     ("digits", ["cluster.address='ray://evil.example:10001'"], "sweeps of the service run on local or auto"),
     ("digits", ["search.warm_start=[not-mine]"], "there is no sweep 'not-mine'"),
+    ("digits", ["search.warm_start=[{kind: table, path: /etc/passwd.csv}]"], "path=/etc/passwd.csv: is outside of"),
+    ("digits", ["search.warm_start=[{kind: table, path: outside/a.txt}]"], "path=outside/a.txt: is outside of"),
+    ("digits", ["search.warm_start=[{kind: table, path: 'https://evil.example/x.csv'}]"], "leads where the service"),
+    ("digits", ["search.warm_start=[{kind: table, path: $PLANTED}]"], "environment variables of the service"),
+    ("digits", ["search.warm_start=[{kind: optuna, storage: 'sqlite:////tmp/x.db'}]"], "storage=sqlite:////tmp/x.db"),
+    ("digits", ["search.warm_start=[{kind: optuna, storage: 'postgresql://host/db'}]"], "leads where the service"),
+    ("digits", ["search.warm_start=[{kind: mlflow, uri: 'http://evil.example', experiment: x}]"], "leads where the"),
+    ("digits", ["search.warm_start=[{kind: mlflow, experiment: x}]"], "sweeps of the service are read by their names"),
+    (
+        "ray_data",
+        ["task._target_=allowed_module.train", "task.datasets.train._target_=os.system"],
+        "os.system is not among the import paths",
+    ),
     ("digits", ["search.constraints=['tracking.uri < \"m\"']"], "tracking.uri cannot be read"),
     ("digits", ["name=${oc.env:PLANTED}"], "interpolations cannot be given"),
     ("digits", [r"name=$\{oc.env:PLANTED\}"], "interpolations cannot be given"),
@@ -166,6 +179,8 @@ def allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConfigPolicy:
         Path(folder, "a.txt").write_text("text\n")
     Path("inside", "link.txt").symlink_to(tmp_path / "outside" / "a.txt")
     Path("mlflow.db").touch()
+    Path("clean", "study.db").touch()
+    Path("clean", "trials.csv").touch()
     Path("allowed_module.py").write_text(
         "from os import system\nimport os\ndef build(**arguments): ...\ndef _private(): ...\n"
     )
@@ -211,6 +226,9 @@ def test_a_hostile_config_is_refused(allowed: ConfigPolicy, conf: str, overrides
         ("digits", ["model=choice(conv_net, vision_transformer)", "~space.model.dropout"]),
         ("digits", ["output_dir=outputs", "tracking.uri=sqlite:///mlflow.db", "cluster=auto"]),
         ("digits", ["tracking.uri='http://mlflow.example:5000'", "search.warm_start=[mine]"]),
+        ("digits", ["search.warm_start=[mine, {kind: table, path: clean/trials.csv}]"]),
+        ("digits", ["search.warm_start=[{kind: optuna, storage: 'sqlite:///clean/study.db'}]"]),
+        ("digits", ["search.warm_start=[{kind: mlflow, uri: 'http://mlflow.example:5000', experiment: x}]"]),
         (
             "digits",
             ["data=custom", DATA, "data.arguments={kind: a/b, file: clean/a.txt}"],

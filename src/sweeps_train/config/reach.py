@@ -37,6 +37,8 @@ class Reach(Enum):
     """Expressions over the config."""
     SWEEPS = auto()
     """Names of other sweeps."""
+    TRIALS = auto()
+    """File, database or server from which trials of other programs are read."""
     POINTS = auto()
     """Values by dotted path."""
     SPACE = auto()

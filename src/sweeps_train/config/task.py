@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from sweeps_train.config.fields import STRICT
-from sweeps_train.config.reach import Import, Reach, Text
+from sweeps_train.config.fields import STRICT, PositiveFloat
+from sweeps_train.config.reach import Flag, Import, Reach, Text
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -72,6 +72,32 @@ Task = Annotated[CausalLMTask | ImageClassificationTask | TableTask, Field(discr
 
 
 @dataclass(config=STRICT, kw_only=True)
+class RayDataset:
+    """A Ray Data set, made by a function."""
+
+    target: Import = Field(alias="_target_")
+    """Import path of a function that returns a ``ray.data.Dataset``, or several by name in a mapping."""
+    arguments: Annotated[dict[str, Any], Reach.ARGUMENTS] = Field(default_factory=dict)
+    """Keyword arguments of the function; each value can be searched as ``task.datasets.NAME.arguments.ARGUMENT``."""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class DatasetConfig:
+    """Options of Ray Data for ``task.datasets``."""
+
+    datasets_to_split: Literal["all"] | list[Text] = "all"
+    """Names of the datasets of which each worker reads its own part, or ``all``. Every worker reads all rows of the
+    others."""
+    enable_shard_locality: Flag = True
+    """Whether a worker preferably reads blocks that are on its node."""
+    preserve_order: Flag = False
+    """Whether blocks are read in their order, so that the rows have the same order in every epoch."""
+    num_cpus: PositiveFloat = 1.0
+    """CPUs for Ray Data beside a trial's workers: so many are kept free for each trial, and each of its datasets uses
+    at most so many. A task that reads or maps needs one CPU by default."""
+
+
+@dataclass(config=STRICT, kw_only=True)
 class FunctionTask:
     """A user's own training code as a Ray Train function: every worker calls it, it reports with ``ray.train.report``
     and resumes from ``ray.train.get_checkpoint``. Code of other frameworks is adapted."""
@@ -87,5 +113,21 @@ class FunctionTask:
     """Import path of the function."""
     arguments: Annotated[dict[str, Any], Reach.ARGUMENTS] = Field(default_factory=dict)
     """Mapping that the function is called with; each value can be searched as ``task.arguments.NAME``."""
+    datasets: Annotated[dict[str, RayDataset], Reach.ARGUMENTS] = Field(default_factory=dict)
+    """Ray Data sets that the function gets by ``ray.train.get_dataset_shard(NAME)``, by name."""
+    dataset_config: DatasetConfig = Field(default_factory=DatasetConfig)
+    """Options for these datasets."""
     metrics: list[Text] = Field(default_factory=list)
     """Metrics that it reports; with them, a misspelt ``search.metric`` is found before anything starts."""
+
+    def __post_init__(self) -> None:
+        if self.datasets and self.framework == "script":
+            raise ValueError(
+                f"datasets={list(self.datasets)}: a script runs in a process of its own, out of reach of Ray Data; "
+                "remove datasets, or use a function (framework=ray_train)"
+            )
+
+    @property
+    def data_cpus(self) -> float:
+        """CPUs that a trial needs beside its workers."""
+        return self.dataset_config.num_cpus if self.datasets else 0.0

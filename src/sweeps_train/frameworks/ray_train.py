@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ray.train import Checkpoint
@@ -42,6 +43,7 @@ from sweeps_train.config import Checkpoint as CheckpointConfig
 from sweeps_train.config import EstimatorConfig, FunctionConfig, FunctionTask
 from sweeps_train.estimators.training import estimator_function
 from sweeps_train.frameworks import adapted
+from sweeps_train.frameworks.ray_data import trial_shards
 from sweeps_train.frameworks.script import script_function
 from sweeps_train.progress import Progress
 from sweeps_train.random_state import seed_all
@@ -83,19 +85,20 @@ def run_function(
         TypeError: The reported metric is not a number.
     """
     function = _function_of(config, metric, mode)
-    utils = TrialTrainFnUtils(config.checkpoint, reporter, Path(checkpoint_folder), metric, mode)
-    seed_all(config.seed, utils.rank)
-    try:
-        with replaced_train_fn_utils(utils):
-            function()
-    except StopRequested:
-        return
-    if not utils.has_reported:
-        raise ValueError(
-            f"task._target_={config.task.target} returned without a report; "
-            f"call ray.train.report({{{metric!r}: ...}}) in it, on all workers"
-        )
-    utils.end()
+    with trial_shards(config.task if isinstance(config, FunctionConfig) else None) as shards:
+        utils = TrialTrainFnUtils(config.checkpoint, reporter, Path(checkpoint_folder), metric, mode, shards)
+        seed_all(config.seed, utils.rank)
+        try:
+            with replaced_train_fn_utils(utils):
+                function()
+        except StopRequested:
+            return
+        if not utils.has_reported:
+            raise ValueError(
+                f"task._target_={config.task.target} returned without a report; "
+                f"call ray.train.report({{{metric!r}: ...}}) in it, on all workers"
+            )
+        utils.end()
 
 
 def _function_of(config: ReportingConfig, metric: str, mode: str) -> Callable[[], Any]:
@@ -123,7 +126,15 @@ class FunctionProgress(Progress):
 class TrialTrainFnUtils(DistributedTrainFnUtils):
     """The object that the function's calls of ``ray.train`` go through."""
 
-    def __init__(self, kept: CheckpointConfig, reporter: Reporter | None, root: Path, metric: str, mode: str):
+    def __init__(
+        self,
+        kept: CheckpointConfig,
+        reporter: Reporter | None,
+        root: Path,
+        metric: str,
+        mode: str,
+        shards: Mapping[str, Any] = MappingProxyType({}),
+    ):
         """
         Args:
             kept: Which checkpoints stay.
@@ -131,8 +142,9 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
             root: Folder of the trial's checkpoints.
             metric: Metric by which the best checkpoint is chosen.
             mode: Whether ``min`` or ``max`` of it is best.
+            shards: This worker's part of each Ray Data set, by name.
         """
-        self._kept, self._root, self._metric, self._mode = kept, root, metric, mode
+        self._kept, self._root, self._metric, self._mode, self._shards = kept, root, metric, mode, shards
         self.rank: int = self.get_context().get_world_rank()
         self._reporter = reporter if reporter is not None and self.rank == 0 else SilentReporter()
         self._progress = FunctionProgress()
@@ -312,10 +324,14 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         ]
 
     def get_dataset_shard(self, dataset_info: Any) -> Any:
-        raise ValueError(
-            f"ray.train.get_dataset_shard({dataset_info.dataset_name!r}): this function has no Ray Data sets; make "
-            "them in the function, with a part for each rank"
-        )
+        name = dataset_info.dataset_name
+        if name not in self._shards:
+            has = f"task.datasets has {', '.join(self._shards)}" if self._shards else "task.datasets is empty"
+            raise ValueError(
+                f"ray.train.get_dataset_shard({name!r}): {has}; name the function that makes it: "
+                f"task.datasets.{name}._target_=module.make"
+            )
+        return self._shards[name]
 
 
 def _bind(task: FunctionTask) -> Callable[[], Any]:

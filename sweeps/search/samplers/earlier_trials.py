@@ -1,40 +1,29 @@
-"""Trials of earlier sweeps, as points of the space of this sweep."""
+"""Trials that a search learns from: of earlier sweeps, and of other programs."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
 
+from sweeps.config.warm_start import WarmStart
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.errors import UnknownName, UserError
-from sweeps.space.distributions import Lookup, Point, Space, as_sampled, contains
+from sweeps.search.other_trials.load import load_other_trials
+from sweeps.search.samplers.earlier_sweep import EarlierSweep, as_point
+from sweeps.space.distributions import Lookup, Point, Space
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
 
-@dataclass(frozen=True)
-class EarlierSweep:
-    """Trials of an earlier sweep, in the space of this sweep."""
-
-    name: str
-    points: list[Point]
-    """Points of this sweep's space; the best first."""
-    values: list[float]
-    """Value of the metric at each point."""
-    runs: list[str] = field(default_factory=list)
-    """MLflow run of each point."""
-
-
 def load_earlier(
-    uri: str, names: Sequence[str], space: Space, lookup: Lookup, metric: str, mode: str
+    uri: str, names: Sequence[WarmStart], space: Space, lookup: Lookup, metric: str, mode: str
 ) -> list[EarlierSweep]:
-    """Load the finished and pruned trials of earlier sweeps from their record in MLflow.
+    """Load the finished and pruned trials of earlier sweeps from their record in MLflow, and trials of other programs.
 
     A trial is left out if one of its values is outside of this sweep's ranges, or if a choice that this sweep does not
     search differs from this sweep's own value. Numbers that this sweep does not search are ignored. A parameter that
@@ -43,7 +32,8 @@ def load_earlier(
 
     Args:
         uri: Tracking URI.
-        names: Names of the sweeps, as in ``search.warm_start``.
+        names: Names of the sweeps, or ``OptunaStudy``, ``MLflowExperiment`` and ``TrialTable``, as in
+            ``search.warm_start``.
         space: This sweep's space.
         lookup: Returns this sweep's own value at a path.
         metric: Metric that this sweep optimises.
@@ -53,7 +43,8 @@ def load_earlier(
         The trials of each sweep, in the order of the names.
 
     Raises:
-        UserError: There is no such sweep, it optimised another metric, or none of its trials lies in the space.
+        UserError: There is no such sweep or source, it optimised another metric, or none of its trials lies in the
+            space.
         TrackingUnreachable: The server does not answer.
 
     Example:
@@ -64,6 +55,10 @@ def load_earlier(
     """
     earlier = []
     for index, name in enumerate(names):
+        if not isinstance(name, str):
+            key = f"search.warm_start.{index}"
+            earlier.append(load_other_trials(key, name, uri, space, lookup, (metric, mode)))
+            continue
         key = f"search.warm_start.{index}={name}"
         try:
             record = load_sweep(uri, name)
@@ -104,33 +99,6 @@ def _overlap(
 
 def _value(trial: TrialRecord, objective: int) -> float | None:
     return trial.values[objective] if trial.values else trial.value
-
-
-def as_point(space: Space, lookup: Lookup, config: Lookup, params: Mapping[str, Any]) -> Point | str:
-    """Convert a trial's parameters to a point of this sweep's space.
-
-    Args:
-        space: This sweep's space.
-        lookup: Returns this sweep's own value at a path.
-        config: Returns the trial's sweep's own value at a path: ``config_lookup``.
-        params: The trial's parameters.
-
-    Returns:
-        The point; or the path because of which the trial is not in the space.
-    """
-    for path, value in params.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if path not in space.distributions and not number and value != lookup(path):
-            return path
-    point: dict[str, Any] = {}
-    for path, distribution in space.distributions.items():
-        if not space.active(path, point, lookup):
-            continue
-        value = params[path] if path in params else config(path)
-        if not contains(distribution, value):
-            return path
-        point[path] = as_sampled(distribution, value)
-    return point
 
 
 def config_lookup(uri: str, record: SweepRecord) -> Lookup:

@@ -14,7 +14,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.search.encoding import UnitCube, Vector
-from sweeps.search.samplers.earlier_trials import EarlierSweep
+from sweeps.search.samplers.earlier_sweep import EarlierSweep
 from sweeps.search.samplers.qmc import unconditional
 from sweeps.search.samplers.reseeded import ReseededSampler
 from sweeps.search.samplers.study_view import StudyViewSampler

@@ -95,9 +95,12 @@ class ConfigPolicy:
         if item.reach is Reach.ARGUMENTS:
             yield from self._refusals_of_arguments(item.value)
         elif item.reach is Reach.SWEEPS and isinstance(item.value, list):
-            yield from (f"there is no sweep {name!r}" for name in item.value if not sweep_exists(str(name)))
+            names = [each for each in item.value if not isinstance(each, Mapping)]  # sections are items of their own
+            yield from (f"there is no sweep {name!r}" for name in names if not sweep_exists(str(name)))
         elif item.reach is Reach.CONSTRAINTS and isinstance(item.value, list):
             yield from _refusals_of_constraints(item.value)
+        elif item.reach is Reach.TRIALS and item.value is None:
+            yield "sweeps of the service are read by their names; give the address of another server"
         elif item.value is not None and (refusal := self._refusal(item.reach, item.value)):
             yield refusal
 
@@ -107,6 +110,8 @@ class ConfigPolicy:
             return refusal_of_target(value, self._access.allowed_targets)
         if reach is Reach.SOURCE:
             return self._paths.refusal(value) if isinstance(value, str) else "must be a text"
+        if reach is Reach.TRIALS:
+            return self._paths.refusal_of_records(value) if isinstance(value, str) else "must be a text"
         checks: dict[Reach, tuple[Callable[[Any], bool], str]] = {
             Reach.REMOTE_CODE: (_is_false, "code from the hub does not run through the service; leave it false"),
             Reach.WORD: (_is_word, "must be one word, without a slash: code from the hub does not run here"),

@@ -48,6 +48,8 @@ def undeclared_fields(annotation: Any = SweepConfig) -> set[str]:
             if _reach(field) is None and _is_open(field.annotation):
                 found.add(f"{section.__name__}.{name}")
             found |= undeclared_fields(field.annotation)
+    if typing.get_origin(annotation) is list:
+        found |= undeclared_fields(typing.get_args(annotation)[0])
     return found
 
 
@@ -63,10 +65,18 @@ def _within(annotation: Any, value: Any, path: str) -> Iterator[ReachingValue]:
             reach = _reach(field)
             if reach is not None:
                 yield ReachingValue(where, reach, value[key])
+                yield from _within_items(field.annotation, value[key], where)
             elif _is_open(field.annotation):
                 raise ConfigError(f"{where}: the field {section.__name__}.{name} declares no reach; this is a bug")
             else:
                 yield from _within(field.annotation, value[key], where)
+
+
+def _within_items(annotation: Any, value: Any, path: str) -> Iterator[ReachingValue]:
+    """Yield the values of a list's sections, such as those of ``search.warm_start``."""
+    if typing.get_origin(annotation) is list and isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _within(typing.get_args(annotation)[0], item, f"{path}.{index}")
 
 
 def _reach(field: Any) -> Reach | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from sweeps.config.access import Access
+from sweeps.tracking.uris import sqlite_path
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 """Pattern of a hub name with its owner; names without one, such as `text` and `json`, make `datasets` read files of the
@@ -47,6 +48,14 @@ class PathPolicy:
         if ADDRESS.match(text):
             return self.refusal_of_address(text)
         return self._refusal_of_file(text) if _is_local(text) else None
+
+    def refusal_of_records(self, text: str) -> str | None:
+        """Return why trials may not be read from a file, database or server; None if they may."""
+        if text.startswith("$"):
+            return "environment variables of the service cannot be read"
+        if (database := sqlite_path(text)) is not None:
+            return self._refusal_of_file(str(database))
+        return self.refusal_of_address(text) if ADDRESS.match(text) else self._refusal_of_file(text)
 
     def refusal_of_address(self, text: str) -> str | None:
         """Return why an address may not be used; None if it may."""

@@ -8,7 +8,8 @@ from sweeps import constants
 from sweeps.config.nights import Champion
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan
-from sweeps.search.samplers.earlier_trials import as_point, config_lookup
+from sweeps.search.samplers.earlier_sweep import as_point
+from sweeps.search.samplers.earlier_trials import config_lookup
 from sweeps.space.distributions import Point
 from sweeps.tracking.client import connect, first_cause
 from sweeps.tracking.reader import load_sweep

@@ -10,6 +10,7 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from sweeps.compose.overrides import written_override
+from sweeps.config import SWEEP_CONFIG
 from sweeps.config.nights import Nights
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan, make_plan
@@ -58,7 +59,8 @@ def prepare(engine: Engine, job: Job, settings: Nights, tracking_uri: str, confi
     comparable = [each for each in before if (each.metric, each.mode) == (night.metric, night.mode)]
     earlier = _warm_start(plan, tracking_uri, comparable[-MAX_CANDIDATES:], settings.warm_start)
     if earlier:
-        overrides.append(written_override("search.warm_start", list(dict.fromkeys([*search.warm_start, *earlier]))))
+        own = SWEEP_CONFIG.dump_python(plan.config, mode="json", by_alias=True)["search"]["warm_start"]
+        overrides.append(written_override("search.warm_start", [*own, *(name for name in earlier if name not in own)]))
     champion = None if settings.champion is None else champion_of(tracking_uri, settings.champion)
     if champion is not None:
         point, reason = _point(plan, tracking_uri, champion)

@@ -1,0 +1,121 @@
+"""Ray Data sets of a trial: made on its first worker, and read by all of them as ``ray.train.get_dataset_shard``.
+
+Ray Train gives datasets to the workers of one ``TorchTrainer``, once. Workers here may train one trial after another,
+each with datasets of its own, so every trial makes and splits them anew, with Ray's public ``DataConfig``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import ray.train
+import torch.distributed
+from ray.train.collective import barrier, broadcast_from_rank_zero
+
+from sweeps_train.compat.ray_data import end_split
+from sweeps_train.config import FunctionTask
+from sweeps_train.targets import call_target
+from sweeps_train.worker_cache import cached
+
+if TYPE_CHECKING:
+    from ray.data import DataIterator, Dataset
+
+
+@contextmanager
+def trial_shards(task: FunctionTask | None) -> Iterator[Mapping[str, DataIterator]]:
+    """Make and split the datasets of a trial for a ``with`` block, in which this worker reads its shards. All workers
+    of the group call it.
+
+    Args:
+        task: The task with its datasets; None: it has none.
+
+    Yields:
+        The shards of this worker, by name of the dataset.
+
+    Raises:
+        ValueError: A dataset cannot be made.
+        TypeError: A function returns no dataset.
+    """
+    if task is None or not task.datasets:
+        yield {}
+        return
+    rank = ray.train.get_context().get_world_rank()
+    nodes = _node_ids()
+    shards = broadcast_from_rank_zero(_split(task, nodes) if rank == 0 else None)[rank]
+    yield shards
+    barrier()  # no worker is reading any more
+    if rank == 0:
+        for shard in shards.values():
+            end_split(shard)
+
+
+def make_datasets(task: FunctionTask) -> dict[str, Dataset]:
+    """Call the functions that make a task's datasets. Equal calls are made once, and their result is shared.
+
+    Args:
+        task: The task with its datasets.
+
+    Returns:
+        The datasets by name.
+
+    Raises:
+        ValueError: A function cannot be called, or returns several datasets without this one.
+        TypeError: A function returns something else.
+    """
+    from ray.data import DataContext, Dataset, ExecutionResources
+
+    context = DataContext.get_current()
+    context.enable_progress_bars = False  # they would fill the trial's log
+    # What a function computes at once, such as a random split, must not take CPUs of other trials either.
+    context.execution_options.resource_limits = ExecutionResources.for_limits(cpu=task.data_cpus)
+    results: list[tuple[tuple[str, dict[str, Any]], Any]] = []
+    datasets: dict[str, Dataset] = {}
+    for name, each in task.datasets.items():
+        call, key = (each.target, each.arguments), f"task.datasets.{name}"
+        result = next((known for other, known in results if other == call), None)
+        if result is None:
+            result = call_target(key, each.target, each.arguments)
+            results.append((call, result))
+        dataset = result.get(name) if isinstance(result, Mapping) else result
+        if isinstance(result, Mapping) and name not in result:
+            raise ValueError(f"{key}._target_={each.target} returned the datasets {sorted(result)}, and no {name!r}")
+        if not isinstance(dataset, Dataset):
+            raise TypeError(
+                f"{key}._target_={each.target} returned a {type(dataset).__name__}; return a ray.data.Dataset, such as "
+                "ray.data.read_parquet(...), or several by name in a mapping"
+            )
+        datasets[name] = dataset
+    return datasets
+
+
+def _split(task: FunctionTask, nodes: list[str]) -> list[dict[str, DataIterator]]:
+    """Make the datasets, and return the shards of each rank. Nothing is computed before a worker reads.
+
+    Args:
+        task: The task with its datasets.
+        nodes: Ray's id of each rank's node.
+    """
+    from ray.train import DataConfig
+
+    config = task.dataset_config
+    made = cached("ray data", (task.datasets, task.data_cpus), lambda: make_datasets(task))
+    options = DataConfig.default_ingest_options()
+    options.preserve_order = config.preserve_order
+    split: list[dict[str, DataIterator]] = DataConfig(
+        datasets_to_split=config.datasets_to_split,
+        execution_options=options,
+        enable_shard_locality=config.enable_shard_locality,
+    ).configure(dict(made), world_size=len(nodes), worker_handles=None, worker_node_ids=nodes)
+    return split
+
+
+def _node_ids() -> list[str]:
+    """Ray's id of the node of each rank."""
+    own = ray.get_runtime_context().get_node_id()
+    if not torch.distributed.is_initialized():
+        return [own]
+    nodes: list[str] = [""] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(nodes, own)
+    return nodes

@@ -1,0 +1,73 @@
+"""Runs of an MLflow experiment that another program recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sweeps.config.warm_start import MLflowExperiment
+from sweeps.errors import TrackingUnreachable, UserError
+from sweeps.search.other_trials.trial import OtherSearch, OtherTrial, address, existing_file
+from sweeps.suggestions import did_you_mean
+from sweeps.tracking.client import connect, first_cause, request_limits
+from sweeps.tracking.store import ANSWER_WITHIN_S, PAGE, all_pages
+from sweeps.tracking.uris import sqlite_path
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+FINISHED = "FINISHED"
+
+
+def read_experiment(key: str, source: MLflowExperiment, tracking_uri: str, metric: str) -> OtherSearch:
+    """Read the runs of an experiment, with the last value of the metric.
+
+    Args:
+        key: Config key of the source, for messages.
+        source: Where the runs are.
+        tracking_uri: Tracking URI of this sweep, if the source has none.
+        metric: Metric of this search, if the source has none.
+
+    Raises:
+        UserError: The server, the experiment or the metric does not exist, or the filter is wrong.
+    """
+    uri = tracking_uri if source.uri is None else address(f"{key}.uri", source.uri)
+    if (path := sqlite_path(uri)) is not None:  # MLflow would create it
+        existing_file(f"{key}.uri", path)
+    try:
+        client = connect(uri)
+    except TrackingUnreachable as error:
+        raise TrackingUnreachable(f"{key}.uri: {str(error).removeprefix('tracking.uri=')}") from error
+    with request_limits(ANSWER_WITHIN_S, retries=1):
+        runs = _runs(key, source, client)
+    name = metric if source.metric is None else source.metric
+    known = {each for run in runs for each in run.data.metrics}
+    if runs and name not in known:
+        raise UserError(f"{key}.metric={name}: none of the {len(runs)} runs has it{did_you_mean(name, known)}")
+    return OtherSearch(source.experiment, [_trial(run, name) for run in runs], source.mode, name)
+
+
+def _runs(key: str, source: MLflowExperiment, client: MlflowClient) -> Sequence[Run]:
+    experiment = client.get_experiment_by_name(source.experiment)
+    if experiment is None:
+        known = all_pages(lambda token: client.search_experiments(max_results=PAGE, page_token=token))
+        names = [each.name for each in known]
+        raise UserError(
+            f"{key}.experiment={source.experiment}: there is no such experiment{did_you_mean(source.experiment, names)}"
+        )
+    ids, wanted = [experiment.experiment_id], source.filter or ""
+    try:
+        runs = all_pages(lambda token: client.search_runs(ids, wanted, max_results=PAGE, page_token=token))
+    except Exception as error:
+        if source.filter is None:
+            raise
+        raise UserError(f"{key}.filter={source.filter!r}: MLflow refuses it ({first_cause(error)})") from error
+    if not runs:
+        raise UserError(f"{key}.experiment={source.experiment}: it has no runs{' of this filter' if wanted else ''}")
+    return runs
+
+
+def _trial(run: Run, metric: str) -> OtherTrial:
+    unusable = None if run.info.status == FINISHED else f"status {run.info.status}"
+    return OtherTrial(run.data.params, run.data.metrics.get(metric), unusable)

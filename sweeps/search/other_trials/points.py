@@ -1,0 +1,170 @@
+"""Trials of another program as points of this sweep's space."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from sweeps.config.space import (
+    CategoricalDistribution,
+    ConstantDistribution,
+    Distribution,
+    OrdinalDistribution,
+)
+from sweeps.errors import UserError
+from sweeps.search.other_trials.names import MatchedNames, match_names
+from sweeps.search.other_trials.trial import OtherSearch
+from sweeps.search.samplers.earlier_sweep import EarlierSweep, as_point
+from sweeps.space.distributions import Lookup, Point, Space, describe, encode, index_of
+
+MAX_TRIALS = 10_000
+"""Maximum number of trials that are kept, evenly by rank: a model is fitted to all of them."""
+READING_ERROR = 1e-12
+"""Relative difference of a number that was written to a file and read again."""
+MAX_REASONS = 4
+"""Maximum number of reasons in a message."""
+
+
+def as_earlier_sweep(
+    key: str,
+    search: OtherSearch,
+    names: Mapping[str, str],
+    fixed: Mapping[str, Any],
+    space: Space,
+    lookup: Lookup,
+    mode: str,
+) -> EarlierSweep:
+    """Convert the trials that lie in this sweep's space; the note of the result counts the others by reason.
+
+    Args:
+        key: Config key of the source, for messages.
+        search: The source's trials.
+        names: Config paths by the source's names, from the config.
+        fixed: Values that all its trials had, by path.
+        space: This sweep's space.
+        lookup: Returns this sweep's own value at a path.
+        mode: Whether this sweep searches for a ``min`` or a ``max``.
+
+    Raises:
+        UserError: No name belongs to a path, or no trial lies in the space.
+    """
+    matched = match_names(
+        key, list(dict.fromkeys(name for trial in search.trials for name in trial.params)), names, space, lookup
+    )
+    sign = 1.0 if search.mode in (None, mode) else -1.0
+    found: list[tuple[float, Point]] = []
+    reasons: Counter[str] = Counter()
+    for trial in search.trials:
+        if trial.unusable is not None:
+            reasons[trial.unusable] += 1
+        elif trial.value is None or not math.isfinite(trial.value):
+            reasons[f"no value of {search.value_name}"] += 1
+        elif isinstance(point := _point(trial.params, matched, fixed, space, lookup), str):
+            reasons[point] += 1
+        else:
+            found.append((sign * trial.value, point))
+    if not found:
+        raise UserError(
+            f"{key}: none of its {len(search.trials)} trials can be used ({_counted(reasons)}); widen the ranges, name "
+            "the paths in `parameters`, give values that were not searched in `fixed`, or leave it out"
+        )
+    found.sort(key=lambda each: each[0], reverse=mode == "max")
+    kept = found[:: math.ceil(len(found) / MAX_TRIALS)]
+    values, points = zip(*kept, strict=True)
+    thinned = f"every {math.ceil(len(found) / MAX_TRIALS)}th of {len(found):,} by rank" if kept != found else ""
+    negated = f"its values are negated, since it searches for a {search.mode}" if sign < 0 else ""
+    left_out = f"left out: {_counted(reasons)}" if reasons else ""
+    note = ". ".join(part for part in (thinned, left_out, matched.describe(), negated) if part)
+    return EarlierSweep(search.name, list(points), list(values), note=note)
+
+
+def _point(
+    params: Mapping[str, Any], matched: MatchedNames, fixed: Mapping[str, Any], space: Space, lookup: Lookup
+) -> Point | str:
+    """The point of a trial, or the reason to leave it out."""
+    values = {
+        path: typed(space.distributions.get(path), params[name])
+        for name, path in matched.paths.items()
+        if name in params and not _is_missing(params[name])
+    }
+    point = as_point(space, lookup, fixed.get, {**fixed, **values})
+    if not isinstance(point, str):
+        return point
+    distribution, value = space.distributions.get(point), values.get(point, fixed.get(point))
+    if distribution is None:
+        return f"{point} is not {lookup(point)!r}"
+    if value is None:
+        return f"no {point}"
+    if _is_choice(distribution) or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return f"{point} is not {describe(distribution)}"
+    return f"{point} is no number"
+
+
+def typed(distribution: Distribution | None, value: Any) -> Any:
+    """A value in the type of a distribution, where nothing is lost: texts of numbers and of choices, whole floats.
+
+    Args:
+        distribution: The distribution; None: the parameter is not searched.
+        value: A value, which may be a text.
+
+    Returns:
+        The converted value; the value itself, if it cannot be converted.
+    """
+    if distribution is None:
+        return _number(value) if isinstance(value, str) else value
+    if not _is_choice(distribution):
+        return _number(value)
+    choices = [distribution.value] if isinstance(distribution, ConstantDistribution) else list(_choices(distribution))
+    index = index_of(choices, value)
+    if index is not None:
+        return choices[index]
+    alike = [choice for choice in choices if _reads_as(choice, value)]
+    return alike[0] if len(alike) == 1 else value
+
+
+def _reads_as(choice: Any, value: Any) -> bool:
+    """Whether a value of another type is written like a choice: ``"16"`` and ``16.0`` are 16, ``"true"`` is True."""
+    if isinstance(choice, bool) or choice is None:
+        words = {"none", "null"} if choice is None else {str(choice).lower()}
+        return isinstance(value, str) and value.lower() in words
+    if isinstance(choice, int | float):
+        number = _number(value)
+        is_number = isinstance(number, float | int) and not isinstance(number, bool)
+        return is_number and math.isclose(number, choice, rel_tol=READING_ERROR)
+    return bool(value == encode(choice)) or str(value) == str(choice)
+
+
+def _choices(distribution: Distribution) -> list[Any]:
+    assert isinstance(distribution, CategoricalDistribution | OrdinalDistribution)
+    return distribution.choices
+
+
+def _is_choice(distribution: Distribution) -> bool:
+    return isinstance(distribution, CategoricalDistribution | OrdinalDistribution | ConstantDistribution)
+
+
+def _number(value: Any) -> Any:
+    """The number that a text is; any other value unchanged."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return int(value)
+    except ValueError:
+        pass
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+
+
+def _counted(reasons: Counter[str]) -> str:
+    """``3: no value of loss; 2: no train.lr``, the most frequent reason first."""
+    listed = [f"{count}: {reason}" for reason, count in reasons.most_common(MAX_REASONS)]
+    others = sum(reasons.values()) - sum(count for _, count in reasons.most_common(MAX_REASONS))
+    return "; ".join([*listed, *([f"{others}: other reasons"] if others else [])]) or "it has none"

@@ -1,0 +1,109 @@
+"""Trials in a table, one in each row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sweeps.config.warm_start import TrialTable
+from sweeps.errors import UserError
+from sweeps.search.other_trials.names import last_part
+from sweeps.search.other_trials.trial import TABLE_SUFFIXES, OtherSearch, OtherTrial, address, existing_file
+from sweeps.suggestions import did_you_mean
+from sweeps.tracking.client import first_cause
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STATE_COLUMNS = ("state", "status")
+USED_STATES = {"complete", "completed", "done", "finished", "pruned", "success", "succeeded", "terminated"}
+"""States of trials with a value, of Optuna, MLflow, W&B, Ray Tune and Sweeps, in lower case."""
+
+
+def read_table(key: str, source: TrialTable, metric: str) -> OtherSearch:
+    """Read a table. Every column but the value and the state may be a parameter.
+
+    Args:
+        key: Config key of the source, for messages.
+        source: Where the table is.
+        metric: Metric of this search, if the source has none.
+
+    Raises:
+        UserError: There is no such file, it cannot be read, or has no such columns.
+    """
+    path = existing_file(f"{key}.path", Path(address(f"{key}.path", source.path)))
+    table = _read(f"{key}.path", path)
+    columns = [str(column) for column in table.columns]
+    value_column = _value_column(f"{key}.metric", source.metric or metric, columns)
+    if source.state is not None and source.state not in columns:
+        raise UserError(
+            f"{key}.state={source.state}: the table has no such column{did_you_mean(source.state, columns)}"
+        )
+    state_column = source.state or next((name for name in columns if name.lower() in STATE_COLUMNS), None)
+    parameters = [column for column in columns if column not in (value_column, state_column)]
+    rows = table.set_axis(columns, axis=1).to_dict("records")
+    return OtherSearch(
+        path.name,
+        [_trial(row, parameters, value_column, state_column) for row in rows],
+        source.mode,
+        value_column,
+    )
+
+
+def _read(key: str, path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    readers: Mapping[str, Callable[[Path], pd.DataFrame]] = {
+        ".csv": pd.read_csv,
+        ".tsv": lambda file: pd.read_csv(file, sep="\t"),
+        ".parquet": pd.read_parquet,
+        ".jsonl": lambda file: pd.read_json(file, lines=True, precise_float=True),
+        ".ndjson": lambda file: pd.read_json(file, lines=True, precise_float=True),
+    }
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise UserError(f"{key}={path}: the type of the file must be one of {', '.join(TABLE_SUFFIXES)}; convert it")
+    try:
+        table = reader(path)
+    except Exception as error:
+        raise UserError(f"{key}={path}: is no {path.suffix} file that can be read ({first_cause(error)})") from error
+    if table.empty:
+        raise UserError(f"{key}={path}: the table has no rows")
+    return table
+
+
+def _value_column(key: str, metric: str, columns: list[str]) -> str:
+    """The column of the metric: of this name, or the only one with its last part (``metrics.loss`` for ``loss``).
+
+    Raises:
+        UserError: There is none.
+    """
+    if metric in columns:
+        return metric
+    alike = [column for column in columns if last_part(column) == last_part(metric)]
+    if len(alike) == 1:
+        return alike[0]
+    raise UserError(f"{key}={metric}: the table has no such column{did_you_mean(metric, columns)}")
+
+
+def _trial(row: Mapping[str, Any], parameters: list[str], value_column: str, state_column: str | None) -> OtherTrial:
+    state = None if state_column is None else row[state_column]
+    known = isinstance(state, str) and state.lower().rpartition(".")[2] in USED_STATES  # TrialState.COMPLETE
+    unusable = None if state_column is None or known else f"{state_column} {state}"
+    return OtherTrial({name: _plain(row[name]) for name in parameters}, _number(row[value_column]), unusable)
+
+
+def _plain(value: Any) -> Any:
+    """A value of a column without NumPy's type; None where it is missing."""
+    value = value.item() if hasattr(value, "item") and getattr(value, "size", 1) == 1 else value
+    value = value.tolist() if hasattr(value, "tolist") else value
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,51 @@
+"""Trials of an earlier sweep, as points of the space of this sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sweeps.space.distributions import Lookup, Point, Space, as_sampled, contains
+
+
+@dataclass(frozen=True)
+class EarlierSweep:
+    """Trials of an earlier sweep, in the space of this sweep."""
+
+    name: str
+    points: list[Point]
+    """Points of this sweep's space; the best first."""
+    values: list[float]
+    """Value of the metric at each point."""
+    runs: list[str] = field(default_factory=list)
+    """MLflow run of each point; none for trials that Sweeps did not make."""
+    note: str = ""
+    """Trials that were left out, and names that were matched."""
+
+
+def as_point(space: Space, lookup: Lookup, config: Lookup, params: Mapping[str, Any]) -> Point | str:
+    """Convert a trial's parameters to a point of this sweep's space.
+
+    Args:
+        space: This sweep's space.
+        lookup: Returns this sweep's own value at a path.
+        config: Returns the trial's sweep's own value at a path: ``config_lookup``.
+        params: The trial's parameters.
+
+    Returns:
+        The point; or the path because of which the trial is not in the space.
+    """
+    for path, value in params.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if path not in space.distributions and not number and value != lookup(path):
+            return path
+    point: dict[str, Any] = {}
+    for path, distribution in space.distributions.items():
+        if not space.active(path, point, lookup):
+            continue
+        value = params[path] if path in params else config(path)
+        if not contains(distribution, value):
+            return path
+        point[path] = as_sampled(distribution, value)
+    return point

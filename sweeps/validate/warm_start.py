@@ -1,0 +1,76 @@
+"""Checks of ``search.warm_start`` that need neither Optuna, MLflow nor pandas: names, files and config paths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from sweeps.config.search import Search
+from sweeps.config.warm_start import OptunaStudy, OtherTrials, TrialTable
+from sweeps.errors import UserError
+from sweeps.redact import holds_password, redact_uri
+from sweeps.search.other_trials.trial import TABLE_SUFFIXES, address, existing_file
+from sweeps.space.distributions import Lookup, Space, contains, describe
+from sweeps.suggestions import did_you_mean
+from sweeps.tracking.uris import sqlite_path
+
+SWEEP_NAME = re.compile(r"[A-Za-z0-9._-]{1,120}")
+
+
+def warm_start_mistakes(search: Search, space: Space, lookup: Lookup) -> Iterator[str]:
+    """Yield one line for each mistake, with key, value and fix."""
+    for index, source in enumerate(search.warm_start):
+        shown = source if isinstance(source, str) else f"{{kind: {source.kind}, ...}}"
+        if source in search.warm_start[:index]:
+            yield f"search.warm_start.{index}={shown}: is named twice; remove one"
+        if isinstance(source, str) and not SWEEP_NAME.fullmatch(source):
+            yield (
+                f"search.warm_start.{index}={source!r}: is not the name of a sweep (letters, digits, '.', '_' and "
+                "'-'); python -m sweeps list shows the names"
+            )
+    for key, other in search.other_trials.items():
+        yield from _address_mistakes(key, other)
+        yield from _path_mistakes(key, other, space, lookup)
+
+
+def _address_mistakes(key: str, source: OtherTrials) -> Iterator[str]:
+    """Check that local files exist, and that no password would be recorded with the config."""
+    name = "path" if isinstance(source, TrialTable) else "storage" if isinstance(source, OptunaStudy) else "uri"
+    written: str | None = getattr(source, name)
+    if written is None:
+        return
+    if holds_password(written):
+        yield (
+            f"{key}.{name}={redact_uri(written)}: the config is recorded, with its password; put the address into an "
+            f"environment variable, and write {name}: $ITS_NAME"
+        )
+        return
+    try:
+        text = address(f"{key}.{name}", written)
+        file = sqlite_path(text) or (None if "://" in text else Path(text))
+        if file is not None:
+            existing_file(f"{key}.{name}", file)
+    except UserError as error:
+        yield str(error)
+        return
+    if isinstance(source, TrialTable) and Path(text).suffix.lower() not in TABLE_SUFFIXES:
+        yield f"{key}.path={text}: the type of the file must be one of {', '.join(TABLE_SUFFIXES)}; convert it"
+
+
+def _path_mistakes(key: str, source: OtherTrials, space: Space, lookup: Lookup) -> Iterator[str]:
+    """Check the config paths in ``parameters`` and ``fixed``."""
+    named: dict[str, str] = {}
+    for name, path in source.parameters.items():
+        if path not in space.distributions and lookup(path) is None:
+            yield f"{key}.parameters.{name}={path}: the config has no such value{did_you_mean(path, space)}"
+        if path in named:
+            yield f"{key}.parameters.{name}={path}: {named[path]} has this path already; remove one"
+        named[path] = name
+    for path, value in source.fixed.items():
+        if path not in space.distributions:
+            yield f"{key}.fixed.{path}={value!r}: is not searched; remove it{did_you_mean(path, space)}"
+        elif path in named:
+            yield f"{key}.fixed.{path}={value!r}: is also the path of the parameter {named[path]}; remove one"
+        elif not contains(space[path], value):
+            yield f"{key}.fixed.{path}={value!r}: must be {describe(space[path])}, as in the space"

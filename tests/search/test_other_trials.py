@@ -1,0 +1,286 @@
+"""Warm start from an Optuna study, an MLflow experiment or a table that Sweeps did not make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import optuna
+import pandas as pd
+import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from pydantic import TypeAdapter
+
+from sweeps.config.search import TPESampler
+from sweeps.config.space import Distribution
+from sweeps.config.warm_start import OtherTrials
+from sweeps.errors import UserError
+from sweeps.plan.plan import Plan, make_plan
+from sweeps.search import (
+    EarlierSweep,
+    EarlierTrials,
+    MLflowExperiment,
+    OptunaSearcher,
+    OptunaStudy,
+    Space,
+    TrialTable,
+    build_sampler,
+    load_earlier,
+    points_to_retry,
+)
+from sweeps.search.other_trials.points import typed
+from sweeps.search.samplers.saved_trials import save_earlier
+
+SPACE = Space(
+    TypeAdapter(dict[str, Distribution]).validate_python(
+        {
+            "train.lr": {"type": "float", "low": 1e-4, "high": 1e-1, "log": True},
+            "train.optimizer": {"type": "categorical", "choices": ["adamw", "sgd"]},
+            "train.batch": {"type": "categorical", "choices": [16, 32]},
+        }
+    )
+)
+TRIALS: list[dict[str, Any]] = [
+    {"lr": 1e-2, "optimizer": "adamw", "batch": 16, "loss": 0.3, "state": "COMPLETE"},
+    {"lr": 2e-2, "optimizer": "sgd", "batch": 32, "loss": 0.2, "state": "COMPLETE"},
+    {"lr": 3e-2, "optimizer": "sgd", "batch": 32, "loss": 0.9, "state": "PRUNED"},
+    {"lr": 0.5, "optimizer": "sgd", "batch": 32, "loss": 0.1, "state": "COMPLETE"},
+    {"lr": 1e-2, "optimizer": "lion", "batch": 32, "loss": 0.1, "state": "COMPLETE"},
+    {"lr": 1e-2, "optimizer": "sgd", "batch": 32, "loss": None, "state": "FAIL"},
+]
+FOUND = ([0.2, 0.3, 0.9], [2e-2, 1e-2, 3e-2])
+"""Values and learning rates of the trials that lie in the space, the best first."""
+FINISHED = ([0.2, 0.3], [2e-2, 1e-2])
+DISTRIBUTIONS = {
+    "lr": optuna.distributions.FloatDistribution(1e-5, 1.0, log=True),
+    "optimizer": optuna.distributions.CategoricalDistribution(["adamw", "sgd", "lion"]),
+    "batch": optuna.distributions.CategoricalDistribution([16, 32]),
+}
+
+
+def nothing(path: str) -> None:
+    return None
+
+
+def load(kind: type[OtherTrials], mode: str = "min", metric: str = "loss", **source: Any) -> EarlierSweep:
+    names = {OptunaStudy: "optuna", MLflowExperiment: "mlflow", TrialTable: "table"}
+    (earlier,) = load_earlier("sqlite:///no.db", [kind(kind=names[kind], **source)], SPACE, nothing, metric, mode)
+    return earlier
+
+
+def found(earlier: EarlierSweep) -> tuple[list[float], list[float]]:
+    return earlier.values, [point["train.lr"] for point in earlier.points]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
+    """Folder with the same trials in every form."""
+    folder = tmp_path_factory.mktemp("trials")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    for storage in (f"sqlite:///{folder}/study.db", JournalStorage(JournalFileBackend(f"{folder}/study.log"))):
+        study = optuna.create_study(study_name="theirs", storage=storage, direction="minimize")
+        for trial in TRIALS:
+            study.add_trial(as_optuna(trial))
+        optuna.create_study(study_name="several", storage=storage, directions=["minimize", "maximize"])
+    table = pd.DataFrame(TRIALS)
+    table.rename(columns={"lr": "config/lr"}).to_csv(folder / "trials.csv", index=False)
+    table.to_parquet(folder / "trials.parquet")
+    table.assign(note="x").to_json(folder / "trials.jsonl", orient="records", lines=True)
+    (folder / "mlflow.db").write_bytes(empty_database.read_bytes())
+    client = mlflow.MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    experiment = client.create_experiment("theirs", artifact_location=str(folder))
+    for trial in TRIALS:
+        run = client.create_run(experiment)
+        for name in ("lr", "optimizer", "batch"):
+            client.log_param(run.info.run_id, name, trial[name])
+        if trial["loss"] is not None:
+            client.log_metric(run.info.run_id, "val_loss", trial["loss"])
+        client.set_terminated(run.info.run_id, "FINISHED" if trial["state"] == "COMPLETE" else "FAILED")
+    return folder
+
+
+def as_optuna(trial: dict[str, Any]) -> optuna.trial.FrozenTrial:
+    return optuna.create_trial(
+        state=optuna.trial.TrialState[trial["state"]],
+        value=trial["loss"] if trial["state"] == "COMPLETE" else None,
+        params={name: trial[name] for name in DISTRIBUTIONS},
+        distributions=DISTRIBUTIONS,
+        intermediate_values={1: 1.5, 2: trial["loss"]} if trial["state"] == "PRUNED" else {},
+    )
+
+
+@pytest.mark.parametrize("storage", ["sqlite:///{}/study.db", "{}/study.db", "{}/study.log"])
+def test_a_studys_finished_and_pruned_trials_are_points_of_the_space_and_its_file_stays_as_it_was(
+    folder: Path, storage: str
+) -> None:
+    before = [(folder / name).read_bytes() for name in ("study.db", "study.log")]
+    earlier = load(OptunaStudy, storage=storage.format(folder), study="theirs")
+    assert found(earlier) == FOUND
+    assert earlier.points[0] == {"train.lr": 2e-2, "train.optimizer": "sgd", "train.batch": 32}
+    assert "1: train.lr is not between 0.0001 and 0.1" in earlier.note
+    assert "1: state FAIL" in earlier.note
+    assert "lr is train.lr, optimizer is train.optimizer, batch is train.batch" in earlier.note
+    assert [(folder / name).read_bytes() for name in ("study.db", "study.log")] == before
+
+
+def test_a_study_of_the_other_direction_is_turned_round(folder: Path) -> None:
+    earlier = load(OptunaStudy, mode="max", storage=f"{folder}/study.db", study="theirs")
+    assert found(earlier) == ([-0.2, -0.3, -0.9], FOUND[1])
+    assert "searches for a min" in earlier.note
+
+
+@pytest.mark.parametrize("name", ["trials.csv", "trials.parquet", "trials.jsonl"])
+def test_rows_of_a_table_are_trials_and_a_column_of_states_tells_which_failed(folder: Path, name: str) -> None:
+    earlier = load(TrialTable, path=f"{folder}/{name}", metric="loss")
+    assert found(earlier) == FOUND
+    assert "1: state FAIL" in earlier.note
+    assert found(load(TrialTable, path=f"{folder}/{name}", mode="max", metric="loss")) == (
+        FOUND[0][::-1],
+        FOUND[1][::-1],
+    )
+
+
+def test_finished_runs_of_an_experiment_are_trials_though_mlflow_has_only_texts(folder: Path) -> None:
+    uri = f"sqlite:///{folder}/mlflow.db"
+    assert found(load(MLflowExperiment, uri=uri, experiment="theirs", metric="val_loss")) == FINISHED
+    only = {"uri": uri, "experiment": "theirs", "metric": "val_loss"}
+    assert found(load(MLflowExperiment, **only, filter="params.optimizer = 'adamw'")) == ([0.3], [1e-2])
+
+
+def test_names_are_mapped_and_what_was_not_searched_is_given(folder: Path, tmp_path: Path) -> None:
+    pd.DataFrame({"rate": [0.01], "bs": ["32"], "score": [1.0]}).to_csv(tmp_path / "odd.csv", index=False)
+    earlier = load(
+        TrialTable,
+        path=f"{tmp_path}/odd.csv",
+        metric="score",
+        parameters={"rate": "train.lr", "bs": "train.batch"},
+        fixed={"train.optimizer": "sgd"},
+    )
+    assert earlier.points == [{"train.lr": 0.01, "train.batch": 32, "train.optimizer": "sgd"}]
+
+
+WRONG: list[tuple[type[OtherTrials], dict[str, Any], list[str]]] = [
+    (OptunaStudy, {"storage": "no.db"}, ["storage=no.db", "no such file"]),
+    (OptunaStudy, {"storage": "study.db", "study": "thiers"}, ["study=thiers", "did you mean theirs?"]),
+    (OptunaStudy, {"storage": "study.db"}, ["has 2 studies", "several, theirs"]),
+    (OptunaStudy, {"storage": "study.db", "study": "several"}, [".objective", "2 objectives"]),
+    (OptunaStudy, {"storage": "study.db", "study": "several", "objective": 2}, ["objective=2", "numbered from 0"]),
+    (OptunaStudy, {"storage": "trials.csv"}, ["is no storage of Optuna"]),
+    (OptunaStudy, {"storage": "mlflow.db"}, ["is no storage of Optuna", "version_info"]),
+    (TrialTable, {"path": "study.db"}, ["must be one of .csv"]),
+    (TrialTable, {"path": "trials.csv", "metric": "los"}, ["metric=los", "did you mean loss?"]),
+    (TrialTable, {"path": "trials.csv", "state": "stat"}, ["state=stat", "did you mean state?"]),
+    (TrialTable, {"path": "trials.csv", "parameters": {"rate": "train.lr"}}, ["parameters.rate", "no such parameter"]),
+    (TrialTable, {"path": "$NO_SUCH_VARIABLE"}, ["NO_SUCH_VARIABLE is not set"]),
+    (MLflowExperiment, {"uri": "sqlite:///no.db", "experiment": "x"}, ["uri=no.db", "no such file"]),
+    (MLflowExperiment, {"uri": "sqlite:///mlflow.db", "experiment": "their"}, ["experiment=their", "theirs?"]),
+    (MLflowExperiment, {"uri": "sqlite:///mlflow.db", "experiment": "theirs"}, ["metric=loss", "val_loss"]),
+    (
+        MLflowExperiment,
+        {"uri": "sqlite:///mlflow.db", "experiment": "theirs", "metric": "val_loss", "filter": "a b"},
+        ["filter='a b'", "MLflow refuses it"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "source", "words"), WRONG, ids=[" ".join(words) for *_, words in WRONG])
+def test_what_cannot_be_read_is_named_with_the_key(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: type[OtherTrials], source: dict[str, Any], words: list[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(UserError) as raised:
+        load(kind, **source)
+    assert [word for word in ["search.warm_start.0", *words] if word not in str(raised.value)] == []
+    assert not (folder / "no.db").exists()
+
+
+def test_columns_of_other_names_and_trials_outside_of_the_space_are_mistakes(tmp_path: Path) -> None:
+    pd.DataFrame({"x": [1.0], "loss": [1.0]}).to_csv(tmp_path / "other.csv", index=False)
+    with pytest.raises(UserError, match=r"none of its parameters \(x\) has the name of a searched path"):
+        load(TrialTable, path=f"{tmp_path}/other.csv")
+    pd.DataFrame({"lr": [1.0, 2.0], "loss": [1.0, 2.0]}).to_csv(tmp_path / "far.csv", index=False)
+    with pytest.raises(UserError, match=r"none of its 2 trials can be used \(2: train.lr is not between"):
+        load(TrialTable, path=f"{tmp_path}/far.csv")
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "expected"),
+    [
+        ("train.lr", "1e-3", 1e-3),
+        ("train.lr", "fast", "fast"),
+        ("train.batch", "16", 16),
+        ("train.batch", 16.0, 16),
+        ("train.batch", 24, 24),
+        ("train.optimizer", "sgd", "sgd"),
+    ],
+)
+def test_a_text_becomes_a_number_or_a_choice_where_it_is_one(path: str, given: Any, expected: Any) -> None:
+    value = typed(SPACE[path], given)
+    assert (value, type(value)) == (expected, type(expected))
+
+
+def test_words_for_true_and_none_are_choices() -> None:
+    distribution = TypeAdapter[Distribution](Distribution).validate_python(
+        {"type": "categorical", "choices": [True, False, None]}
+    )
+    assert [typed(distribution, text) for text in ("True", "false", "None", 1)] == [True, False, None, 1]
+
+
+def test_a_search_of_ray_tune_begins_with_the_best_rows(folder: Path) -> None:
+    earlier = [load(TrialTable, path=f"{folder}/trials.csv", metric="loss")]
+    sampler = build_sampler(
+        TPESampler(kind="tpe"), seed=0, space=SPACE, earlier=EarlierTrials(earlier, SPACE, "min", seed=0)
+    )
+    searcher = OptunaSearcher(SPACE, metric="loss", mode="min", sampler=sampler, points=points_to_retry(earlier, SPACE))
+    assert searcher.suggest("0") == {"train.lr": 2e-2, "train.optimizer": "sgd", "train.batch": 32}
+
+
+def planned(source: str) -> Plan:
+    tokens = ["conf=digits", "space=none", "train.lr=interval(0.001, 0.1)"]
+    return make_plan([*tokens, f"search.warm_start=[{source}]"], [], "warm", "")
+
+
+def test_a_sweep_that_continues_learns_from_the_same_trials_though_their_file_is_gone(working_folder: Path) -> None:
+    table = working_folder / "trials.csv"
+    pd.DataFrame({"lr": [0.01, 0.02], "accuracy": [0.5, 0.7]}).to_csv(table, index=False)
+    plan = planned("{kind: table, path: trials.csv}")
+    assert plan.warm_start[0].values == [0.7, 0.5]
+    plan.folder.mkdir(parents=True)
+    save_earlier(plan.folder, plan.warm_start)
+    table.unlink()
+    again = Plan(plan.name, plan.composition, plan.space, plan.scalings, plan.command, plan.folder, plan.working_folder)
+    assert again.warm_start == plan.warm_start
+
+
+MISTAKES = [
+    ("{kind: table, path: no.csv}", ["search.warm_start.0.path=no.csv", "no such file"]),
+    ("{kind: table, path: trials.txt}", ["must be one of .csv"]),
+    ("{kind: tables, path: trials.csv}", ["search.warm_start.0.kind='tables'", "did you mean table?"]),
+    ("{path: trials.csv}", ["search.warm_start.0", "needs the key 'kind'"]),
+    ("{kind: table, path: trials.csv, metrics: x}", ["search.warm_start.0.metrics='x'", "0.metric?"]),
+    ("{kind: table}", ["search.warm_start.0.path", "is required"]),
+    ("5", ["search.warm_start.0=5: must be a valid string"]),
+    ("{kind: table, path: trials.csv, parameters: {lr: train.lrr}}", ["parameters.lr=train.lrr", "train.lr?"]),
+    ("{kind: table, path: trials.csv, parameters: {a: train.lr, b: train.lr}}", ["a has this path already"]),
+    ("{kind: table, path: trials.csv, fixed: {train.lr: 5}}", ["fixed.train.lr=5", "must be between"]),
+    ("{kind: table, path: trials.csv, fixed: {train.optimizer: sgd}}", ["fixed.train.optimizer", "is not searched"]),
+    (
+        "{kind: table, path: trials.csv}, {kind: table, path: trials.csv}",
+        ["search.warm_start.1", "is named twice"],
+    ),
+    ("{kind: optuna, storage: 'postgresql://me:secret@host/db'}", ["me:***@host", "environment variable"]),
+]
+
+
+@pytest.mark.parametrize(("source", "words"), MISTAKES, ids=[source for source, _ in MISTAKES])
+def test_mistakes_in_a_config_are_found_before_anything_is_read(
+    working_folder: Path, source: str, words: list[str]
+) -> None:
+    for name in ("trials.csv", "trials.txt"):
+        (working_folder / name).write_text("lr,accuracy\n0.01,0.5\n")
+    with pytest.raises(UserError) as raised:
+        planned(source)
+    assert [word for word in words if word not in str(raised.value)] == []
+    assert "secret" not in str(raised.value)
