@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sweeps.suggestions import did_you_mean
-from sweeps.validate.source import Function, find_definition, find_module, parents_of, parsed_module
+from sweeps.validate.source import Function, find_definition, find_module, parents_of, parsed_file
 from sweeps_train.config import FunctionTask
 
 GET_SHARD = "get_dataset_shard"
@@ -109,13 +109,19 @@ def _name(call: ast.AST) -> str | None:
 
 
 def _users_module(module: str, own: str) -> ast.Module | None:
-    """Syntax tree of a module of the function's package or of the working folder; None for any other."""
-    if module.partition(".")[0] != own:
-        spec = find_module(module.partition(".")[0])
-        origin = None if spec is None else spec.origin
-        if origin is None or Path.cwd() not in Path(origin).parents or "site-packages" in origin:
-            return None
-    return parsed_module(find_module(module))
+    """Syntax tree of a module of the function's package or of the working folder, found without importing anything;
+    None for any other."""
+    top, *parts = module.split(".")
+    spec = find_module(top)
+    if spec is None or spec.origin is None:
+        return None
+    file = Path(spec.origin)
+    if top != own and (Path.cwd() not in file.parents or "site-packages" in file.parts):
+        return None
+    if not parts:
+        return parsed_file(file)
+    below = file.parent.joinpath(*parts)
+    return parsed_file(below.with_suffix(".py")) or parsed_file(below / "__init__.py")
 
 
 def _imported(node: ast.AST, module: str) -> Iterator[str]:

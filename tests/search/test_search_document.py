@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -18,11 +19,13 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
-def study(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> optuna.Study:
-    """Study that the example has written."""
-    (example,) = re.findall(r"```python\n(.*?)```", (checkout / "docs" / "search.md").read_text(encoding="utf-8"), re.S)
+def folder(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the document's examples, in which the search has run."""
+    found = re.findall(r"```python\n(.*?)```", (checkout / "docs" / "search.md").read_text(encoding="utf-8"), re.S)
+    warm_start, example = found
     folder = tmp_path_factory.mktemp("example")
     (folder / "example.py").write_text(example, encoding="utf-8")
+    (folder / "warm_start.py").write_text(warm_start, encoding="utf-8")
     environment = {**os.environ, "RAY_ADDRESS": "local", "HOME": str(folder)}
     done = subprocess.run(
         [sys.executable, "example.py"],
@@ -35,6 +38,12 @@ def study(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> optuna.St
     )
     assert done.returncode == 0, done.stderr
     assert "8 trials were started" in done.stdout
+    return folder
+
+
+@pytest.fixture(scope="module")
+def study(folder: Path) -> optuna.Study:
+    """Study that the example has written."""
     return optuna.load_study(study_name="example", storage=f"sqlite:///{folder}/study.db")
 
 
@@ -53,6 +62,15 @@ def test_the_study_was_told_which_trials_came_to_their_end(study: optuna.Study) 
     assert all(max(trial.intermediate_values) == 9 for trial in complete)
     assert all(0 < max(trial.intermediate_values) < 9 for trial in pruned)
     assert all(trial.value == min(trial.intermediate_values.values()) for trial in complete)
+
+
+def test_the_example_of_a_warm_start_learns_from_that_study(
+    folder: Path, study: optuna.Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    ran = runpy.run_path("warm_start.py")
+    best = min(study.trials, key=lambda trial: min(trial.intermediate_values.values(), default=float("inf")))
+    assert ran["earlier"][0].points[0] == {"lr": best.params["lr"]}
 
 
 def test_conditions_hold(study: optuna.Study) -> None:
