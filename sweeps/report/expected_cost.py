@@ -72,7 +72,7 @@ def workload_of(plan: Plan) -> Workload:
         steps=trial_length(config, "steps"),
         epochs=trial_length(config, "epochs"),
         num_workers=config.scaling.num_workers,
-        per_trial=reserved_per_trial(config.scaling, use_gpu=use_gpu),
+        per_trial=reserved_per_trial(config, use_gpu=use_gpu),
         concurrent=None if fit is None else fit.concurrent,
         stop=config.search.stop,
     )
