@@ -39,6 +39,7 @@ from sweeps_train.config import (
     Train,
     TrainingConfig,
     check_fit,
+    check_folds,
 )
 from sweeps_train.config.reach import Reach as Reach
 
@@ -149,6 +150,7 @@ class SweepConfig:
             raise ValueError(  # noqa: TRY004 - a mistake in the config
                 f"{given}: task.kind=estimator reads tables; use data=csv or data=parquet"
             )
+        check_folds(task, self.data)
         if self.scaling.num_workers != 1:
             raise ValueError(
                 f"scaling.num_workers={self.scaling.num_workers}: an estimator is fitted by one worker; use "

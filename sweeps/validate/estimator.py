@@ -81,4 +81,5 @@ def estimator_mistakes(task: EstimatorTask, space: Collection[str]) -> Iterator[
     for name in unknown if taken == "all" else ():
         path = f"task.arguments.{name}"
         given = f"space.{path}" if path in space else f"{path}={task.arguments[name]!r}"
-        yield f"{given}: task._target_={task.target} takes no argument {name!r}{did_you_mean(name, names)}"
+        hint = did_you_mean(name, names) or f"; it takes {', '.join(names)}"
+        yield f"{given}: task._target_={task.target} takes no argument {name!r}{hint}"

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from sweeps_train.config.command import CommandTask
 from sweeps_train.config.data import CustomData, Data, DigitsData, TextData
-from sweeps_train.config.estimator import EstimatorConfig, EstimatorTask
+from sweeps_train.config.estimator import EstimatorConfig, EstimatorTask, check_folds
 from sweeps_train.config.fields import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
 from sweeps_train.config.gradient_accumulation import check_batch_split
 from sweeps_train.config.model import CausalLM, ConvNet, CustomModel, Lora, Mlp, Model, VisionTransformer
@@ -69,6 +69,7 @@ __all__ = [
     "check_compile",
     "check_exchange",
     "check_fit",
+    "check_folds",
 ]
 
 

@@ -56,8 +56,13 @@ class EstimatorConfig:
     """Seed of the estimator (its ``random_state``), unless ``task.arguments`` have one."""
 
     def __post_init__(self) -> None:
-        if self.task.folds is not None and self.data.eval_path is not None:
-            raise ValueError(
-                f"task.folds={self.task.folds}: all rows of data.path are held out in turn, so that "
-                f"data.eval_path={self.data.eval_path} is not read; remove one of them"
-            )
+        check_folds(self.task, self.data)
+
+
+def check_folds(task: EstimatorTask, data: TableData) -> None:
+    """Raise ``ValueError`` if there is a cross-validation, and held-out rows in their own file."""
+    if task.folds is not None and data.eval_path is not None:
+        raise ValueError(
+            f"task.folds={task.folds}: all rows of data.path are held out in turn, so that "
+            f"data.eval_path={data.eval_path} is not read; remove one of them"
+        )
