@@ -281,5 +281,7 @@ def _run_with_view(start: Callable[[Plan, View], SweepRecord], plan: Plan, view:
     from sweeps.driver.notebook import NotebookView, is_notebook
     from sweeps.report.terminal import plain_console
 
-    with NotebookView() if is_notebook() else PlainView(plain_console(file=sys.stderr)) as shown:
+    default: NotebookView | PlainView
+    default = NotebookView() if is_notebook() else PlainView(plain_console(file=sys.stderr))
+    with default as shown:
         return Sweep.of(run_and_notify(start, plan, shown))

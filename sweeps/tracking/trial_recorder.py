@@ -194,12 +194,13 @@ class TrialRecorder:
         recorded = self._trials[trial_id].checkpoints
         if self._checkpoints == "copy":
             folder = held if held is not None and Path(held).is_dir() else path
-            names = {kind: f"{constants.CHECKPOINT_ARTIFACTS}/{kind}" for kind in kinds}
+            names: dict[str, str] = {kind: f"{constants.CHECKPOINT_ARTIFACTS}/{kind}" for kind in kinds}
             self._delivery.upload(*(Artifact(trial_id, name, folder=folder) for name in names.values()))
             recorded |= names
         elif self._checkpoints == "reference":
             self._delivery.put(Tags(trial_id, {constants.CHECKPOINT_TAGS[kind]: as_uri(path) for kind in kinds}))
-            recorded |= dict.fromkeys(kinds, as_uri(path))
+            for kind in kinds:
+                recorded[kind] = as_uri(path)
 
     def record_failures(self, trial_id: str, failures: Sequence[FailedAttempt]) -> None:
         """Record all failed attempts of a trial so far."""
