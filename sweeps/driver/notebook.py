@@ -41,7 +41,7 @@ def new_output() -> Any:
     """Return an empty output of the cell, with the method ``update``."""
     from IPython.display import display
 
-    return display({"text/plain": "", "text/html": ""}, raw=True, display_id=True)
+    return display({"text/plain": "", "text/html": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
 
 
 class NotebookView:

@@ -30,7 +30,7 @@ def curves_image(
         mode: ``min`` or ``max``; values that are much worse than the others are outside the image.
     """
     shown = dict(list(curves.items())[-MOST_CURVES:])
-    if best in curves:
+    if best is not None and best in curves:
         shown.pop(best, None)
         shown[best] = curves[best]
     values = [value for curve in shown.values() for _, value in curve]
