@@ -157,8 +157,8 @@ def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False)
         console.print(f"report    {page}", markup=False, soft_wrap=True)
     if record.status in ("interrupted", "stopped"):
         console.print(f"go on     python -m sweeps resume {record.sweep}", markup=False, soft_wrap=True)
-    for name, page in mlflow_pages(record):
-        console.print(f"{name:9} {page}", markup=False, highlight=False, soft_wrap=True)
+    for name, address in mlflow_pages(record):
+        console.print(f"{name:9} {address}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"trials    python -m sweeps show {record.sweep}", markup=False, soft_wrap=True)
     failed = [trial for trial in record.trials if trial.state == "failed"]
     if failed:

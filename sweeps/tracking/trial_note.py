@@ -55,7 +55,7 @@ def _details(trial: TrialProgress, objectives: Objectives) -> Iterator[str]:
         at = "" if trial.best_step is None else f" at step {trial.best_step:,}"
         of_each = zip(objectives.metrics, objectives.modes, trial.values, strict=True)
         values = ", ".join(f"`{metric}` = **{value:.5g}** ({mode})" for metric, mode, value in of_each)
-        yield f"Best value: {values}{at}"
+        yield f"{'Value' if objectives.last_counts else 'Best value'}: {values}{at}"
     elif trial.state != "running":
         yield "It reported no value."
     if trial.violation:

@@ -87,7 +87,7 @@ class TrialRecorder:
             if trial is not None:
                 error = {constants.TAG_ERROR: None} if trial.error is not None else {}
                 trial.state, trial.attempts, trial.error = "running", attempt, None
-                self._delivery.put(Tags(trial_id, tags | error | self._description(trial_id)))
+                self._delivery.put(Tags(trial_id, {**tags, **error, **self._description(trial_id)}))
                 self._delivery.put(Status(trial_id, "RUNNING"))
                 return
             self._trials[trial_id] = TrialProgress(params, attempts=attempt)
@@ -240,7 +240,7 @@ class TrialRecorder:
             trial.state, trial.steps, trial.attempts = state, steps, attempt
             if error:
                 tags[constants.TAG_ERROR] = trial.error = error.strip().splitlines()[-1][:LONGEST_ERROR]
-            self._delivery.put(Tags(trial_id, tags | self._description(trial_id)))
+            self._delivery.put(Tags(trial_id, {**tags, **self._description(trial_id)}))
             self._delivery.put(Status(trial_id, RUN_STATUS[state], now_ms()))
             if state in ("finished", "pruned"):
                 trial.logged.close()

@@ -33,7 +33,7 @@ from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime
 def sweep_state(*metrics: str, **changes: Any) -> SweepState:
     metrics = metrics or ("eval/loss",)
     modes = ("min",) * len(metrics)
-    search = SimpleNamespace(metrics=metrics, modes=modes, limits={}, stop=Stop(), num_trials=16)
+    search = SimpleNamespace(metrics=metrics, modes=modes, limits={}, value=None, stop=Stop(), num_trials=16)
     composition: Any = SimpleNamespace(config=SimpleNamespace(search=search))
     nobody: Any = None
     made = SweepState("lora-1", composition, changes.pop("view", nobody), 1, Shutdown(None))

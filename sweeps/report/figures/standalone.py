@@ -27,7 +27,7 @@ IMAGE_WIDTH = 9.0
 PIXELS_PER_INCH = 80
 
 
-class ReportFigure(go.Figure):
+class ReportFigure(go.Figure):  # type: ignore[misc]  # Plotly has no types
     """A figure that a notebook shows also where nothing draws Plotly's figures, as on GitHub and in nbconvert's pages:
     its output has an image of it, too."""
 
