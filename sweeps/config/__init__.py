@@ -230,5 +230,7 @@ def _suggest_task(model_kind: str | None) -> str:
     return f"; or, to train model.kind={model_kind}, use task={task}"
 
 
+COMMAND_TASK: TypeAdapter[CommandTask] = TypeAdapter(CommandTask)
+"""Adapter that converts the section ``task`` of a program from and to plain dicts."""
 SWEEP_CONFIG: TypeAdapter[SweepConfig] = TypeAdapter(SweepConfig)
 """Adapter that converts a ``SweepConfig`` from and to plain dicts."""

@@ -98,7 +98,7 @@ def test_on_a_terminal_it_asks_what_is_trained(working_folder: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "sweeps", "init"], stdin=terminal, stdout=subprocess.PIPE, stderr=terminal, text=True
     )
-    os.write(controller, b"7\n")
+    os.write(controller, f"{[*KINDS].index('lora') + 1}\n".encode())
     out, _ = process.communicate(timeout=60)
     os.close(terminal)
     asked = os.read(controller, 10_000).decode()

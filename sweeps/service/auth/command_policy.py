@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from sweeps.compose.search_path import ConfSearchPath
+from sweeps.config import COMMAND_TASK
 from sweeps.config.access import Access
-from sweeps_train.config import CommandTask
 
-TASK: TypeAdapter[CommandTask] = TypeAdapter(CommandTask)
 FREE = "arguments"
 """The only part of a program's section that a request may change."""
 ONLY_BY_NAME = (
@@ -89,7 +88,7 @@ def _operators_section(folders: Sequence[Path], name: str) -> dict[str, Any] | N
 def _complete(section: Any) -> dict[str, Any] | None:
     """Return a section with all defaults; None if it is not valid."""
     try:
-        complete: dict[str, Any] = TASK.dump_python(TASK.validate_python(section))
+        complete: dict[str, Any] = COMMAND_TASK.dump_python(COMMAND_TASK.validate_python(section))
     except ValidationError:
         return None
     return complete
