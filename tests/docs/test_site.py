@@ -4,11 +4,19 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import sync_playwright
+from serving import Api
+from web_server import WebServer, close, new_service
+
+from sweeps.errors import ConfigError
 
 EXTERNAL_RESOURCE = re.compile(r"<(?:script|link|img|iframe)[^>]*\s(?:src|href)=\"?(https?://[^\s\">]+)")
 
@@ -39,3 +47,52 @@ def test_every_document_is_a_page(checkout: Path, site: Path) -> None:
     assert missing == []
     assert (site / "security.html").exists()
     assert (site / "reference" / "config" / "search.html").exists()
+
+
+def test_a_service_has_the_site_under_docs_with_its_own_security_policy(site: Path, uri: str) -> None:
+    api = Api(uri, f"docs_dir={site}")
+    with api.client() as client:
+        page = client.get("/docs/")
+        assert page.status_code == 200
+        assert "script-src 'self';" in page.headers["content-security-policy"]
+        assert client.get("/docs/reference/verbs.html").status_code == 200
+        assert client.get("/docs/../pyproject.toml").status_code == 404
+        assert 'href="/docs/index.html"' in client.get("/").text
+    api.close()
+
+
+def test_a_folder_that_is_no_site_is_refused(uri: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"docs_dir=.*: has no index\.html; `make docs`"):
+        Api(uri, f"docs_dir={tmp_path}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["service", "disk"])
+def test_the_search_of_the_site_works_in_a_browser_without_another_host(where: str, site: Path, tmp_path: Path) -> None:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("needs Chromium: apt-get install -y chromium")
+    with sync_playwright() as play, served(site, tmp_path) as address:
+        page = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"]).new_page()
+        troubles: list[str] = []
+        page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("requestfailed", lambda request: troubles.append(request.url))
+        page.goto(f"{address}/docs/index.html" if where == "service" else f"file://{site}/index.html")
+        page.keyboard.press("Control+k")
+        page.wait_for_timeout(1000)
+        page.keyboard.type("hang_timeout_s", delay=50)
+        page.get_by_text("scaling.hang_timeout_s").first.wait_for()
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile(r"reference/config/scaling\.html"))
+        assert troubles == []
+
+
+@contextmanager
+def served(site: Path, folder: Path) -> Iterator[str]:
+    """Address of a service with the site."""
+    service = new_service(folder, docs_dir=str(site))
+    server = WebServer(service)
+    yield server.url
+    server.stop()
+    close(service)

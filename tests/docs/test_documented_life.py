@@ -1,0 +1,63 @@
+"""The documents' commands and Python code about a sweep that has ended, run in earnest: ``first``, which docs/python.md
+makes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from documents import CHECKOUT, blocks_of, words
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+
+PAGES = ("index.md", "life.md", "debugging.md")
+VERBS = {"show", "best", "report", "resume", "extend", "retrain", "reproduce", "logs", "clean", "list"}
+ENDLESS = {"--watch", "--follow"}
+COMMANDS = list(
+    dict.fromkeys(
+        tuple(each for each in words(command)[3:] if each not in ENDLESS)
+        for page in PAGES
+        for block in blocks_of(CHECKOUT / "docs" / page)
+        if block.reason is None
+        for command in block.commands
+        if words(command)[:3] == ["python", "-m", "sweeps"] and words(command)[3] in VERBS
+    )
+)
+FIRST_LAST = sorted(COMMANDS, key=lambda command: command[0] == "clean")
+"""Cleaning comes last, since it removes what the others need."""
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "SWEEPS_CACHE": str(folder / "cache"), "HOME": str(folder)}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder in which the Python code of docs/python.md and of the README was run."""
+    folder = tmp_path_factory.mktemp("life")
+    for number, path in enumerate((CHECKOUT / "docs" / "python.md", CHECKOUT / "README.md")):
+        code = "\n".join(block.text for block in blocks_of(path) if block.language == "python" and block.reason is None)
+        (folder / f"example{number}.py").write_text(code, encoding="utf-8")
+        done = run(folder, f"example{number}.py")
+        assert done.returncode == 0, f"{path.name}\n{done.stdout}{done.stderr}"
+    return folder
+
+
+def test_every_command_about_an_ended_sweep_works(folder: Path) -> None:
+    assert {command[0] for command in COMMANDS} == VERBS - {"list"}
+    for command in FIRST_LAST:
+        done = run(folder, "-m", "sweeps", *command)
+        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+    assert (folder / "winner.yaml").exists()
