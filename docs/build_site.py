@@ -43,8 +43,6 @@ LINKS = (
 """Links between files of the checkout, and between the same pages on the site."""
 LINK_TO_CONFIG = re.compile(r"\]\(\.\./conf/([\w/]+)\.yaml\)")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-COMING = {"tables.md", "any_program.md"}
-"""Pages that others write: they have their place in the navigation already."""
 
 
 def main() -> None:
@@ -125,7 +123,6 @@ def _configuration(pages: set[str]) -> str:
         inside = sorted(page for page in pages if page.startswith(folder))
         inside.sort(key=lambda page: not page.endswith("/index.md"))
         text = text.replace(f'"{folder}"', "[" + ", ".join(f'"{page}"' for page in inside) + "]")
-    text = "\n".join(line for line in text.splitlines() if not any(f'"{page}"' in line for page in COMING - pages))
     placed = set(places(tomllib.loads(text)["project"]["nav"]))
     if placed != pages:
         sys.exit(f"docs/zensical.toml: no place for {sorted(pages - placed)}, no page for {sorted(placed - pages)}")
