@@ -1,0 +1,147 @@
+"""Examples of sweeps over other programs (docs/examples): their plans, their files, and real runs of TRL."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from running import run
+
+from sweeps_train.command.config_files import write_files
+from sweeps_train.config.command import ConfigFile
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "docs" / "examples"
+CONFS = {file.stem: file for file in sorted(EXAMPLES.rglob("*.yaml")) if "defaults" in yaml.safe_load(file.read_text())}
+TINY_LLAMA = str(ROOT / "src" / "sweeps_train" / "models" / "tiny_llama")
+
+
+@pytest.mark.parametrize("name", CONFS)
+def test_each_example_plans_where_its_program_is_installed(name: str, tmp_path: Path) -> None:
+    program = tmp_path / yaml.safe_load(CONFS[name].read_text())["task"]["command"].split()[0]
+    program.write_text("#!/bin/sh\nexit 1\n")  # found, never run
+    program.chmod(0o755)
+    command = [sys.executable, "-m", "sweeps", "run", f"conf={name}", "--config-dir", str(CONFS[name].parent)]
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [*command, "--dry-run"], check=False, cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "task.arguments.lr" in done.stdout
+
+
+def written_file(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The config file that the program of a trial gets."""
+    monkeypatch.chdir(ROOT)
+    task = yaml.safe_load(CONFS[name].read_text())["task"]
+    values = {**task["arguments"], "trial.folder": str(folder), "checkpoint": None, "seed": 0}
+    write_files({"config": ConfigFile(**task["files"]["config"])}, folder, values.__getitem__)
+    return folder / "config.yaml"
+
+
+AXOLOTL = """
+import sys, yaml
+from axolotl.utils.schemas.config import AxolotlInputConfig
+unknown = set(yaml.safe_load(open(sys.argv[1]))) - set(AxolotlInputConfig.model_fields)
+assert not unknown, unknown
+config = AxolotlInputConfig(**yaml.safe_load(open(sys.argv[1])))
+assert config.learning_rate == 0.0002 and config.lora_r == 16, config
+"""
+LLAMA_FACTORY = """
+import dataclasses, sys, typing, yaml
+from llamafactory.hparams import DataArguments, FinetuningArguments, ModelArguments, TrainingArguments
+values = yaml.safe_load(open(sys.argv[1]))
+kinds = (ModelArguments, DataArguments, FinetuningArguments, TrainingArguments)
+fields = {field.name: field for kind in kinds for field in dataclasses.fields(kind)}
+assert not set(values) - set(fields), set(values) - set(fields)
+for kind in kinds[1:3]:
+    names = {field.name for field in dataclasses.fields(kind)}
+    kind(**{name: value for name, value in values.items() if name in names})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "package", "check"),
+    [("axolotl", "axolotl==0.19.0", AXOLOTL), ("llama_factory", "llamafactory==0.9.5", LLAMA_FACTORY)],
+)
+def test_the_config_of_a_trial_is_valid_by_the_programs_own_schema(
+    name: str, package: str, check: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written_file(name, tmp_path, monkeypatch)
+    download = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(tmp_path), package]
+    subprocess.run(download, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "package")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "package"), "DISABLE_VERSION_CHECK": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", check, str(file)],
+        check=False,
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def write_split(folder: Path, rows: list[dict[str, Any]]) -> str:
+    folder.mkdir()
+    for split, some in (("train", rows[:32]), ("test", rows[32:])):
+        (folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, some)))
+    return str(folder)
+
+
+def count(number: int, *, down: bool = False) -> str:
+    return " ".join(map(str, range(number, 0, -1) if down else range(1, number + 1)))
+
+
+ROWS = {
+    "trl_sft": [{"prompt": f"Count to {n}: ", "completion": count(n)} for n in range(1, 41)],
+    "trl_dpo": [
+        {"prompt": f"Count to {n}: ", "chosen": count(n), "rejected": count(n, down=True)} for n in range(1, 41)
+    ],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ROWS)
+def test_trls_own_command_line_is_searched_with_pruning_and_checkpoints(name: str, tmp_path: Path) -> None:
+    data = write_split(tmp_path / "data", ROWS[name])
+    done = run(
+        tmp_path,
+        f"conf={name}",
+        "--config-dir",
+        str(EXAMPLES),
+        f"task.arguments.model={TINY_LLAMA}",
+        f"task.arguments.dataset={data}",
+        "task.arguments.use_cpu=true",
+        "task.arguments.max_steps=8",
+        "task.arguments.eval_steps=2",
+        "search.num_trials=3",
+        within_s=800,
+    )
+    assert done.status == 0, done.err
+    trials = done.document["trials"]
+    assert {trial["state"] for trial in trials} <= {"finished", "pruned"}
+    best = done.document["best"]
+    assert next(trial["steps"] for trial in trials if trial["trial"] == best["trial"]) == 8
+    (run_of_best,) = (each for each in done.trials() if each.info.run_id == best["run_id"])
+    steps = [point.step for point in done.client.get_metric_history(run_of_best.info.run_id, "eval/loss")]
+    assert steps == [2, 4, 6, 8]
+    assert "adapter_model.safetensors" in {
+        Path(each.path).name for each in done.client.list_artifacts(run_of_best.info.run_id, "checkpoints/best")
+    } | {
+        Path(each.path).name
+        for folder in done.client.list_artifacts(run_of_best.info.run_id, "checkpoints/best")
+        if folder.is_dir
+        for each in done.client.list_artifacts(run_of_best.info.run_id, folder.path)
+    }
