@@ -10,9 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from running import start
-from torch.utils.data import TensorDataset
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
@@ -23,13 +21,12 @@ from sweeps.validate.config import check_sweep
 from sweeps_train.config import TRAINING_CONFIG, TrainingConfig
 from sweeps_train.preflight import examine
 
-NAMES = ["age", "height", "price", "rooms", "year", "floor"]
 MINE = """
 import os, sys
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
-from test_preflight import data_with
+from preflight_data import data_with
 
 def data(what="good"):
     if what == "hangs":
@@ -83,35 +80,6 @@ space: {train.lr: {type: float, low: 1e-4, high: 1e-1, log: true}}
 """
 
 
-def data_with(what: str) -> tuple[TensorDataset, TensorDataset]:
-    inputs, labels = torch.randn(200, 6), torch.arange(200) % 3
-    count = 1 if what == "one held out" else 40
-    held_out = inputs[:count].clone(), labels[:count].clone()
-    match what:
-        case "a column of NaN":
-            inputs[:, 2] = torch.nan
-        case "an infinite value":
-            inputs[150, 4] = torch.inf
-        case "a large label":
-            labels[150] = 7
-        case "a large label held out":
-            held_out[1][30] = 3
-        case "a negative label":
-            labels[3] = -1
-        case "real labels":
-            labels = labels.float()
-        case "NaN labels":
-            labels = labels.float()
-            labels[3] = torch.nan
-        case "nothing":
-            inputs, labels = inputs[:0], labels[:0]
-        case "a missing file":
-            Path("none.csv").read_text()
-    train = TensorDataset(inputs, labels)
-    train.columns = NAMES  # type: ignore[attr-defined]
-    return train, TensorDataset(*held_out)
-
-
 @pytest.fixture(autouse=True)
 def _modules(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (working_folder / "mine.py").write_text(MINE)
@@ -125,7 +93,7 @@ def examined(what: str, model: str = "mine.Net", **arguments: int) -> list[tuple
     config = {
         "task": {"kind": "image_classification"},
         "model": {"kind": "custom", "_target_": model, "arguments": arguments},
-        "data": {"kind": "custom", "_target_": "test_preflight.data_with", "arguments": {"what": what}},
+        "data": {"kind": "custom", "_target_": "preflight_data.data_with", "arguments": {"what": what}},
         "train": {"max_steps": 1},
         "strategy": {"kind": "ddp"},
         "checkpoint": {},
@@ -186,9 +154,9 @@ def test_the_place_in_a_users_code_is_named_with_the_key() -> None:
 
 
 def test_data_that_cannot_be_read_are_found() -> None:
-    with pytest.raises(ConfigError, match=r"data._target_=mine.data: FileNotFoundError: .*none.csv.*test_preflight.py"):
+    with pytest.raises(ConfigError, match=r"data._target_=mine.data: FileNotFoundError: .*none.csv.*preflight_data.py"):
         look("data.arguments.what='a missing file'")
-    with pytest.raises(ValueError, match=r"data._target_=test_preflight.data_with: the training data is empty"):
+    with pytest.raises(ValueError, match=r"data._target_=preflight_data.data_with: the training data is empty"):
         examined("nothing")
 
 
