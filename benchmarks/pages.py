@@ -34,6 +34,11 @@ DETAILED = 12
 RUNNING = 2
 WAITING = 3
 REQUESTS = 30
+PATHS = (
+    *("/", "/?state=finished&page=10", "/?q=digits", "/?part=live", f"/sweeps/{LARGEST}", "/queue"),
+    *(f"/sweeps/{LARGEST}/figures/{figure}" for figure in ("curves", "parallel", "slices")),
+    f"/sweeps/{LARGEST}/trials/7",
+)
 
 
 def fill(folder: Path, sweeps: int, trials: int, seed: int = 0) -> None:
@@ -223,11 +228,11 @@ def main() -> None:
             return
         process, port = serve(folder)
         try:
-            for path in ("/", "/?state=finished&page=10", "/?q=digits", "/?part=live", f"/sweeps/{LARGEST}", "/queue"):
+            for path in PATHS:
                 times, size = measure(port, path)
                 first, rest = times[0], sorted(times[1:])
                 line = f"first {first:6.0f} ms, median {statistics.median(rest):6.1f} ms, slowest {rest[-1]:6.1f} ms"
-                print(f"{path:28} {line}, {size / 1024:5.0f} KiB")
+                print(f"{path:42} {line}, {size / 1024:5.0f} KiB")
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait()

@@ -12,36 +12,54 @@ Needs Chromium (Debian: ``apt-get install chromium``). Look at the pictures befo
 from __future__ import annotations
 
 import argparse
+import io
 import itertools
 import shutil
 from pathlib import Path
 from urllib.parse import urljoin
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from PIL import Image
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 IMAGES = Path(__file__).parent / "images"
-SCREENS = {"desk": (1280, 860), "phone": (390, 844)}
+SCREENS: dict[str, ViewportSize] = {"desk": {"width": 1400, "height": 1100}, "phone": {"width": 390, "height": 844}}
 SCHEMES = ("light", "dark")
-SHOWN = ((("/", "service-list"), "desk", "light"), (("sweep", "service-sweep"), "desk", "light"))
-"""Pictures in docs/images/: page and file name, screen, colour scheme."""
+SHOWN = {
+    "list": "service-list",
+    "sweep": "service-sweep",
+    "trial": "service-trial",
+    "compare": "service-compare",
+    "queue": "service-queue",
+    "schedules": "service-schedules",
+    "schedule": "service-schedule",
+    "submit": "service-submit",
+}
+"""Pages whose pictures are in docs/images/, and the beginnings of their files' names."""
+IN_DARK = "trial"
+"""Page whose picture on the phone is the dark one."""
+COLOURS = 128
+"""Number of colours of a picture in docs/images/: files of a third of the size, and no difference to be seen."""
+DRAWN = "[...document.querySelectorAll('[data-figure]')].every(each => each.querySelector('.js-plotly-plot'))"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("address", help="of a service that answers")
-    parser.add_argument("--output", type=Path, help="folder for pictures of all pages; default: a few into docs/images")
+    parser.add_argument("--output", type=Path, help="folder for pictures of all pages; default: some into docs/images")
     parser.add_argument("--token", help="file with a token, where the service demands one", type=Path)
     arguments = parser.parse_args()
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         pages = find_pages(browser, arguments.address, arguments.token)
         if arguments.output is None:
-            for (name, file), screen, scheme in SHOWN:
-                page = pages.get(name, name)
-                take(browser, arguments, page, screen, scheme, IMAGES / f"{file}.png", full_page=False)
+            for (name, file), screen in itertools.product(SHOWN.items(), SCREENS):
+                if name in pages:
+                    scheme = "dark" if name == IN_DARK and screen == "phone" else "light"
+                    end = "-phone.png" if screen == "phone" else ".png"
+                    take(browser, arguments, pages[name], screen, scheme, IMAGES / f"{file}{end}", full_page=False)
         else:
             for (name, path), screen, scheme in itertools.product(pages.items(), SCREENS, SCHEMES):
-                file = arguments.output / f"{name.strip('/') or 'list'}-{screen}-{scheme}.png"
+                file = arguments.output / f"{name}-{screen}-{scheme}.png"
                 take(browser, arguments, path, screen, scheme, file, full_page=True)
         browser.close()
 
@@ -50,31 +68,36 @@ def find_pages(browser: Browser, address: str, token: Path | None) -> dict[str, 
     """Paths of one page of each kind, by name."""
     page = open_page(browser, address, token, "desk", "light")
     found = {
-        "/": "/",
+        "list": "/",
         "queue": "/queue",
         "schedules": "/schedules",
         "submit": "/submit",
         "unknown": "/sweeps/none-such",
     }
     page.goto(address)
-    names = page.locator("td .name").evaluate_all("all => all.map(each => each.getAttribute('href'))")
+    names = addresses_of(page, "td .name")
     if names:
         found["running"] = names[0]
         found["sweep"] = next((name for name in names if "large" in name), names[-1])
+        page.goto(urljoin(address, found["sweep"]))
+        found["trial"] = addresses_of(page, "a.trial")[0]
     if len(names) > 1:
         found["compare"] = "/compare?" + "&".join(f"sweep={name.removeprefix('/sweeps/')}" for name in names[-2:])
     page.goto(urljoin(address, "/schedules"))
-    schedules = page.locator("td .name").evaluate_all("all => all.map(each => each.getAttribute('href'))")
-    if schedules:
+    if schedules := addresses_of(page, "td .name"):
         found["schedule"] = schedules[0]
     page.context.close()
     return found
 
 
+def addresses_of(page: Page, links: str) -> list[str]:
+    found: list[str] = page.locator(links).evaluate_all("all => all.map(each => each.getAttribute('href'))")
+    return found
+
+
 def open_page(browser: Browser, address: str, token: Path | None, screen: str, scheme: str) -> Page:
-    width, height = SCREENS[screen]
     context = browser.new_context(
-        viewport={"width": width, "height": height},
+        viewport=SCREENS[screen],
         color_scheme="dark" if scheme == "dark" else "light",
         locale="en-GB",
         device_scale_factor=1,
@@ -104,12 +127,17 @@ def take(
     """
     page = open_page(browser, arguments.address, arguments.token, screen, scheme)
     page.goto(urljoin(arguments.address, path))
-    page.wait_for_timeout(300)
+    for figure in page.locator("[data-figure]").all():  # figures are drawn when they come near the screen
+        figure.scroll_into_view_if_needed()
+    page.wait_for_function(DRAWN, timeout=120_000)
+    page.evaluate("scrollTo(0, 0)")
+    page.wait_for_timeout(1000)
     width = page.evaluate("document.documentElement.scrollWidth")
-    if width > SCREENS[screen][0]:
+    if width > SCREENS[screen]["width"]:
         raise RuntimeError(f"{path} is {width} pixels wide on a {screen}")
     file.parent.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=file, full_page=full_page)
+    picture = Image.open(io.BytesIO(page.screenshot(full_page=full_page)))
+    picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
     page.context.close()
 
 

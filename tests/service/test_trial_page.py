@@ -19,6 +19,7 @@ from sweeps.service.web.figures import FIGURES
 from sweeps.tracking.reader import load_sweep
 
 PAGE = "/sweeps/searched/trials/"
+BOTH = "?sweep=searched&sweep=other"
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +27,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> I
     folder = tmp_path_factory.mktemp("service")
     shutil.copy(empty_database, folder / "mlflow.db")
     record_searched_sweep(f"sqlite:///{folder}/mlflow.db", folder / "outputs")
+    record_searched_sweep(f"sqlite:///{folder}/mlflow.db", folder / "outputs", "other", status="finished")
     service = new_service(folder, mlflow_url="https://mlflow.example")
     yield service
     close(service)
@@ -179,6 +181,14 @@ def test_figures_name_neither_others_sweeps_nor_unknown_figures(client: TestClie
     for path in ("/sweeps/none/figures/curves", "/sweeps/searched/figures/none", "/sweeps/none/trials/1"):
         assert client.get(path).status_code == 404
     assert client.get("/sweeps/searched/figures/curves?trial=" + "&trial=".join("1" * 30)).status_code == 422
+
+
+def test_compared_sweeps_have_a_figure(client: TestClient) -> None:
+    (address,) = re.findall(r'data-figure="(/compare/figure[^"]+)"', client.get(f"/compare{BOTH}").text)
+    document = client.get(address.replace("&amp;", "&")).json()
+    names = {trace["name"] for trace in document["figures"][0]["figure"]["data"]}
+    assert names == {"searched", "other"}
+    assert client.get("/compare/figure?sweep=searched&sweep=none").status_code == 404
 
 
 def test_a_trial_that_does_not_run_has_no_stop_button_and_cannot_be_stopped(client: TestClient) -> None:

@@ -1,19 +1,24 @@
-"""Page that compares sweeps: best values, time, worker-hours, and differences of their configs."""
+"""Page that compares sweeps: best values, time, worker-hours, their figure, and differences of their configs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from sweeps.errors import SweepsError
 from sweeps.report.comparison import MOST_DIFFERENCES, compare_sweeps
+from sweeps.report.figures.comparison import comparison_figure
+from sweeps.report.figures.section import Section, SectionFigure
 from sweeps.service.auth.auth import Reader, expensive
 from sweeps.service.auth.principal import Principal
 from sweeps.service.web.error_pages import PageRoute
+from sweeps.service.web.figures import as_json
 from sweeps.service.web.pages import Pages, Shared
+from sweeps.service.web.rendering import conditional
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -21,6 +26,9 @@ MOST = 20
 """Largest number of compared sweeps; as in the API."""
 OFFERED = 200
 """Largest number of suggested names."""
+TEXT = "The best value until then of each sweep, against trials, time, and hours of workers or GPUs."
+
+Names = Annotated[list[Annotated[str, Query(max_length=200)]], Query(max_length=MOST)]
 
 
 @router.get("/compare", dependencies=[Depends(expensive)])
@@ -28,7 +36,7 @@ def compare(
     request: Request,
     pages: Shared,
     principal: Reader,
-    sweep: Annotated[list[Annotated[str, Query(max_length=200)]], Query(max_length=MOST)] = [],  # noqa: B006 - a default
+    sweep: Names = [],  # noqa: B006 - a default
 ) -> Response:
     """Form for the names, and the comparison of the named sweeps."""
     names = list(dict.fromkeys(name.strip() for name in sweep if name.strip()))
@@ -49,8 +57,18 @@ def compare(
         most=MOST,
         trouble=trouble,
         comparison=comparison,
+        figure=f"/compare/figure?{urlencode([('sweep', name) for name in names])}",
         differences=[] if comparison is None else list(comparison.differences.items())[:MOST_DIFFERENCES],
     )
+
+
+@router.get("/compare/figure", dependencies=[Depends(expensive)])
+def figure(request: Request, pages: Shared, principal: Reader, sweep: Names) -> Response:
+    """The figure of a comparison as JSON."""
+    compared = compare_sweeps([pages.service.records.sweep(principal, name) for name in dict.fromkeys(sweep)])
+    figures = [SectionFigure(figure=comparison_figure(compared), min_width=680)]
+    section = Section(slug="comparison", title="Comparison", text=TEXT, figures=figures)
+    return conditional(request, as_json(section, ""), "application/json")
 
 
 def _offered(pages: Pages, principal: Principal, names: Sequence[str]) -> list[str]:
