@@ -18,7 +18,7 @@ from sweeps.report.report_data import ReportData
 from sweeps.tracking.record import TrialRecord
 from sweeps.tracking.values import short
 
-RANKS: Mapping[str, float] = {
+RANKS: dict[str, float] = {
     "worse half": 1.0,
     "better half": 0.5,
     "best quarter": 0.25,

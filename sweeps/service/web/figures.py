@@ -282,7 +282,7 @@ def table_rows(figure: Any) -> list[tuple[str, ...]]:
     Args:
         figure: Plotly figure.
     """
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for trace in figure.data:
         if trace.x is None or trace.hoverinfo == "skip":
             continue
