@@ -1,4 +1,4 @@
-"""The verbs ``schedule list``, ``schedule next``, ``schedule run`` and ``schedule nights``."""
+"""The verbs of ``schedule``: list, next, run, pause, resume, history and nights."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from sweeps.config.service import Service
     from sweeps.service.schedules.definition import Definition
+    from sweeps.service.schedules.saved import SavedSchedules
 
 of_service = click.argument("tokens", nargs=-1, metavar="[service=NAME] [database=URL]")
 
@@ -122,6 +123,84 @@ def run(name: str, tokens: tuple[str, ...], as_json: bool, server: str | None, c
     run_and_exit(run_plan, definition.plan(now, definition.sweep_name(now)), as_json=as_json)
 
 
+@verb("pause", schedule)
+@click.argument("name")
+@of_service
+@server
+def pause(name: str, tokens: tuple[str, ...], server: str | None, config_dirs: tuple[Path, ...]) -> None:
+    """Pause a schedule: it does not fire until it is resumed."""
+    _set_paused(name, tokens, server, config_dirs, is_paused=True)
+
+
+@verb("resume", schedule)
+@click.argument("name")
+@of_service
+@server
+def resume(name: str, tokens: tuple[str, ...], server: str | None, config_dirs: tuple[Path, ...]) -> None:
+    """Let a paused schedule fire again; its sweep is checked first."""
+    _set_paused(name, tokens, server, config_dirs, is_paused=False)
+
+
+def _set_paused(
+    name: str, tokens: Sequence[str], server: str | None, config_dirs: tuple[Path, ...], *, is_paused: bool
+) -> None:
+    client = client_of(server, config_dir=config_dirs)
+    if client is not None:
+        client.pause(name, is_paused=is_paused)
+    else:
+        _save_paused(name, tokens, config_dirs, is_paused=is_paused)
+    say(f"{name} {'is paused' if is_paused else 'fires again'}")
+
+
+def _save_paused(name: str, tokens: Sequence[str], config_dirs: Sequence[Path], *, is_paused: bool) -> None:
+    """Save the schedule beside the operator's file, where a running service sees it."""
+    from dataclasses import replace
+    from getpass import getuser
+
+    from sweeps.errors import ConfigError
+    from sweeps.service.schedules.definition import find_definition
+    from sweeps.service.schedules.saved import enabled_text
+
+    config, definitions = _defined(tokens, config_dirs)
+    saved, definition = _saved(config), find_definition(definitions, name)
+    tag, text = saved.tag(name), saved.text(name)
+    if definition.schedule.enabled != is_paused:
+        raise ConfigError(f"{name} is {'paused' if is_paused else 'not paused'} already")
+    if not is_paused:
+        replace(definition, schedule=replace(definition.schedule, enabled=True)).check(time.time())
+    changed = enabled_text(definition, text, name, is_enabled=not is_paused)
+    saved.write(name, changed, tag=tag, user=getuser(), now=time.time(), action="paused" if is_paused else "resumed")
+
+
+@verb("history", schedule)
+@click.argument("name")
+@of_service
+@as_json
+@server
+def history(
+    name: str, tokens: tuple[str, ...], as_json: bool, server: str | None, config_dirs: tuple[Path, ...]
+) -> None:
+    """Show the saved versions of a schedule, the newest first: who, when, and what differs."""
+    from sweeps.service.schedules.tables import print_versions
+
+    client = client_of(server, config_dir=config_dirs)
+    documents = _versions(name, tokens, config_dirs) if client is None else client.versions(name)
+    if as_json:
+        print_json(documents)
+    else:
+        print_versions(name, documents, stdout)
+
+
+def _versions(name: str, tokens: Sequence[str], config_dirs: Sequence[Path]) -> list[dict[str, Any]]:
+    from sweeps.compose.service import compose_service
+    from sweeps.service.schedules.definition import find_definition
+
+    found = _saved(compose_service(tokens, config_dirs)).versions(name)
+    if not found:  # only then may its name be unknown
+        find_definition(_defined(tokens, config_dirs)[1], name)
+    return [vars(each) for each in found]
+
+
 @verb("nights", schedule)
 @click.argument("name")
 @of_service
@@ -176,12 +255,26 @@ def _queued(engine: Engine, config: Service, definition: Definition, *, as_json:
 
 
 def _defined(tokens: Sequence[str], config_dirs: Sequence[Path]) -> tuple[Service, dict[str, Definition]]:
+    """Return the service's config and its schedules: the operator's, and those that are saved through the service."""
+    from functools import partial
+
     from sweeps.compose.service import compose_service
     from sweeps.service.schedules.definition import load_definitions
+    from sweeps.service.schedules.saved import define_saved, with_saved
 
-    config = compose_service(tokens, config_dirs)
+    config, now = compose_service(tokens, config_dirs), time.time()
     folders = [*config_dirs, *(Path(each) for each in config.config_dirs)]
-    return config, load_definitions(folders, time.time(), config.schedules, config.enable)
+    own = load_definitions(folders, now, config.schedules, config.enable)
+    definitions, mistakes = with_saved(own, _saved(config), partial(define_saved, own, folders, ()), now)
+    for mistake in mistakes.values():
+        say(f"left out: {mistake}")
+    return config, definitions
+
+
+def _saved(config: Service) -> SavedSchedules:
+    from sweeps.service.schedules.saved import FOLDER, SavedSchedules
+
+    return SavedSchedules(Path(config.output_dir).expanduser().absolute() / FOLDER)
 
 
 @contextlib.contextmanager

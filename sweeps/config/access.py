@@ -68,6 +68,8 @@ class Access:
     """Maximum number of earlier sweeps for a warm start."""
     max_constraints: PositiveInt = 50
     """Maximum number of a sweep's constraints."""
+    max_schedules: PositiveInt = 50
+    """Maximum number of schedules that a user with the role ``run`` may have saved."""
     max_overrides: PositiveInt = 200
     """Maximum number of overrides or changes in a request."""
     max_value_length: PositiveInt = 10_000

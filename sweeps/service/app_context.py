@@ -28,9 +28,12 @@ from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.housekeeping import Housekeeping
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.planner import Planner
+from sweeps.service.queue.plans import with_output_dir
 from sweeps.service.queue.requests import Run
 from sweeps.service.queue.runner import JobRunner
 from sweeps.service.record_cache import RecordCache
+from sweeps.service.schedules.editor import ScheduleEditor
+from sweeps.service.schedules.saved import FOLDER, SavedSchedules
 from sweeps.service.schedules.scheduler import Scheduler
 
 
@@ -77,6 +80,7 @@ class AppContext:
         self.commands = Commands(
             config, self.config_dirs, self.database, self.clock, self.runner, self.records, self.planner
         )
+        self.saved_schedules = SavedSchedules(self.output_dir / FOLDER)
         self.scheduler = Scheduler(
             self.database,
             self.clock,
@@ -86,6 +90,11 @@ class AppContext:
             service=self.heartbeat.service,
             keep_days=config.keep_firings_days,
             queued=self.runner.wake,
+            saved=self.saved_schedules,
+            placed=with_output_dir(config, ()),
+        )
+        self.schedule_editor = ScheduleEditor(
+            self.saved_schedules, self.scheduler, self.commands, self.clock, config.access, self.config_dirs
         )
         self.notifier = Notifier(
             self.database,
@@ -123,13 +132,24 @@ class AppContext:
         return prepare(self.database, job, definition.schedule.nights, self.config.tracking_uri, self.config_dirs)
 
     def _check_again(self, job: Job) -> None:
-        """Check a user's request again; schedules and their nights are the operator's own."""
-        if job.schedule is not None:
+        """Check a user's request again; the schedules in the folders of configs, and all nights, are the operator's
+        own."""
+        if job.schedule is not None and self._is_operators(job):
             return
         with self.database.connect() as connection:
             repeats = isinstance(job.parsed_request, Run) and nights.find(connection, job.sweep) is not None
         if not repeats:
             self.commands.check_again(job)
+
+    def _is_operators(self, job: Job) -> bool:
+        """Whether a schedule's job is as the operator's own file has it, and not as somebody has saved it."""
+        definition = self.scheduler.definitions.get(job.schedule or "")
+        if definition is None or not definition.is_saved:
+            return definition is not None
+        own = definition.replaces
+        if own is None or job.due is None or not isinstance(request := job.parsed_request, Run):
+            return False
+        return (request.conf, request.overrides) == (own.schedule.conf, own.overrides(job.due))
 
     def page_of(self, sweep: str) -> str | None:
         """Return the address of a sweep's page; None if it is unknown without ``public_url``."""

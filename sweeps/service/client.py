@@ -137,6 +137,15 @@ class Client:
         """Fire a schedule now and return its job."""
         return self.post(f"schedules/{quote(schedule, safe='')}/run")
 
+    def pause(self, schedule: str, *, is_paused: bool) -> Any:
+        """Pause a schedule, or let it fire again, and return its document."""
+        return self.post(f"schedules/{quote(schedule, safe='')}/{'pause' if is_paused else 'resume'}")
+
+    def versions(self, schedule: str) -> list[dict[str, Any]]:
+        """Return the saved versions of a schedule, the newest first."""
+        found: list[dict[str, Any]] = self._json("GET", f"schedules/{quote(schedule, safe='')}/versions")
+        return found
+
     def report(self, sweep: str) -> bytes:
         """Make a report and return its files as a ZIP archive."""
         archive = self.ask(sweep, "report")["archive"]

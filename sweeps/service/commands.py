@@ -21,6 +21,7 @@ from sweeps.plan.retrain import plan_retraining
 from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.names import check_registration
 from sweeps.report.folder import report_folder
+from sweeps.report.plan_summary import PlanPreview
 from sweeps.service.auth.config_policy import ConfigPolicy
 from sweeps.service.auth.models import check_model
 from sweeps.service.auth.principal import Principal, project_of
@@ -109,6 +110,10 @@ class Commands:
         """Queue a repetition of a sweep, or of one of its trials."""
         plan = self.plan_reproduction(principal, request)
         return self._submit(principal, request, plan.name, project, priority)
+
+    def plan_schedule(self, principal: Principal, schedule: Definition, due: float) -> PlanPreview:
+        """Plan the sweep of a saved schedule's firing without starting it."""
+        return self._plan(principal, self._plans.schedule, schedule, due)
 
     # --- existing sweeps ---------------------------------------------------------------------------------------
 

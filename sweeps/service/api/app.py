@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
-from sweeps.errors import SweepsError, TimeLimitExceeded, TrackingUnreachable, UnknownName, UserError
+from sweeps.errors import Conflict, SweepsError, TimeLimitExceeded, TrackingUnreachable, UnknownName, UserError
 from sweeps.service.api import health, operations, queue, results, schedules, sweeps, trials
 from sweeps.service.api.depends import Problem
 from sweeps.service.auth.auth import reader
@@ -83,6 +83,8 @@ async def _answer_error(request: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 504)
     if isinstance(error, UnknownName):
         return JSONResponse({"detail": str(error)}, 404)
+    if isinstance(error, Conflict):
+        return JSONResponse({"detail": str(error)}, 409)
     if isinstance(error, UserError):
         return JSONResponse({"detail": str(error)}, 422)
     logger.error("%s %s: %s", request.method, request.url.path, error)

@@ -1,4 +1,4 @@
-"""Schedules: list, coming firings, nights, and firing one now."""
+"""Schedules: list, coming firings, nights; firing one now; making, changing and removing them, with their versions."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from sweeps.service.api.depends import Serving
+from sweeps.compose.schema_errors import read_as
+from sweeps.config.schedule import Schedule as Settings
+from sweeps.errors import ConfigError
+from sweeps.service.api.depends import Number, Serving
 from sweeps.service.api.documents import JobDocument
+from sweeps.service.app_context import AppContext
 from sweeps.service.auth.auth import Reader, Runner
+from sweeps.service.auth.principal import Principal, project_of
 from sweeps.service.promotion.night import of_schedule
 from sweeps.service.schedules.definition import find_definition
 from sweeps.service.schedules.overview import coming, states
@@ -17,7 +23,81 @@ from sweeps.service.schedules.overview import coming, states
 router = APIRouter(tags=["schedules"])
 
 Schedule = Annotated[str, Path(description="Name of a schedule.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Tag = Annotated[str, Query(description="State of the schedule that is to be changed: its `tag`.", max_length=64)]
 Named = Annotated[str, Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+
+
+EXAMPLE = {"name": "evening", "cron": "30 20 * * mon-fri", "timezone": "Europe/Berlin", "conf": "digits"}
+_SETTINGS = TypeAdapter(Settings)
+
+
+class ScheduleBody(BaseModel):
+    """A schedule to check or to save."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    schedule: dict[str, Any] = Field(examples=[EXAMPLE])
+    """Keys and values as in a file of ``conf/schedule/``; default user and project: those of the token."""
+    description: Annotated[str, Field(max_length=300)] = ""
+    """First line of its file."""
+    tag: Annotated[str, Field(max_length=64)] | None = None
+    """State of the schedule that is changed: its ``tag``. If somebody else has changed it since, the answer has the
+    status 409. Null: whatever is there."""
+
+    def settings(self, principal: Principal) -> Settings:
+        """Return the schedule.
+
+        Raises:
+            ConfigError: Names every mistake, one a line.
+        """
+        own = {"user": principal.user, "project": project_of(principal, None)}
+        return read_as(Settings, {**own, **self.schedule})
+
+
+class ScheduleDocument(BaseModel):
+    """A schedule with all its settings."""
+
+    name: str
+    schedule: dict[str, Any]
+    description: str
+    tag: str
+    """State of its saved file, for a later change; empty if it is the operator's own."""
+    is_saved: bool
+    """Whether it was saved through the service."""
+    may_change: bool
+    """Whether the user may change it."""
+
+    @classmethod
+    def of(cls, service: AppContext, principal: Principal, name: str) -> ScheduleDocument:
+        """Return the document of a schedule."""
+        editor = service.schedule_editor
+        definition = editor.find(principal, name)
+        return cls(
+            name=name,
+            schedule=_SETTINGS.dump_python(definition.schedule, mode="json"),
+            description=editor.description(name),
+            tag=editor.tag(name),
+            is_saved=definition.is_saved,
+            may_change=editor.may_change(principal, definition),
+        )
+
+
+class CheckedSchedule(BaseModel):
+    """A schedule without mistakes."""
+
+    coming: list[dict[str, Any]]
+    """Its next firings."""
+
+
+class VersionDocument(BaseModel):
+    """A saved version of a schedule."""
+
+    number: int
+    user: str
+    time: float
+    action: str
+    text: str | None
+    """The YAML; null: the schedule was removed."""
 
 
 @router.get("/schedules")
@@ -56,3 +136,68 @@ def run(service: Serving, principal: Runner, name: Schedule) -> JobDocument:
     """Fire a schedule now, in addition to the firings of its cron line."""
     definition = find_definition(service.scheduler.visible_to(principal), name)
     return JobDocument.of(service.commands.fire(principal, definition))
+
+
+@router.post("/schedules", status_code=201)
+def create(service: Serving, principal: Runner, body: ScheduleBody) -> ScheduleDocument:
+    """Make a schedule."""
+    settings = body.settings(principal)
+    service.schedule_editor.save(principal, settings, body.description, tag=body.tag, is_new=True)
+    return ScheduleDocument.of(service, principal, settings.name)
+
+
+@router.post("/schedules/check")
+def check(service: Serving, principal: Runner, body: ScheduleBody) -> CheckedSchedule:
+    """Check a schedule and its sweep without saving it."""
+    checked = service.schedule_editor.check(principal, body.settings(principal))
+    return CheckedSchedule(coming=[each.as_json() for each in checked.coming])
+
+
+@router.get("/schedules/{name}")
+def schedule(service: Serving, principal: Reader, name: Schedule) -> ScheduleDocument:
+    """A schedule with all its settings."""
+    return ScheduleDocument.of(service, principal, name)
+
+
+@router.put("/schedules/{name}")
+def change(service: Serving, principal: Runner, name: Schedule, body: ScheduleBody) -> ScheduleDocument:
+    """Change a schedule. The operator's own file is not written: the changed schedule is saved beside it."""
+    service.schedule_editor.find(principal, name)
+    settings = body.settings(principal)
+    if settings.name != name:
+        raise ConfigError(f"name={settings.name}: must be {name}; make a new schedule to rename it")
+    service.schedule_editor.save(principal, settings, body.description, tag=body.tag, is_new=False)
+    return ScheduleDocument.of(service, principal, name)
+
+
+@router.delete("/schedules/{name}", status_code=204)
+def remove(service: Serving, principal: Runner, name: Schedule, tag: Tag | None = None) -> None:
+    """Remove a saved schedule; its versions are kept."""
+    service.schedule_editor.remove(principal, name, tag=tag)
+
+
+@router.post("/schedules/{name}/pause")
+def pause(service: Serving, principal: Runner, name: Schedule) -> ScheduleDocument:
+    """Pause a schedule: it does not fire until it is resumed."""
+    service.schedule_editor.pause(principal, name, is_paused=True)
+    return ScheduleDocument.of(service, principal, name)
+
+
+@router.post("/schedules/{name}/resume")
+def resume(service: Serving, principal: Runner, name: Schedule) -> ScheduleDocument:
+    """Let a paused schedule fire again."""
+    service.schedule_editor.pause(principal, name, is_paused=False)
+    return ScheduleDocument.of(service, principal, name)
+
+
+@router.get("/schedules/{name}/versions")
+def versions(service: Serving, principal: Reader, name: Schedule) -> list[VersionDocument]:
+    """Saved versions of a schedule, the newest first; also those of a removed one."""
+    return [VersionDocument(**vars(each)) for each in service.schedule_editor.versions(principal, name)]
+
+
+@router.post("/schedules/{name}/versions/{number}/bring-back")
+def bring_back(service: Serving, principal: Runner, name: Schedule, number: Number) -> ScheduleDocument:
+    """Save an earlier version of a schedule again."""
+    service.schedule_editor.bring_back(principal, name, number)
+    return ScheduleDocument.of(service, principal, name)

@@ -20,7 +20,9 @@ from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.names import check_registration
 from sweeps.report.plan_summary import PlanPreview, plan_document, plan_preview, plan_text
 from sweeps.service.auth.config_policy import ConfigPolicy, SweepExists
+from sweeps.service.promotion.checks import check_nights
 from sweeps.service.queue.requests import Reproduce, Retrain, Run
+from sweeps.service.schedules.definition import Definition
 from sweeps.tracking.record import SweepRecord
 from sweeps.validate.config import Approve
 
@@ -74,6 +76,16 @@ class Plans:
         uri = self.config.tracking_uri
         found = plan_reproduction(uri, request.sweep, request.trial, request.name, command, self.config_dirs, approve)
         return Planned(found.plan.name, document(found, None, ()), "\n".join(found.describe()))
+
+    def schedule(self, sweep_exists: SweepExists, definition: Definition, due: float) -> PlanPreview:
+        """Plan the sweep of a saved schedule's firing."""
+        schedule, placed = definition.schedule, set(definition.placed)
+        overrides = [each for each in definition.overrides(due) if each not in placed]
+        approve = self._check_request(sweep_exists, schedule.conf, overrides)
+        plan = definition.plan(due, approve=approve)
+        if schedule.nights is not None:
+            check_nights(schedule.nights, plan)
+        return plan_preview(plan)
 
     def extend(
         self, sweep_exists: SweepExists, record: SweepRecord, changes: Sequence[str]

@@ -39,6 +39,8 @@ class Definition:
     """Whether it was saved through the service, whose policy for submitted configs then applies to its sweeps."""
     replaces: Definition | None = None
     """The operator's schedule of the same name that a saved one replaces."""
+    placed: tuple[str, ...] = ()
+    """Overrides that the service adds to a saved schedule's, such as its output folder."""
 
     @property
     def name(self) -> str:
@@ -98,7 +100,8 @@ class Definition:
         """Return the overrides of a firing's sweep, with ``{due:%Y-%m-%d}`` replaced by its local time in strftime
         format."""
         local = datetime.fromtimestamp(due, self.line.zone)
-        return [_DUE.sub(lambda found: local.strftime(found[1]), each) for each in self.schedule.all_overrides()]
+        own = [_DUE.sub(lambda found: local.strftime(found[1]), each) for each in self.schedule.all_overrides()]
+        return [*own, *self.placed]
 
     def plan(self, due: float, name: str | None = None, approve: Approve | None = None) -> Plan:
         """Return the plan of a firing's sweep, as ``run`` makes it.

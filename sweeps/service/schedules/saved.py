@@ -1,7 +1,7 @@
 """Schedules that were saved through the service: a folder with one YAML file each, and all their earlier versions.
 
 ``NAME.yaml`` is a schedule, as in ``conf/schedule/``, without Hydra's ``defaults`` and interpolations; it may also be
-edited by hand. ``.history/NAME/0007.json`` is its seventh version, with who saved it and when. A version is written
+edited by hand. ``.history/NAME/000007.json`` is its seventh version, with who saved it and when. A version is written
 before the schedule's own file, and each is on the disk itself before the next step, so that a crash loses nothing.
 """
 
@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ KEPT_VERSIONS = 200
 """Number of versions of a schedule that are kept, the newest ones."""
 _HISTORY, _LOCK = ".history", ".lock"
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_NAME - 1}}}", re.ASCII)
+_ENABLED = re.compile(r"^enabled:[^\n#]*(?<! )", re.MULTILINE)
 _SCHEDULE = TypeAdapter(Schedule)
 
 
@@ -100,6 +101,12 @@ class SavedSchedules:
             raise UnknownName(f"{name} has no version {number}")
         return found
 
+    def earlier_texts(self, name: str) -> Iterator[str]:
+        """Yield the YAML of a schedule's versions, the newest first; each is read when it is asked for."""
+        for path in sorted((self.folder / _HISTORY / name).glob("*.json"), key=lambda path: path.name, reverse=True):
+            if (version := _read_version(path)) is not None and version.text is not None:
+                yield version.text
+
     def write(self, name: str, text: str | None, *, tag: str | None, user: str, now: float, action: str) -> None:
         """Write a schedule's file, or remove it, and keep this version.
 
@@ -151,11 +158,8 @@ class SavedSchedules:
         return Version(number=number, user="", time=time, action="edited in its file", text=text)
 
     def _versions(self, name: str) -> list[Version]:
-        found = []
-        for path in (self.folder / _HISTORY / name).glob("*.json"):
-            with contextlib.suppress(OSError, ValueError, TypeError):
-                found.append(Version(**json.loads(path.read_text(encoding="utf-8"))))
-        return sorted(found, key=lambda each: each.number)
+        found = map(_read_version, (self.folder / _HISTORY / name).glob("*.json"))
+        return sorted((each for each in found if each is not None), key=lambda each: each.number)
 
     def _keep(self, name: str, version: Version) -> None:
         file = self._version_file(name, version.number)
@@ -172,7 +176,7 @@ class SavedSchedules:
         return self.folder / f"{name}.yaml"
 
     def _version_file(self, name: str, number: int) -> Path:
-        return self.folder / _HISTORY / name / f"{number:04}.json"
+        return self.folder / _HISTORY / name / f"{number:06}.json"
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -183,7 +187,7 @@ class SavedSchedules:
 
 
 def with_saved(
-    definitions: Mapping[str, Definition], saved: SavedSchedules, config_dirs: Sequence[Path], now: float
+    definitions: Mapping[str, Definition], saved: SavedSchedules, define: Callable[[Schedule], Definition], now: float
 ) -> tuple[dict[str, Definition], dict[str, str]]:
     """Add saved schedules to the operator's, which those of the same name replace.
 
@@ -193,7 +197,7 @@ def with_saved(
     Args:
         definitions: The operator's schedules, by name.
         saved: The saved ones.
-        config_dirs: Users' folders of configs.
+        define: Makes the definition of a saved schedule.
         now: Present time.
 
     Returns:
@@ -202,8 +206,7 @@ def with_saved(
     found, mistakes = dict(definitions), {}
     for name in saved.names():
         try:
-            schedule = read_schedule(saved.text(name) or "", name)
-            own = Definition(schedule, tuple(config_dirs), is_saved=True, replaces=definitions.get(name))
+            own = define(read_schedule(saved.text(name) or "", name))
             wrong = own.mistakes_of_times(now)
         except ConfigError as error:
             wrong = str(error).splitlines()
@@ -212,6 +215,36 @@ def with_saved(
         if wrong:
             mistakes[name] = "\n".join(f"{FOLDER}/{name}.yaml: {each}" for each in wrong)
     return found, mistakes
+
+
+def define_saved(
+    operators: Mapping[str, Definition], config_dirs: Sequence[Path], placed: Sequence[str], schedule: Schedule
+) -> Definition:
+    """Return the definition of a saved schedule.
+
+    Args:
+        operators: The operator's schedules, by name.
+        config_dirs: Users' folders of configs.
+        placed: Overrides that the service adds, such as its output folder.
+        schedule: The schedule.
+    """
+    replaces = operators.get(schedule.name)
+    return Definition(schedule, tuple(config_dirs), is_saved=True, replaces=replaces, placed=tuple(placed))
+
+
+def enabled_text(definition: Definition, text: str | None, description: str, *, is_enabled: bool) -> str | None:
+    """Return the YAML of a schedule that is paused or fires again; None if the operator's own file says the same.
+
+    Args:
+        definition: The schedule.
+        text: Its saved file, if there is one.
+        description: First line of a new file.
+        is_enabled: Whether it fires.
+    """
+    schedule = replace(definition.schedule, enabled=is_enabled)
+    if definition.replaces is not None and schedule == definition.replaces.schedule:
+        return None
+    return write_schedule(schedule, description) if text is None else _with_enabled(text, is_enabled=is_enabled)
 
 
 def read_schedule(text: str, name: str) -> Schedule:
@@ -241,7 +274,7 @@ def write_schedule(schedule: Schedule, description: str) -> str:
     """
     document: dict[str, Any] = _SCHEDULE.dump_python(schedule, mode="json", exclude_defaults=True)
     document.setdefault("enabled", True)
-    header = " ".join(description.split())
+    header = " ".join("".join(sign if sign.isprintable() else " " for sign in description).split())
     return f"# {header or schedule.name}\n{yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)}"
 
 
@@ -251,15 +284,16 @@ def description_of(text: str | None) -> str:
     return first.removeprefix("#").strip() if first.startswith("#") else ""
 
 
-def paused(schedule: Schedule, *, is_paused: bool) -> Schedule:
-    """Return a schedule that is paused, or that fires."""
-    return replace(schedule, enabled=not is_paused)
-
-
 def difference(before: str | None, after: str | None) -> list[str]:
     """Return the lines that differ between two versions, each after ``-`` or ``+``, with a line around them."""
     lines = difflib.unified_diff((before or "").splitlines(), (after or "").splitlines(), n=1, lineterm="")
     return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+
+
+def _read_version(path: Path) -> Version | None:
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return Version(**json.loads(path.read_text(encoding="utf-8")))
+    return None
 
 
 def _tag(text: str | None) -> str:
@@ -280,3 +314,10 @@ def _sync(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _with_enabled(text: str, *, is_enabled: bool) -> str:
+    """Return the YAML of a schedule that fires or does not, otherwise unchanged."""
+    line = f"enabled: {'true' if is_enabled else 'false'}"
+    changed, count = _ENABLED.subn(line, text)
+    return changed if count else f"{text.rstrip()}\n{line}\n"

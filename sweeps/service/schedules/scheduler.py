@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sqlalchemy import Engine, RowMapping, select
 
 from sweeps.compose.search_path import ConfSearchPath
+from sweeps.config.schedule import Schedule
 from sweeps.errors import SweepsError
 from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.clock import Clock
@@ -27,6 +29,7 @@ from sweeps.service.schedules.firing import (
 )
 from sweeps.service.schedules.history import DAY_S, remove_old
 from sweeps.service.schedules.overview import coming
+from sweeps.service.schedules.saved import SavedSchedules, define_saved, with_saved
 from sweeps.service.schedules.steady import SteadyTime
 
 POLL_EVERY_S = 1.0
@@ -53,6 +56,8 @@ class Scheduler(Poller):
         service: str | None = None,
         keep_days: float = 400.0,
         queued: Callable[[], None] = lambda: None,
+        saved: SavedSchedules | None = None,
+        placed: Sequence[str] = (),
     ) -> None:
         """
         Args:
@@ -64,6 +69,8 @@ class Scheduler(Poller):
             service: Id of this service.
             keep_days: Days for which outcomes of firings are kept.
             queued: Called when sweeps were queued.
+            saved: Schedules that are saved through the service; default: there are none.
+            placed: Overrides that the service adds to those.
 
         Raises:
             ConfigError: Names every mistake in the schedules.
@@ -72,18 +79,27 @@ class Scheduler(Poller):
         super().__init__("scheduler", clock, self.poll, RETRY_AFTER_S)
         self._engine, self._clock, self._config_dirs = engine, clock, config_dirs
         self._only, self._enable, self._service, self._queued = only, enable, service, queued
-        self._files = self._file_states()
-        self.definitions = self._load()
-        """Schedules by name, as last loaded without mistakes."""
+        self._saved, self._placed, self._loading = saved, placed, threading.Lock()
+        self._files, self._saved_files = self._file_states(), self._saved_states()
+        self._own = self._load()
+        """The operator's schedules by name, as last loaded without mistakes."""
+        self._own_trouble = ""
+        self.definitions: dict[str, Definition] = {}
+        """All schedules by name, as last loaded without mistakes."""
         self.trouble: str | None = None
         """Mistakes in the present files; None if there are none."""
         self._removed: list[Definition] = []
+        self._take_saved()
         self._keep_days, self._clean_at = keep_days, -math.inf
         self._time = SteadyTime(clock)
 
     def visible_to(self, principal: Principal) -> dict[str, Definition]:
         """Schedules whose sweeps a principal may see."""
         return {name: each for name, each in self.definitions.items() if visible(principal, each.schedule)}
+
+    def saved_definition(self, schedule: Schedule) -> Definition:
+        """Return the definition that a schedule has once it is saved."""
+        return define_saved(self._own, self._config_dirs, self._placed, schedule)
 
     def start(self) -> None:
         """Start the thread."""
@@ -153,34 +169,58 @@ class Scheduler(Poller):
             self._queued()
         return bool(firings)
 
+    def refresh(self) -> None:
+        """Reload what has changed now, and not at the next poll."""
+        self._reload()
+        self.wake()
+
     def _reload(self) -> None:
-        """Reload the schedules if files have changed, unless there are mistakes."""
-        files = self._file_states()
-        if files == self._files:
-            return
-        self._files = files
-        try:
-            definitions = self._load()
-        except SweepsError as error:
-            self.trouble = str(error)
-            logger.error("the schedules are not reloaded: %s", error)  # noqa: TRY400 - a user's mistake
-            return
+        """Reload the schedules whose files have changed, except those with mistakes."""
+        with self._loading:
+            files, saved_files = self._file_states(), self._saved_states()
+            if (files, saved_files) == (self._files, self._saved_files):
+                return
+            if files != self._files:
+                self._files, self._own_trouble = files, ""
+                try:
+                    self._own = self._load()
+                except SweepsError as error:
+                    self._own_trouble = str(error)
+                    logger.error("the schedules are not reloaded: %s", error)  # noqa: TRY400 - a user's mistake
+            self._saved_files = saved_files
+            self._take_saved()
+            logger.info("schedules: %s", ", ".join(self.definitions) or "none")
+
+    def _take_saved(self) -> None:
+        """Add the saved schedules to the operator's; one with a mistake stays as it was."""
+        definitions, mistakes = dict(self._own), {}
+        if self._saved is not None:
+            definitions, mistakes = with_saved(self._own, self._saved, self.saved_definition, self._clock.now())
+        for name, mistake in mistakes.items():
+            logger.error("a saved schedule has mistakes: %s", mistake)
+            if name in self.definitions and self.definitions[name].is_saved:
+                definitions[name] = self.definitions[name]
         self._removed += [each for name, each in self.definitions.items() if name not in definitions]
-        self.definitions, self.trouble = definitions, None
-        logger.info("schedules: %s", ", ".join(definitions) or "none")
+        self.definitions = definitions
+        self.trouble = "\n".join(filter(None, [self._own_trouble, *mistakes.values()])) or None
 
     def _load(self) -> dict[str, Definition]:
         return load_definitions(self._config_dirs, self._clock.now(), self._only, self._enable)
 
     def _file_states(self) -> _Files:
-        paths = [
-            path for folder in ConfSearchPath(self._config_dirs).folders for path in (folder / GROUP).glob("*.yaml")
-        ]
-        states = []
-        for path in sorted(paths):
-            try:
-                status = path.stat()
-            except OSError:  # just removed
-                continue
-            states.append((str(path), status.st_mtime_ns, status.st_size))
-        return states
+        folders = ConfSearchPath(self._config_dirs).folders
+        return _states(path for folder in folders for path in (folder / GROUP).glob("*.yaml"))
+
+    def _saved_states(self) -> _Files:
+        return [] if self._saved is None else _states(self._saved.folder.glob("*.yaml"))
+
+
+def _states(paths: Iterable[Path]) -> _Files:
+    states = []
+    for path in sorted(paths):
+        try:
+            status = path.stat()
+        except OSError:  # just removed
+            continue
+        states.append((str(path), status.st_mtime_ns, status.st_size))
+    return states

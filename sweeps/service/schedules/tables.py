@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from sweeps.service.schedules.saved import difference
 
 Document = Mapping[str, Any]
 
@@ -31,7 +34,7 @@ def print_schedules(schedules: Sequence[Document], console: Console) -> None:
             " ".join([each["conf"], *each["overrides"]]),
             "" if last is None else _shown(last["due"]),
             "" if last is None else _outcome(last),
-            f"disabled; serve 'enable=[{each['name']}]' fires it"
+            f"paused; `schedule resume {each['name']}` lets it fire"
             if not each["enabled"]
             else "none"
             if each["next"] is None
@@ -56,6 +59,25 @@ def print_coming(firings: Sequence[Document], console: Console) -> None:
     for each in firings:
         table.add_row(each["schedule"], _shown(each["due"]), _shown(each["starts"]), _shown(each["end_by"]))
     console.print(table)
+
+
+def print_versions(name: str, versions: Sequence[Document], console: Console) -> None:
+    """Print the saved versions of a schedule, each with its differences from the one before.
+
+    Args:
+        name: Name of the schedule.
+        versions: Documents of ``Version``, the newest first.
+        console: Console to print to.
+    """
+    if not versions:
+        console.print(f"{name} is the operator's own file, and was never changed through the service.", markup=False)
+    texts = [*(each["text"] for each in versions), None]
+    for version, before in zip(versions, texts[1:], strict=True):
+        when = datetime.fromtimestamp(version["time"]).astimezone().isoformat(" ", "seconds")
+        who = f" by {version['user']}" if version["user"] else ""
+        console.print(f"{version['number']}  {when}  {version['action']}{who}", markup=False, highlight=False)
+        for line in difference(before, version["text"]):
+            console.print(f"   {line}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _table(*columns: str) -> Table:

@@ -14,6 +14,7 @@ from sweeps.service.web import (
     figures,
     plotly_library,
     router,
+    schedule_editing,
     schedules,
     sign_in,
     submit,
@@ -39,7 +40,8 @@ def add_pages(app: FastAPI, service: AppContext) -> None:
     app.mount("/static", _KeptFiles(directory=STATIC), name="static")
     if (folder := documentation(service.config.docs_dir)) is not None:
         app.mount(ADDRESS, StaticFiles(directory=folder, html=True), name=DOCS)
-    for part in (router, trial, figures, plotly_library, compare, action_routes, submit, schedules, sign_in):
+    lists = (router, trial, figures, plotly_library, compare, schedules)
+    for part in (*lists, action_routes, submit, schedule_editing, sign_in):
         app.include_router(part.router)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import Annotated, NamedTuple
 
@@ -10,12 +11,14 @@ from fastapi.responses import Response
 from sqlalchemy import Connection, select
 
 from sweeps.service.auth.auth import Reader
+from sweeps.service.auth.principal import Principal
 from sweeps.service.database import tables
 from sweeps.service.promotion.night import OPEN, of_schedule
-from sweeps.service.schedules.definition import Definition, find_definition
+from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.overview import coming, states
+from sweeps.service.schedules.saved import Version, difference
 from sweeps.service.web.error_pages import PageRoute
-from sweeps.service.web.pages import Shared
+from sweeps.service.web.pages import Pages, Shared
 from sweeps.service.web.paging import page_of
 from sweeps.service.web.rendering import addresses
 from sweeps.service.web.sweep_view import Fact
@@ -24,6 +27,16 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 MOST_COMING = 5
 ROWS = 30
+MOST_CHANGES = 30
+"""Largest number of shown versions."""
+DONE = {
+    "save": "It is saved.",
+    "pause": "It is paused: it does not fire until it is resumed.",
+    "resume": "It fires again.",
+    "remove": "It is removed; its versions are kept.",
+    "version": "The earlier version is saved again.",
+}
+"""Message after each change; the address has only the change's name."""
 MOST_FIRINGS = 1000
 """Largest number of firings that are read; a schedule may fire every minute."""
 
@@ -38,8 +51,18 @@ class Firing(NamedTuple):
     sweep: str
 
 
+class Change(NamedTuple):
+    """One saved version, and how it differs from the one before."""
+
+    version: Version
+    lines: list[str]
+
+
+Done = Annotated[str, Query(max_length=20)]
+
+
 @router.get("/schedules")
-def schedules(request: Request, pages: Shared, principal: Reader) -> Response:
+def schedules(request: Request, pages: Shared, principal: Reader, done: Done = "") -> Response:
     """List of the schedules that the user may see."""
     service = pages.service
     with service.database.connect() as connection:
@@ -51,7 +74,9 @@ def schedules(request: Request, pages: Shared, principal: Reader) -> Response:
         here="Schedules",
         schedules=found,
         may_run=principal.may("run"),
-        trouble=service.scheduler.trouble or "",
+        trouble=(service.scheduler.trouble or "") if principal.may("admin") else "",
+        removed=service.schedule_editor.removed(principal),
+        message=DONE.get(done, ""),
     )
 
 
@@ -62,9 +87,41 @@ def schedule(
     principal: Reader,
     name: str,
     page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
+    done: Done = "",
 ) -> Response:
     """Page of one schedule."""
-    definition = find_definition(pages.service.scheduler.visible_to(principal), name)
+    return schedule_page(request, pages, principal, name, page=page, message=DONE.get(done, ""))
+
+
+def schedule_page(
+    request: Request,
+    pages: Pages,
+    principal: Principal,
+    name: str,
+    *,
+    page: int = 1,
+    message: str = "",
+    status: int = 200,
+) -> Response:
+    """Page of a schedule, or of the versions of a removed one.
+
+    Args:
+        request: The request.
+        pages: The service's pages.
+        principal: The user.
+        name: Name of the schedule.
+        page: Page of its firings.
+        message: Message at the top; an error unless the status is 200.
+        status: Status of the response.
+    """
+    editor = pages.service.schedule_editor
+    changes = _changes(editor.versions(principal, name))
+    if name in editor.removed(principal):
+        removed = {"name": name, "changes": changes, "message": message, "here": "Schedules"}
+        return pages.answer(
+            request, "schedule_removed.html", principal, status=status, may_run=principal.may("run"), **removed
+        )
+    definition = editor.find(principal, name)
     with pages.service.database.connect() as connection:
         firings, nights = _firings(connection, name), of_schedule(connection, name)
     ahead = [each.due for each in islice(coming([definition], pages.service.clock.now()), MOST_COMING)]
@@ -72,8 +129,16 @@ def schedule(
         request,
         "schedule.html",
         principal,
+        status=status,
         here="Schedules",
+        message=message,
+        failed=status != 200,
         schedule=definition.schedule,
+        definition=definition,
+        description=editor.description(name),
+        may_change=editor.may_change(principal, definition),
+        changes=changes,
+        tag=editor.tag(name),
         coming=ahead,
         facts=_facts(definition),
         firings=page_of(firings, page, ROWS),
@@ -82,6 +147,15 @@ def schedule(
         may_run=principal.may("run"),
         address=addresses(request),
     )
+
+
+def _changes(versions: Sequence[Version]) -> list[Change]:
+    """Versions, the newest first, each with its differences from the one before."""
+    texts = [*(each.text for each in versions), None]
+    return [
+        Change(version, difference(texts[place + 1], version.text))
+        for place, version in enumerate(versions[:MOST_CHANGES])
+    ]
 
 
 def _firings(connection: Connection, name: str) -> list[Firing]:

@@ -1,0 +1,257 @@
+"""Changes of schedules through the service: who may make them, and what is checked before they are saved.
+
+An admin may change every schedule. A user with the role ``run`` may make schedules of their own and change those. The
+operator's files in the folders of configs are never written: a changed one is saved in the service's own folder, and
+replaces it there until it is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from fastapi import HTTPException
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.config.access import Access
+from sweeps.config.schedule import Schedule
+from sweeps.errors import ConfigError, Conflict, UnknownName, UserError
+from sweeps.report.plan_summary import PlanPreview
+from sweeps.service.auth.principal import Principal, project_of, visible
+from sweeps.service.auth.priorities import check_priority
+from sweeps.service.clock import Clock
+from sweeps.service.commands import Commands
+from sweeps.service.schedules.definition import GROUP, Definition, find_definition
+from sweeps.service.schedules.overview import Coming, coming
+from sweeps.service.schedules.saved import (
+    SavedSchedules,
+    Version,
+    description_of,
+    enabled_text,
+    read_schedule,
+    write_schedule,
+)
+from sweeps.service.schedules.scheduler import Scheduler
+
+MOST_COMING = 5
+"""Number of previewed firings."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A schedule without mistakes."""
+
+    definition: Definition
+    coming: Sequence[Coming]
+    """Its next firings, or those that it would have if it fired."""
+    preview: PlanPreview | None
+    """Plan of its next sweep; None for a paused schedule, whose sweep is not checked."""
+
+
+class ScheduleEditor:
+    """Checks and saves schedules. Every method raises ``UserError`` for a mistake, and ``HTTPException`` with status
+    403 for what the principal may not do."""
+
+    def __init__(
+        self,
+        saved: SavedSchedules,
+        scheduler: Scheduler,
+        commands: Commands,
+        clock: Clock,
+        access: Access,
+        config_dirs: Sequence[Path],
+    ) -> None:
+        self._headers = ConfSearchPath(config_dirs)
+        self._saved, self._scheduler, self._commands = saved, scheduler, commands
+        self._clock, self._access = clock, access
+
+    def find(self, principal: Principal, name: str) -> Definition:
+        """Return a schedule that a principal may see.
+
+        Raises:
+            UnknownName: There is none.
+        """
+        return find_definition(self._scheduler.visible_to(principal), name)
+
+    def may_change(self, principal: Principal, definition: Definition) -> bool:
+        """Whether a principal may change a schedule."""
+        is_own = definition.is_saved and definition.schedule.user == principal.user
+        return principal.may("admin") or (principal.may("run") and is_own)
+
+    def tag(self, name: str) -> str:
+        """Return the state of a schedule's saved file, for the ``tag`` of a later change."""
+        return self._saved.tag(name)
+
+    def text(self, name: str) -> str | None:
+        """Return the YAML of a saved schedule; None if it is not saved."""
+        return self._saved.text(name)
+
+    def description(self, name: str) -> str:
+        """Return the first line of a schedule's file."""
+        text = self._saved.text(name)
+        return self._headers.header(f"{GROUP}/{name}") if text is None else description_of(text)
+
+    def check(self, principal: Principal, schedule: Schedule) -> Checked:
+        """Check a schedule as it would be saved, with its sweep if it is enabled."""
+        owned = self._owned(principal, schedule)
+        present = self._scheduler.definitions.get(schedule.name)
+        if present is not None:
+            self._check_may_change(principal, present)
+        elif not principal.may("admin") and self._last_owner(schedule.name) not in (None, principal.user):
+            raise _taken(schedule.name)
+        definition = self._scheduler.saved_definition(owned)
+        if mistakes := definition.mistakes_of_times(self._clock.now()):
+            raise ConfigError("\n".join(mistakes))
+        would_fire = replace(definition, schedule=replace(owned, enabled=True))
+        firings = list(islice(coming([would_fire], self._clock.now()), MOST_COMING))
+        preview = None
+        if owned.enabled:
+            preview = self._commands.plan_schedule(principal, definition, firings[0].due)
+        return Checked(definition, firings, preview)
+
+    def save(
+        self, principal: Principal, schedule: Schedule, description: str, *, tag: str | None, is_new: bool
+    ) -> None:
+        """Check and save a schedule.
+
+        Args:
+            principal: The user.
+            schedule: The schedule.
+            description: First line of its file.
+            tag: State of the file when the user began (``tag``); None: whatever is there.
+            is_new: Whether there must be no schedule of this name yet.
+
+        Raises:
+            Conflict: Somebody else has changed it since; nothing is saved.
+        """
+        if is_new and schedule.name in self._scheduler.definitions:
+            raise _taken(schedule.name)
+        if is_new:
+            self._check_number(principal)
+        checked = self.check(principal, schedule)
+        text = write_schedule(checked.definition.schedule, description)
+        read_schedule(text, schedule.name)  # a file that could not be read again would be lost
+        self._change(principal, schedule.name, text, tag, "saved")
+
+    def pause(self, principal: Principal, name: str, *, is_paused: bool, tag: str | None = None) -> None:
+        """Pause a schedule, or let it fire again."""
+        definition, tag = self._changeable(principal, name), self._saved.tag(name) if tag is None else tag
+        if definition.schedule.enabled != is_paused:
+            raise ConfigError(f"{name} is {'paused' if is_paused else 'not paused'} already")
+        if not is_paused and not self._as_operators(definition):
+            self.check(principal, replace(definition.schedule, enabled=True))
+        text = enabled_text(definition, self._saved.text(name), self.description(name), is_enabled=not is_paused)
+        self._change(principal, name, text, tag, "paused" if is_paused else "resumed")
+
+    def remove(self, principal: Principal, name: str, *, tag: str | None = None) -> None:
+        """Remove a saved schedule; the operator's own of the same name, if there is one, then fires again."""
+        definition = self._changeable(principal, name)
+        if not definition.is_saved:
+            raise ConfigError(f"{name} is in the operator's folders of configs and cannot be removed here; pause it")
+        self._change(principal, name, None, self._saved.tag(name) if tag is None else tag, "removed")
+
+    def bring_back(self, principal: Principal, name: str, number: int, *, tag: str | None = None) -> None:
+        """Save an earlier version again."""
+        versions = self.versions(principal, name)
+        tag = self._saved.tag(name) if tag is None else tag
+        version = next((each for each in versions if each.number == number), None)
+        if version is None or version.text is None:
+            raise UnknownName(f"{name} has no version {number} that can be brought back")
+        schedule, text = read_schedule(version.text, name), version.text
+        owned = self.check(principal, schedule).definition.schedule
+        if owned != schedule:  # it was another user's
+            text = write_schedule(owned, description_of(text))
+        self._change(principal, name, text, tag, f"version {number} brought back")
+
+    def versions(self, principal: Principal, name: str) -> list[Version]:
+        """Return the saved versions of a schedule, the newest first; also those of a removed one.
+
+        Raises:
+            UnknownName: The principal may not see a schedule of this name.
+        """
+        if name not in self.removed(principal):
+            self.find(principal, name)
+        return self._saved.versions(name)
+
+    def removed(self, principal: Principal) -> list[str]:
+        """Return the names of removed schedules that a principal may see."""
+        names = [name for name in self._saved.removed() if name not in self._scheduler.definitions]
+        return [name for name in names if (last := self._last(name)) is not None and visible(principal, last)]
+
+    def _as_operators(self, definition: Definition) -> bool:
+        """Whether a paused schedule is otherwise as the operator's own file has it, which is not checked by the policy
+        for users."""
+        own = definition.replaces
+        return own is not None and own.schedule == replace(definition.schedule, enabled=True)
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _owned(self, principal: Principal, schedule: Schedule) -> Schedule:
+        """Return the schedule with the user's name and project.
+
+        Raises:
+            ConfigError: The role does not allow its settings.
+        """
+        if principal.may("admin"):
+            return schedule
+        mistakes = list(self._refusals(principal, schedule))
+        if mistakes:
+            raise ConfigError("\n".join(mistakes))
+        return replace(schedule, user=principal.user)
+
+    def _refusals(self, principal: Principal, schedule: Schedule) -> Iterator[str]:
+        try:
+            project_of(principal, schedule.project)
+            check_priority(principal, schedule.priority, self._access)
+        except UserError as error:
+            yield str(error)
+        refusal = "needs a token with the role admin"
+        if schedule.nights is not None:
+            yield f"nights: {refusal}, since nights register models; leave it out"
+        if schedule.overlap == "queue":
+            yield f"overlap=queue: {refusal}, since sweeps could pile up; use skip or stop_old"
+        if schedule.missed == "all":
+            yield f"missed=all: {refusal}, since sweeps could pile up; use latest or none"
+
+    def _check_number(self, principal: Principal) -> None:
+        own = [each for each in self._scheduler.definitions.values() if each.is_saved]
+        count = sum(each.schedule.user == principal.user for each in own)
+        if not principal.may("admin") and count >= self._access.max_schedules:
+            raise ConfigError(f"you have {count} schedules, the maximum (access.max_schedules); remove some")
+
+    def _check_may_change(self, principal: Principal, definition: Definition) -> None:
+        if not visible(principal, definition.schedule):
+            raise _taken(definition.name)
+        if not self.may_change(principal, definition):
+            raise HTTPException(403, f"{definition.name} is not yours; only {definition.schedule.user} and admins may")
+
+    def _changeable(self, principal: Principal, name: str) -> Definition:
+        definition = self.find(principal, name)
+        self._check_may_change(principal, definition)
+        return definition
+
+    def _change(self, principal: Principal, name: str, text: str | None, tag: str | None, action: str) -> None:
+        self._saved.write(name, text, tag=tag, user=principal.user, now=self._clock.now(), action=action)
+        logger.info("the schedule %s was changed by %s: %s", name, principal.user, action)
+        self._scheduler.refresh()
+
+    def _last(self, name: str) -> Schedule | None:
+        """Return the last version of a removed schedule that can be read."""
+        for text in self._saved.earlier_texts(name):
+            with contextlib.suppress(ConfigError):
+                return read_schedule(text, name)
+        return None
+
+    def _last_owner(self, name: str) -> str | None:
+        last = self._last(name)
+        return None if last is None else last.user
+
+
+def _taken(name: str) -> Conflict:
+    return Conflict(f"name={name}: there is a schedule of this name already, or there was one; choose another")

@@ -1,0 +1,141 @@
+"""Contents of the form for a schedule: a text for each key of its file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+from zoneinfo import available_timezones
+
+import yaml
+from fastapi import Request
+from pydantic import TypeAdapter
+
+from sweeps.compose.config_source import explain
+from sweeps.compose.schema_errors import read_as
+from sweeps.config.schedule import Schedule
+from sweeps.errors import ConfigError
+
+LINE, TEXT = 500, 100_000
+"""Longest contents of a field, and of one with several lines."""
+LONG = ("overrides", "nights")
+NUMBERS = (
+    *("grace_s", "jitter_s", "priority", "window.hours", "budget.gpu_hours", "budget.wall_hours"),
+    *("budget.cost.limit", "budget.cost.per_gpu_hour", "budget.cost.per_cpu_hour"),
+)
+WORDS = ("name", "cron", "timezone", "conf", "overlap", "missed", "window.start", "window.end", "user", "project")
+_SCHEDULE = TypeAdapter(Schedule)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilledSchedule:
+    """Contents of the form."""
+
+    values: Mapping[str, str] = field(default_factory=dict)
+    """Text of each key, and of ``description``, ``tag`` (state of the file when the form was opened) and ``then`` (the
+    button)."""
+
+    def __getitem__(self, key: str) -> str:
+        return self.values.get(key, "")
+
+    def schedule(self) -> Schedule:
+        """Schedule of the form.
+
+        Raises:
+            ConfigError: Names every mistake, one a line.
+        """
+        document: dict[str, Any] = {}
+        for key in WORDS:
+            _set(document, key, self[key].strip())
+        for key in NUMBERS:
+            _set(document, key, _number(self[key].strip()))
+        _set(document, "overrides", [line.strip() for line in self["overrides"].splitlines() if line.strip()])
+        _set(document, "nights", self._nights())
+        document["enabled"] = self["enabled"] == "true"
+        return read_as(Schedule, document)
+
+    def _nights(self) -> Any:
+        try:
+            return yaml.safe_load(self["nights"])
+        except yaml.YAMLError as error:
+            raise ConfigError(f"nights: {explain(error)}") from None
+
+
+def filled_from(schedule: Schedule, description: str, tag: str) -> FilledSchedule:
+    """Form with the values of a schedule."""
+    document = _SCHEDULE.dump_python(schedule, mode="json", exclude_none=True)
+    values = {key: _text(_get(document, key)) for key in (*WORDS, *NUMBERS)}
+    values["overrides"] = "\n".join(schedule.overrides)
+    values["enabled"] = "true" if schedule.enabled else ""
+    nights = document.get("nights")
+    values["nights"] = "" if nights is None else yaml.safe_dump(nights, sort_keys=False).strip()
+    return FilledSchedule(values={**values, "description": description, "tag": tag})
+
+
+async def read_schedule_form(request: Request) -> FilledSchedule:
+    """Read the form's fields."""
+    known = {*WORDS, *NUMBERS, *LONG, "enabled", "description", "tag", "then"}
+    values = {name: value for name, value in (await request.form()).items() if name in known and isinstance(value, str)}
+    for name, value in values.items():
+        if len(value) > (longest := TEXT if name in LONG else LINE):
+            raise ConfigError(f"{name}: is longer than {longest:,} characters")
+    return FilledSchedule(values=values)
+
+
+def mistakes_of(error: Exception) -> dict[str, str]:
+    """Mistakes by the key that they are shown at; "" is the whole form."""
+    found: dict[str, list[str]] = {}
+    place = ""
+    for line in str(error).splitlines():
+        place = _key_of(line) or ("overrides" if re.match(r"[\w./@'+~-]+(=|:| is)", line) else place)
+        found.setdefault(place, []).append(line)
+    return {key: "\n".join(lines) for key, lines in found.items()}
+
+
+def _key_of(mistake: str) -> str | None:
+    """Longest key of a schedule that a mistake begins with."""
+    keys = sorted((*WORDS, *NUMBERS, *LONG, "enabled"), key=len, reverse=True)
+    for key in keys:
+        if mistake.startswith((f"{key}=", f"{key}:", f"{key}.", f"{key}[")):
+            return key
+    sections = {"window": "window.start", "budget": "budget.gpu_hours"}
+    return next((key for section, key in sections.items() if mistake.startswith(section)), None)
+
+
+def _set(document: dict[str, Any], key: str, value: Any) -> None:
+    """Set a value at a dotted key; empty ones are left to their defaults."""
+    if value in ("", None, []):
+        return
+    *sections, name = key.split(".")
+    for section in sections:
+        document = document.setdefault(section, {})
+    document[name] = value
+
+
+def _get(document: Mapping[str, Any], key: str) -> Any:
+    value: Any = document
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _number(text: str) -> int | float | str:
+    """Number of a text; the text itself if it is none, which the schema reports."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@cache
+def zones() -> Iterable[str]:
+    """Names of the time zones, for suggestions."""
+    return sorted(name for name in available_timezones() if "/" in name and not name.startswith(("Etc/", "posix/")))
