@@ -10,6 +10,7 @@ from fastapi.staticfiles import StaticFiles
 
 from sweeps.service.web import (
     action_routes,
+    api_documentation,
     compare,
     figures,
     plotly_library,
@@ -37,10 +38,11 @@ def add_pages(app: FastAPI, service: AppContext) -> None:
         service: The service.
     """
     app.state.pages = Pages(service)
+    app.mount("/static/swagger", api_documentation.swagger_files(), name="swagger")
     app.mount("/static", _KeptFiles(directory=STATIC), name="static")
     if (folder := documentation(service.config.docs_dir)) is not None:
         app.mount(ADDRESS, StaticFiles(directory=folder, html=True), name=DOCS)
-    lists = (router, trial, figures, plotly_library, compare, schedules)
+    lists = (router, trial, figures, plotly_library, compare, schedules, api_documentation)
     for part in (*lists, action_routes, submit, schedule_editing, sign_in):
         app.include_router(part.router)
 

@@ -29,6 +29,8 @@ from sweeps.service.web.schedules import schedule_page
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
+UNNAMED = "unnamed"
+"""Name of a new schedule in a preview, until it has one."""
 Posted = Annotated[FilledSchedule, Depends(read_schedule_form)]
 Name = Annotated[str, Query(max_length=100)]
 Tag = Annotated[str, Form(max_length=100)]
@@ -42,8 +44,7 @@ def new(request: Request, pages: Shared, principal: Runner, like: Name = "") -> 
         editor = pages.service.schedule_editor
         schedule = editor.find(principal, like).schedule
         filled = filled_from(schedule, editor.description(like), "")
-        own = {"name": "", "user": principal.user, "project": project_of(principal, None)}
-        filled = FilledSchedule(values={**filled.values, **own})
+        filled = filled.changed(name="", user=principal.user, project=project_of(principal, None))
     return _form(request, pages, principal, filled, name="")
 
 
@@ -130,13 +131,16 @@ def _check_or_save(
     editor = pages.service.schedule_editor
     if name:
         editor.find(principal, name)
-        filled = FilledSchedule(values={**filled.values, "name": name})
+        filled = filled.changed(name=name)
     if not filled["project"]:
-        filled = FilledSchedule(values={**filled.values, "project": project_of(principal, None)})
+        filled = filled.changed(project=project_of(principal, None))
     if not filled["user"] or not principal.may("admin"):
-        filled = FilledSchedule(values={**filled.values, "user": principal.user})
+        filled = filled.changed(user=principal.user)
     try:
-        schedule = filled.schedule()
+        if filled["then"] == "preview" and not filled["name"]:
+            schedule = filled.changed(name=UNNAMED).schedule()
+        else:
+            schedule = filled.schedule()
         if filled["then"] != "save":
             checked = editor.check(principal, schedule)
             return _form(request, pages, principal, filled, name=name, checked=checked)
@@ -157,7 +161,7 @@ def _conflict(
         return _form(request, pages, principal, filled, name=name, mistakes={"name": str(error)}, status=409)
     editor = pages.service.schedule_editor
     present, mine = editor.text(name), write_schedule(filled.schedule(), filled["description"])
-    filled = FilledSchedule(values={**filled.values, "tag": editor.tag(name)})
+    filled = filled.changed(tag=editor.tag(name))
     return _form(
         request,
         pages,

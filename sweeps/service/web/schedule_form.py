@@ -40,6 +40,10 @@ class FilledSchedule:
     def __getitem__(self, key: str) -> str:
         return self.values.get(key, "")
 
+    def changed(self, **values: str) -> FilledSchedule:
+        """Form with other texts of some keys."""
+        return FilledSchedule(values={**self.values, **values})
+
     def schedule(self) -> Schedule:
         """Schedule of the form.
 

@@ -1,0 +1,36 @@
+"""Documentation of the REST API that can be tried: Swagger UI, from files of a package and under the pages' own policy.
+
+A request that is tried acts as the page's user: it is sent with the session's cookie and the page's CSRF token, or with
+a token that is entered under "Authorize".
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from fastapi.staticfiles import StaticFiles
+
+from sweeps.service.auth.auth import Reader
+from sweeps.service.web.error_pages import PageRoute
+from sweeps.service.web.pages import Shared
+
+ADDRESS = "/api/docs"
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+
+@router.get(ADDRESS)
+def documentation(request: Request, pages: Shared, principal: Reader) -> Response:
+    """Page of the API's documentation."""
+    return pages.answer(request, "api.html", principal, here="API")
+
+
+def swagger_files() -> StaticFiles:
+    """Swagger UI's own files, without importing the package, which would import Flask."""
+    spec = find_spec("flask_swagger_ui")
+    assert spec is not None
+    assert spec.origin is not None
+    return StaticFiles(directory=Path(spec.origin).parent / "dist")
