@@ -46,7 +46,7 @@ def test_before_anything_has_fired_schedules_are_listed_and_nothing_is_made(type
 def test_the_shipped_schedule_is_disabled_and_the_line_that_enables_it_is_told(typed: Any) -> None:
     (nightly,) = json.loads(typed("list", "--json"))
     assert (nightly["enabled"], nightly["next"]) == (False, None)
-    assert "disabled; serve 'enable=[nightly]' fires it" in typed("list")
+    assert "paused; `schedule resume nightly` lets it fire" in typed("list")
     assert "python -m sweeps serve 'enable=[NAME]'" in typed("next")
     assert "enable=[nightly]" in Path(__file__).parents[2].joinpath("conf/schedule/nightly.yaml").read_text()
 
@@ -102,3 +102,17 @@ def test_without_a_service_it_runs_at_once(tmp_path: Path) -> None:
     document = json.loads(out)
     assert document["sweep"].startswith("mine-2")
     assert len(load_sweep(f"sqlite:///{tmp_path}/mlflow.db", document["sweep"]).trials) == 2
+
+
+def test_a_schedule_is_paused_and_resumed_and_its_history_is_shown(typed: Any, tmp_path: Path) -> None:
+    (tmp_path / "schedule").mkdir()
+    (tmp_path / "schedule" / "mine.yaml").write_text("name: mine\ncron: 30 4 * * *\nconf: digits\n")
+    mine = ("--config-dir", str(tmp_path))
+    typed("pause", "mine", *mine)
+    assert {each["name"]: each["enabled"] for each in json.loads(typed("list", "--json", *mine))}["mine"] is False
+    assert "enabled: false" in Path("outputs/schedules/mine.yaml").read_text()
+    typed("resume", "mine", *mine)
+    assert not Path("outputs/schedules/mine.yaml").exists()  # the file in the folder of configs says the same
+    history = json.loads(typed("history", "mine", "--json", *mine))
+    assert [(each["number"], each["action"]) for each in history] == [(2, "resumed"), (1, "paused")]
+    assert "-enabled: false" in typed("history", "mine", *mine)

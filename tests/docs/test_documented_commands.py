@@ -181,7 +181,7 @@ def check_verb(verb: str, rest: list[str]) -> None:
     elif verb == "serve":
         folders = [Path(rest[index + 1]) for index, each in enumerate(rest) if each == "--config-dir"]
         compose_service([each for each in rest if "=" in each and not each.startswith("--")], folders)
-    elif verb in ONLY_PARSED or {"--register", "--export"} & set(rest) or rest[:1] == ["run"]:
+    elif verb in ONLY_PARSED or {"--register", "--export"} & set(rest) or rest[:1] in (["run"], ["pause"], ["resume"]):
         group = app.commands[verb]
         command = group.commands[rest.pop(0)] if hasattr(group, "commands") else group
         command.make_context(verb, rest)

@@ -6,13 +6,14 @@ from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from sweeps.compose.schema_errors import read_as
 from sweeps.config.schedule import Schedule as Settings
 from sweeps.errors import ConfigError
 from sweeps.service.api.depends import Number, Serving
 from sweeps.service.api.documents import JobDocument
+from sweeps.service.api.schema import Body, Document
 from sweeps.service.app_context import AppContext
 from sweeps.service.auth.auth import Reader, Runner
 from sweeps.service.auth.principal import Principal, project_of
@@ -23,18 +24,16 @@ from sweeps.service.schedules.overview import coming, states
 router = APIRouter(tags=["schedules"])
 
 Schedule = Annotated[str, Path(description="Name of a schedule.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-Tag = Annotated[str, Query(description="State of the schedule that is to be changed: its `tag`.", max_length=64)]
+Tag = Annotated[
+    str | None, Query(description="State of the schedule that is changed: its `tag`; default: any.", max_length=64)
+]
 Named = Annotated[str, Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
-
-
 EXAMPLE = {"name": "evening", "cron": "30 20 * * mon-fri", "timezone": "Europe/Berlin", "conf": "digits"}
 _SETTINGS = TypeAdapter(Settings)
 
 
-class ScheduleBody(BaseModel):
+class ScheduleBody(Body):
     """A schedule to check or to save."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     schedule: dict[str, Any] = Field(examples=[EXAMPLE])
     """Keys and values as in a file of ``conf/schedule/``; default user and project: those of the token."""
@@ -54,12 +53,15 @@ class ScheduleBody(BaseModel):
         return read_as(Settings, {**own, **self.schedule})
 
 
-class ScheduleDocument(BaseModel):
+class ScheduleDocument(Document):
     """A schedule with all its settings."""
 
     name: str
+    """Name of the schedule."""
     schedule: dict[str, Any]
+    """All its settings, with defaults."""
     description: str
+    """First line of its file."""
     tag: str
     """State of its saved file, for a later change; empty if it is the operator's own."""
     is_saved: bool
@@ -82,20 +84,24 @@ class ScheduleDocument(BaseModel):
         )
 
 
-class CheckedSchedule(BaseModel):
+class CheckedSchedule(Document):
     """A schedule without mistakes."""
 
     coming: list[dict[str, Any]]
     """Its next firings."""
 
 
-class VersionDocument(BaseModel):
+class VersionDocument(Document):
     """A saved version of a schedule."""
 
     number: int
+    """Number, from 1."""
     user: str
+    """User who saved it; empty if the file was edited by hand."""
     time: float
+    """Time at which it was saved, in seconds since 1970 (UTC)."""
     action: str
+    """Action of the user: saved, paused, resumed, removed, ..."""
     text: str | None
     """The YAML; null: the schedule was removed."""
 
@@ -171,7 +177,7 @@ def change(service: Serving, principal: Runner, name: Schedule, body: ScheduleBo
 
 
 @router.delete("/schedules/{name}", status_code=204)
-def remove(service: Serving, principal: Runner, name: Schedule, tag: Tag | None = None) -> None:
+def remove(service: Serving, principal: Runner, name: Schedule, tag: Tag = None) -> None:
     """Remove a saved schedule; its versions are kept."""
     service.schedule_editor.remove(principal, name, tag=tag)
 

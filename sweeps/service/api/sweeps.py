@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from sweeps.redact import redact_uri
 from sweeps.service.api import serialization
@@ -47,6 +47,10 @@ class _Body(Body):
 
 class RunBody(_Body):
     """Body of ``run``."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"conf": "digits", "overrides": ["search.num_trials=4"], "priority": 0}]}
+    )
 
     conf: ConfName
     """Name of a config, as in ``conf=NAME``."""

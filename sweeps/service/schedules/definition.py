@@ -101,7 +101,7 @@ class Definition:
         format."""
         local = datetime.fromtimestamp(due, self.line.zone)
         own = [_DUE.sub(lambda found: local.strftime(found[1]), each) for each in self.schedule.all_overrides()]
-        return [*own, *self.placed]
+        return [*own, *(each for each in self.placed if not _sets_same(own, each))]
 
     def plan(self, due: float, name: str | None = None, approve: Approve | None = None) -> Plan:
         """Return the plan of a firing's sweep, as ``run`` makes it.
@@ -173,6 +173,11 @@ class Definition:
         except OutsideWindow:
             return True
         return False
+
+
+def _sets_same(overrides: Sequence[str], override: str) -> bool:
+    """Whether any of the overrides sets the key of another one; the policy then judges it."""
+    return any(each.startswith(f"{override.partition('=')[0]}=") for each in overrides)
 
 
 class OutsideWindow(ValueError):

@@ -163,7 +163,8 @@ class SavedSchedules:
 
     def _keep(self, name: str, version: Version) -> None:
         file = self._version_file(name, version.number)
-        file.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        for folder in (file.parent.parent, file.parent):
+            folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
         write_json(file, asdict(version))
         _sync(file.parent)
 

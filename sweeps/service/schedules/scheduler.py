@@ -193,7 +193,8 @@ class Scheduler(Poller):
 
     def _take_saved(self) -> None:
         """Add the saved schedules to the operator's; one with a mistake stays as it was."""
-        definitions, mistakes = dict(self._own), {}
+        definitions = dict(self._own)
+        mistakes: dict[str, str] = {}
         if self._saved is not None:
             definitions, mistakes = with_saved(self._own, self._saved, self.saved_definition, self._clock.now())
         for name, mistake in mistakes.items():

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Depends, Form, Query, Request
 from fastapi.responses import Response
 
 from sweeps.completion.conf_names import ConfNames
+from sweeps.completion.config_keys import keys_of
 from sweeps.config.schedule import Schedule
 from sweeps.errors import ConfigError, Conflict, SweepsError
 from sweeps.report.expected_cost import ExpectedCost, expected_cost
@@ -208,7 +209,7 @@ def _form(
         here="Schedules",
         name=name,
         form=filled,
-        confs=ConfNames(pages.service.config_dirs).options(),
+        confs=ConfNames(pages.service.config_dirs).described(),
         checked=checked,
         preview=checked and checked.preview,
         mistakes=mistakes or {},
@@ -233,5 +234,4 @@ def _expected(pages: Pages, principal: Principal, conf: str, checked: Checked | 
 @cache
 def _help() -> Mapping[str, str]:
     """Description of each key, from the schema."""
-    fields = Schedule.__pydantic_fields__
-    return {name: " ".join((field.description or "").split()) for name, field in fields.items()}
+    return {name: key.help for name, key in keys_of([Schedule]).items()}

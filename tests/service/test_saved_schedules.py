@@ -1,0 +1,273 @@
+"""Schedules that are saved through the service: by whom, what is checked, and what is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from serving import API, Api, serving
+from sqlalchemy import select
+
+from sweeps.errors import Conflict, UserError
+from sweeps.service.auth.principal import Role
+from sweeps.service.database import tables
+from sweeps.service.database.engine import writing
+from sweeps.service.schedules.firing import fire_now
+from sweeps.service.schedules.saved import SavedSchedules
+
+MINE = {"name": "mine", "cron": "30 4 * * *", "conf": "digits", "overrides": ["search.num_trials=3"]}
+OPERATORS = "name: theirs\ncron: 0 3 * * *\nconf: digits\nproject: ada\n"
+FIRST, SECOND = "# First\nname: a\n", "# Second\nname: a\n"
+
+Asking = Callable[..., TestClient]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved")
+    (folder / "conf" / "schedule").mkdir(parents=True)
+    (folder / "conf" / "schedule" / "theirs.yaml").write_text(OPERATORS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def service(folder: Path) -> Iterator[Api]:
+    with serving(folder, f"config_dirs=[{folder / 'conf'}]", "access.max_schedules=2") as api:
+        api.token("root", "admin")
+        yield api
+
+
+@pytest.fixture
+def api(service: Api) -> Api:
+    """The service, with no saved schedules."""
+    shutil.rmtree(service.service.saved_schedules.folder, ignore_errors=True)
+    service.service.scheduler.refresh()
+    return service
+
+
+@pytest.fixture
+def asking(api: Api) -> Asking:
+    def client(user: str, role: Role = "run", *projects: str) -> TestClient:
+        return api.client(api.token(user, role, *projects), follow_redirects=False)
+
+    return client
+
+
+def save(client: TestClient, status: int = 201, tag: str | None = None, **settings: Any) -> Any:
+    answer = client.post(f"{API}/schedules", json={"schedule": {**MINE, **settings}, "tag": tag})
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def change(client: TestClient, status: int, tag: str | None = None, **settings: Any) -> Any:
+    schedule = {**MINE, **settings}
+    answer = client.put(f"{API}/schedules/{schedule['name']}", json={"schedule": schedule, "tag": tag})
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def test_a_user_makes_a_schedule_which_the_scheduler_sees_at_once(api: Api, asking: Asking, folder: Path) -> None:
+    made = save(asking("bob"))
+    assert (made["schedule"]["user"], made["schedule"]["project"], made["may_change"]) == ("bob", "bob", True)
+    definition = api.service.scheduler.definitions["mine"]
+    assert (definition.is_saved, definition.schedule.cron) == (True, "30 4 * * *")
+    text = (folder / "outputs" / "schedules" / "mine.yaml").read_text()
+    assert text.startswith("# mine\nname: mine\ncron: 30 4 * * *\nconf: digits\n")
+    assert {each["name"] for each in asking("bob").get(f"{API}/schedules").json()} == {"mine"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"cron": "66 4 * * *"}, "its minute must be 0-59"),
+        ({"timezone": "Europe/Berln"}, "there is no such time zone"),
+        ({"overrides": ["train.lrr=1"]}, "train.lrr"),
+        ({"overlop": "skip"}, "there is no such key"),
+        ({"overrides": ["output_dir=/tmp"]}, "sweeps of the service are written to its own folder"),
+        ({"overrides": ["name=${oc.env:HOME}"]}, "name"),
+        ({"conf": "ray_train_function"}, "_target_"),
+        ({"project": "ada"}, "is not one of yours"),
+        ({"priority": 5}, "access.runner_priority"),
+        ({"nights": {"warm_start": 3}}, "needs a token with the role admin"),
+        ({"overlap": "queue"}, "needs a token with the role admin"),
+        ({"missed": "all"}, "needs a token with the role admin"),
+        ({"name": "theirs"}, "there is a schedule of this name already"),
+        ({"name": "../x"}, "name"),
+    ],
+    ids=str,
+)
+def test_nothing_is_saved_that_is_wrong_or_not_allowed(
+    asking: Asking, folder: Path, settings: dict[str, Any], words: str
+) -> None:
+    client = asking("bob")
+    for path in ("schedules", "schedules/check"):
+        answer = client.post(f"{API}/{path}", json={"schedule": {**MINE, **settings}})
+        assert answer.status_code in (404, 409, 422)
+        assert words in answer.json()["detail"]
+    assert not list(folder.glob("outputs/schedules/*.yaml"))
+
+
+def test_readers_change_nothing_and_users_change_their_own(api: Api, asking: Asking) -> None:
+    save(asking("bob", "run", "chat"), project="chat")
+    ada = asking("ada", "run", "chat")
+    change(ada, 403, cron="0 0 * * *")
+    for verb in ("pause", "resume"):
+        assert ada.post(f"{API}/schedules/mine/{verb}").status_code == 403
+    assert ada.delete(f"{API}/schedules/mine").status_code == 403
+    assert ada.get(f"{API}/schedules/mine").json()["may_change"] is False
+    assert asking("cyd").get(f"{API}/schedules/mine").status_code == 404
+    assert asking("cyd").put(f"{API}/schedules/mine", json={"schedule": MINE}).status_code == 404
+    assert asking("bob", "read").post(f"{API}/schedules/mine/pause").status_code == 403
+    assert change(asking("eve", "admin"), 200, cron="0 5 * * *", user="bob")["schedule"]["cron"] == "0 5 * * *"
+
+
+def test_a_user_has_only_so_many(asking: Asking) -> None:
+    bob = asking("bob")
+    for name in ("a", "b"):
+        save(bob, name=name)
+    assert "access.max_schedules" in save(bob, 422, name="c")["detail"]
+    save(asking("eve", "admin"), name="c")
+
+
+def test_two_who_edit_at_once_are_told(asking: Asking) -> None:
+    bob, eve = asking("bob"), asking("eve", "admin")
+    tag = save(bob)["tag"]
+    change(eve, 200, tag, cron="0 5 * * *", user="bob", project="bob")
+    refused = change(bob, 409, tag, cron="0 6 * * *")
+    assert "was changed by eve" in refused["detail"]
+    present = bob.get(f"{API}/schedules/mine").json()
+    assert present["schedule"]["cron"] == "0 5 * * *"
+    assert change(bob, 200, present["tag"], cron="0 6 * * *")["schedule"]["cron"] == "0 6 * * *"
+
+
+def test_every_version_is_kept_and_can_be_brought_back(api: Api, asking: Asking) -> None:
+    bob = asking("bob")
+    save(bob)
+    change(bob, 200, cron="0 6 * * *")
+    bob.post(f"{API}/schedules/mine/pause")
+    assert bob.delete(f"{API}/schedules/mine").status_code == 204
+    assert "mine" not in api.service.scheduler.definitions
+    versions = bob.get(f"{API}/schedules/mine/versions").json()
+    assert [(each["number"], each["action"], each["user"]) for each in versions] == [
+        (4, "removed", "bob"),
+        (3, "paused", "bob"),
+        (2, "saved", "bob"),
+        (1, "saved", "bob"),
+    ]
+    assert bob.post(f"{API}/schedules/mine/versions/4/bring-back").status_code == 404
+    back = bob.post(f"{API}/schedules/mine/versions/1/bring-back").json()
+    assert (back["schedule"]["cron"], back["schedule"]["enabled"]) == ("30 4 * * *", True)
+    assert asking("ada").get(f"{API}/schedules/mine/versions").status_code == 404
+    bob.delete(f"{API}/schedules/mine")
+    assert "there was one" in save(asking("ada"), 409)["detail"]  # its firings and versions are Bob's
+
+
+def test_the_operators_own_schedule_is_replaced_and_not_written(api: Api, asking: Asking, folder: Path) -> None:
+    eve, file = asking("eve", "admin"), folder / "conf" / "schedule" / "theirs.yaml"
+    assert eve.delete(f"{API}/schedules/theirs").status_code == 422
+    paused = eve.post(f"{API}/schedules/theirs/pause").json()
+    assert (paused["is_saved"], paused["schedule"]["enabled"]) == (True, False)
+    assert eve.post(f"{API}/schedules/theirs/pause").status_code == 422
+    resumed = eve.post(f"{API}/schedules/theirs/resume").json()
+    assert (resumed["is_saved"], resumed["schedule"]["enabled"]) == (False, True)
+    change(eve, 200, name="theirs", cron="0 7 * * *")
+    assert api.service.scheduler.definitions["theirs"].schedule.cron == "0 7 * * *"
+    assert file.read_text() == OPERATORS
+    assert eve.delete(f"{API}/schedules/theirs").status_code == 204
+    assert api.service.scheduler.definitions["theirs"].schedule.cron == "0 3 * * *"
+
+
+def test_a_file_that_is_edited_by_hand_counts_and_is_kept_as_a_version(api: Api, asking: Asking) -> None:
+    bob, saved = asking("bob"), api.service.saved_schedules
+    save(bob)
+    file = saved.folder / "mine.yaml"
+    file.write_text(file.read_text().replace("30 4", "45 4") + "# my own remark\n")
+    api.service.scheduler.poll()
+    assert api.service.scheduler.definitions["mine"].schedule.cron == "45 4 * * *"
+    bob.post(f"{API}/schedules/mine/pause")
+    assert "# my own remark" in file.read_text()
+    assert [each.action for each in saved.versions("mine")] == ["paused", "edited in its file", "saved"]
+    file.write_text("name: mine\ncron: nonsense\nconf: digits\n")
+    api.service.scheduler.poll()
+    assert api.service.scheduler.definitions["mine"].schedule.enabled is False
+    assert "schedules/mine.yaml: cron='nonsense'" in str(api.service.scheduler.trouble)
+    assert bob.post(f"{API}/schedules/mine/versions/1/bring-back").status_code == 200
+    assert api.service.scheduler.trouble is None
+
+
+def test_a_saved_schedules_sweep_is_checked_again_before_it_starts(api: Api, asking: Asking) -> None:
+    """Its file may have been changed, or the operator's policy."""
+    save(asking("bob"))
+    service = api.service
+    definition = service.scheduler.definitions["mine"]
+    evil = replace(definition, schedule=replace(definition.schedule, overrides=["tracking.uri=sqlite:////tmp/x.db"]))
+    own = service.scheduler.definitions["theirs"]
+    with writing(service.database) as connection:
+        good, bad, operators = (fire_now(connection, each, service.clock.now()) for each in (definition, evil, own))
+    check = service.runner.listeners.checks[0]
+    check(good)
+    check(operators)
+    with pytest.raises(UserError, match="recorded in its own store"):
+        check(bad)
+
+
+def test_a_fired_sweep_is_its_users(api: Api, asking: Asking) -> None:
+    save(asking("bob"))
+    assert asking("bob").post(f"{API}/schedules/mine/run").status_code == 202
+    with api.service.database.connect() as connection:
+        newest = select(tables.jobs).where(tables.jobs.c.schedule == "mine").order_by(tables.jobs.c.id.desc())
+        row = connection.execute(newest).mappings().first()
+    assert row is not None
+    assert (row["user"], row["project"]) == ("bob", "bob")
+    assert any(each.startswith("output_dir=") for each in row["request"]["overrides"])
+
+
+def test_a_kill_at_any_moment_loses_no_version(tmp_path: Path) -> None:
+    """A process that saves without end is killed again and again; the file is always one that was saved."""
+    code = (
+        "import sys; from pathlib import Path; from sweeps.service.schedules.saved import SavedSchedules\n"
+        "saved, number = SavedSchedules(Path(sys.argv[1])), int(sys.argv[2])\n"
+        "while True:\n"
+        "    number += 1\n"
+        "    saved.write('a', f'# {number}\\nname: a\\n', tag=None, user='u', now=1.0, action='saved')\n"
+        "    print(number, flush=True)\n"
+    )
+    saved, told = SavedSchedules(tmp_path), 0
+    for delay in (0.0, 0.013, 0.031):
+        command = [sys.executable, "-c", code, str(tmp_path), str(told)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            told = int(child.stdout.readline())
+            time.sleep(delay)
+            os.kill(child.pid, signal.SIGKILL)
+            told = max([told, *map(int, child.stdout.read().split())])
+        text = saved.text("a")
+        assert text is not None
+        assert int(text.split()[1]) >= told
+        texts = [each.text for each in saved.versions("a")]
+        assert text in texts[:2]  # the newest may not have been reached
+        assert all(each.action == "saved" for each in saved.versions("a"))
+        told = int(text.split()[1])
+
+
+def test_a_change_of_something_else_is_refused_under_the_lock(tmp_path: Path) -> None:
+    saved = SavedSchedules(tmp_path / "schedules")
+    saved.write("a", FIRST, tag="", user="u", now=1.0, action="saved")
+    tag = saved.tag("a")
+    saved.write("a", SECOND, tag=tag, user="v", now=2.0, action="saved")
+    with pytest.raises(Conflict, match="changed by v"):
+        saved.write("a", None, tag=tag, user="u", now=3.0, action="removed")
+    assert saved.text("a") == SECOND
+    assert [json.loads(path.read_text())["user"] for path in sorted(tmp_path.rglob("*.json"))] == ["u", "v"]
+    assert {path.stat().st_mode & 0o077 for path in tmp_path.rglob("schedules/**/*")} == {0}
