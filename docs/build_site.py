@@ -26,7 +26,7 @@ from reference import config_groups, config_keys, python_functions, routes, verb
 from reference.page import slug
 
 from sweeps.files import replacing
-from sweeps.service.web.documentation import INSIDE_THE_PACKAGE
+from sweeps.service.web.documentation import ADDRESS, INSIDE_THE_PACKAGE
 
 DOCS = Path(__file__).resolve().parent
 CHECKOUT = DOCS.parent
@@ -90,8 +90,15 @@ def build(folder: Path) -> Path:
     if done.returncode:
         messages = COLOUR.sub("", f"{done.stdout}{done.stderr}").partition("Traceback (most recent call last)")[0]
         sys.exit(messages.rstrip())
+    _address_not_found_page(folder / "site" / "404.html")
     secure_pages(folder / "site")
     return folder / "site"
+
+
+def _address_not_found_page(page: Path) -> None:
+    """Let the page for unknown addresses, at any depth, find its files where the service has them."""
+    text = page.read_text(encoding="utf-8")
+    page.write_text(re.sub(r'((?:href|src)="|"base":\s*")/(?!/)', rf"\g<1>{ADDRESS}/", text), encoding="utf-8")
 
 
 def hand_written() -> dict[str, str]:

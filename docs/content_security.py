@@ -12,6 +12,8 @@ import os
 import re
 from pathlib import Path
 
+from sweeps.service.web.documentation import ADDRESS
+
 INLINE_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 FOREIGN_SCRIPT = re.compile(r'<script src="https://unpkg\.com/iframe-worker/shim"[^>]*></script>')
 INLINE_FOLDER = Path("assets", "inline")
@@ -32,7 +34,8 @@ def secure_pages(site: Path) -> None:
 
 def _rewritten(text: str, site: Path, page: Path) -> str:
     def script(name: Path) -> str:
-        return f'<script src="{os.path.relpath(site / name, page.parent)}"></script>'
+        address = f"{ADDRESS}/{name}" if page.name == "404.html" else os.path.relpath(site / name, page.parent)
+        return f'<script src="{address}"></script>'
 
     def moved(found: re.Match[str]) -> str:
         name = INLINE_FOLDER / f"{hashlib.sha256(found[1].encode()).hexdigest()[:16]}.js"

@@ -58,7 +58,7 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             if value and "{" not in str(list(value.values())):
                 yield path, {name: _number(each) for name, each in value.items()}
             yield from _flat(path, value)
-        elif value not in (None, [], "") and "${" not in str(value):
+        elif value not in (None, [], "", "???") and "${" not in str(value):
             yield path, _number(value)
 
 

@@ -56,7 +56,11 @@ def test_a_service_has_the_site_under_docs_with_its_own_security_policy(site: Pa
         assert page.status_code == 200
         assert "script-src 'self';" in page.headers["content-security-policy"]
         assert client.get("/docs/reference/verbs.html").status_code == 200
-        assert client.get("/docs/../pyproject.toml").status_code == 404
+        unknown = client.get("/docs/deeper/unknown.html")
+        assert unknown.status_code == 404
+        files = re.findall(r'(?:src|href)="(/[^"]+\.(?:js|css))"', unknown.text)
+        assert len(files) > 3
+        assert all(client.get(file).status_code == 200 for file in files)
         assert 'href="/docs/index.html"' in client.get("/").text
     api.close()
 
