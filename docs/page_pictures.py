@@ -33,12 +33,15 @@ SHOWN = {
     "schedules": "service-schedules",
     "schedule": "service-schedule",
     "submit": "service-submit",
+    "new-schedule": "service-new-schedule",
+    "api": "service-api",
 }
 """Pages whose pictures are in docs/images/, and the beginnings of their files' names."""
 IN_DARK = "trial"
 """Page whose picture on the phone is the dark one."""
 COLOURS = 128
 """Number of colours of a picture in docs/images/: files of a third of the size, and no difference to be seen."""
+PREVIEWED = "!document.querySelector('form[data-preview]') || document.querySelector('#preview dl')"
 DRAWN = "[...document.querySelectorAll('[data-figure]')].every(each => each.querySelector('.js-plotly-plot'))"
 
 
@@ -46,6 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("address", help="of a service that answers")
     parser.add_argument("--output", type=Path, help="folder for pictures of all pages; default: some into docs/images")
+    parser.add_argument("--only", nargs="+", metavar="PAGE", help="names of the pages to take; default: all")
     parser.add_argument("--token", help="file with a token, where the service demands one", type=Path)
     arguments = parser.parse_args()
     with sync_playwright() as play:
@@ -53,7 +57,7 @@ def main() -> None:
         pages = find_pages(browser, arguments.address, arguments.token)
         if arguments.output is None:
             for (name, file), screen in itertools.product(SHOWN.items(), SCREENS):
-                if name in pages:
+                if name in pages and name in (arguments.only or SHOWN):
                     scheme = "dark" if name == IN_DARK and screen == "phone" else "light"
                     end = "-phone.png" if screen == "phone" else ".png"
                     take(browser, arguments, pages[name], screen, scheme, IMAGES / f"{file}{end}", full_page=False)
@@ -72,6 +76,8 @@ def find_pages(browser: Browser, address: str, token: Path | None) -> dict[str, 
         "queue": "/queue",
         "schedules": "/schedules",
         "submit": "/submit",
+        "new-schedule": "/new-schedule",
+        "api": "/api/docs",
         "unknown": "/sweeps/none-such",
     }
     page.goto(address)
@@ -101,6 +107,7 @@ def open_page(browser: Browser, address: str, token: Path | None, screen: str, s
         color_scheme="dark" if scheme == "dark" else "light",
         locale="en-GB",
         device_scale_factor=1,
+        bypass_csp=True,  # `wait_for_function` evaluates its text, which the pages' policy forbids
     )
     page = context.new_page()
     if token is not None:
@@ -130,6 +137,7 @@ def take(
     for figure in page.locator("[data-figure]").all():  # figures are drawn when they come near the screen
         figure.scroll_into_view_if_needed()
     page.wait_for_function(DRAWN, timeout=120_000)
+    page.wait_for_function(PREVIEWED, timeout=120_000)
     page.evaluate("scrollTo(0, 0)")
     page.wait_for_timeout(1000)
     width = page.evaluate("document.documentElement.scrollWidth")
