@@ -29,7 +29,9 @@ def save(step):
 class Utils:
     """Takes what a trial reports, in the place of a Ray Train worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "saved"
+        self.saved: list[str] = []
         self.reporter = Recorder()
         self.progress = FunctionProgress()
         self.reports: list[tuple[int, dict[str, float], list[str]]] = []
@@ -44,12 +46,15 @@ class Utils:
 
     def add_checkpoint(self, progress: FunctionProgress, metrics: dict[str, float] | None, save: Any) -> None:
         self.checkpoints.append((progress.step, metrics, progress.evaluations))
+        self.folder.mkdir(exist_ok=True)
+        save(self.folder)
+        self.saved += [each.name for each in self.folder.iterdir() if each.name not in self.saved]
         self.newest_step = progress.step
 
 
 def follow(folder: Path, code: str, *, saves_at_reports: bool = False, **task: Any) -> tuple[Utils, Lead]:
     """Run a program to its end; returns what was reported."""
-    utils = Utils()
+    utils = Utils(folder)
     config = CommandConfig(
         task=CommandTask(
             kind="command",
@@ -113,6 +118,12 @@ print({"loss": 1}); print({"eval": 2}); save(200)
     assert utils.checkpoints == [(2, {"eval": 1}, 1), (4, {"eval": 2}, 2)]
 
 
+def test_of_two_checkpoints_at_one_step_the_later_one_is_saved_last(tmp_path: Path) -> None:
+    utils, _ = follow(tmp_path, 'print({"eval": 1}); save(1); time.sleep(0.1); save(2)')
+    assert [step for step, _, _ in utils.checkpoints] == [1, 1]
+    assert utils.saved == ["c-1", "c-2"]
+
+
 def test_reports_wait_for_their_checkpoint_if_trials_are_paused_or_copied(tmp_path: Path) -> None:
     code = """
 for step in (1, 2, 3, 4):
@@ -136,7 +147,7 @@ def test_a_program_without_the_metric_is_told_what_it_has(tmp_path: Path) -> Non
 
 
 def test_a_request_to_stop_is_noticed_while_the_program_prints_nothing(tmp_path: Path) -> None:
-    utils = Utils()
+    utils = Utils(tmp_path)
     config = CommandConfig(task=CommandTask(kind="command", command="x"), checkpoint=Checkpoint(), objectives=["eval"])
     lead = Lead(config, cast("TrialTrainFnUtils", utils), tmp_path, {}.__getitem__)
     program = Program(["sleep", "60"], environment=dict(os.environ), grace_s=1, on_line=lead.take_line)

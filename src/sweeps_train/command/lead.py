@@ -220,7 +220,7 @@ class Lead:
         if checkpoint is None:
             return
         step, metrics, progress = self._position(checkpoint)
-        if self._utils.newest_step is None or step > self._utils.newest_step:
+        if self._utils.newest_step is None or step >= self._utils.newest_step:  # the later one of a step counts
             self._utils.add_checkpoint(replace(progress, step=step), metrics, self._saving(checkpoint))
 
     def _saving(self, checkpoint: ProgramCheckpoint) -> Callable[[Path], None]:

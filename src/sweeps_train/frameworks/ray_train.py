@@ -277,7 +277,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
     def add_checkpoint(
         self, progress: FunctionProgress, metrics: dict[str, float] | None, save: Callable[[Path], None]
     ) -> None:
-        """Save a checkpoint of a step that was reported before, or lies between two reports; on rank 0.
+        """Save a checkpoint of a step that was reported before, or lies between two reports; on rank 0. It replaces an
+        earlier one of the same step.
 
         Args:
             progress: Position of the checkpoint.
@@ -287,6 +288,8 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         path = self._root / f"step-{progress.step:08d}"
         folder = unfinished(path)
         save(folder / FILES)
+        if path.exists():  # renamed first: a half removed folder would look like a checkpoint
+            shutil.rmtree(path.rename(unfinished(path.with_name(f"{path.name}-replaced"))))
         self._complete(folder, path, progress, metrics)
         if self._newest is None or self._newest.name < path.name:
             self._newest = path
