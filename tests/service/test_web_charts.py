@@ -11,6 +11,7 @@ import pytest
 
 from sweeps.errors import TrackingUnreachable
 from sweeps.report.figures.learning_curves import learning_curves
+from sweeps.report.figures.nights import NightsRecord, nights_section
 from sweeps.report.figures.parallel_lines import parallel_lines
 from sweeps.report.figures.section import Section
 from sweeps.report.report_data import ReportData
@@ -107,6 +108,18 @@ def test_every_point_of_a_curve_names_its_trial_to_which_it_leads() -> None:
     points = {"0000": [HistoryPoint(1, 0.5), HistoryPoint(2, 0.2)], "0001": [HistoryPoint(1, 0.9)]}
     traces = drawn(learning_curves(ReportData(record=record(trial(0, 0.2), trial(1, 0.9, "pruned")), curves=points)))
     assert {each for trace in traces for each in trace.get("customdata", []) if each} == {"0000", "0001"}
+
+
+def test_a_night_shows_its_verdict_and_leads_to_its_sweep() -> None:
+    shared = {"champion": 0.5, "noise": 0.02, "reason": "", "wall_s": 60.0, "cost": None}
+    nights = [
+        {**shared, "due": 86400.0 * n, "sweep": f"nightly-{n}", "best": 0.5 - n / 10, "verdict": verdict}
+        for n, verdict in enumerate(("first", "promoted"))
+    ]
+    traces = drawn(nights_section(NightsRecord("nightly", "eval/loss", nights)))
+    (best,) = [trace for trace in traces if trace.get("customdata")]
+    assert best["customdata"] == ["nightly-0", "nightly-1"]
+    assert "promoted" in best["text"][1]
 
 
 def test_nothing_reported_yet_is_said_and_not_an_error() -> None:
