@@ -22,7 +22,7 @@ from sweeps_train.estimators.construct import library_of
 from sweeps_train.estimators.model import ESTIMATOR_FILE, load_estimator
 from sweeps_train.models.image import SHAPE_FILE
 from sweeps_train.tables.encoding import Classes, TableEncoding, load_encoding
-from sweeps_train.tables.predictions import prediction_frame
+from sweeps_train.tables.predictions import example_row, prediction_frame
 
 if TYPE_CHECKING:
     from mlflow.models import Model, ModelSignature
@@ -114,7 +114,9 @@ def _rows(
     folder: Path, own_code: list[str], *, has_probabilities: bool = True, libraries: Sequence[str] = ()
 ) -> Flavour:
     import mlflow.pyfunc
+    import pandas as pd
 
+    encoding = load_encoding(folder)
     needed = ("torch", "safetensors", "pydantic", "numpy", "pandas", "pyarrow", *libraries)
     return Flavour(
         mlflow.pyfunc,
@@ -122,7 +124,8 @@ def _rows(
             "python_model": str(Path(__file__).parent / "row_predictor.py"),
             "artifacts": {"checkpoint": str(folder)},
             "code_paths": [str(Path(sweeps_train.__file__).parent), *own_code],
-            "signature": _row_signature(load_encoding(folder), has_probabilities=has_probabilities),
+            "signature": _row_signature(encoding, has_probabilities=has_probabilities),
+            "input_example": pd.DataFrame([example_row(encoding)]),
             "pip_requirements": _pinned(*needed),
         },
     )

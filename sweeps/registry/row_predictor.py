@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+import pandas as pd
 from mlflow.pyfunc.model import PythonModel, PythonModelContext
 
 from sweeps_train.checkpoint import load_model
@@ -20,7 +21,9 @@ class RowPredictor(PythonModel):
         """Load the model from the checkpoint."""
         self.model: Any = load_model(Path(context.artifacts["checkpoint"]))
 
-    def predict(self, context: PythonModelContext, model_input: Any, params: dict[str, Any] | None = None) -> Any:
+    def predict(
+        self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None
+    ) -> pd.DataFrame:
         """Return the column ``prediction``, and for classes the probability of each.
 
         Args:
@@ -28,7 +31,8 @@ class RowPredictor(PythonModel):
             model_input: A pandas frame with the columns of the training data, in any order.
             params: Not used.
         """
-        return self.model.predict(model_input)
+        predictions: pd.DataFrame = self.model.predict(model_input)
+        return predictions
 
 
 mlflow.models.set_model(RowPredictor())

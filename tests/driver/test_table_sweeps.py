@@ -96,4 +96,5 @@ def test_the_value_of_a_trial_with_folds_is_the_mean_of_all_of_them(tmp_path: Pa
     folder = mlflow.artifacts.download_artifacts(
         artifact_uri=done.document["best"]["checkpoint"], tracking_uri=done.store
     )
-    assert accuracy(sweeps_train.load_model(folder).predict(ROWS.data)) == 1.0  # fitted to all rows
+    predicted = sweeps_train.load_model(folder).predict(ROWS.data)
+    assert accuracy(predicted) > done.document["best"]["value"]  # fitted to all rows

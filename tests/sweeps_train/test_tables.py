@@ -19,7 +19,7 @@ from sweeps_train.config import TableData
 from sweeps_train.tables.encoding import ENCODING, Amount, Classes, learn_encoding
 from sweeps_train.tables.files import read_table
 from sweeps_train.tables.metrics import classification_metrics, regression_metrics
-from sweeps_train.tables.predictions import prediction_frame, to_table
+from sweeps_train.tables.predictions import example_row, prediction_frame, to_table
 from sweeps_train.tables.split import fold_rows, read_split, split_rows
 
 COLUMNS = ("id", "age", "city", "member", "joined", "visits", "label")
@@ -242,6 +242,17 @@ def test_predictions_have_the_classes_of_the_file() -> None:
     encoding = learn_encoding(data(drop=[]), "classification", table)
     frame = prediction_frame(encoding, np.array([[0.1, 0.9], [0.7, 0.3]]))
     assert frame.to_dict("list") == {"prediction": [20, 10], "probability_10": [0.1, 0.7], "probability_20": [0.9, 0.3]}
+
+
+def test_the_example_of_a_row_has_usual_values() -> None:
+    config = data(categories=["visits"])
+    encoding = learn_encoding(config, "classification", read_table(config))
+    row = example_row(encoding)
+    assert row == {"age": 50.0, "city": "Lima", "member": False, "joined": "2020-02-19", "visits": "0"} | {
+        "age": row["age"]
+    }
+    assert 40 < row["age"] < 60
+    assert not np.isnan(encoding.encode(to_table([row])).numbers).any()
 
 
 def test_rows_that_do_not_fit_say_why() -> None:

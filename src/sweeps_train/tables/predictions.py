@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,21 @@ def to_table(rows: Any) -> pa.Table:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise ValueError(f"the rows cannot be read as a table: {error}") from error
+
+
+def example_row(encoding: TableEncoding) -> dict[str, Any]:
+    """A row as it could be in the file: the usual value of each column."""
+    usual = {each.column: each.fill for each in reversed(encoding.numbers)}  # of a date, the days
+    categories = {each.column: each.values[0] for each in encoding.categories if each.values}
+    row: dict[str, Any] = {}
+    for name, kind in encoding.kinds.items():
+        if kind == "date":
+            row[name] = (date(1970, 1, 1) + timedelta(days=int(usual[name]))).isoformat()
+        elif kind == "boolean":
+            row[name] = usual[name] >= 0.5
+        else:
+            row[name] = categories.get(name) if kind == "category" else usual[name]
+    return row
 
 
 def prediction_frame(encoding: TableEncoding, outputs: npt.NDArray[Any]) -> pd.DataFrame:
