@@ -26,10 +26,13 @@ from sweeps.space.distributions import Lookup, Space, contains, describe, grid_v
 from sweeps.suggestions import did_you_mean
 from sweeps.validate.estimator import known_metrics
 from sweeps.validate.warm_start import warm_start_mistakes
-from sweeps_train.config import EstimatorTask
+from sweeps_train.config import CausalLM, EstimatorTask
 
 NEED_WHOLE_TRIALS = ("tpe", "bohb", "gp", "cmaes", "nsga2", "nsga3")
 """Samplers that learn from whole trials, and exclude schedulers that change a trial's values while it trains."""
+HIGHEST_LORA_LR, HIGHEST_FULL_LR = 2e-3, 2e-4
+"""Learning rates above which pretrained language models usually diverge: of adapters (ten times the 2e-4 of the QLoRA
+paper, Dettmers et al., 2023, https://arxiv.org/abs/2305.14314), and of all weights."""
 SINGLE_OBJECTIVE = ("cmaes", "bohb")
 SYSTEM_METRICS = (
     "system/cpu_percent",
@@ -85,9 +88,24 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
                 f"search.scheduler.grace={scheduler.grace:g} is all that a trial has ({length:g} "
                 f"{scheduler.resource}), so none is stopped early"
             )
+    yield from _high_learning_rate(composition.config)
     for path in space:
         if space.context(path, lookup) is None:
             yield f"{path} is never searched, since the values in its `when` cannot occur"
+
+
+def _high_learning_rate(config: SweepConfig) -> Iterator[str]:
+    """Note a space that suits the small model that ships with Sweeps, for a model of the hub, which would diverge."""
+    model, distribution = config.model, config.space.get("train.lr")
+    if not isinstance(model, CausalLM) or model.path.startswith("builtin:"):
+        return
+    highest = distribution.high if isinstance(distribution, FloatDistribution) else config.train.lr
+    limit, options = (HIGHEST_LORA_LR, "lora_hub") if model.lora is not None else (HIGHEST_FULL_LR, "full")
+    if highest > limit:
+        yield (
+            f"train.lr up to {highest:g} makes most pretrained models diverge; use train={options} space={options}, or "
+            f"values up to {limit:g}"
+        )
 
 
 def _metrics(config: SweepConfig) -> Iterator[str]:

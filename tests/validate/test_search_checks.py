@@ -184,8 +184,23 @@ def test_a_users_own_function_tells_neither_its_length_nor_what_may_change(
     assert any(all(word in line for word in words) for line in found), found
 
 
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (("model=qwen2.5_0.5b",), ["train.lr up to 0.03", "diverge", "train=lora_hub space=lora_hub"]),
+        (("model=qwen2.5_0.5b", "model.lora=null", "space=none", "train.lr=1e-3"), ["up to 0.001", "space=full"]),
+    ],
+)
+def test_learning_rates_of_the_small_model_are_noted_for_models_of_the_hub(
+    tokens: tuple[str, ...], words: list[str]
+) -> None:
+    composition = compose_sweep("llm_lora", tokens, ConfSearchPath())
+    notes = list(search_notes(composition, check_sweep(composition), lookup_in(composition)))
+    assert any(all(word in note for word in words) for note in notes), notes
+
+
 def test_a_sweep_that_ships_has_no_notes() -> None:
-    for conf in ("digits", "llm_lora"):
+    for conf in ("digits", "llm_lora", "llm_lora_hub", "llm_full"):
         composition = compose_sweep(conf, [], ConfSearchPath())
         assert list(search_notes(composition, check_sweep(composition), lookup_in(composition))) == []
 
