@@ -14,6 +14,9 @@ from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat
 LONGEST_NAME = 60
 """Maximum characters of a schedule's name, to which the time of a firing and the number of a trial are appended."""
 
+LONGEST_WINDOW_H = 366 * 24
+LONGEST_JITTER_S = 7 * 24 * 3600
+
 
 def _unquoted_time(value: Any) -> Any:
     """Convert a time that YAML has read as a base-60 number, such as an unquoted 22:30."""
@@ -34,8 +37,9 @@ class Window:
     """Start of the window; firings outside of the window are skipped."""
     end: Time | None = None
     """End of the window, at which a running sweep is stopped; on the next day if it is before ``start``."""
-    hours: PositiveFloat | None = None
-    """Length of the window in hours from the time of the cron line; a running sweep is stopped at its end."""
+    hours: Annotated[PositiveFloat, Field(le=LONGEST_WINDOW_H)] | None = None
+    """Length of the window in hours (at most a year) from the time of the cron line; a running sweep is stopped at its
+    end."""
 
     def __post_init__(self) -> None:
         if (self.start is None) != (self.end is None) or (self.start is None) == (self.hours is None):
@@ -81,9 +85,9 @@ class Schedule:
     """Firings to run of those that were missed while no service was up: the latest, all in turn, or none."""
     grace_s: NonNegativeFloat = 60.0
     """Seconds that a firing may be late, for instance after a restart of the service, before it counts as missed."""
-    jitter_s: NonNegativeFloat = 0.0
-    """Maximum random delay in seconds after the time of the cron line, so that not all sweeps start at once. The same
-    firing always gets the same delay."""
+    jitter_s: Annotated[NonNegativeFloat, Field(le=LONGEST_JITTER_S)] = 0.0
+    """Maximum random delay in seconds (at most a week) after the time of the cron line, so that not all sweeps start at
+    once. The same firing always gets the same delay."""
     window: Window | None = None
     """Time in which the sweeps may run; default: any time."""
     budget: Budget | None = None

@@ -104,6 +104,8 @@ def test_a_user_makes_a_schedule_which_the_scheduler_sees_at_once(api: Api, aski
         ({"missed": "all"}, "needs a token with the role admin"),
         ({"name": "theirs"}, "there is a schedule of this name already"),
         ({"name": "../x"}, "name"),
+        ({"window": {"hours": 1e300}}, "window.hours"),
+        ({"jitter_s": 1e300}, "jitter_s"),
     ],
     ids=str,
 )
