@@ -88,7 +88,9 @@ def find_pages(browser: Browser, address: str, token: Path | None) -> dict[str, 
         page.goto(urljoin(address, found["sweep"]))
         found["trial"] = addresses_of(page, "a.trial")[0]
     if len(names) > 1:
-        found["compare"] = "/compare?" + "&".join(f"sweep={name.removeprefix('/sweeps/')}" for name in names[-2:])
+        found["compare"] = "/compare?" + "&".join(
+            f"sweep={name.removeprefix('/sweeps/')}" for name in (names[0], found["sweep"])
+        )
     page.goto(urljoin(address, "/schedules"))
     if schedules := addresses_of(page, "td .name"):
         found["schedule"] = schedules[0]
