@@ -97,7 +97,7 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
 def _high_learning_rate(config: SweepConfig) -> Iterator[str]:
     """Note a space that suits the small model that ships with Sweeps, for a model of the hub, which would diverge."""
     model, distribution = config.model, config.space.get("train.lr")
-    if not isinstance(model, CausalLM) or model.path.startswith("builtin:"):
+    if config.train is None or not isinstance(model, CausalLM) or model.path.startswith("builtin:"):
         return
     highest = distribution.high if isinstance(distribution, FloatDistribution) else config.train.lr
     limit, options = (HIGHEST_LORA_LR, "lora_hub") if model.lora is not None else (HIGHEST_FULL_LR, "full")
