@@ -111,9 +111,9 @@ HEADERS = (
     "arm",
     "trials",
     "first report",
-    "a trial",
-    "overhead a trial",
-    "stall of a report",
+    "time per trial",
+    "overhead per trial",
+    "stall per report",
     "peak memory",
     "goodput",
 )
@@ -156,5 +156,5 @@ def written(numbers: dict[str, Any]) -> dict[str, str]:
             ]
             for each in numbers["scaling"]
         ]
-        contents["scaling"] = "\n".join([markdown_table(("trials", "a trial", "memory"), windows), "", FIGURE])
+        contents["scaling"] = "\n".join([markdown_table(("trials", "time per trial", "memory"), windows), "", FIGURE])
     return contents

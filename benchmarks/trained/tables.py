@@ -77,7 +77,7 @@ def rows(workload: str, measured: dict[str, Any]) -> list[list[str]]:
     return lines
 
 
-HEADERS = ["", "loop", "a second", "ours is faster, times", "a second of processors", "memory", "start", "loss"]
+HEADERS = ["", "loop", "per second", "speedup of `sweeps_train`", "per CPU second", "memory", "start", "loss"]
 
 
 def described(workloads: Mapping[str, Workload], measured: Iterable[str]) -> str:
