@@ -24,7 +24,16 @@ from trained.blocks import measure
 from trained.tables import NAMES, described, machine, numbers
 from trained.workloads import GPU, TINY, Workload
 
-HEADERS = ["", "loop", "tokens per second", "speedup of `sweeps_train`", "FLOP utilisation", "GPU memory", "start", "loss"]
+HEADERS = [
+    "",
+    "loop",
+    "tokens per second",
+    "speedup of `sweeps_train`",
+    "FLOP utilisation",
+    "GPU memory",
+    "start",
+    "loss",
+]
 UTILIZATION, SPEED = "train/flop_utilization", "train/tokens_per_second"
 
 
