@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import Done, points, run
+from running import Done, points, run, start
 
 from sweeps_train.config import FunctionConfig
 from sweeps_train.config.task import FunctionTask
@@ -25,7 +25,7 @@ def rows(count):
     train = ray.data.range(count, override_num_blocks=4).map_batches(lambda batch: batch)
     return {"train": train.random_shuffle(seed=0), "held_out": ray.data.range(10)}
 
-def no_rows():
+def no_rows(count=0):
     return [1, 2, 3]
 
 def train(config):
@@ -143,18 +143,10 @@ def test_what_is_no_dataset_is_named(
 
 @pytest.mark.slow
 def test_a_dataset_that_cannot_be_made_ends_the_sweep_before_its_first_trial(tmp_path: Path) -> None:
-    from running import start
-
     (tmp_path / "users.py").write_text(USERS)
     (tmp_path / "own.yaml").write_text(CONF.replace("NOTES", str(tmp_path / "notes")))
-    process = start(
-        tmp_path,
-        "run",
-        "conf=own.yaml",
-        "cluster.num_cpus=3",
-        "task.datasets.held_out._target_=users.no_rows",
-        "task.datasets.held_out.arguments={}",
-    )
+    wrong = "task.datasets.held_out._target_=users.no_rows"
+    process = start(tmp_path, "run", "conf=own.yaml", "search.num_trials=1", "cluster.num_cpus=3", wrong)
     _, err = process.communicate(timeout=280)
     assert process.returncode == 2, err
     assert "task.datasets.held_out._target_=users.no_rows returned a list" in err
@@ -175,24 +167,30 @@ def rows(test_size):
 '''
 
 
+REGRESSION = """
+# Ray's own example.
+defaults:
+  [task: function, search: random, scaling: two_workers, checkpoint: last, tracking: mlflow, cluster: local, _self_]
+name: regression
+seed: 0
+task:
+  _target_: ray.train.examples.pytorch.torch_regression_example.train_func
+  arguments: {lr: 1e-2, hidden_size: 20, batch_size: 4, epochs: 3}
+  metrics: [loss]
+  datasets:
+    train: {_target_: local_rows.rows, arguments: {test_size: 0.3}}
+    validation: {_target_: local_rows.rows, arguments: {test_size: 0.3}}
+  dataset_config: {datasets_to_split: [train]}
+space:
+  task.arguments.lr: {type: float, low: 1e-3, high: 1e-1, log: true}
+search: {metric: loss, mode: min, num_trials: 2}
+cluster: {num_cpus: 3}
+"""
+
+
 @pytest.mark.slow
 def test_rays_own_regression_example_runs_unchanged(tmp_path: Path) -> None:
     (tmp_path / "local_rows.py").write_text(DATA)
-    done = run(
-        tmp_path,
-        "conf=ray_data",
-        "space=none",
-        "scaling=two_workers",
-        "cluster.num_cpus=3",
-        "search.num_trials=2",
-        "search.metric=loss",
-        "search.mode=min",
-        "task._target_=ray.train.examples.pytorch.torch_regression_example.train_func",
-        "task.arguments={lr: 0.01, hidden_size: 20, batch_size: 4, epochs: 3}",
-        "task.arguments.lr=tag(log, interval(0.001, 0.1))",
-        "task.metrics=[loss]",
-        "~task.datasets.held_out",
-        "task.datasets.train={_target_: local_rows.rows, arguments: {test_size: 0.3}}",
-        "+task.datasets.validation={_target_: local_rows.rows, arguments: {test_size: 0.3}}",
-    )
+    (tmp_path / "regression.yaml").write_text(REGRESSION)
+    done = run(tmp_path, "conf=regression.yaml", "search/scheduler=none")
     assert [trial["state"] for trial in done.document["trials"]] == ["finished", "finished"], done.err
