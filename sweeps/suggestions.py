@@ -11,6 +11,7 @@ LONGEST_NAME = 500
 
 def closest_names(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """Return known names that are spelt like a name, or of which one abbreviates the other (``maximize``, ``max``).
+    Paths that end with the name (``model.heads``, ``heads``) come first.
 
     Args:
         name: The misspelt name.
@@ -22,7 +23,8 @@ def closest_names(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     known = sorted(set(known))
     alike = difflib.get_close_matches(name, known, n=count, cutoff=0.6)
     abbreviated = [each for each in known if min(len(each), len(name)) > 2 and _begins_alike(each, name)]
-    return list(dict.fromkeys([*alike, *abbreviated]))[:count]
+    same_end = [each for each in known if each.endswith(f".{name}")]
+    return list(dict.fromkeys([*same_end, *alike, *abbreviated]))[:count]
 
 
 def did_you_mean(name: str, known: Iterable[str], count: int = 3, listed: int = 12) -> str:

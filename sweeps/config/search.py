@@ -372,3 +372,8 @@ class Search:
     def modes(self) -> tuple[Mode, ...]:
         """Mode of each objective."""
         return (self.mode,) if isinstance(self.mode, str) else tuple(self.mode)
+
+    @property
+    def objectives(self) -> str:
+        """The objectives for messages: ``min of eval/loss``."""
+        return " and ".join(f"{mode} of {metric}" for metric, mode in zip(self.metrics, self.modes, strict=True))

@@ -45,7 +45,7 @@ def announce_start(plan: Plan, view: View, *, resumed: bool = False) -> None:
         search, fit_here = plan.config.search, plan.local_fit
         placement = "" if fit_here is None else f"; {fit_here.describe()}"
         how = f"sampler {search.sampler.kind}, scheduler {search.scheduler.kind}"
-        starting(f"{plan.name}: {search.num_trials} trials{placement}; {how}")
+        starting(f"{plan.name}: {search.num_trials} trials, {search.objectives}{placement}; {how}")
     starting(f"{plan.name}: starting Ray and connecting to MLflow")
 
 

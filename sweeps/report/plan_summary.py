@@ -64,7 +64,7 @@ def plan_preview(plan: Plan) -> PlanPreview:
         space=[_space_row(plan, path) for path in plan.space],
         fixed=plan.composition.fixed,
         constraints=[*search.constraints],
-        objectives=_objectives(plan),
+        objectives=plan.config.search.objectives,
         search=f"sampler {search.sampler.kind}, scheduler {search.scheduler.kind}",
         work=workload_of(plan),
         notes=plan.notes,
@@ -83,11 +83,6 @@ def _space_row(plan: Plan, path: str) -> SpaceRow:
         default="" if default is None else str(default),
         when=describe_conditions(distribution),
     )
-
-
-def _objectives(plan: Plan) -> str:
-    search = plan.config.search
-    return " and ".join(f"{mode} of {metric}" for metric, mode in zip(search.metrics, search.modes, strict=True))
 
 
 def plan_document(plan: Plan, warnings: Sequence[str] = ()) -> dict[str, Any]:
@@ -127,7 +122,7 @@ def print_plan(plan: Plan, console: Console, warnings: Sequence[str] = ()) -> No
         console.print(f"only where {constraint}", markup=False)
     search, fit = plan.config.search, plan.local_fit
     console.print()
-    console.print(f"sweep     {plan.name}: {search.num_trials} trials, {_objectives(plan)}", markup=False)
+    console.print(f"sweep     {plan.name}: {search.num_trials} trials, {plan.config.search.objectives}", markup=False)
     console.print(f"search    sampler {search.sampler.kind}, scheduler {search.scheduler.kind}", markup=False)
     needs = fit.describe() if fit else f"is asked of the cluster at {plan.config.cluster.address} when it starts"
     console.print(f"trial     {needs}", markup=False)

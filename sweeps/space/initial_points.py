@@ -31,7 +31,13 @@ class InitialPoints:
         """The config's own values as a point; or None, and the reason why it is not tried."""
         outside = self.space.outside(self.lookup)
         if outside:
-            return None, f"{', '.join(f'{path}={value!r}' for path, value in outside.items())} is outside of the space"
+            absent = [path for path, value in outside.items() if value is None]
+            others = [f"{path}={value!r}" for path, value in outside.items() if value is not None]
+            reasons = [
+                *([f"{', '.join(others)} is outside of the space"] if others else []),
+                *([f"the config has no {', '.join(absent)}"] if absent else []),
+            ]
+            return None, "; ".join(reasons)
         point = self.space.default_point(self.lookup)
         assert point is not None
         try:

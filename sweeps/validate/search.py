@@ -33,6 +33,13 @@ NEED_WHOLE_TRIALS = ("tpe", "bohb", "gp", "cmaes", "nsga2", "nsga3")
 HIGHEST_LORA_LR, HIGHEST_FULL_LR = 2e-3, 2e-4
 """Learning rates above which pretrained language models usually diverge: of adapters (ten times the 2e-4 of the QLoRA
 paper, Dettmers et al., 2023, https://arxiv.org/abs/2305.14314), and of all weights."""
+BEST = {
+    **dict.fromkeys(("eval/accuracy", "eval/f1", "eval/roc_auc", "eval/r2"), "max"),
+    **dict.fromkeys(("eval/loss", "eval/log_loss", "eval/mae", "eval/rmse", "train/loss"), "min"),
+}
+"""Modes of search for metrics that the built-in tasks compute."""
+OWN_METRICS = ("causal_lm", "image_classification", "classification", "regression", "estimator")
+"""Tasks that compute their metrics, while those of a user's code mean what the user says."""
 SINGLE_OBJECTIVE = ("cmaes", "bohb")
 SYSTEM_METRICS = (
     "system/cpu_percent",
@@ -88,10 +95,20 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
                 f"search.scheduler.grace={scheduler.grace:g} is all that a trial has ({length:g} "
                 f"{scheduler.resource}), so none is stopped early"
             )
+    yield from _wrong_direction(composition.config)
     yield from _high_learning_rate(composition.config)
     for path in space:
         if space.context(path, lookup) is None:
             yield f"{path} is never searched, since the values in its `when` cannot occur"
+
+
+def _wrong_direction(config: SweepConfig) -> Iterator[str]:
+    """Note a metric of a built-in task that is searched for its worst value, such as the lowest accuracy."""
+    for metric, mode in zip(config.search.metrics, config.search.modes, strict=True):
+        best = BEST.get(metric)
+        if config.task.kind in OWN_METRICS and best is not None and best != mode:
+            which = "lowest" if mode == "min" else "highest"
+            yield f"search.mode={mode} looks for the {which} {metric}, its worst value; use search.mode={best}"
 
 
 def _high_learning_rate(config: SweepConfig) -> Iterator[str]:

@@ -201,7 +201,7 @@ def test_the_study_was_told_what_happened(digits: Done) -> None:
 def test_progress_is_one_plain_line_an_event_and_nothing_else(digits: Done) -> None:
     lines = digits.err.splitlines()
     assert all(re.match(r"\d\d:\d\d:\d\d (first: |\[\d/4\] )", line) for line in lines), digits.err
-    assert sum("4 trials; 2 workers of 1 CPU" in line for line in lines) == 1
+    assert sum("4 trials, max of eval/accuracy; 2 workers of 1 CPU" in line for line in lines) == 1
     assert sum(re.search(r"trial \d{4} started", line) is not None for line in lines) == 4
 
 

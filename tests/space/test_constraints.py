@@ -234,6 +234,16 @@ def test_a_default_that_the_constraints_forbid_is_not_tried_and_the_plan_says_so
     assert constrained("train.lr < 0.01").first()[0]["train.lr"] == 0.001
 
 
+def test_a_searched_value_that_the_config_lacks_is_not_called_none() -> None:
+    points = constrained(tokens=("space.task.arguments.momentum={type: float, low: 0, high: 1}",), conf="estimator")
+    assert any("the config has no task.arguments.momentum" in note for note in points.notes())
+
+
+def test_the_last_part_of_a_path_suggests_the_path() -> None:
+    with pytest.raises(ConfigError, match=r"the config has no 'heads'; did you mean model\.heads\?"):
+        constrained("heads % 2 == 0", tokens=("model=vision_transformer", "space=none"))
+
+
 def test_what_a_given_point_leaves_out_is_not_judged_before_it_is_sampled() -> None:
     constraint = "train.lr * train.global_batch_size < 1"
     constrained(constraint, tokens=("search.points=[{train.lr: 0.1}]",))

@@ -158,6 +158,8 @@ def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
         (("search/sampler=bohb", "search/scheduler=none"), ["kind=bohb", "tpe"]),
         (("search.scheduler.grace=9",), ["grace=9", "9 evaluations"]),
         (("space.model.choices=[conv_net]",), ["model.depth is never searched"]),
+        (("search.metric=eval/accuracy", "search.mode=min"), ["mode=min", "lowest eval/accuracy", "search.mode=max"]),
+        (("search.metric=eval/loss", "search.mode=max"), ["mode=max", "highest eval/loss", "search.mode=min"]),
     ],
 )
 def test_what_may_not_be_meant_is_noted(tokens: tuple[str, ...], words: list[str]) -> None:

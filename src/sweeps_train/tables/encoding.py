@@ -364,7 +364,8 @@ def class_values(name: str, column: pa.ChunkedArray) -> list[bool | int | str]:
         except pa.ArrowException as error:
             raise ValueError(
                 f"data.target={name}: has numbers with decimals, and a classification needs classes; predict them as "
-                "they are (task=regression), or name another column"
+                "they are (task=regression search.metric=eval/rmse, or a regressor as the estimator), or name another "
+                "column"
             ) from error
     elif not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
         column = pc.cast(column, pa.string())
