@@ -30,7 +30,11 @@ KINDS = {
         Kind("huggingface", "a Hugging Face Trainer", short={"task.arguments.max_steps": 10}),
         Kind("lightning", "a Lightning module", short={"task.arguments.epochs": 1}),
         Kind("script", "a script with options", short={"task.arguments.epochs": 1}),
-        Kind("image", "a torch model on images", short={"train.max_steps": 20, "train.eval_every": 10}),
+        Kind(
+            "image",
+            "a torch model on images, signals or other tensors",
+            short={"train.max_steps": 20, "train.eval_every": 10},
+        ),
         Kind(
             "table",
             "a table: an estimator such as XGBoost's, or a torch model",
