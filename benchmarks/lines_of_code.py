@@ -2,8 +2,8 @@
 
     python benchmarks/lines_of_code.py --write docs/comparison.md
 
-The sweep: 8 trials of a perceptron on digits, each on two workers; TPE; trials that fall behind are stopped; parameters,
-losses and checkpoints of every trial are recorded; after a crash the search continues. The programs are in
+The sweep: 8 trials of a perceptron on digits, each on two workers; TPE; trials that fall behind are stopped;
+parameters, losses and checkpoints of every trial are recorded; after a crash the search continues. The programs are in
 ``benchmarks/lines_of_code``; the model, the data and the step that all share are not counted. Those of Ray Tune, Optuna
 and Sweeps are run, which takes some minutes; the training script of W&B and of Katib is compiled alone, since they need
 a server and a cluster.

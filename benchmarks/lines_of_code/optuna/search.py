@@ -6,8 +6,8 @@ import mlflow
 import optuna
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as multiprocessing
 from digits import build, held_out_loss, loaders, train_epoch
+from torch import multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
 TRIALS, EPOCHS, WORKERS = 8, 10, 2
@@ -51,7 +51,7 @@ def objective(trial):
         arguments = (free_port(), lr, width, folder, reports, decisions)
         workers = multiprocessing.start_processes(worker, arguments, WORKERS, join=False, start_method="spawn")
         best, pruned = (float("inf"), 0), False
-        for epoch in range(EPOCHS):
+        for _ in range(EPOCHS):
             step, loss = reports.get(timeout=300)
             mlflow.log_metric("loss", loss, step)
             best = min(best, (loss, step))

@@ -1,4 +1,3 @@
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -55,7 +54,7 @@ def trial(config):
 def main():
     ray.init(num_cpus=4)
     trainable = tune.with_resources(trial, {"cpu": 1})
-    experiment = os.path.join(FOLDER, "digits_sweep")
+    experiment = f"{FOLDER}/digits_sweep"
     if "--resume" in sys.argv and tune.Tuner.can_restore(experiment):
         tuner = tune.Tuner.restore(experiment, trainable, resume_unfinished=True, resume_errored=True)
     else:
