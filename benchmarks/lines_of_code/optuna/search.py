@@ -1,5 +1,4 @@
-import os
-import socket
+import gc
 from pathlib import Path
 
 import mlflow
@@ -13,9 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 TRIALS, EPOCHS, WORKERS = 8, 10, 2
 
 
-def worker(rank, port, lr, width, folder, reports, decisions):
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    dist.init_process_group("gloo", rank=rank, world_size=WORKERS)
+def worker(rank, lr, width, folder, reports, decisions):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=WORKERS)
     train_batches, held_out = loaders(rank, WORKERS)
     module = build(width)
     model = DistributedDataParallel(module)
@@ -30,25 +28,21 @@ def worker(rank, port, lr, width, folder, reports, decisions):
         dist.broadcast(stop, src=0)
         if stop.item():
             break
+    del model, optimizer
+    gc.collect()  # a wrapped model in a reference cycle would keep threads of the process group, and abort at exit
     dist.destroy_process_group()
-
-
-def free_port():
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        return opened.getsockname()[1]
 
 
 def objective(trial):
     lr = trial.suggest_float("lr", 1e-3, 1.0, log=True)
     width = trial.suggest_int("width", 8, 128, log=True)
-    folder = Path("checkpoints") / str(trial.number)
+    folder = Path.cwd() / "checkpoints" / str(trial.number)
     folder.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")
     reports, decisions = context.Queue(), context.Queue()
     with mlflow.start_run(nested=True, run_name=f"trial-{trial.number}"):
         mlflow.log_params(trial.params)
-        arguments = (free_port(), lr, width, folder, reports, decisions)
+        arguments = (lr, width, folder, reports, decisions)
         workers = multiprocessing.start_processes(worker, arguments, WORKERS, join=False, start_method="spawn")
         best, pruned = (float("inf"), 0), False
         for _ in range(EPOCHS):
