@@ -236,8 +236,11 @@ def test_the_page_of_a_trial_shows_its_errors_and_logs(serving: Serving) -> None
     with TestClient(make_app(serving.service), base_url="http://127.0.0.1:8642") as client:
         page = client.get("/sweeps/told/trials/3")
         assert page.status_code == 200
-        for said in ("Trial 0003 of told", "KeyError", "hello of 0003/0", "password=***"):
+        for said in ("Trial 0003 of told", "KeyError", "hello of 0003/0"):
             assert said in page.text
+        other_worker = client.get("/sweeps/told/trials/3", params={"worker": 1}).text
+        assert "hello of 0003/1" in other_worker
+        assert "password=*** red" in other_worker
         assert 'href="/sweeps/told/trials/0003"' in client.get("/sweeps/told").text
         assert client.get("/sweeps/told/trials/99").status_code == 404
         assert client.get("/sweeps/told/trials/x").status_code == 422
