@@ -211,9 +211,9 @@ def test_tab_completes_in_a_real_shell(shell: str, program: str, tmp_path: Path)
     environment = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path), "TERM": "xterm", "PS1": "$ "}
     loading = LOAD[shell].format(f"{program} completion {shell}")
     shown = in_a_shell(
-        SHELLS[shell], [BEFORE[shell], loading, f"{program} run conf=ray\t"], "_train_function", environment
+        SHELLS[shell], [BEFORE[shell], loading, f"{program} run conf=ray_t\t"], "rain_function", environment
     )
-    assert "_train_function" in shown
+    assert "rain_function" in shown
 
 
 def test_the_scripts_are_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -135,8 +135,8 @@ def test_a_choice_leaves_the_page_and_its_table_scrolled_where_they_were(page: P
     before = page.evaluate("scrollY")
     page.get_by_role("link", name="took").click()
     expect(page.locator("th[aria-sort]")).to_contain_text("took")
-    assert table.evaluate("table => table.scrollTop") == 40
-    assert abs(page.evaluate("scrollY") - before) < 3
+    page.wait_for_function("document.querySelector('#trials-scroll').scrollTop === 40")
+    page.wait_for_function(f"Math.abs(scrollY - {before}) < 3")
 
 
 def test_a_point_leads_to_its_trial(page: Page) -> None:

@@ -12,7 +12,7 @@ from mlflow import artifacts
 from running import Done, points, run
 
 from sweeps_train.config import FunctionTask
-from sweeps_train.frameworks.ray_train import _bind, _check_metric, _numbers
+from sweeps_train.frameworks.ray_train import _bind, _numbers
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -215,8 +215,8 @@ def test_a_function_is_called_with_the_mapping_or_with_nothing(monkeypatch: pyte
 def test_metrics_that_are_no_numbers_are_left_out_and_the_searchs_own_must_be_one() -> None:
     import numpy as np
 
-    assert _numbers({"loss": np.float32(0.5), "ok": True, "text": "x"}) == {"loss": 0.5, "ok": 1.0}
+    assert _numbers({"loss": np.float32(0.5), "ok": True, "text": "x"}, "loss") == {"loss": 0.5, "ok": 1.0}
     with pytest.raises(TypeError, match=r"search.metric=loss was reported as a str; report a number"):
-        _check_metric({"loss": "0.5"}, "loss")
+        _numbers({"loss": "0.5"}, "loss")
     with pytest.raises(ValueError, match=r"search.metric=loss is not reported; use one of \['accuracy'\]"):
-        _check_metric({"accuracy": 1.0}, "loss")
+        _numbers({"accuracy": 1.0}, "loss")

@@ -59,6 +59,7 @@ TRAIN = "+task.datasets.train={_target_: users.rows, arguments: {count: 8}}"
 def _modules(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, source in (("users", USERS), ("own_helpers", HELPERS), ("plain", PLAIN), ("variable", BY_VARIABLE)):
         (working_folder / f"{name}.py").write_text(source)
+        monkeypatch.delitem(sys.modules, name, raising=False)  # of another test in this process
     (working_folder / "own.yaml").write_text(CONF)
     monkeypatch.setattr(sys, "path", [str(working_folder), *sys.path])
 
