@@ -48,7 +48,7 @@ PROGRAMS = (
     Program(
         "Ray Tune",
         "ray_tune",
-        "checkpoints in MLflow; a trial that is pruned between two reports of its trainer",
+        "checkpoints of trials in MLflow",
         (str(FOLDER / "ray_tune" / "search.py"),),
     ),
     Program(
@@ -90,7 +90,7 @@ def main(runs: bool, write: Path | None) -> None:
                 compile(file.read_text(), str(file), "exec")
         checked = "run" if runs and program.command else "compiled"
         rows.append([program.title, str(count_lines(FOLDER / program.folder)), checked, program.missing])
-    table = markdown_table(["", "lines", "checked by", "what is missing"], rows, left=1)
+    table = markdown_table(["", "lines", "checked by", "what is missing"], rows, left=4)
     print(table)
     if write is not None:
         write_between_marks(write, {"lines": table})

@@ -52,7 +52,7 @@ def trial(config):
 
 
 def main():
-    ray.init(num_cpus=4)
+    ray.init(num_cpus=8)
     trainable = tune.with_resources(trial, {"cpu": 1})
     experiment = f"{FOLDER}/digits_sweep"
     if "--resume" in sys.argv and tune.Tuner.can_restore(experiment):
