@@ -96,8 +96,8 @@ def peak_tflops(name: str, precision: Literal["16 bit", "fp32", "tf32"]) -> floa
     Example:
         >>> peak_tflops("NVIDIA H100 80GB HBM3", "16 bit"), peak_tflops("NVIDIA H100 PCIe", "16 bit")
         (989.0, 756.0)
-        >>> peak_tflops("NVIDIA A100-SXM4-40GB MIG 3g.20gb", "tf32")  # three sevenths
-        66.85714285714286
+        >>> round(peak_tflops("NVIDIA A100-SXM4-40GB MIG 3g.20gb", "tf32"), 1)  # three sevenths
+        66.9
         >>> peak_tflops("NVIDIA RTX A1000", "16 bit") is None
         True
     """
