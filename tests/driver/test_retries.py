@@ -99,6 +99,7 @@ def test_in_a_sweep_that_works_an_error_at_the_first_step_is_tried_again_until_i
     pickle.loads(pickle.dumps(alike))  # as Tune does with its trials
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(280)  # three starts of workers
 def test_a_sweep_whose_trials_fail_alike_ends_with_that_error_and_says_how_to_go_on(tmp_path: Path) -> None:
     (tmp_path / "nets.py").write_text(

@@ -95,6 +95,7 @@ def sweep(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     )
 
 
+@pytest.mark.slow
 def test_every_worker_reads_its_own_part_of_the_searched_dataset_and_all_of_one_that_is_not_split(sweep: Done) -> None:
     assert [trial["state"] for trial in sweep.document["trials"]] == ["finished"] * len(ROWS), sweep.err
     for epoch in range(2):
@@ -104,11 +105,13 @@ def test_every_worker_reads_its_own_part_of_the_searched_dataset_and_all_of_one_
         assert read[0]["held_out"] == read[1]["held_out"] == list(range(10))
 
 
+@pytest.mark.slow
 def test_a_trial_that_leaves_its_dataset_half_read_does_not_disturb_the_next_one(sweep: Done) -> None:
     assert {(line["epoch"], len(line["read"])) for line in notes(sweep, "leaves")} == {(0, 2), (1, 2)}
     assert sorted(row for line in notes(sweep, "dies")[:2] for row in line["read"]) == list(range(ROWS["dies"]))
 
 
+@pytest.mark.slow
 def test_a_trial_whose_worker_died_makes_its_datasets_again_and_continues(sweep: Done) -> None:
     assert [trial["attempts"] for trial in sweep.document["trials"]] == [1, 1, 2]
     last = notes(sweep, "dies")[-2:]
