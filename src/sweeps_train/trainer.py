@@ -67,8 +67,8 @@ class Trainer:
 
         seed_all(config.seed)  # alike on all workers, which build the same weights
         self.task = build_task(config, self.resumed_from)
-        is_text = config.data.kind == "text"  # a user's own data may draw random numbers whenever it is read
-        check_same_samples(self.workers, self.task.train_samples, self.task.eval_samples, contents=is_text)
+        is_fixed = config.data.kind != "custom"  # a user's own data may draw random numbers whenever it is read
+        check_same_samples(self.workers, self.task.train_samples, self.task.eval_samples, contents=is_fixed)
         num_samples = len(self.task.train_samples)
         check_enough_samples(config.train, num_samples)
         if config.train.compile:

@@ -43,7 +43,8 @@ class Fit:
     def describe(self) -> str:
         needs = ", ".join(f"{amount:g} {name}" for name, amount in self.per_worker.items())
         data = f", and {self.data_cpus:g} CPU for its datasets" if self.data_cpus else ""
-        return f"{self.num_workers} workers of {needs}{data}; {self.concurrent} at once"
+        workers = "1 worker" if self.num_workers == 1 else f"{self.num_workers} workers"
+        return f"{workers} of {needs}{data}; {self.concurrent} at once"
 
 
 def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resources]) -> Fit:

@@ -13,7 +13,7 @@ from web_server import WebServer, close, new_service
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
 
 from axe_playwright_python.sync_playwright import Axe  # noqa: E402 - after the line that may skip it
-from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright  # noqa: E402
+from playwright.sync_api import Browser, Page, ViewportSize, expect  # noqa: E402
 from recording import CONFIG, open_recorder  # noqa: E402
 
 from sweeps.tracking.recorder import Recorder  # noqa: E402
@@ -34,17 +34,6 @@ PAGES = [
     "/compare?sweep=searched&sweep=alive",
     f"{SWEEP}/figures/curves/table",
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("needs Chromium: apt-get install -y chromium")
-    with sync_playwright() as play:
-        started = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from web_server import WebServer, close, new_service
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
 
 from axe_playwright_python.sync_playwright import Axe  # noqa: E402 - after the line that may skip it
-from playwright.sync_api import Browser, Page, expect, sync_playwright  # noqa: E402
+from playwright.sync_api import Browser, Page, expect  # noqa: E402
 
 from sweeps.service.auth import tokens  # noqa: E402
 from sweeps.service.database.engine import writing  # noqa: E402
@@ -25,17 +25,6 @@ pytestmark = pytest.mark.timeout(240)
 
 WITHIN_MS = 60_000
 """Until a preview has come; the first one waits for the process that composes configs."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("needs Chromium: apt-get install -y chromium")
-    with sync_playwright() as play:
-        started = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from web_server import WebServer, close, new_service
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
 
-from playwright.sync_api import Browser, Page, expect, sync_playwright  # noqa: E402 - after the line that may skip it
+from playwright.sync_api import Browser, Page, expect  # noqa: E402 - after the line that may skip it
 
 from sweeps.constants import TAG_DASHBOARD  # noqa: E402
 from sweeps.service.auth import tokens  # noqa: E402
@@ -33,17 +33,6 @@ WITHIN_MS = 60_000
 PHONE = {"width": 390, "height": 844}
 LEAST_TOUCH = 44
 """Pixels that a finger needs."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("needs Chromium: apt-get install -y chromium")
-    with sync_playwright() as play:
-        started = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,10 @@
-"""Parts of ``task=command``: placeholders, command lines, config files, metrics in output and files, checkpoints."""
+"""Parts of ``task=command``: placeholders, command lines, config files, checkpoints, the process."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -18,18 +16,14 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from tensorboardX import SummaryWriter
 
 from sweeps_train.command.checkpoints import CheckpointWatch
 from sweeps_train.command.command_line import command_line, words
 from sweeps_train.command.config_files import UnknownPath, read_document, write_files
-from sweeps_train.command.measurements import Measurements
-from sweeps_train.command.output import dictionary_record, json_record, parsers, pattern_record, record_in
 from sweeps_train.command.placeholders import Template, config_values
 from sweeps_train.command.program import Program
-from sweeps_train.command.sources import CsvTail, EventFiles, JsonLinesTail, MlflowStore, file_sources
 from sweeps_train.config import CommandTask
-from sweeps_train.config.command import ConfigFile, JsonLines, MlflowRun, PrintedDictionaries, ProgramCheckpoints
+from sweeps_train.config.command import ConfigFile, ProgramCheckpoints
 
 VALUES: dict[str, Any] = {"lr": 1e-05, "name": "a b; rm -rf /", "r": 8, "none": None, "flag": True, "list": [1, "x"]}
 LOOKUP = VALUES.__getitem__
@@ -153,168 +147,6 @@ def test_a_trial_gets_its_files_with_types_and_null(tmp_path: Path) -> None:
     write_files(files, tmp_path, LOOKUP)
     assert yaml.safe_load((tmp_path / "main.yml").read_text()) == {"lr": 1e-05, "resume": None, "name": "run-8"}
     assert tomllib.loads((tmp_path / "other.toml").read_text()) == {"lr": 1e-05}
-
-
-# --- metrics in the output ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ('{"loss": 0.5, "step": 3}', {"loss": 0.5, "step": 3}),
-        ('2026-01-01 INFO {"eval": {"loss": "0.5"}, "done": true}', {"eval/loss": 0.5}),
-        ("{'loss': '2.578', 'grad_norm': nan, 'epoch': '1e-2'}", {"loss": 2.578, "grad_norm": math.nan, "epoch": 0.01}),
-        (
-            "{'a': tensor(-0.5, device='cuda:0'), 'b': np.float64(1.5), 'c': -inf}",
-            {"a": -0.5, "b": 1.5, "c": -math.inf},
-        ),
-        ("{'loss': __import__('os').system('x')}", {}),
-        ("{'loss': (lambda: 1)()}", {}),
-        ("{" * 10_000, {}),
-        ("loss 0.5", {}),
-        ("[1, 2]", {}),
-        ("{1, 2}", {}),
-    ],
-)
-def test_numbers_are_found_in_json_lines_and_printed_dictionaries(line: str, expected: dict[str, float]) -> None:
-    found = record_in(line, parsers([JsonLines(kind="json"), PrintedDictionaries(kind="dict")]))
-    assert found == pytest.approx(expected, nan_ok=True)
-
-
-def test_a_printed_dictionary_is_never_evaluated(capfd: pytest.CaptureFixture[str]) -> None:
-    assert dictionary_record("{'loss': print('evaluated')}") == {}
-    assert capfd.readouterr().out == ""
-
-
-def test_json_is_no_pattern_and_a_pattern_gives_its_named_groups() -> None:
-    assert json_record("{'loss': 1}") == {}
-    parse = pattern_record(r"\[(?P<step>\d+)\]\s+eval-rmse:(?P<rmse>\S+)( .*(?P<note>fast))?")
-    assert parse("[7]\teval-rmse:0.25 fast") == {"step": 7, "rmse": 0.25}
-    assert parse("[7]") == {}
-
-
-# --- steps and reports --------------------------------------------------------------------------------------
-
-
-def measured(measurements: Measurements, *records: dict[str, float]) -> list[tuple[int, bool]]:
-    taken = [measurements.take(record) for record in records]
-    return [(each.step, each.is_report) for each in taken]
-
-
-def test_records_are_counted_if_none_has_a_step() -> None:
-    measurements = Measurements(objectives=["eval/loss"], rename={"eval_loss": "eval/loss"})
-    assert measured(measurements, {"loss": 1}, {"eval_loss": 2}, {"loss": 1}) == [(1, False), (2, True), (3, False)]
-
-
-def test_a_program_that_continues_does_not_report_steps_again() -> None:
-    measurements = Measurements(objectives=["loss"], done=4)
-    records: list[dict[str, float]] = [{"step": 4, "loss": 1.0}, {"step": 5, "loss": 1.0}]
-    assert measured(measurements, *records) == [(4, False), (5, True)]
-
-
-def test_a_report_is_made_when_all_objectives_have_come_and_has_limited_metrics() -> None:
-    measurements = Measurements(objectives=["loss", "size"], limited=["memory"])
-    taken = [
-        measurements.take(record)
-        for record in ({"step": 1.0, "memory": 9.0}, {"step": 2.0, "size": 3.0}, {"step": 2.0, "loss": 1.0})
-    ]
-    assert [each.is_report for each in taken] == [False, False, True]
-    assert taken[-1].metrics == {"memory": 9.0, "size": 3.0, "loss": 1.0}
-
-
-def test_a_step_that_goes_back_is_recorded_and_said_once_to_the_user() -> None:
-    notes: list[str] = []
-    measurements = Measurements(objectives=["loss"], note=notes.append)
-    records: list[dict[str, float]] = [{"step": 5, "loss": 1.0}, {"step": 5, "loss": 1.0}, {"step": 4, "loss": 1.0}]
-    assert [is_report for _, is_report in measured(measurements, *records)] == [True, False, False]
-    assert notes == ["its report of step 5 follows that of step 5: it is recorded, not judged"]
-
-
-def test_a_step_that_is_no_whole_number_is_refused_if_it_was_named() -> None:
-    assert measured(Measurements(objectives=["loss"]), {"step": 0.5, "loss": 1}) == [(1, True)]
-    with pytest.raises(ValueError, match=r"task\.step=epoch: it was 0\.5, and a step is a whole number"):
-        Measurements(objectives=["loss"], step="epoch").take({"epoch": 0.5, "loss": 1})
-
-
-# --- metrics in files ---------------------------------------------------------------------------------------
-
-
-def test_a_csv_file_is_read_as_it_grows_without_half_lines(tmp_path: Path) -> None:
-    file = tmp_path / "log.csv"
-    source = CsvTail(file)
-    assert source.read() == []
-    with file.open("a", buffering=1) as log:
-        log.write("step, loss,note\n1,0.5,a\n2,0.")
-        log.flush()
-        assert source.read() == [{"step": 1, "loss": 0.5}]
-        log.write("25,b\n3,0.125")
-        log.flush()
-        assert source.read() == [{"step": 2, "loss": 0.25}]
-        assert source.read(at_end=True) == [{"step": 3, "loss": 0.125}]
-
-
-def test_what_an_earlier_attempt_has_written_is_left_out_and_a_new_file_is_read_from_its_start(tmp_path: Path) -> None:
-    file = tmp_path / "log.csv"
-    file.write_text("step,loss\n1,0.5\n2,0.4\n")
-    source = CsvTail(file)
-    with file.open("a") as log:
-        log.write("3,0.3\n")
-    assert source.read() == [{"step": 3, "loss": 0.3}]
-    file.write_text("loss\n0.1\n")
-    assert source.read() == [{"loss": 0.1}]
-
-
-def test_a_file_of_json_lines_is_read_as_it_grows(tmp_path: Path) -> None:
-    source = JsonLinesTail(tmp_path / "log.jsonl")
-    (tmp_path / "log.jsonl").write_text('{"current_steps": 5, "loss": 0.5}\n{"current')
-    assert source.read() == [{"current_steps": 5, "loss": 0.5}]
-
-
-def test_tensorboards_events_are_read_by_step_from_any_depth(tmp_path: Path) -> None:
-    source = EventFiles(tmp_path)
-    with SummaryWriter(str(tmp_path / "run" / "deep")) as writer:
-        for step in (1, 2):
-            writer.add_scalar("eval/loss", 1 / step, step)
-            writer.add_scalar("train/loss", 2 / step, step)
-            writer.add_text("note", "x", step)
-    assert source.read() == [
-        {"step": 1, "eval/loss": 1.0, "train/loss": 2.0},
-        {"step": 2, "eval/loss": 0.5, "train/loss": 1.0},
-    ]
-    assert source.read() == []
-
-
-def test_an_event_that_is_half_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
-    with SummaryWriter(str(tmp_path / "whole")) as writer:
-        writer.add_scalar("loss", 0.5, 1)
-    (whole,) = (tmp_path / "whole").iterdir()
-    data = whole.read_bytes()
-    part = tmp_path / "run" / "events.out.tfevents.1"
-    part.parent.mkdir()
-    source = EventFiles(part.parent)
-    part.write_bytes(data[:-5])
-    assert source.read() == []
-    part.write_bytes(data)
-    assert source.read() == [{"step": 1, "loss": 0.5}]
-    assert struct.unpack("<Q", data[:8])[0] > 0
-
-
-def test_metrics_that_a_program_logs_to_mlflow_are_read_from_its_store(tmp_path: Path) -> None:
-    store = tmp_path / "mlruns"
-    source = MlflowStore(store)
-    code = (
-        "import mlflow\n"
-        "with mlflow.start_run():\n"
-        "    for step in (1, 2):\n"
-        "        mlflow.log_metrics({'eval/loss': 1 / step, 'train/loss': 2 / step}, step=step)\n"
-    )
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": store.as_uri(), "MLFLOW_ALLOW_FILE_STORE": "true"}
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=environment, check=True, capture_output=True)
-    assert source.read() == [
-        {"step": 1, "eval/loss": 1.0, "train/loss": 2.0},
-        {"step": 2, "eval/loss": 0.5, "train/loss": 1.0},
-    ]
-    assert [type(each) for each in file_sources([MlflowRun(kind="mlflow")], tmp_path, LOOKUP)] == [MlflowStore]
 
 
 # --- checkpoints --------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -99,9 +100,8 @@ class ChatEncoder:
 
     def _tokens_of(self, turn: _Turn, ids: list[int], starts: list[int], number: int) -> Iterator[int]:
         """Positions of the tokens that the assistant writes, with the special token by which it ends its turn."""
-        for token, start in enumerate(starts):
-            if start < turn.start:
-                continue
+        for token in range(bisect_left(starts, turn.start), len(ids)):
+            start = starts[token]
             is_end = start >= turn.content_end and ids[token] in self._special
             if turn.end is not None and start >= turn.end and not is_end:
                 return

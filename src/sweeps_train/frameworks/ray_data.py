@@ -68,7 +68,8 @@ def make_datasets(task: FunctionTask) -> dict[str, Dataset]:
 
     context = DataContext.get_current()
     context.enable_progress_bars = False  # they would fill the trial's log
-    # What a function computes at once, such as a random split, must not take CPUs of other trials either.
+    # The limit also holds for work that a function does immediately, such as a random split, so that it takes no CPUs
+    # of other trials.
     context.execution_options.resource_limits = ExecutionResources.for_limits(cpu=task.data_cpus)
     results: list[tuple[tuple[str, dict[str, Any]], Any]] = []
     datasets: dict[str, Dataset] = {}

@@ -32,12 +32,13 @@ class ShardedStrategy(Strategy):
         # Each layer moves to the device when it is sharded: the full model may not fit there.
         self.model = self._wrap(task.model.train())
         self.parameters = trained_parameters(task.model)
+        gradient_bytes = 4 * sum(each.numel() for each in self.parameters.values())
+        self._keeps_whole_gradients = gradient_bytes <= MOST_UNSHARDED
 
     def _before_micro_batch(self, *, is_last: bool) -> None:
         if isinstance(self.model, FSDPModule):
             # Gradients that are not reduced stay whole on every worker, in float32, until the last micro batch.
-            is_small = sum(4 * each.numel() for each in self.parameters.values()) <= MOST_UNSHARDED
-            self.model.set_requires_gradient_sync(is_last or not is_small)
+            self.model.set_requires_gradient_sync(is_last or not self._keeps_whole_gradients)
             self.model.set_requires_all_reduce(is_last)  # between the copies of a model that is sharded in groups
 
     def clip_grad_norm(self, max_norm: float) -> None:
