@@ -11,12 +11,14 @@ class SweepsError(Exception):
     """Base class of all exceptions of Sweeps; the command line prints the message without a traceback."""
 
     exit_status = 1
+    """Exit status of the command line."""
 
 
 class UserError(SweepsError):
     """A mistake in a request, found before anything was started. The message names the key, the value and the fix."""
 
     exit_status = 2
+    """Exit status of the command line."""
 
 
 class ConfigError(UserError):

@@ -26,6 +26,7 @@ SCHEDULE = "digits_nightly"
 NIGHTS = 3
 BROKEN = "'data.arguments.mislabelled=0.5'"
 WITHIN_S = 900.0
+DRAWN = "[...document.querySelectorAll('[data-figure]')].every(each => each.querySelector('.js-plotly-plot'))"
 ADDRESS = re.compile(r"serves on (http://\S+)")
 
 
@@ -123,8 +124,10 @@ def take_picture(page: str, file: Path) -> None:
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": 1200, "height": 900}, device_scale_factor=1.5)
+        # Without the page's policy, which forbids to evaluate the text that is waited for.
+        tab = browser.new_page(viewport={"width": 1400, "height": 900}, bypass_csp=True)
         tab.goto(page)
+        tab.wait_for_function(DRAWN, timeout=120_000)
         tab.screenshot(path=file, full_page=True)
         browser.close()
 

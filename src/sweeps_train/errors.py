@@ -48,6 +48,7 @@ class MicroBatchHalved(RuntimeError):
     def __init__(self, size: int, half: int):
         super().__init__(size, half)
         self.half = half
+        """Samples of a micro batch from now on."""
         self._size = size
 
     def __str__(self) -> str:

@@ -11,7 +11,15 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from sweeps_train.config import CustomData, CustomModel, DigitsData, TableData, TableTask, TrainingConfig
+from sweeps_train.config import (
+    ClassificationTask,
+    CustomData,
+    CustomModel,
+    DigitsData,
+    TableData,
+    TableTask,
+    TrainingConfig,
+)
 from sweeps_train.data.images import ImageSamples
 from sweeps_train.data.sampler import Batch
 from sweeps_train.progress import check_enough_samples
@@ -181,7 +189,9 @@ def _examine_table(config: TrainingConfig) -> Iterator[Finding]:
     from sweeps_train.tasks import build_task
 
     assert isinstance(config.data, TableData) and isinstance(config.task, TableTask)
-    table_samples(config.data, config.task.kind)
+    encoding = table_samples(config.data, config.task.kind)[0]
+    if isinstance(config.task, ClassificationTask):
+        encoding.positive_index(config.task.positive_class)
     with _stage("model"):
         task = build_task(config)
     check_enough_samples(config.train, len(task.train_samples))

@@ -33,6 +33,7 @@ class FloatDistribution:
     """Real number between ``low`` and ``high``, both included."""
 
     type: Literal["float"]
+    """Name of this kind of distribution."""
     low: Finite
     """Smallest value."""
     high: Finite
@@ -55,6 +56,7 @@ class IntDistribution:
     """Integer between ``low`` and ``high``, both included."""
 
     type: Literal["int"]
+    """Name of this kind of distribution."""
     low: Whole
     """Smallest value."""
     high: Whole
@@ -77,6 +79,7 @@ class CategoricalDistribution:
     """One of ``choices``, which may be lists or mappings, or names of a group's options."""
 
     type: Literal["categorical"]
+    """Name of this kind of distribution."""
     choices: Annotated[list[Any], Field(min_length=1)]
     """Values to choose from."""
     when: Condition = Field(default_factory=dict)
@@ -93,6 +96,7 @@ class OrdinalDistribution:
     """One of ``choices`` with a meaningful order (small, medium, large); neighbours are assumed to be similar."""
 
     type: Literal["ordinal"]
+    """Name of this kind of distribution."""
     choices: Annotated[list[Any], Field(min_length=1)]
     """Values to choose from."""
     when: Condition = Field(default_factory=dict)
@@ -109,6 +113,7 @@ class ConstantDistribution:
     """One value for all trials in which ``when`` holds, in place of the config's; recorded like a searched one."""
 
     type: Literal["constant"]
+    """Name of this kind of distribution."""
     value: Any
     """The value."""
     when: Condition = Field(default_factory=dict)

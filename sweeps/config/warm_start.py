@@ -23,6 +23,7 @@ class OptunaStudy:
     """Trials of an Optuna study. The study's own direction tells which of them are good."""
 
     kind: Literal["optuna"]
+    """Name of this kind of source."""
     storage: Address
     """File of a journal or an SQLite database, or URL of a database (``postgresql://...``). ``$NAME`` is the value of
     an environment variable."""
@@ -42,6 +43,7 @@ class MLflowExperiment:
     """Finished runs of an MLflow experiment that Sweeps did not make."""
 
     kind: Literal["mlflow"]
+    """Name of this kind of source."""
     experiment: Annotated[NonEmpty, Reach.NOTHING]
     """Name of the experiment."""
     uri: Annotated[NonEmpty | None, Reach.TRIALS] = None
@@ -64,6 +66,7 @@ class TrialTable:
     """A table with one row for each trial: a CSV, Parquet or JSON Lines file."""
 
     kind: Literal["table"]
+    """Name of this kind of source."""
     path: Address
     """File, of the type ``.csv``, ``.tsv``, ``.parquet`` or ``.jsonl``."""
     metric: Annotated[NonEmpty | None, Reach.NOTHING] = None

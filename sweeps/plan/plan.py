@@ -43,11 +43,15 @@ class Plan:
     """Checked sweep that can be run."""
 
     name: str
+    """The sweep's name."""
     composition: Composition
+    """Composed config, and that of each option of a searched group."""
     space: Space
+    """Distributions of the searched parameters."""
     scalings: list[Scaling]
     """Workers of every kind of trial in the space."""
     command: str
+    """Command line that it comes from, without secrets."""
     folder: Path
     """Absolute path of the sweep's folder, with its checkpoints, its study and Ray's files."""
     working_folder: Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ import torch
 import sweeps_train
 from sweeps.compat import sweeps_class_names
 from sweeps.errors import UserError
+from sweeps.registry.native_flavours import LIBRARIES, EstimatorFlavours
 from sweeps_train.checkpoint import load_model, read_training_config
 from sweeps_train.config import CausalLM, CustomModel, TableData, TrainingConfig
 from sweeps_train.data.images import ImageShape, build_image_samples
@@ -102,12 +103,15 @@ def _estimator(folder: Path) -> Flavour:
     library, own = library_of(kind), kind.__module__.partition(".")[0]
     installed = packages_distributions().get(library, [])
     has_probabilities = hasattr(model.estimator, "predict_proba")
-    return _rows(
+    flavour = _rows(
         folder,
         [] if own == library else _code_of(own),
         has_probabilities=has_probabilities,
         libraries=sorted({"scikit-learn", "joblib", *installed}),
     )
+    if library not in LIBRARIES:
+        return flavour
+    return replace(flavour, module=EstimatorFlavours(model.estimator, library))
 
 
 def _rows(

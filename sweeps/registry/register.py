@@ -37,8 +37,11 @@ class RegisteredModel:
     """A version of a registered model."""
 
     name: str
+    """Name of the registered model."""
     version: str
+    """Number of the version."""
     alias: str | None
+    """Alias that was moved to the version; None if there is none."""
 
     @property
     def uri(self) -> str:

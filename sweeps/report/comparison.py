@@ -90,13 +90,16 @@ class Comparison:
     """Several sweeps of the same metric."""
 
     sweeps: list[Compared]
+    """The sweeps, in the order in which they were named."""
 
     @property
     def metric(self) -> str:
+        """First objective's metric, which is the same for all sweeps."""
         return self.sweeps[0].record.metric
 
     @property
     def mode(self) -> str:
+        """First objective's mode, ``min`` or ``max``."""
         return self.sweeps[0].record.mode
 
     @property

@@ -35,7 +35,9 @@ class Cleaning:
     """The removals of a policy and their sizes."""
 
     policy: Policy
+    """Rules by which trials keep their checkpoints."""
     removals: list[Removal]
+    """Trials whose checkpoints are removed."""
     size: int
     """Bytes of all checkpoints before the removals."""
 

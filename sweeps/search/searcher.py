@@ -114,7 +114,9 @@ class OptunaSearcher(Searcher):
         super().__init__(metric=metrics[0], mode=modes[0])  # schedulers compare by the first
         options = PointOptions(**point_options)
         self.objectives = Objectives(metrics, modes, limits or {}, last_counts)
+        """Metrics, their modes and limits."""
         self.space = space if isinstance(space, Space) else Space(space)
+        """Distributions of the parameters."""
         self.study = optuna.create_study(
             storage=InMemoryStorage() if storage is None else storage,
             sampler=sampler,
@@ -122,6 +124,7 @@ class OptunaSearcher(Searcher):
             directions=["minimize" if each == "min" else "maximize" for each in modes],
             load_if_exists=True,
         )
+        """Optuna's study with all trials."""
         self.ended_because: str | None = None
         """Reason to start no further trial; None while there may be one."""
         self.interrupted = False

@@ -125,12 +125,19 @@ class SweepSummary:
     """A sweep without its trials, for one line of ``list``."""
 
     sweep: str
+    """The sweep's name."""
     conf: str
+    """The ``conf=`` that it was started with."""
     experiment: str
+    """Name of its MLflow experiment."""
     experiment_id: str
+    """MLflow's id of the experiment."""
     status: str
+    """One of running, finished, stopped, failed, interrupted."""
     metrics: tuple[str, ...]
+    """Names of the objectives' metrics."""
     modes: tuple[str, ...]
+    """``min`` or ``max`` for each of them."""
     best: float | None
     """Best value of the first objective."""
     counts: dict[str, int]
@@ -138,7 +145,9 @@ class SweepSummary:
     started: float
     """Unix time of its start."""
     wall_s: float
+    """Seconds that its drivers ran, without the pauses between them."""
     run_id: str
+    """MLflow's id of its parent run."""
     planned: int | None = None
     """Planned number of trials; None in the record of an older version."""
 

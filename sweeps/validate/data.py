@@ -9,7 +9,7 @@ from sweeps.errors import ConfigError
 from sweeps.suggestions import did_you_mean
 from sweeps.validate.estimator import known_goal
 from sweeps.validate.table import table_mistakes
-from sweeps_train.config import EstimatorTask, TableData, TextData
+from sweeps_train.config import ClassificationTask, EstimatorTask, TableData, TextData
 from sweeps_train.data.files import File, find_files, pieces_of, read_piece
 from sweeps_train.tables.encoding import Goal
 
@@ -24,7 +24,8 @@ def check_data(config: SweepConfig) -> None:
     mistakes: list[str] = []
     if isinstance(data, TableData):
         goal = known_goal(task) if isinstance(task, EstimatorTask) else cast("Goal", task.kind)
-        mistakes += table_mistakes(data, goal)
+        positive_class = task.positive_class if isinstance(task, ClassificationTask | EstimatorTask) else None
+        mistakes += table_mistakes(data, goal, positive_class)
     if isinstance(data, TextData):
         mistakes += _text_mistakes(data)
     if mistakes:

@@ -26,7 +26,8 @@ from sweeps.space.distributions import Lookup, Space, contains, describe, grid_v
 from sweeps.suggestions import did_you_mean
 from sweeps.validate.estimator import known_metrics
 from sweeps.validate.warm_start import warm_start_mistakes
-from sweeps_train.config import CausalLM, EstimatorTask
+from sweeps_train.config import CausalLM, ClassificationTask, EstimatorTask
+from sweeps_train.tables.metrics import POSITIVE_METRICS
 
 NEED_WHOLE_TRIALS = ("tpe", "bohb", "gp", "cmaes", "nsga2", "nsga3")
 """Samplers that learn from whole trials, and exclude schedulers that change a trial's values while it trains."""
@@ -34,7 +35,7 @@ HIGHEST_LORA_LR, HIGHEST_FULL_LR = 2e-3, 2e-4
 """Learning rates above which pretrained language models usually diverge: of adapters (ten times the 2e-4 of the QLoRA
 paper, Dettmers et al., 2023, https://arxiv.org/abs/2305.14314), and of all weights."""
 BEST = {
-    **dict.fromkeys(("eval/accuracy", "eval/f1", "eval/roc_auc", "eval/r2"), "max"),
+    **dict.fromkeys(("eval/accuracy", "eval/f1", "eval/roc_auc", "eval/r2", *POSITIVE_METRICS), "max"),
     **dict.fromkeys(("eval/loss", "eval/log_loss", "eval/mae", "eval/rmse", "train/loss"), "min"),
 }
 """Modes of search for metrics that the built-in tasks compute."""
@@ -130,11 +131,12 @@ def _metrics(config: SweepConfig) -> Iterator[str]:
     known = task.metrics or (known_metrics(task) if isinstance(task, EstimatorTask) else [])
     if not known:
         return  # the task does not declare its metrics
+    if isinstance(task, ClassificationTask | EstimatorTask) and task.positive_class is not None:
+        known = [*known, *POSITIVE_METRICS]
     for metric in config.search.metrics:
         if metric not in known:
-            yield (
-                f"search.metric={metric}: the task {config.task.kind} does not report it; it reports {', '.join(known)}"
-            )
+            fix = "; give task.positive_class" if metric in POSITIVE_METRICS else f"; it reports {', '.join(known)}"
+            yield f"search.metric={metric}: the task {config.task.kind} does not report it{fix}"
     for metric in config.search.limits:
         if metric not in (*known, *SYSTEM_METRICS):
             yield (

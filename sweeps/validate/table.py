@@ -11,18 +11,19 @@ from sweeps_train.tables.columns import check_columns, feature_names
 from sweeps_train.tables.files import read_columns, read_table, table_files
 
 if TYPE_CHECKING:
-    from sweeps_train.tables.encoding import Goal
+    from sweeps_train.tables.encoding import Goal, TableEncoding
 
 MAX_BYTES = 64 * 2**20
 """Maximum size of the files that are read here; of larger ones only the names of columns."""
 
 
-def table_mistakes(data: TableData, goal: Goal | None) -> Iterator[str]:
+def table_mistakes(data: TableData, goal: Goal | None, positive_class: bool | int | str | None = None) -> Iterator[str]:
     """Yield one line for each mistake. Object stores are not read, as only workers may have access.
 
     Args:
         data: Files and columns.
         goal: Whether the target is a class or a number; None if that is not known here.
+        positive_class: Value of ``task.positive_class``.
     """
     for key, path in (("data.path", data.path), ("data.eval_path", data.eval_path)):
         if path is None or "://" in path:
@@ -31,9 +32,9 @@ def table_mistakes(data: TableData, goal: Goal | None) -> Iterator[str]:
             mistakes = [] if path.startswith("builtin:") else list(_mistakes_of_columns(data, key, path))
             yield from mistakes
             if not mistakes and goal is not None and key == "data.path" and _is_small(data, path):
-                _learn(data, goal)
+                _learn(data, goal).positive_index(positive_class)
         except ValueError as error:
-            yield str(error) if str(error).startswith("data") else f"{key}={path}: {error}"
+            yield str(error) if str(error).startswith(("data", "task.")) else f"{key}={path}: {error}"
 
 
 def _mistakes_of_columns(data: TableData, key: str, path: str) -> Iterator[str]:
@@ -50,7 +51,7 @@ def _is_small(data: TableData, path: str) -> bool:
     return not path.startswith("builtin:") and sum(file.size for file in table_files(data, "", path)) <= MAX_BYTES
 
 
-def _learn(data: TableData, goal: Goal) -> None:
+def _learn(data: TableData, goal: Goal) -> TableEncoding:
     """
     Raises:
         ValueError: A column cannot be learned from, or the target does not suit the task.
@@ -58,4 +59,4 @@ def _learn(data: TableData, goal: Goal) -> None:
     from sweeps_train.tables.encoding import learn_encoding
     from sweeps_train.tables.split import with_target
 
-    learn_encoding(data, goal, with_target(data, read_table(data), "data.path", data.path))
+    return learn_encoding(data, goal, with_target(data, read_table(data), "data.path", data.path))

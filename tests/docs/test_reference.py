@@ -128,5 +128,7 @@ def test_every_public_function_and_class_has_a_description(package: str) -> None
     found = list(python_functions.public_objects(package))
     assert len(found) > 10
     assert [each.name for each in found if not each.docstring] == []
+    attributes = [member for each in found if each.is_class for member in each.members.values() if member.is_attribute]
+    assert [each.path for each in attributes if each.is_public and not each.docstring] == []
     page = python_functions.pages()[f"reference/python/{package.replace('.', '_')}.md"]
     assert [each.name for each in found if f"### `{each.name}`" not in page] == []

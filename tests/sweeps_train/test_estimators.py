@@ -159,6 +159,14 @@ def test_estimators_of_every_kind_take_categories_and_gaps_and_their_models_raw_
     assert ("probability_y" in predicted) == ("SVC" not in target)
 
 
+@pytest.mark.parametrize("task", [{}, {"folds": 3}])
+@pytest.mark.parametrize("target", ["sklearn.linear_model.LogisticRegression", "sklearn.svm.LinearSVC"])
+def test_a_class_of_interest_has_metrics_of_its_own(target: str, task: Any, cities: Path, worker: Worker) -> None:
+    fit(configured(target, path=str(cities), column="good", positive_class="y", **task))
+    assert worker.reports[-1]["eval/f1_positive"] == 1.0
+    assert {"eval/precision_positive", "eval/recall_positive"} <= worker.reports[-1].keys()
+
+
 def test_patience_ends_a_trial_that_no_longer_improves(worker: Worker) -> None:
     config = configured(
         "xgboost.XGBClassifier", arguments={"n_estimators": 400, "learning_rate": 1.0}, report_every=2, patience=3

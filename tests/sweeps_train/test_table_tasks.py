@@ -16,6 +16,7 @@ from training_runs import Recorder, configured, on_two_workers, run
 
 from sweeps_train import load_model
 from sweeps_train.data.table import table_samples
+from sweeps_train.tables.metrics import POSITIVE_METRICS
 
 CLASSES: dict[str, Any] = {
     "task": {"kind": "classification"},
@@ -33,6 +34,7 @@ NUMBERS = {
 CONFIGS = {
     "classes": configured(CLASSES),
     "balanced": configured(CLASSES, task={"class_weight": "balanced"}),
+    "class of interest": configured(CLASSES, task={"positive_class": "class_1"}),
     "numbers": configured(NUMBERS),
     "numbers, fsdp": configured(NUMBERS, strategy={"kind": "fsdp"}),
 }
@@ -56,7 +58,8 @@ def test_two_workers_report_the_metrics_of_one_on_rows_that_do_not_divide(
     _, _, held_out = table_samples(config.data, config.task.kind)  # type: ignore[arg-type, union-attr]
     assert len(held_out) % 2 == 1
     alone, together = run(config).final, two_workers[1][name].final
-    assert {key for key in alone if key.startswith("eval/")} == {key for key in config.task.metrics if "eval" in key}
+    known = {*config.task.metrics, *(POSITIVE_METRICS if name == "class of interest" else ())}
+    assert {key for key in alone if key.startswith("eval/")} == {key for key in known if key.startswith("eval/")}
     for key in [key for key in alone if key.startswith("eval/")]:
         assert together[key] == pytest.approx(alone[key], rel=1e-3), key
 

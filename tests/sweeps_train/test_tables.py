@@ -18,7 +18,7 @@ import pytest
 from sweeps_train.config import TableData
 from sweeps_train.tables.encoding import ENCODING, Amount, Classes, learn_encoding
 from sweeps_train.tables.files import read_table
-from sweeps_train.tables.metrics import classification_metrics, regression_metrics
+from sweeps_train.tables.metrics import classification_metrics, label_metrics, regression_metrics
 from sweeps_train.tables.predictions import example_row, prediction_frame, to_table
 from sweeps_train.tables.split import fold_rows, read_split, split_rows
 
@@ -302,7 +302,30 @@ def test_metrics_are_those_of_scikit_learn() -> None:
     assert ours["eval/loss"] == pytest.approx(metrics.mean_squared_error(values, guesses) / 4)
 
 
+def test_a_positive_class_has_metrics_of_its_own_those_of_scikit_learn() -> None:
+    from sklearn import metrics
+
+    draw = np.random.default_rng(0)
+    truth, scores = draw.integers(0, 3, 60), draw.dirichlet(np.ones(3), 60)
+    predicted = scores.argmax(1)
+    for ours in (classification_metrics(scores, truth, positive=2), label_metrics(predicted, truth, 3, 2)):
+        assert ours["eval/f1_positive"] == metrics.f1_score(truth == 2, predicted == 2)
+        assert ours["eval/precision_positive"] == metrics.precision_score(truth == 2, predicted == 2)
+        assert ours["eval/recall_positive"] == metrics.recall_score(truth == 2, predicted == 2)
+        assert ours["eval/f1"] == pytest.approx(metrics.f1_score(truth, predicted, average="macro"))
+
+
+@pytest.mark.parametrize(("values", "positive"), [([False, True], True), ([0, 1], 1), (["no", "yes"], "yes")])
+def test_a_positive_class_is_found_by_its_value(values: list[Any], positive: Any) -> None:
+    encoding = learn_encoding(data(drop=[]), "classification", pa.table({"x": [1, 2], "label": values}))
+    assert encoding.positive_index(positive) == 1
+    assert encoding.positive_index(None) is None
+    with pytest.raises(ValueError, match=f"task.positive_class=2: .* use one of {values[0]}, {values[1]}"):
+        encoding.positive_index(2)
+
+
 def test_metrics_of_a_diverged_training_are_nan_and_no_error() -> None:
+    assert np.isnan(classification_metrics(np.array([[np.nan, 0.1]]), np.array([0]), positive=1)["eval/f1_positive"])
     assert all(map(np.isnan, classification_metrics(np.array([[np.nan, 0.1]]), np.array([0])).values()))
     assert all(map(np.isnan, regression_metrics(np.array([np.inf]), np.array([0.0]), 1.0).values()))
     assert np.isnan(classification_metrics(np.array([[0.5, 0.5]]), np.array([0]))["eval/roc_auc"])

@@ -42,6 +42,10 @@ def files(working_folder: Path) -> None:
             ["data.path=rows.csv", "data.target=label", "task._target_=xgboost.XGBRegressor"],
             "data.target=label: is of type string, and a regression needs numbers",
         ),
+        (
+            ["data.path=rows.csv", "data.target=price", "task._target_=xgboost.XGBRegressor", "task.positive_class=1"],
+            "task.positive_class=1: numbers are predicted, not classes; remove it",
+        ),
         (["search.metric=eval/auc"], "the task estimator does not report it; it reports .*eval/roc_auc"),
         (["task._target_=xgboost.XGBRegressor", "search.metric=eval/f1"], "it reports eval/loss, eval/mae"),
         (["scaling.num_workers=2"], "scaling.num_workers=2: an estimator is fitted by one worker"),

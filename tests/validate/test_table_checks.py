@@ -50,6 +50,7 @@ def files(working_folder: Path) -> None:
             ["data.target=price"],
             "data.target=price: has numbers with decimals, .*task=regression search.metric=eval/rmse.*regressor",
         ),
+        (["task.positive_class=c"], "task.positive_class=c: data.target=label has no such class; use one of a, b"),
         (["task=regression"], "data.target=label: is of type string, and a regression needs numbers"),
     ],
 )
@@ -70,6 +71,11 @@ def test_a_mistake_in_the_table_names_key_value_and_fix(tokens: list[str], messa
         (["task=image_classification"], "model.kind=mlp does not fit task.kind=image_classification"),
         (["strategy=pipeline"], "strategy.kind=pipeline: models for tables are not divided"),
         (["search.metric=eval/auc"], "search.metric=eval/auc: .* eval/roc_auc"),
+        (["search.metric=eval/f1_positive"], "search.metric=eval/f1_positive: .* give task.positive_class"),
+        (
+            ["search.metric=eval/f1_positve", "task.positive_class=a"],
+            "search.metric=eval/f1_positve: .* eval/f1_positive",
+        ),
     ],
 )
 def test_values_that_exclude_each_other_are_refused(tokens: list[str], message: str) -> None:

@@ -78,11 +78,17 @@ class TrainingConfig:
     """One training."""
 
     task: Task
+    """Goal of the training, and its metrics."""
     model: Model
+    """Model that is trained."""
     data: Data
+    """Source of the samples."""
     train: Train
+    """Training loop."""
     strategy: Strategy
+    """Distribution of the training over its workers."""
     checkpoint: Checkpoint
+    """Frequency and retention of checkpoints."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seeds weights, data order, dropout and the search; a 32-bit number, since numpy takes no other."""
 
@@ -97,7 +103,9 @@ class FunctionConfig:
     """One training by a user's own function."""
 
     task: FunctionTask
+    """The function and its arguments."""
     checkpoint: Checkpoint
+    """Retention of checkpoints."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seeds torch, Python and numpy before the function is called."""
 

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from sweeps_train.config.fields import STRICT, PositiveInt
 from sweeps_train.config.reach import Import, Reach, Text
-from sweeps_train.config.table import TableData
+from sweeps_train.config.table import PositiveClass, TableData
 from sweeps_train.config.train import Checkpoint
 
 
@@ -25,6 +25,8 @@ class EstimatorTask:
     """Keyword arguments for it; each can be searched as ``task.arguments.NAME``."""
     goal: Literal["auto", "classification", "regression"] = "auto"
     """Whether it predicts classes or numbers; auto: as the estimator says of itself."""
+    positive_class: PositiveClass = None
+    """Class of interest of a classifier, with metrics of its own, as for ``task=classification``."""
     encoding: Literal["auto", "native", "one_hot"] = "auto"
     """Inputs that it gets. ``native``: a pandas frame with missing values and columns of categories; ``one_hot``:
     scaled numbers without gaps, and a column of 0 and 1 for each category; auto: native for XGBoost, LightGBM and

@@ -11,6 +11,8 @@ from sweeps_train.config.fields import STRICT, PositiveInt
 from sweeps_train.config.loader import Loader
 from sweeps_train.config.reach import Flag, Reach, Text
 
+PositiveClass = Annotated[bool | int | str | None, Reach.NOTHING]
+"""A value of the target column."""
 BUILTIN_TABLES = ("breast_cancer", "diabetes", "wine")
 """Tables that ship with scikit-learn, as ``builtin:NAME``; their target column is ``target``."""
 

@@ -9,6 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from sweeps_train.config.fields import STRICT, PositiveFloat
 from sweeps_train.config.reach import Flag, Import, Reach, Text
+from sweeps_train.config.table import PositiveClass
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -40,6 +41,9 @@ class ClassificationTask:
     kind: Literal["classification"]
     class_weight: Literal["none", "balanced"] = "none"
     """``balanced``: every class has the same total weight in the loss, however many rows it has."""
+    positive_class: PositiveClass = None
+    """Class of interest, such as the rare one. With it, ``eval/f1_positive``, ``eval/precision_positive`` and
+    ``eval/recall_positive`` are reported: those of this class alone, the others taken together."""
     metrics: list[Text] = Field(
         default_factory=lambda: [
             *("eval/loss", "eval/accuracy", "eval/f1", "eval/roc_auc", "eval/log_loss"),

@@ -49,8 +49,11 @@ class EstimatorModel:
         Raises:
             ValueError: A column is missing, or has values that cannot be read.
         """
-        outputs = self.outputs(self.inputs(self.encoding.encode(to_table(rows))))
-        return prediction_frame(self.encoding, outputs)
+        return prediction_frame(self.encoding, self.outputs(self.encode(rows)))
+
+    def encode(self, rows: Any) -> Any:
+        """Inputs of the estimator for raw rows, which are as for ``predict``."""
+        return self.inputs(self.encoding.encode(to_table(rows)))
 
     def outputs(self, inputs: Any) -> npt.NDArray[Any]:
         """Probabilities of shape (rows, classes), or class indices or numbers of shape (rows,)."""
@@ -65,19 +68,20 @@ class EstimatorModel:
             return probabilities
         return np.asarray(self.estimator.predict(inputs), dtype=np.int64)
 
-    def metrics(self, inputs: Any, targets: npt.NDArray[Any]) -> dict[str, float]:
+    def metrics(self, inputs: Any, targets: npt.NDArray[Any], positive: int | None = None) -> dict[str, float]:
         """``eval/*`` of rows.
 
         Args:
             inputs: Inputs of the estimator.
             targets: Class indices or numbers.
+            positive: Index of the class that has metrics of its own; default: none.
         """
         outputs, output = self.outputs(inputs), self.encoding.output
         if not isinstance(output, Classes):
             return regression_metrics(outputs, targets, output.scale)
         if outputs.ndim == 1:
-            return label_metrics(outputs, targets, len(output.values))
-        return classification_metrics(outputs, targets)
+            return label_metrics(outputs, targets, len(output.values), positive)
+        return classification_metrics(outputs, targets, positive=positive)
 
     def save(self, folder: Path) -> None:
         """Write the model into a checkpoint."""

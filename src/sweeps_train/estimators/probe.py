@@ -44,7 +44,7 @@ def probe_mistakes(config: EstimatorConfig) -> Iterator[str]:
     with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(printed):
         warnings.simplefilter("always")
         growth.grow(estimator, inputs, targets, 0, min(ROUNDS, growth.total))
-        model.metrics(inputs, targets)
+        model.metrics(inputs, targets, model.encoding.positive_index(config.task.positive_class))
     for name in _unused([printed.getvalue(), *(str(each.message) for each in caught)]):
         if name in config.task.arguments:
             value = config.task.arguments[name]

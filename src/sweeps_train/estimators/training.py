@@ -78,12 +78,13 @@ def _fit(
     model, growth = resumed or split.model(new, native=native), growth_of(new)
     every = config.task.report_every or math.ceil(growth.total / PIECES)
     train, held_out = model.inputs(split.train.features), model.inputs(split.held_out.features)
+    positive = model.encoding.positive_index(config.task.positive_class)
     while fitted.units < growth.total and not fitted.ended:
         asked = min(every, growth.total - fitted.units)
         units = growth.grow(model.estimator, train, split.train.targets, fitted.units, asked)
         fitted.ended = units < fitted.units + asked
         fitted.units = max(units, fitted.units)
-        metrics = model.metrics(held_out, split.held_out.targets)
+        metrics = model.metrics(held_out, split.held_out.targets, positive)
         _note_progress(fitted, metrics, objective, config.task.patience)
         _report(model, fitted, metrics)
 
@@ -106,7 +107,8 @@ def _fit_folds(config: EstimatorConfig, splits: list[Split], fitted: Fitted, *, 
     for number, split in enumerate(folds[fitted.units :], start=fitted.units + 1):
         model = _fitted_at_once(config, split, native=native)
         held_out = model.inputs(split.held_out.features)
-        fitted.folds.append(model.metrics(held_out, split.held_out.targets))
+        positive = model.encoding.positive_index(config.task.positive_class)
+        fitted.folds.append(model.metrics(held_out, split.held_out.targets, positive))
         fitted.units = number
         if number == len(folds):
             model = _fitted_at_once(config, everything, native=native)

@@ -185,6 +185,29 @@ class TableEncoding:
             )
         return np.array([index[value] for value in values], dtype=np.int64)
 
+    def positive_index(self, value: bool | int | str | None) -> int | None:
+        """Index of the class of interest.
+
+        Args:
+            value: Value of ``task.positive_class``, compared as text; None: there is none.
+
+        Raises:
+            ValueError: The training rows have no such class, or the target is a number.
+        """
+        if value is None:
+            return None
+        if not isinstance(self.output, Classes):
+            raise ValueError(  # noqa: TRY004 - a mistake in the config
+                f"task.positive_class={value}: numbers are predicted, not classes; remove it"
+            )
+        texts = [str(each) for each in self.output.values]
+        if str(value) not in texts:
+            raise ValueError(
+                f"task.positive_class={value}: data.target={self.target} has no such class; use one of "
+                f"{', '.join(texts[:8])}"
+            )
+        return texts.index(str(value))
+
     def save(self, folder: Path) -> None:
         """Write the encoding into a checkpoint."""
         (folder / ENCODING_FILE).write_bytes(ENCODING.dump_json(self, indent=2))

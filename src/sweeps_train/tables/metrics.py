@@ -8,10 +8,16 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+CLASSIFICATION_METRICS = ("eval/loss", "eval/log_loss", "eval/accuracy", "eval/f1", "eval/roc_auc")
+POSITIVE_METRICS = ("eval/f1_positive", "eval/precision_positive", "eval/recall_positive")
+"""Metrics of ``task.positive_class``."""
 
 
 def classification_metrics(
-    probabilities: Floats, classes: npt.NDArray[np.int64], weights: Floats | None = None
+    probabilities: Floats,
+    classes: npt.NDArray[np.int64],
+    weights: Floats | None = None,
+    positive: int | None = None,
 ) -> dict[str, float]:
     """Metrics of predicted classes; all NaN if the predictions are not finite.
 
@@ -19,35 +25,35 @@ def classification_metrics(
         probabilities: Of shape (rows, classes), each row with the sum 1.
         classes: True class of each row.
         weights: Weight of each class in ``eval/loss``; default: all the same.
+        positive: Index of the class that has metrics of its own; default: none.
 
     Returns:
         ``eval/loss`` (weighted cross-entropy), ``eval/log_loss`` (cross-entropy), ``eval/accuracy``; ``eval/f1`` and
-        ``eval/roc_auc`` as means over classes; the latter only over classes that some rows have and others do not.
+        ``eval/roc_auc`` as means over classes; the latter only over classes that some rows have and others do not;
+        with a positive class those of ``POSITIVE_METRICS``.
 
     Example:
         >>> classification_metrics(np.array([[0.8, 0.2], [0.4, 0.6]]), np.array([0, 1]))["eval/roc_auc"]
         1.0
     """
-    from sklearn.metrics import f1_score
-
     if not np.isfinite(probabilities).all():
-        return dict.fromkeys(("eval/loss", "eval/log_loss", "eval/accuracy", "eval/f1", "eval/roc_auc"), math.nan)
+        names = (*CLASSIFICATION_METRICS, *(POSITIVE_METRICS if positive is not None else ()))
+        return dict.fromkeys(names, math.nan)
     # A probability of 0 for the true class has an infinite loss; clipped as in scikit-learn.
     likely = np.clip(probabilities[np.arange(len(classes)), classes], np.finfo(np.float64).eps, 1.0)
     losses, predicted = -np.log(likely), probabilities.argmax(axis=1)
     weighted = losses if weights is None else losses * weights[classes]
-    number = probabilities.shape[1]
     return {
         "eval/loss": float(weighted.mean()),
         "eval/log_loss": float(losses.mean()),
         "eval/accuracy": float((predicted == classes).mean()),
-        "eval/f1": float(f1_score(classes, predicted, labels=range(number), average="macro", zero_division=0)),
+        **_f1(predicted, classes, probabilities.shape[1], positive),
         "eval/roc_auc": _roc_auc(probabilities, classes),
     }
 
 
 def label_metrics(
-    predicted: npt.NDArray[np.int64], classes: npt.NDArray[np.int64], num_classes: int
+    predicted: npt.NDArray[np.int64], classes: npt.NDArray[np.int64], num_classes: int, positive: int | None = None
 ) -> dict[str, float]:
     """Metrics of predicted classes without probabilities.
 
@@ -55,19 +61,34 @@ def label_metrics(
         predicted: Index of the predicted class of each row.
         classes: True class of each row.
         num_classes: Number of classes.
+        positive: Index of the class that has metrics of its own; default: none.
 
     Returns:
-        ``eval/loss`` (the part of wrong predictions), ``eval/accuracy`` and ``eval/f1``.
+        ``eval/loss`` (the part of wrong predictions), ``eval/accuracy`` and ``eval/f1``; with a positive class also
+        those of ``POSITIVE_METRICS``.
 
     Example:
         >>> label_metrics(np.array([0, 1]), np.array([0, 0]), 2)["eval/loss"]
         0.5
     """
-    from sklearn.metrics import f1_score
-
     accuracy = float((predicted == classes).mean())
-    f1 = float(f1_score(classes, predicted, labels=range(num_classes), average="macro", zero_division=0))
-    return {"eval/loss": 1 - accuracy, "eval/accuracy": accuracy, "eval/f1": f1}
+    return {"eval/loss": 1 - accuracy, "eval/accuracy": accuracy, **_f1(predicted, classes, num_classes, positive)}
+
+
+def _f1(
+    predicted: npt.NDArray[np.int64], classes: npt.NDArray[np.int64], num_classes: int, positive: int | None
+) -> dict[str, float]:
+    """``eval/f1`` as the mean over classes, and with a positive class its F1, precision and recall."""
+    from sklearn.metrics import precision_recall_fscore_support
+
+    precision, recall, f1, _ = precision_recall_fscore_support(
+        classes, predicted, labels=range(num_classes), zero_division=0
+    )
+    metrics = {"eval/f1": float(f1.mean())}
+    if positive is not None:
+        of_class = (f1[positive], precision[positive], recall[positive])
+        metrics |= dict(zip(POSITIVE_METRICS, map(float, of_class), strict=True))
+    return metrics
 
 
 def _roc_auc(probabilities: Floats, classes: npt.NDArray[np.int64]) -> float:

@@ -68,6 +68,7 @@ class Classification(TableTraining):
         super().__init__(config, weights)
         assert isinstance(config.task, ClassificationTask)
         self._weights = self._class_weights() if config.task.class_weight == "balanced" else None
+        self._positive = self.encoding.positive_index(config.task.positive_class)
 
     def _class_weights(self) -> torch.Tensor:
         """Weights with which all classes count the same, with a mean of 1 over the training rows."""
@@ -83,7 +84,7 @@ class Classification(TableTraining):
 
     def metrics(self, scores: torch.Tensor, units: int) -> dict[str, float]:
         weights = None if self._weights is None else self._weights.double().numpy()
-        return classification_metrics(scores.numpy(), self.eval_samples.targets.numpy(), weights)
+        return classification_metrics(scores.numpy(), self.eval_samples.targets.numpy(), weights, self._positive)
 
 
 class Regression(TableTraining):

@@ -14,6 +14,7 @@ class EarlierSweep:
     """Trials of an earlier sweep, in the space of this sweep."""
 
     name: str
+    """Name of the sweep, or of the source of its trials."""
     points: list[Point]
     """Points of this sweep's space; the best first."""
     values: list[float]
