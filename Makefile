@@ -7,8 +7,10 @@ DEMO_ARGS ?=
 
 VENV := .venv
 RUN := $(VENV)/bin/python -m
-# Files of tests beside each other, which share what their tests have made; more than four would be in each other's way.
-BESIDE := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Files of tests beside each other, which share what their tests have made: one more than there are processors, since
+# tests also wait; more than four would be in each other's way.
+PROCESSES = $(shell $(PYTHON) -c "import os; print(min(os.cpu_count() + 1, 4))")
+BESIDE = -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help

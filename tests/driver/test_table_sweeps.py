@@ -16,6 +16,8 @@ from sweeps.compat.mlflow import use_tracking_uri
 from sweeps.registry.register import register
 from sweeps.tracking.reader import load_sweep
 
+pytestmark = pytest.mark.slow
+
 ROWS = datasets.load_breast_cancer(as_frame=True)
 
 
@@ -67,7 +69,6 @@ def test_the_best_checkpoint_of_an_estimator_loads_from_mlflow(boosted: Done) ->
     assert predicted.columns.tolist() == ["prediction", "probability_benign", "probability_malignant"]
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_two_workers_search_a_model_for_a_table_and_the_registered_one_takes_raw_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -80,7 +81,6 @@ def test_two_workers_search_a_model_for_a_table_and_the_registered_one_takes_raw
     assert accuracy(predicted_by_the_registered_model(done)) > 0.95
 
 
-@pytest.mark.slow
 def test_the_value_of_a_trial_with_folds_is_the_mean_of_all_of_them(tmp_path: Path) -> None:
     done = run(
         tmp_path,

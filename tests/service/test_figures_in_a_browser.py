@@ -94,6 +94,7 @@ def test_figures_are_drawn_under_the_strict_policy_and_each_kind_can_be_chosen(p
 
 
 def test_chosen_trials_are_compared_and_what_was_chosen_outlives_sorting_and_reloading(page: Page) -> None:
+    page.set_viewport_size({"width": 1400, "height": 3000})  # figures far from the screen wait to be drawn
     page.goto(SWEEP)
     legend = page.locator("#figure-curves .legendtext")
     tick(page, "0002")
@@ -194,6 +195,7 @@ def test_without_scripts_the_choices_and_tables_still_work(browser: Browser, ser
     context.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PAGES)
 def test_axe_finds_nothing_and_a_phone_needs_no_scrolling_sideways(
     browser: Browser, server: WebServer, path: str

@@ -175,6 +175,7 @@ def test_the_api_is_tried_from_its_documentation(
         close(server.service)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_and_a_phone_needs_no_scrolling_sideways(
     browser: Browser, server: WebServer, scheme: Literal["light", "dark"]

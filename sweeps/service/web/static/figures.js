@@ -25,7 +25,10 @@
       const script = document.createElement("script");
       script.src = library;
       script.onload = resolve;
-      script.onerror = () => reject(new Error("the library of the figures could not be loaded"));
+      script.onerror = () => {
+        loading = undefined; // so that the next figure asks again
+        reject(new Error("the library of the figures could not be loaded"));
+      };
       document.head.append(script);
     });
     return loading;
@@ -50,6 +53,7 @@
         await draw(target, state);
       }
     } catch (error) {
+      state.etag = null; // what was fetched may not have been drawn: ask for all of it again
       if (!state.text) target.querySelector(".figure-note").textContent = `The figure cannot be shown: ${error.message}`;
       clearTimeout(state.again);
       state.again = setTimeout(() => target.isConnected && refresh(target), AGAIN_MS);
