@@ -73,7 +73,7 @@ class LiveView:
         self._opened.__exit__(kind, error, trace)
 
     def starting(self, text: str) -> None:
-        before = [Text(each, no_wrap=True, overflow="ellipsis") for each in self._started]
+        before = [Text(each) for each in self._started]
         self._started.append(text)
         self._live.update(Group(*before, _Starting(text)), refresh=True)
 

@@ -59,6 +59,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
     make_folder(plan)
     began = time.monotonic()
     try:
+        earlier = plan.warm_start  # a mistake in it is reported before Ray starts
         announce_start(plan, view)
         tracking = connect_in_background(config.tracking.uri)
         with only_driver(plan.folder, plan.name), Preflight(plan) as preflight, connected(config) as cluster:
@@ -66,7 +67,6 @@ def run(plan: Plan, view: View) -> SweepRecord:
             datasets = check_datasets(plan)
             tracking.result()  # no trial may start that could not be recorded
             warnings = preflight.result()
-            earlier = plan.warm_start  # fails here, before anything is recorded
             warnings += datasets.result()
             save(plan)
             save_earlier(plan.folder, earlier)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from sweeps.tracking.record import SweepRecord
     from sweeps.tracking.recorder import Recorder
 
+MAX_NOTES = 4
+"""Maximum number of notes on the config that are shown when it starts."""
 _BEFORE_THE_SEARCH = {DRIVER_LOCK, LOG_FILE, SWEEP_FILE, COPY_FILE, JOURNAL_FILE, EARLIER_FILE}
 
 
@@ -46,6 +48,11 @@ def announce_start(plan: Plan, view: View, *, resumed: bool = False) -> None:
         placement = "" if fit_here is None else f"; {fit_here.describe()}"
         how = f"sampler {search.sampler.kind}, scheduler {search.scheduler.kind}"
         starting(f"{plan.name}: {search.num_trials} trials, {search.objectives}{placement}; {how}")
+        notes = plan.notes
+        for note in notes[:MAX_NOTES]:
+            starting(f"note: {note}")
+        if len(notes) > MAX_NOTES:
+            starting(f"note: {len(notes) - MAX_NOTES} more; --dry-run shows all")
     starting(f"{plan.name}: starting Ray and connecting to MLflow")
 
 

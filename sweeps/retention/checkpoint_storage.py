@@ -1,4 +1,5 @@
-"""Storage of a trial's checkpoints: its folders in that of the sweep, and its artifacts in MLflow."""
+"""Storage of a trial's checkpoints and of its program's files: its folders in that of the sweep, and its artifacts in
+MLflow."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from sweeps.tracking.held_checkpoints import UPLOADS
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.store import PAGE, all_pages, tag_filter
 from sweeps.tracking.uris import local_path
+from sweeps_train.config.command import PROGRAM_FOLDER
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -100,13 +102,15 @@ def sweep_folder(record: SweepRecord) -> Path | None:
 
 
 def storage_folders(record: SweepRecord, trial: TrialRecord) -> Iterator[Path]:
-    """Yield the folders of a trial's checkpoints in the sweep's folder, but not its reports beside them."""
+    """Yield the folders of a trial's checkpoints and of its program's files in the sweep's folder, but not its reports
+    beside them."""
     folder = sweep_folder(record)
     if folder is None or not trial.trial or os.sep in trial.trial or trial.trial.startswith("."):
         return
     own = folder / "trials" / trial.trial
     for folder in (own, *sorted(own.glob("lineage-*"))):
-        yield from (path for path in sorted(folder.glob("step-*")) if path.is_dir() and not path.is_symlink())
+        found = (*sorted(folder.glob("step-*")), folder / PROGRAM_FOLDER)
+        yield from (path for path in found if path.is_dir() and not path.is_symlink())
     for links in (PINNED, UPLOADS):
         yield from (path for path in sorted(own.glob(f"{links}/step-*")) if path.is_dir())
 

@@ -21,9 +21,11 @@ from sweeps.constants import COMPLETED, TRIAL
 from sweeps.driver.live import LiveView, PlainView, progress_table
 from sweeps.driver.session import Session
 from sweeps.driver.shutdown import Shutdown
+from sweeps.driver.startup import announce_start
 from sweeps.driver.state import SweepState
 from sweeps.driver.trial_lifecycle import Line
 from sweeps.driver.trial_status import TrialStatus
+from sweeps.plan.plan import make_plan
 from sweeps.report.formatting import duration
 from sweeps.report.terminal_echo import without_control_echo
 from sweeps.tracking.journal import JOURNAL_FILE
@@ -122,6 +124,16 @@ def test_what_is_being_started_is_said_at_once_with_its_time() -> None:
         out = terminal.file.getvalue()  # type: ignore[attr-defined]
     assert "first: 16 trials" in out
     assert "connecting to MLflow 0s" in out
+
+
+def test_notes_on_the_config_are_shown_at_the_start(working_folder: Path) -> None:
+    plan = make_plan(["conf=digits", "search.mode=min", "search.constraints=['train.lr < 0.01']"], [], "noted", "")
+    shown = Console(file=io.StringIO(), width=80)
+    announce_start(plan, PlainView(shown))
+    text = shown.file.getvalue()  # type: ignore[attr-defined]
+    assert "note: search.mode=min looks for the lowest eval/accuracy, its worst value" in text
+    assert "note: search.constraints allow about" in text
+    assert text.index("note:") < text.index("noted: starting Ray")
 
 
 ECHO = """

@@ -141,6 +141,19 @@ def test_checkpoints_go_from_storage_and_mlflow_and_the_rest_of_the_trial_stays(
     assert plan_cleaning(store, ["old"], Policy()).removals == []
 
 
+def test_the_files_of_a_trials_program_go_with_its_checkpoints(store: str) -> None:
+    trials = Path("outputs") / "old" / "trials"
+    folders = [trials / name / "program" for name in ("0000", "0001/lineage-1", "0002")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "log.csv").write_bytes(b"x" * 100_000)
+    planned = plan_cleaning(store, ["old"], Policy())
+    assert planned.freed >= 200_000
+    clean(store, planned)
+    assert [folder.exists() for folder in folders] == [False, False, True]  # 0002 is the best
+    assert plan_cleaning(store, ["old"], Policy()).removals == []
+
+
 def test_a_registered_models_run_stays_and_runs_are_deleted_softly(store: str) -> None:
     client = MlflowClient(store)
     worst = load_sweep(store, "old").trials[0].run_id

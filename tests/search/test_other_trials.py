@@ -12,10 +12,13 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from pydantic import TypeAdapter
+from rich.console import Console
 
 from sweeps.config.search import TPESampler
 from sweeps.config.space import Distribution
 from sweeps.config.warm_start import OtherTrials
+from sweeps.driver.live import PlainView
+from sweeps.driver.run import run
 from sweeps.errors import UserError
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.search import (
@@ -240,6 +243,17 @@ def test_a_search_of_ray_tune_begins_with_the_best_rows(folder: Path) -> None:
 def planned(source: str) -> Plan:
     tokens = ["conf=digits", "space=none", "train.lr=interval(0.001, 0.1)"]
     return make_plan([*tokens, f"search.warm_start=[{source}]"], [], "warm", "")
+
+
+def test_a_misspelt_parameter_is_reported_before_ray_starts(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pd.DataFrame({"rate": [0.01], "accuracy": [0.5]}).to_csv(working_folder / "trials.csv", index=False)
+    monkeypatch.setattr("sweeps.driver.run.connected", lambda config: pytest.fail("Ray was started"))
+    plan = planned("{kind: table, path: trials.csv, parameters: {rat: train.lr}}")
+    with pytest.raises(UserError, match="parameters.rat: it has no such parameter; did you mean rate?"):
+        run(plan, PlainView(Console(quiet=True)))
+    assert not plan.folder.exists()
 
 
 def test_a_sweep_that_continues_learns_from_the_same_trials_though_their_file_is_gone(working_folder: Path) -> None:

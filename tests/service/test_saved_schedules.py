@@ -24,7 +24,7 @@ from sweeps.service.auth.principal import Role
 from sweeps.service.database import tables
 from sweeps.service.database.engine import writing
 from sweeps.service.schedules.firing import fire_now
-from sweeps.service.schedules.saved import SavedSchedules
+from sweeps.service.schedules.saved import SavedSchedules, has_more_comments
 
 MINE = {"name": "mine", "cron": "30 4 * * *", "conf": "digits", "overrides": ["search.num_trials=3"]}
 OPERATORS = "name: theirs\ncron: 0 3 * * *\nconf: digits\nproject: ada\n"
@@ -233,6 +233,30 @@ def test_a_fired_sweep_is_its_users(api: Api, asking: Asking) -> None:
     assert row is not None
     assert (row["user"], row["project"]) == ("bob", "bob")
     assert any(each.startswith("output_dir=") for each in row["request"]["overrides"])
+
+
+@pytest.mark.parametrize(
+    ("rest", "has_more"),
+    [
+        ("name: a\ncron: 0 3 * * *\n", False),
+        ("name: a\n# Only on weekdays.\ncron: 0 3 * * *\n", True),
+        ("name: a # mine\n", True),
+        ("overrides: ['name=\"#1\"', a#b]\n", False),
+        ("name: [\n", False),
+    ],
+)
+def test_comments_that_the_form_would_drop_are_found(rest: str, has_more: bool) -> None:
+    assert has_more_comments(f"# First\n{rest}") == has_more
+
+
+def test_the_form_says_before_saving_that_it_drops_comments(api: Api, asking: Asking) -> None:
+    ada = asking("ada")
+    save(ada)
+    assert "drops its other comments" not in ada.get("/schedules/mine/edit").text
+    file = api.service.saved_schedules.folder / "mine.yaml"
+    file.write_text(f"{file.read_text()}# Ask Grace before changing it.\n")
+    api.service.scheduler.refresh()
+    assert "drops its other comments" in ada.get("/schedules/mine/edit").text
 
 
 def test_a_kill_at_any_moment_loses_no_version(tmp_path: Path) -> None:

@@ -23,11 +23,9 @@ from sweeps_train.command.placeholders import FILES, Template, as_text, filled
 from sweeps_train.command.program import Program, describe_status
 from sweeps_train.command.sources import mlflow_environment
 from sweeps_train.config import CommandConfig
+from sweeps_train.config.command import PROGRAM_FOLDER
 from sweeps_train.frameworks.ray_train import StopRequested, TrialTrainFnUtils
 from sweeps_train.reporter import Reporter
-
-PROGRAM_FOLDER = "program"
-"""Folder for the program's files, beside the trial's checkpoints."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,9 @@ from pydantic.dataclasses import dataclass
 from sweeps_train.config.fields import STRICT, NonNegativeFloat
 from sweeps_train.config.reach import Flag, Reach, Text
 
+PROGRAM_FOLDER = "program"
+"""Folder for a program's files, beside the trial's checkpoints."""
+
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 FileFormat = Literal["yaml", "json", "toml"]
 

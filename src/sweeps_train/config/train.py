@@ -99,4 +99,5 @@ class Checkpoint:
     keep: list[Kept] = Field(default_factory=lambda: list[Kept](("best", "last")))
     """Checkpoints of a trial that are kept: the best by the search's metric, the newest, or both."""
     trials: PositiveInt | None = None
-    """Number of trials that keep their checkpoints when the sweep has ended, the best first; null: all."""
+    """Number of trials that keep their checkpoints, and the files of their program, when the sweep has ended, the best
+    first; null: all."""

@@ -285,6 +285,16 @@ def description_of(text: str | None) -> str:
     return first.removeprefix("#").strip() if first.startswith("#") else ""
 
 
+def has_more_comments(text: str | None) -> bool:
+    """Whether a file has comments beside its first line, which ``write_schedule`` cannot keep."""
+    _, _, rest = (text or "").partition("\n")
+    try:
+        values = [range(token.start_mark.index, token.end_mark.index) for token in yaml.scan(rest)]
+    except yaml.YAMLError:
+        return False  # the mistake is reported elsewhere
+    return any(not any(sign.start() in value for value in values) for sign in re.finditer("#", rest))
+
+
 def difference(before: str | None, after: str | None) -> list[str]:
     """Return the lines that differ between two versions, each after ``-`` or ``+``, with a line around them."""
     lines = difflib.unified_diff((before or "").splitlines(), (after or "").splitlines(), n=1, lineterm="")

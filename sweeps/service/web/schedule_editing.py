@@ -22,7 +22,7 @@ from sweeps.report.expected_cost import ExpectedCost, expected_cost
 from sweeps.service.auth.auth import Runner
 from sweeps.service.auth.principal import Principal, project_of
 from sweeps.service.schedules.editor import Checked
-from sweeps.service.schedules.saved import difference, write_schedule
+from sweeps.service.schedules.saved import difference, has_more_comments, write_schedule
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.pages import Pages, Shared
 from sweeps.service.web.schedule_form import FilledSchedule, filled_from, mistakes_of, read_schedule_form, zones
@@ -214,6 +214,7 @@ def _form(
         preview=checked and checked.preview,
         mistakes=mistakes or {},
         lines=lines or [],
+        drops_comments=bool(name) and has_more_comments(pages.service.schedule_editor.text(name)),
         zones=zones(),
         keys=_help(),
         is_admin=principal.may("admin"),
