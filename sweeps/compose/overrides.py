@@ -20,6 +20,8 @@ from sweeps.errors import ConfigError
 Overrides = Sequence[str] | Mapping[str, Any]
 """Overrides as Python functions accept them: ``["train.lr=0.01"]`` or ``{"train.lr": 0.01}``."""
 
+_OPTION = re.compile(r"(\+{0,2}[\w.]+)\.(-[\w-]+)=(.*)", re.DOTALL)
+"""Override of an option such as ``task.options.--lr``: a key that Hydra's grammar has in mappings only."""
 _RANGE = re.compile(r"(tag|choice|interval|range|glob|int|float|sort|shuffle)\(.*\)", re.DOTALL)
 
 
@@ -33,7 +35,7 @@ def parse_overrides(tokens: Sequence[str]) -> list[Override]:
     parsed = []
     for token in tokens:
         try:
-            override = parser.parse_override(token)
+            override = parser.parse_override(_OPTION.sub(r"\1={\2: \3}", token))
         except HydraException as error:
             if (hint := hint_for_override(token)) is not None:
                 raise ConfigError(f"{token!r} is the notation of another tool; {hint}") from None

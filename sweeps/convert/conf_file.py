@@ -76,8 +76,12 @@ def _defaults(conversion: Conversion) -> Iterator[str]:
 
 def _task(conversion: Conversion) -> Iterator[str]:
     yield "task:"
-    is_open = conversion.target == "???"
-    yield f"  _target_: {'??? # give it here, or on the command line' if is_open else scalar(conversion.target)}"
+    if conversion.task == "command":
+        yield "  command:"
+        yield from (f"    - {scalar(word)}" for word in conversion.command)
+    else:
+        open_target = "??? # give it here, or on the command line"
+        yield f"  _target_: {open_target if conversion.lacks_target else scalar(conversion.target)}"
     if conversion.arguments:
         yield "  arguments:"
         yield from _mapping(nested(conversion.arguments), "    ")

@@ -20,9 +20,11 @@ class Conversion:
     tool: str
     """Kind of the file, such as ``a W&B sweep``."""
     name: str = "converted"
-    task: Literal["function", "torchrun_script"] = "function"
+    task: Literal["function", "torchrun_script", "command"] = "function"
     target: str = "???"
     """A script's file, or the import path of a function; ``???`` where the file does not say it."""
+    command: list[str] = field(default_factory=list)
+    """Words of ``task.command``, with placeholders for arguments; for the task ``command`` only."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Values that are not searched, by dotted name."""
     space: dict[str, Distribution] = field(default_factory=dict)
@@ -54,6 +56,11 @@ class Conversion:
         cleaned = re.sub(r"[^A-Za-z0-9._-]+", "_", name or "").strip("._-")[:60]
         self.name = cleaned or self.name
 
+    @property
+    def lacks_target(self) -> bool:
+        """Whether the file does not say what is trained."""
+        return self.task != "command" and self.target == "???"
+
     def complete(self) -> None:
         """Decide what follows from several parts.
 
@@ -77,7 +84,8 @@ class Conversion:
         if self.scheduler["kind"] in ("pbt", "pb2") and "mutate" not in self.scheduler:
             self.scheduler["mutate"] = [f"task.arguments.{name}" for name in self.space]
         dotted = [name for name in self.space if "." in name]
-        for name in dotted:  # a search sets values in sections that exist
+        # A search sets values in sections that exist, and a placeholder of a command needs a value.
+        for name in self.space if self.task == "command" else dotted:
             self.arguments.setdefault(name, some_value(self.space[name]))
         if dotted and self.task == "torchrun_script":
             first = dotted[0].partition(".")[0]

@@ -24,7 +24,8 @@ NOT_CARRIED = {
     "scheduler": "an external search engine; see search.sampler",
     "metrics": "several objectives; give search.metric and search.mode as lists",
 }
-MACROS = {"${env}", "${interpreter}", "${program}", "${args}"}
+COMMAND = ["${env}", "${interpreter}", "${program}", "${args}"]
+"""The command of a file without one."""
 
 
 def is_wandb_sweep(values: dict[str, Any]) -> bool:
@@ -40,9 +41,6 @@ def read_wandb_sweep(file: SourceFile) -> Conversion:
     conversion = Conversion(tool="a W&B sweep")
     conversion.set_name(file.get(str, "name") or file.path.stem)
     conversion.experiment = file.get(str, "project")
-    program = file.get(str, "program")
-    if program is not None:
-        conversion.task, conversion.target = "torchrun_script", program
     conversion.sampler = file.choose(METHODS, "method")
     _read_metric(file, conversion)
     _read_parameters(file, conversion, ("parameters",), "")
@@ -54,9 +52,10 @@ def read_wandb_sweep(file: SourceFile) -> Conversion:
         if key not in READ | WITHOUT_MEANING:
             reason = NOT_CARRIED.get(key, f"is no key of a W&B sweep{did_you_mean(key, READ, listed=0)}")
             conversion.notes.append(f"line {file.line(key)}: {key}: {reason}")
-    if program is not None:
+    if conversion.command:
         conversion.notes.append(
-            f"{program} reports by wandb.log; let it print a line of JSON besides, with {conversion.metrics[0]} in it"
+            f"the program reports by wandb.log; let it print a line of JSON or a dictionary besides, with "
+            f"{conversion.metrics[0]} in it, or name another source in task.read"
         )
     return conversion
 
@@ -224,14 +223,47 @@ def _read_early_terminate(file: SourceFile, conversion: Conversion) -> None:
 
 
 def _read_command(file: SourceFile, conversion: Conversion) -> None:
-    for index, word in enumerate(file.get(list, "command") or []):
-        text = str(word)
-        if text in MACROS:
-            continue
-        name, sign, value = text.removeprefix("--").partition("=")
-        if text.startswith("--") and sign and "${" not in text:
-            conversion.arguments.setdefault(name, value)
-        else:
+    """Take over the words of the command, in which W&B's agent replaces macros.
+
+    Raises:
+        UserError: The command has the macro of a program that the file does not name.
+    """
+    program, given = file.get(str, "program"), file.get(list, "command")
+    if program is None and not given:
+        return
+    conversion.task = "command"
+    words = [str(word) for word in given or COMMAND]
+    if "${args_no_boolean_flags}" not in words:
+        _write_as_python_does(conversion)
+    names = list(dict.fromkeys(name.partition(".")[0] for name in (*conversion.arguments, *conversion.space)))
+    known: dict[str, list[str]] = {
+        "${env}": [],  # W&B's way to find the interpreter on the PATH
+        "${interpreter}": ["python"],
+        "${program}": [program or ""],
+        "${args}": ["{arguments}"],
+        "${args_no_boolean_flags}": ["{arguments}"],
+        "${args_no_hyphens}": [f"{name}={{{name}}}" for name in names],
+    }
+    for index, word in enumerate(words):
+        if word == "${program}" and program is None:
+            raise file.mistake("command: ${program}: the file names no program", "command", index)
+        if word not in known and "${" in word:  # it is refused until somebody replaces it
             conversion.notes.append(
-                f"line {file.line('command', index)}: command: {text}: a search starts PROGRAM --name=value ..."
+                f"line {file.line('command', index)}: command: {word}: replace it in task.command; task.files writes "
+                "a file with the values, and ${oc.env:NAME} is an environment variable"
             )
+            known[word] = [word]
+        conversion.command += known.get(word, [word.replace("{", "{{").replace("}", "}}")])
+
+
+def _write_as_python_does(conversion: Conversion) -> None:
+    """Write true, false and null as W&B's agent gives them to a program, as texts."""
+    for name, value in conversion.arguments.items():
+        conversion.arguments[name] = _python_text(value)
+    for distribution in conversion.space.values():
+        if "choices" in distribution:
+            distribution["choices"] = [_python_text(each) for each in distribution["choices"]]
+
+
+def _python_text(value: Any) -> Any:
+    return str(value) if value is None or isinstance(value, bool) else value

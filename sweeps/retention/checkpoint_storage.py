@@ -14,12 +14,11 @@ from sweeps.compat.mlflow import artifact_files, artifact_repository
 from sweeps.constants import CHECKPOINT_ARTIFACTS, CHECKPOINT_TAGS, TAG_FOLDER, TAG_SWEEP
 from sweeps.files import UNFINISHED
 from sweeps.plan.saved_sweep import FORMAT, SWEEP_FILE
-from sweeps.runtime.checkpoint_layout import PINNED
+from sweeps.runtime.checkpoint_layout import PINNED, PROGRAM
 from sweeps.tracking.held_checkpoints import UPLOADS
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.store import PAGE, all_pages, tag_filter
 from sweeps.tracking.uris import local_path
-from sweeps_train.config.command import PROGRAM_FOLDER
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -109,7 +108,7 @@ def storage_folders(record: SweepRecord, trial: TrialRecord) -> Iterator[Path]:
         return
     own = folder / "trials" / trial.trial
     for folder in (own, *sorted(own.glob("lineage-*"))):
-        found = (*sorted(folder.glob("step-*")), folder / PROGRAM_FOLDER)
+        found = (*sorted(folder.glob("step-*")), folder / PROGRAM)
         yield from (path for path in found if path.is_dir() and not path.is_symlink())
     for links in (PINNED, UPLOADS):
         yield from (path for path in sorted(own.glob(f"{links}/step-*")) if path.is_dir())

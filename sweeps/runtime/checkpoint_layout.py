@@ -17,8 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sweeps.files import replacing
+from sweeps_train.config.command import PROGRAM_FOLDER
 
 PINNED = "pinned"
+PROGRAM = PROGRAM_FOLDER
+"""Folder of the files of a trial's program, beside its checkpoints."""
 METRICS_FILE = "metrics.json"
 """Metrics that were reported at a checkpoint's step."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from sweeps.compose import Composition
 from sweeps.errors import ConfigError, ConstraintViolated
 from sweeps.space.constraints import Constraints, key_of
-from sweeps.space.distributions import Lookup, Space, check_point, satisfies
+from sweeps.space.distributions import Lookup, Space, check_point, describe, satisfies
 from sweeps.space.suggester import RandomDraws
 
 NUM_DRAWS = 1000
@@ -32,12 +32,12 @@ class InitialPoints:
         outside = self.space.outside(self.lookup)
         if outside:
             absent = [path for path, value in outside.items() if value is None]
-            others = [f"{path}={value!r}" for path, value in outside.items() if value is not None]
-            reasons = [
-                *([f"{', '.join(others)} is outside of the space"] if others else []),
-                *([f"the config has no {', '.join(absent)}"] if absent else []),
+            others = [
+                f"{path}={value!r} is not {describe(self.space[path])}"
+                for path, value in outside.items()
+                if value is not None
             ]
-            return None, "; ".join(reasons)
+            return None, "; ".join([*others, *([f"the config has no {', '.join(absent)}"] if absent else [])])
         point = self.space.default_point(self.lookup)
         assert point is not None
         try:

@@ -85,7 +85,7 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
     if isinstance(sampler, NSGASampler) and sampler.population > search.num_trials:
         yield (
             f"search.sampler.population={sampler.population} is more than search.num_trials={search.num_trials}: the "
-            "first generation never ends, and all points are random"
+            "first generation never ends, and all points are random; search/sampler=tpe also works for a few trials"
         )
     if sampler.kind == "bohb" and scheduler.kind == "none":
         yield "search.sampler.kind=bohb learns from a scheduler's rungs; with search.scheduler.kind=none it acts as tpe"

@@ -52,6 +52,20 @@ def test_a_text_of_a_mapping_is_that_text(text: str) -> None:
     assert override_tokens(overrides)[0] == 'task="function"'
 
 
+def test_an_option_of_a_program_is_set_by_its_name_with_dashes(working_folder: Path) -> None:
+    conf = [
+        "task.options.--lr=0.1",
+        "+task.options.--bf16=true",
+        "task.options.--name='a {seed}'",
+        "task.options.-q=null",
+    ]
+    plan = sweeps.dry_run("command", [*conf, "task.options.--name=b"])
+    own = {"--resume": "{checkpoint}"}
+    assert plan.config.task.options == {**own, "--lr": 0.1, "--bf16": True, "--name": "b", "-q": None}  # type: ignore[union-attr]
+    mapped = sweeps.dry_run("command", {"task.options.--name": "a {seed}"})
+    assert mapped.config.task.options == {**own, "--name": "a {seed}"}  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("overrides", ["search.num_trials=4", [3], [["a=b"]], 3.5])
 def test_anything_else_is_refused_before_anything_starts(overrides: Any) -> None:
     with pytest.raises(UserError, match=r"must be a list.*or a mapping"):

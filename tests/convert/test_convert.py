@@ -11,7 +11,10 @@ import pytest
 import yaml
 
 from sweeps.cli import run_command
+from sweeps.errors import ConfigError
 from sweeps.plan.plan import Plan, make_plan
+from sweeps_train.command.command_line import command_line
+from sweeps_train.config import CommandConfig
 
 # Inputs are of the forms that the tools' own examples have.
 WANDB = """
@@ -166,9 +169,9 @@ def converted(text: str, *options: str) -> dict[str, Any]:
     return loaded
 
 
-def plan_of(conf: dict[str, Any], target: str) -> Plan:
-    tokens = [f"conf={conf['name']}", f"task._target_={target}", "cluster.num_cpus=4"]
-    return make_plan(tokens, [Path("conf")], None, "")
+def plan_of(conf: dict[str, Any], target: str | None = None) -> Plan:
+    tokens = [] if target is None else [f"task._target_={target}"]
+    return make_plan([f"conf={conf['name']}", "cluster.num_cpus=4", *tokens], [Path("conf")], None, "")
 
 
 def argument(conf: dict[str, Any], name: str) -> Any:
@@ -179,8 +182,8 @@ def test_a_sweep_of_weights_and_biases(capsys: pytest.CaptureFixture[str]) -> No
     conf = converted(WANDB)
     assert conf["name"] == "first_try"
     assert conf["tracking"]["experiment"] == "shapes"
-    assert conf["task"]["_target_"] == "fit.py"
-    assert conf["task"]["arguments"] == {"epochs": 27, "data": "small"}
+    assert conf["task"]["command"] == ["python", "fit.py", "--data=small", "--fast", "{arguments}"]
+    assert conf["task"]["arguments"] == {**conf["task"]["arguments"], "epochs": 27, "optimizer": "adam"}
     assert argument(conf, "optimizer") == {"type": "categorical", "choices": ["adam", "sgd"]}
     assert argument(conf, "units") == {"type": "int", "low": 16, "high": 256}
     assert argument(conf, "rate") == {"type": "float", "low": 1e-4, "high": 0.1, "log": True}
@@ -201,14 +204,13 @@ def test_a_sweep_of_weights_and_biases(capsys: pytest.CaptureFixture[str]) -> No
     told = capsys.readouterr().err
     for words in (
         "line 5: entity",
-        "command: --fast",
         "choice: the choices are equally",
         "share: a beta",
         "multiples of 8",
     ):
         assert words in told
         assert words in Path("conf/first_try.yaml").read_text()
-    plan = plan_of(conf, "fit.py")
+    plan = plan_of(conf)
     assert plan.config.search.sampler.kind == "gp"
     assert plan.config.search.scheduler.kind == "asha"
 
@@ -217,16 +219,50 @@ def test_nested_parameters_of_a_grid_are_all_its_points() -> None:
     conf = converted(WANDB_NESTED)
     assert conf["search"]["num_trials"] == 12
     assert argument(conf, "optimizer.inner.beta")["choices"] == [0.9, 0.95, 0.99]
-    plan = plan_of(conf, "fit.py")
+    plan = plan_of(conf)
     assert plan.config.search.sampler.kind == "grid"
     assert plan.config.search.scheduler.kind == "none"
+
+
+PARAMETERS = (
+    "method: random\nparameters: {fast: {values: [true, false]}, rate: {min: 0.0, max: 1.0}, device: {value: null}}"
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("", ["python", "fit.py", "--device=None", "--fast=True", "--rate=0.5"]),
+        (
+            "[bash, -c, 'echo {}', '${args_no_hyphens}']",
+            ["bash", "-c", "echo {}", "device=None", "fast=True", "rate=0.5"],
+        ),
+        (
+            "['${env}', python3, '${program}', '${args_no_boolean_flags}']",
+            ["python3", "fit.py", "--fast", "--rate=0.5"],
+        ),
+    ],
+)
+def test_a_trial_is_started_as_by_the_agent_of_weights_and_biases(command: str, words: list[str]) -> None:
+    plan = plan_of(converted(f"program: fit.py\n{PARAMETERS}\n{f'command: {command}' if command else ''}"))
+    fast = plan.space["task.arguments.fast"].choices[0]  # type: ignore[union-attr]
+    training = plan.composition.trial({"task.arguments.fast": fast, "task.arguments.rate": 0.5}).training()
+    assert isinstance(training, CommandConfig)
+    assert command_line(training.task, training.values.__getitem__) == words
+
+
+def test_what_a_command_of_weights_and_biases_cannot_say_here_is_noted_and_refused() -> None:
+    conf = converted(f"program: fit.py\n{PARAMETERS}\ncommand: [python, fit.py, '${{args_json}}']")
+    assert "line 4: command: ${args_json}: replace it" in Path("conf/source.yaml").read_text()
+    with pytest.raises(ConfigError, match="args_json"):
+        plan_of(conf)
 
 
 def test_a_grid_over_a_range_without_steps_becomes_random_and_says_so() -> None:
     conf = converted("program: fit.py\nmethod: grid\nparameters: {a: {min: 0.0, max: 1.0}, b: {values: [1, 2]}}\n")
     assert conf["search"]["num_trials"] == 20
     assert "# - the grid: a has no step" in Path("conf/source.yaml").read_text()
-    assert plan_of(conf, "fit.py").config.search.sampler.kind == "random"
+    assert plan_of(conf).config.search.sampler.kind == "random"
 
 
 def test_an_experiment_of_katib() -> None:

@@ -251,7 +251,7 @@ def test_a_misspelt_parameter_is_reported_before_ray_starts(
     pd.DataFrame({"rate": [0.01], "accuracy": [0.5]}).to_csv(working_folder / "trials.csv", index=False)
     monkeypatch.setattr("sweeps.driver.run.connected", lambda config: pytest.fail("Ray was started"))
     plan = planned("{kind: table, path: trials.csv, parameters: {rat: train.lr}}")
-    with pytest.raises(UserError, match="parameters.rat: it has no such parameter; did you mean rate?"):
+    with pytest.raises(UserError, match=r"parameters\.rat: it has no such parameter; did you mean rate\?"):
         run(plan, PlainView(Console(quiet=True)))
     assert not plan.folder.exists()
 
