@@ -17,7 +17,7 @@ import torch.distributed as dist
 from sweeps_train.config import Train, TrainingConfig
 from sweeps_train.config.strategy import DDP
 from sweeps_train.data.sampler import Batch, SampleOrder, in_batches
-from sweeps_train.probe_step import restored_state
+from sweeps_train.probe_step import probe_step, restored_state
 from sweeps_train.strategies import Strategy
 from sweeps_train.strategies.strategy import on_device
 
@@ -94,14 +94,8 @@ def _exchange_seconds(config: DDP, strategy: Strategy) -> float:
 def _compute_seconds(strategy: Strategy, micro_batch: Batch) -> float:
     """Seconds of the forward and backward pass of one micro batch."""
     batch = on_device(micro_batch, strategy.workers.device)
-
-    def step() -> None:
-        with strategy.precision.autocast():
-            loss = strategy.task.loss(strategy.task.logits(strategy.model, batch), batch)
-        torch.autograd.backward(loss)
-
     with restored_state(strategy):
-        return _timed(strategy, step)
+        return _timed(strategy, lambda: probe_step(strategy, batch))
 
 
 def _timed(strategy: Strategy, action: Callable[[], object]) -> float:

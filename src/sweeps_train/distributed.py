@@ -26,7 +26,7 @@ class Workers:
     @classmethod
     def current(cls) -> Workers:
         """The running process group, whoever has made it (Ray Train, torchrun, a test), and this worker's device."""
-        device = _device()
+        device = worker_device()
         distributed = dist.is_available() and dist.is_initialized()
         rank, size = (dist.get_rank(), dist.get_world_size()) if distributed else (0, 1)
         if device.type == "cuda":
@@ -87,7 +87,8 @@ class Workers:
         return indices[self.rank :: self.size]
 
 
-def _device() -> torch.device:
+def worker_device() -> torch.device:
+    """Device on which this worker trains."""
     # Ray Train sets this variable of Hugging Face Accelerate to the device of the worker. A worker without a GPU may
     # still see those of its machine.
     assigned = os.environ.get("ACCELERATE_TORCH_DEVICE")

@@ -1,31 +1,29 @@
-"""The micro batch: how many samples fit into a device's memory at once. Found without running out of it, and cached."""
+"""The micro batch: how many samples fit into a device's memory at once."""
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import hashlib
-import json
-import os
+import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
-from filelock import FileLock
 
-from sweeps_train.atomic_write import atomic_write
-from sweeps_train.config import CausalLM, TextData, TrainingConfig
-from sweeps_train.data.array_cache import cache_folder
+from sweeps_train.config import TrainingConfig
 from sweeps_train.data.sampler import Batch
-from sweeps_train.probe_step import restored_state
+from sweeps_train.device_memory import usable_memory
+from sweeps_train.errors import MicroBatchHalved, is_out_of_memory
+from sweeps_train.micro_batch_cache import recall, remember, remember_halved
+from sweeps_train.probe_step import probe_step, restored_state
 from sweeps_train.strategies import Strategy
 from sweeps_train.strategies.strategy import on_device
 
 GIB = 2**30
-USABLE_MEMORY = 0.9
-"""Part of the memory that is planned with: allocators fragment, and kernels need workspace."""
+USABLE_OF_GPU = 0.9
+"""Part of a GPU's memory that is planned with: allocators fragment, and kernels need workspace."""
+USABLE_OF_MACHINE = 0.7
+"""Part of a machine's memory that is planned with: the system, other programs and Ray need some."""
+ADVICE = "use a shorter data.sequence_length, model.gradient_checkpointing=true or strategy=fsdp"
+"""Advice for a sample that does not fit into memory."""
 _SAMPLES_SEARCHED = 256
 """Number of samples among which the longest ones are tried."""
 
@@ -69,6 +67,8 @@ def choose_micro_batch_size(config: TrainingConfig, strategy: Strategy, configur
         most: Size that an earlier attempt was halved to, if it was.
     """
     workers, size = strategy.workers, configured
+    if config.train.micro_batch_size == "auto" and most == 1:
+        return 1
     if config.train.micro_batch_size == "auto":
         size = find_micro_batch_size(config, strategy, config.train.global_batch_size // strategy.data_parallel.size)
     elif workers.device.type == "cuda":  # CPUs never report that they are out of memory
@@ -82,27 +82,63 @@ def find_micro_batch_size(config: TrainingConfig, strategy: Strategy, share: int
     """The largest micro batch that fits into the memory of every worker's device. Every worker must call it.
 
     Every sample adds the same amount of activations, so the memory for one and for two samples gives that for any
-    number, and nothing runs out of memory. The result is cached on disk for all trainings of such a model on such a
-    device.
+    number. The result is cached on disk for all trainings of such a model on such a device.
 
     Args:
         config: The training.
         strategy: Holds the model and its data.
         share: A worker's samples of the global batch.
+
+    Raises:
+        torch.OutOfMemoryError: Not even one sample fits.
+        MicroBatchHalved: Two samples do not fit, and workers wait for each other in every layer.
     """
-    workers = strategy.workers
-    size = workers.broadcast(recall(config, strategy)) if share > 1 else 1
-    if size is None:
-        samples = strategy.task.train_samples
-        searched = range(min(len(samples), _SAMPLES_SEARCHED))
-        longest = sorted(searched, key=lambda index: samples.size([index]))[-2:]
-        one, two = (_memory(strategy, samples.batch(longest[-count:])) for count in (1, 2))
-        most = (_memory_limit(config, strategy) - one) // max(two - one, 1) + 1
-        size = min(workers.gather(int(most)), default=0)
-        size = max(1, workers.broadcast(size))
-        if workers.rank == 0:
-            remember(config, strategy, size)
-    return largest_divisor(share, size)
+    if share == 1:
+        return 1
+    size = strategy.workers.broadcast(recall(config, strategy))
+    return largest_divisor(share, _measured_size(config, strategy) if size is None else size)
+
+
+def _measured_size(config: TrainingConfig, strategy: Strategy) -> int:
+    workers, samples = strategy.workers, strategy.task.train_samples
+    searched = range(min(len(samples), _SAMPLES_SEARCHED))
+    longest = sorted(searched, key=lambda index: samples.size([index]))[-2:]
+    one = _largest_need(config, strategy, samples.batch(longest[-1:]))
+    if one is None:
+        raise torch.OutOfMemoryError(f"train.micro_batch_size=auto: one sample does not fit; {ADVICE}")
+    two = _largest_need(config, strategy, samples.batch(longest))
+    if two is None:
+        return 1
+    most = (_memory_limit(config, strategy) - one) // max(two - one, 1) + 1
+    size = max(1, int(-workers.max([-most])[0]))
+    if workers.rank == 0:
+        remember(config, strategy, size)
+    return size
+
+
+def _largest_need(config: TrainingConfig, strategy: Strategy, batch: Batch) -> int | None:
+    """Largest peak memory of any worker in a step with one micro batch, in bytes; None if some worker's is too small.
+
+    Raises:
+        RuntimeError: This worker's memory is too small, while others wait for it in a layer: ``MicroBatchHalved`` if
+            the batch can be halved.
+    """
+    needed = math.inf
+    try:
+        needed = _memory(strategy, batch)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        rows = num_rows(batch)
+        if rows > 1:
+            remember_halved(config, strategy, 1)
+        if not strategy.capabilities.can_retry_oom:
+            message = f"train.micro_batch_size=auto: one sample does not fit ({error}); {ADVICE}"
+            raise (MicroBatchHalved(rows, 1) if rows > 1 else torch.OutOfMemoryError(message)) from error
+    if strategy.workers.device.type == "cuda":
+        torch.cuda.empty_cache()
+    (largest,) = strategy.workers.max([needed])
+    return None if math.isinf(largest) else int(largest)
 
 
 def _memory(strategy: Strategy, batch: Batch) -> int:
@@ -115,7 +151,7 @@ def _memory(strategy: Strategy, batch: Batch) -> int:
     with restored_state(strategy):
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-            strategy.backward([batch], 1.0)
+            probe_step(strategy, batch)
             needed = torch.cuda.max_memory_allocated(device)
         else:
             saved: dict[int, int] = {}
@@ -127,7 +163,7 @@ def _memory(strategy: Strategy, batch: Batch) -> int:
 
             own = {_local(each).untyped_storage().data_ptr() for each in model.parameters()}
             with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
-                strategy.backward([batch], 1.0)
+                probe_step(strategy, batch)
             weights = sum(_bytes(each) for each in model.parameters()) + sum(_bytes(each) for each in trained)
             needed = weights + sum(size for address, size in saved.items() if address not in own)
     return needed + moments
@@ -147,64 +183,5 @@ def _bytes(tensor: torch.Tensor) -> int:
 def _memory_limit(config: TrainingConfig, strategy: Strategy) -> int:
     """Bytes that a worker may plan with."""
     configured, device = config.train.memory_limit_gib, strategy.workers.device
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        available = free + torch.cuda.memory_reserved(device)
-    else:
-        available = psutil.virtual_memory().available // int(os.environ.get("LOCAL_WORLD_SIZE", strategy.workers.size))
-    return int(USABLE_MEMORY * (available if configured is None else min(available, configured * GIB)))
-
-
-# --- cache ---------------------------------------------------------------------------------------------------
-
-
-def recall(config: TrainingConfig, strategy: Strategy) -> int | None:
-    """The cached micro batch size of such a model on such a device, found or halved to; None if there is none."""
-    with contextlib.suppress(OSError, ValueError, RuntimeError):
-        found: int | None = json.loads(_file().read_text(encoding="utf-8")).get(_key(config, strategy))
-        return found
-    return None
-
-
-def remember(config: TrainingConfig, strategy: Strategy, size: int) -> None:
-    """Cache a micro batch size; without a writable cache it is found anew every time."""
-    with contextlib.suppress(OSError, RuntimeError, NotImplementedError):
-        file = _file()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(file.with_suffix(".lock")):
-            known: dict[str, int] = {}
-            with contextlib.suppress(OSError, ValueError):
-                known = json.loads(file.read_text(encoding="utf-8"))
-            with atomic_write(file) as temporary:
-                content = {**known, _key(config, strategy): size}
-                temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-
-
-def _file() -> Path:
-    return cache_folder() / "micro_batch_sizes.json"
-
-
-def _key(config: TrainingConfig, strategy: Strategy) -> str:
-    """Cache key: device and task for a reader, and a hash of everything that memory depends on."""
-    device = strategy.workers.device
-    kind, size = "cpu", 0
-    if device.type == "cuda":
-        properties = torch.cuda.get_device_properties(device)
-        kind, size = properties.name, properties.total_memory
-    task, model = strategy.task, config.model
-    shapes = sorted((tuple(each.shape), str(each.dtype), each.requires_grad) for each in task.model.parameters())
-    data = config.data
-    sample = [tuple(each.shape) for _, each in sorted(task.train_samples.batch([0]).items())]
-    dependencies: dict[str, Any] = {
-        "model": type(task.model).__qualname__,
-        "of activations": (model.attention, model.gradient_checkpointing) if isinstance(model, CausalLM) else None,
-        "shapes": hashlib.sha256(repr(shapes).encode()).hexdigest(),
-        "sample": data.sequence_length if isinstance(data, TextData) else sample,
-        "precision": config.train.precision,
-        "strategy": dataclasses.asdict(config.strategy),
-        "workers": strategy.workers.size,
-        "device": size,
-        "limit": config.train.memory_limit_gib,
-    }
-    digest = hashlib.sha256(json.dumps(dependencies, sort_keys=True).encode()).hexdigest()[:16]
-    return f"{kind} {config.task.kind} {digest}"
+    usable = usable_memory(device) if configured is None else min(usable_memory(device), configured * GIB)
+    return int(usable * (USABLE_OF_GPU if device.type == "cuda" else USABLE_OF_MACHINE))

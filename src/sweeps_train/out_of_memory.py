@@ -11,7 +11,8 @@ import torch
 from sweeps_train.config import TrainingConfig
 from sweeps_train.data.sampler import Batch, Samples
 from sweeps_train.errors import MicroBatchHalved, is_out_of_memory
-from sweeps_train.micro_batch import num_rows, remember, split_batches
+from sweeps_train.micro_batch import ADVICE, num_rows, split_batches
+from sweeps_train.micro_batch_cache import remember_halved
 from sweeps_train.strategies import Strategy
 
 _log = logging.getLogger(__name__)
@@ -85,19 +86,14 @@ class OutOfMemoryHandler:
             if size == 1 or self._strategy.capabilities.can_retry_oom or not is_out_of_memory(error):
                 raise
             half = math.ceil(size / 2)
-            if self._strategy.workers.device.type == "cuda":
-                remember(self._config, self._strategy, half)
+            remember_halved(self._config, self._strategy, half)
             raise MicroBatchHalved(size, half) from error
 
     def _halve(self, size: int, error: RuntimeError) -> None:
         strategy, half = self._strategy, math.ceil(size / 2)
-        if strategy.workers.device.type == "cuda" or self._config.train.micro_batch_size == "auto":
-            remember(self._config, strategy, half)  # for the next attempt, if this one cannot continue
+        remember_halved(self._config, self._strategy, half)
         if size == 1:
-            raise torch.OutOfMemoryError(
-                f"train.micro_batch_size=1 does not fit ({error}); use a shorter data.sequence_length, "
-                "model.gradient_checkpointing=true or strategy=fsdp"
-            ) from error
+            raise torch.OutOfMemoryError(f"train.micro_batch_size=1 does not fit ({error}); {ADVICE}") from error
         if not strategy.capabilities.can_retry_oom or strategy.grad_sync_started:
             raise MicroBatchHalved(size, half) from error
         self.micro_batch_size = half

@@ -7,8 +7,27 @@ from contextlib import contextmanager
 
 import torch
 
+from sweeps_train.data.sampler import Batch
 from sweeps_train.random_state import random_state, set_random_state
 from sweeps_train.strategies import Strategy
+
+
+def probe_step(strategy: Strategy, batch: Batch) -> None:
+    """Run one micro batch forward and backward.
+
+    Workers that can, do it without waiting for each other, so that one may run out of memory; where every layer
+    communicates, all workers must call it.
+
+    Args:
+        strategy: Holds the model.
+        batch: Micro batch on the device.
+    """
+    if not strategy.capabilities.can_retry_oom:
+        strategy.backward([batch], 1.0)
+        return
+    with strategy.precision.autocast():
+        loss = strategy.task.loss(strategy.task.logits(strategy.model, batch), batch)
+    torch.autograd.backward(loss)
 
 
 @contextmanager

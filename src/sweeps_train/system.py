@@ -8,6 +8,8 @@ from functools import cache
 import psutil
 import torch
 
+from sweeps_train.device_memory import usable_memory
+
 MIB = 2**20
 
 
@@ -20,6 +22,12 @@ def _process() -> psutil.Process:
 
 MEMORY = ("system/memory_mib", "system/gpu_memory_mib", "system/gpu_memory_reserved_mib")
 """Metrics of memory, which is compared with what one worker may use."""
+
+
+def memory_limit(device: torch.device) -> tuple[str, float]:
+    """Metric of the memory that this worker may use, and its value in MiB: of its GPU, or else of its machine."""
+    name = "system/gpu_memory_limit_mib" if device.type == "cuda" else "system/memory_limit_mib"
+    return name, usable_memory(device) / MIB
 
 
 def begin_measurement(device: torch.device) -> None:

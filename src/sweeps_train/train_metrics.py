@@ -10,7 +10,7 @@ import torch
 from sweeps_train.communication import CommunicationMeter
 from sweeps_train.distributed import Workers
 from sweeps_train.flops import FlopMeter
-from sweeps_train.system import MEMORY, system_metrics, total_name
+from sweeps_train.system import MEMORY, memory_limit, system_metrics, total_name
 from sweeps_train.tasks import Task
 
 HALVINGS = "train/out_of_memory"
@@ -67,7 +67,8 @@ class TrainMetrics:
             halvings: How often this worker has halved its micro batches.
             communication: Its measurements are taken, if there are any.
             flops: Computes the utilisation from the speed.
-            per_worker: Include each worker's use of its machine, unless there are many.
+            per_worker: Include the memory that a worker may use, and each worker's use of its machine unless there are
+                many.
 
         Returns:
             Metrics of all workers together; seconds since ``start``; the sum of the votes.
@@ -94,5 +95,8 @@ class TrainMetrics:
         metrics |= {name: value for name, value in measured if not math.isnan(value)}  # NaN: some worker has no value
         memory = [name for name in system if name in MEMORY]
         metrics |= zip(memory, self._workers.max([system[name] for name in memory]), strict=True)
+        if per_worker:
+            name, limit = memory_limit(self._workers.device)
+            metrics[name] = -self._workers.max([-limit])[0]  # the smallest of any worker
         self._reset()
         return metrics, seconds, votes

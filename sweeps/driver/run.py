@@ -168,6 +168,7 @@ def _open_session(
         Shutdown(broker),
         folder=plan.folder,
         use_gpu=trials.use_gpu,
+        workers_per_node=trials.workers_per_node,
         earlier=earlier,
         memory=memory,
     )
@@ -198,7 +199,7 @@ def _search(plan: Plan, session: Session) -> str:
     state, shutdown = session.state, session.state.shutdown
     # Trials do not use the tracking store, whose address may hold a password.
     composition = plan.composition.recorded_at(redact_uri(plan.config.tracking.uri))
-    context = TrialContext(composition, str(plan.folder), state.use_gpu, session.broker)
+    context = TrialContext(composition, str(plan.folder), state.use_gpu, session.broker, state.workers_per_node)
     signals = ShutdownSignals(state)
     session.start()
     try:

@@ -150,7 +150,7 @@ def estimate_memory(
     from sweeps.search.advisors.memory import MemoryEstimate
 
     config = plan.config
-    memory = MemoryEstimate(plan.space, config.search.limits, memory_per_worker(trials, nodes, config.cluster.address))
+    memory = MemoryEstimate(plan.space, config.search.limits, memory_per_worker(trials, nodes))
     known = {sweep.name: list(zip(sweep.runs, sweep.points, strict=True)) for sweep in plan.warm_start if sweep.runs}
     if earlier is not None:
         known[plan.name] = [(trial.run_id, trial.params) for trial in earlier.trials]

@@ -49,6 +49,8 @@ class SweepState:
     folder: Path = field(default_factory=Path)
     """Folder of the sweep."""
     use_gpu: bool = False
+    workers_per_node: int = 1
+    """Largest number of workers that run on one node at a time."""
     earlier: SweepRecord | None = None
     """Record of the sessions before this one."""
     memory: MemoryEstimate | None = None

@@ -119,6 +119,7 @@ class WorkerEvents:
         self._recorder.trials.log(event.trial, event.step, event.metrics, event.timestamp_ms)
         if self._state.memory is not None:
             self._state.memory.observe(event.trial, status.parameters, event.metrics)
+            self._state.memory.observe_limits(event.metrics)
         status.step = event.step
         status.speed = _speed(event.metrics) or status.speed
         if status.training_since is not None:

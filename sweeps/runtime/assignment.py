@@ -37,5 +37,7 @@ class Assignment:
     """Name of the sweep."""
     ends_within_s: float = 0.0
     """Seconds that the training may take to end when it is asked to, besides the time until its workers notice."""
+    memory_share: float | None = None
+    """Part of its GPU's memory that each worker may use, or of its machine's without a GPU; None: not known."""
     holds_checkpoints: bool = False
     """Whether reported checkpoints are held until they are copied into MLflow."""

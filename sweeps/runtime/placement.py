@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +38,8 @@ class Fit:
     concurrent: int
     data_cpus: float = 0.0
     """CPUs that Ray Data needs for each trial beside its workers."""
+    workers_per_node: int = 1
+    """Largest number of workers that run on one node at a time."""
 
     def describe(self) -> str:
         needs = ", ".join(f"{amount:g} {name}" for name, amount in self.per_worker.items())
@@ -65,7 +66,9 @@ def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resour
         largest = max(fits, key=_cpus)
         tightest = replace(tightest, concurrent=min(tightest.concurrent, _with_data(largest, data_cpus, nodes)))
     limits = [tightest.concurrent, config.search.num_trials, config.search.max_concurrent or tightest.concurrent]
-    return replace(tightest, concurrent=min(limits), data_cpus=data_cpus)
+    at_once = min(limits) * tightest.num_workers
+    per_node = min(at_once, max(_fits_on(tightest.per_worker, node) for node in nodes))
+    return replace(tightest, concurrent=min(limits), data_cpus=data_cpus, workers_per_node=per_node)
 
 
 def data_cpus_of(config: SweepConfig) -> float:
@@ -124,22 +127,34 @@ def reserved_per_trial(config: SweepConfig, *, use_gpu: bool) -> dict[str, float
     return {**needs, "CPU": needs["CPU"] + data_cpus_of(config)}
 
 
-def memory_per_worker(trials: Fit, nodes: Sequence[Resources], address: str) -> dict[str, float]:
-    """Smallest share of memory that a worker has when all of them run, in MiB, by the metric that reports its use; GPU
-    memory only if the GPUs are in this machine.
+def memory_share(per_worker: Resources, workers_per_node: int, *, use_gpu: bool) -> float:
+    """Part of its GPU's memory that a worker may use, or of its node's memory without a GPU.
+
+    Args:
+        per_worker: Resources of each worker.
+        workers_per_node: Largest number of workers that run on one node at a time.
+        use_gpu: Whether each worker has one GPU unless its resources say otherwise.
+
+    Example:
+        >>> memory_share({"GPU": 0.5}, workers_per_node=4, use_gpu=True)
+        0.5
+    """
+    gpus = per_worker.get("GPU", 1.0) if use_gpu else 0.0
+    return min(gpus, 1.0) if gpus else 1 / workers_per_node
+
+
+def memory_per_worker(trials: Fit, nodes: Sequence[Resources]) -> dict[str, float]:
+    """Smallest share of a node's memory that a worker has when all of them run, in MiB, by the metric that reports its
+    use. Workers report the memory of their GPUs themselves.
 
     Args:
         trials: Number of workers at a time.
         nodes: Resources of each node, among them Ray's ``memory`` in bytes.
-        address: Address of the cluster.
     """
     holding = [(node["memory"], _fits_on(trials.per_worker, node)) for node in nodes if "memory" in node]
     at_once = trials.concurrent * trials.num_workers
     shares = [memory / min(workers, at_once) for memory, workers in holding if workers]
-    room = {"system/memory_mib": min(shares) / MIB} if shares else {}
-    if address == "local" and trials.use_gpu:
-        room |= {"system/gpu_memory_mib": smallest} if (smallest := _smallest_gpu_mib()) else {}
-    return room
+    return {"system/memory_mib": min(shares) / MIB} if shares else {}
 
 
 def _count_gpus() -> int:
@@ -218,14 +233,3 @@ def _concurrent(scaling: Scaling, workers_by_node: Sequence[int]) -> int:
 def _fits_on(worker: Resources, node: Resources) -> int:
     """Number of workers that a node holds."""
     return min(int(node.get(name, 0) / amount + 1e-9) for name, amount in worker.items() if amount > 0)
-
-
-def _smallest_gpu_mib() -> float | None:
-    """Memory of this machine's smallest GPU, from NVIDIA's own command, since importing torch takes seconds; None where
-    there is no such command."""
-    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-        return min(float(line) for line in done.stdout.split())
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return None

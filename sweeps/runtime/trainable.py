@@ -17,6 +17,7 @@ from sweeps.errors import TrialFailed
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin
 from sweeps.runtime.events import Ended, Report
+from sweeps.runtime.placement import memory_share
 from sweeps.runtime.worker_group import SlotHolder, WorkerGroupSpec
 from sweeps.trial_files import logs_folder
 
@@ -34,6 +35,8 @@ class TrialContext:
     """Absolute folder of the sweep."""
     use_gpu: bool
     broker: Any
+    workers_per_node: int = 1
+    """Largest number of workers that run on one node at a time."""
 
     @property
     def trials(self) -> Path:
@@ -105,6 +108,7 @@ class Trial(tune.Trainable):
                 last_delivered=None if sweep.search.pauses_trials else max(known_steps, default=None),
                 broker=context.broker,
                 ends_within_s=sweep.ends_within_s,
+                memory_share=memory_share(spec.resources_per_worker, context.workers_per_node, use_gpu=spec.use_gpu),
                 holds_checkpoints=sweep.tracking.checkpoints == "copy" and bool(sweep.checkpoint.keep),
             ),
             spec,

@@ -15,7 +15,7 @@ from sweeps.runtime.memory_cleanup import MemoryCleanup
 from sweeps.runtime.reporter import BrokerReporter
 from sweeps.runtime.worker_log import WorkerLog
 from sweeps.worker_error import describe_exception
-from sweeps_train.config import CommandConfig, EstimatorConfig, FunctionConfig
+from sweeps_train.config import CommandConfig, EstimatorConfig, FunctionConfig, TrainingConfig
 from sweeps_train.errors import MicroBatchHalved
 
 
@@ -72,6 +72,10 @@ def _train(assignment: Assignment, *, is_main: bool) -> None:
     """Train one trial."""
     reporter = BrokerReporter(assignment) if is_main else None
     training = assignment.training
+    if assignment.memory_share is not None and isinstance(training, FunctionConfig | TrainingConfig):
+        from sweeps_train.device_memory import limit_memory
+
+        limit_memory(assignment.memory_share)
     folder, metric, mode = assignment.checkpoint_folder, assignment.metric, assignment.mode
     if isinstance(training, FunctionConfig | EstimatorConfig):
         from sweeps_train.frameworks.ray_train import run_function

@@ -11,7 +11,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.config.execution import Scaling
 from sweeps.errors import DoesNotFit
-from sweeps.runtime.placement import accelerator, fit, label
+from sweeps.runtime.placement import accelerator, fit, label, memory_share
 
 GIB = 2.0**30
 NODES = [
@@ -44,6 +44,23 @@ def concurrent(**scaling: Any) -> int:
 )
 def test_as_many_trials_run_at_once_as_can_be_placed_so(scaling: dict[str, Any], expected: int) -> None:
     assert concurrent(**scaling) == expected
+
+
+@pytest.mark.parametrize(
+    ("scaling", "share"),
+    [
+        ({"num_workers": 2}, 1.0),  # of a whole GPU, however many are on its node
+        ({"num_workers": 1, "resources_per_worker": {"GPU": 0.25}}, 0.25),
+        ({"num_workers": 1, "resources_per_worker": {"GPU": 2}}, 1.0),
+        ({"num_workers": 2, "use_gpu": False}, 1 / 8),
+        ({"num_workers": 2, "use_gpu": False, "resources_per_worker": {"CPU": 4}}, 1 / 2),
+    ],
+)
+def test_a_worker_has_its_share_of_a_gpu_or_of_its_node(scaling: dict[str, Any], share: float) -> None:
+    config = compose_sweep("digits", ["search.num_trials=100"], ConfSearchPath([])).config
+    trials = fit(config, [Scaling(**scaling)], NODES)
+    resources = {"CPU": 1.0, **scaling.get("resources_per_worker", {})}
+    assert memory_share(resources, trials.workers_per_node, use_gpu=trials.use_gpu) == share
 
 
 @pytest.mark.parametrize(

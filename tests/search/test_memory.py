@@ -78,6 +78,16 @@ def test_the_estimate_is_a_phrase_that_warns_where_it_does_not_fit() -> None:
     assert "GiB of memory a worker" in learned(40, metric=RAM).describe(small)
 
 
+def test_the_room_that_workers_report_counts_and_of_these_the_smallest() -> None:
+    large = {"train.batch_size": 512, "model.width": 1024, "model": "large", "train.lr": 1e-3}
+    memory = learned(40, room={GPU: 2.0**20})
+    assert "MORE THAN" not in memory.describe(large)
+    memory.observe_limits({"system/gpu_memory_limit_mib": 40960.0, "train/loss": 1.0})
+    memory.observe_limits({"system/gpu_memory_limit_mib": 8192.0})  # of another GPU, or a part of one
+    memory.observe_limits({"system/gpu_memory_limit_mib": 20480.0})
+    assert memory.describe(large).endswith("MORE THAN THE 8 THAT IT HAS")
+
+
 def test_a_limit_on_memory_refuses_what_will_surely_break_it() -> None:
     memory = learned(60, limits={GPU: Limit(max=4000)})
     refused = [point for point in points(300, seed=2) if memory.refuse(STUDY, point)]
@@ -96,5 +106,5 @@ def test_a_limit_on_memory_refuses_what_will_surely_break_it() -> None:
 )
 def test_a_worker_has_its_share_of_its_node(nodes: list[dict[str, float]], room: float) -> None:
     places = Fit(use_gpu=False, per_worker={"CPU": 1.0}, num_workers=2, concurrent=2)
-    assert memory_per_worker(places, nodes, "local") == {RAM: room}
-    assert memory_per_worker(places, [{"CPU": 4}], "local") == {}
+    assert memory_per_worker(places, nodes) == {RAM: room}
+    assert memory_per_worker(places, [{"CPU": 4}]) == {}

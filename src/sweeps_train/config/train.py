@@ -34,8 +34,8 @@ class Train:
     max_global_batch_size: PositiveInt | None = None
     """Upper limit of the global batch with ``max_communication_share``."""
     memory_limit_gib: PositiveFloat | None = None
-    """Memory of its device that a worker may use, as far as ``micro_batch_size=auto`` plans it; default: the free
-    memory of a GPU, or an equal part of a machine's."""
+    """Memory of its device that a worker may use, as far as ``micro_batch_size=auto`` plans it; default: its share of a
+    GPU, or of its machine."""
     optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
     """Optimizer of torch."""
     lr: PositiveFloat = 1e-3

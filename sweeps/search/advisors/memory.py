@@ -70,10 +70,11 @@ class MemoryEstimate:
         Args:
             space: Space of the points.
             limits: Bounds of reported metrics; a point that will exceed one on memory is refused.
-            room: Memory of a worker in MiB, by metric, as far as it is known.
+            room: Memory of a worker in MiB, by metric, as far as it is known before workers report it.
         """
         self._unit = UnitCube(space)
         self._limits, self._room = limits or {}, room or {}
+        self._reported_room: dict[str, float] = {}
         self._vectors: dict[Hashable, Vector] = {}
         self._fitted: dict[str, _Fitted] = {}
         self._peaks: dict[str, dict[Hashable, float]] = {metric: {} for metric in KINDS}
@@ -92,6 +93,17 @@ class MemoryEstimate:
                 peaks[trial] = value
                 if trial not in self._vectors:
                     self._vectors[trial] = self._unit.vector(point)
+
+    def observe_limits(self, metrics: Mapping[str, float]) -> None:
+        """Take the memory that workers may use from what they reported; the smallest of any worker counts.
+
+        Args:
+            metrics: The reported metrics of this cluster's workers.
+        """
+        for metric in KINDS:
+            reported = metrics.get(metric.replace("_mib", "_limit_mib"))
+            if reported is not None:
+                self._reported_room[metric] = min(reported, self._reported_room.get(metric, math.inf))
 
     def estimate(self, point: Mapping[str, Any], metric: str) -> Estimate | None:
         """Estimate of a metric of ``KINDS`` at a point; None while there are too few trials."""
@@ -138,7 +150,7 @@ class MemoryEstimate:
             if estimate is None:
                 continue
             text = f"about {_gib(estimate.mib)} GiB of {name} a worker (+-{estimate.error / MIB_OF_GIB:.1g})"
-            room = self._room.get(metric)
+            room = self._reported_room.get(metric, self._room.get(metric))
             return text if room is None or estimate.mib <= room else f"{text}, MORE THAN THE {_gib(room)} THAT IT HAS"
         return ""
 

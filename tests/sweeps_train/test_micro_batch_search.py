@@ -1,0 +1,229 @@
+"""The search for the largest micro batch where little fits, and what is kept of its answer."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from training_runs import IMAGES, configured, on_two_workers, run
+
+from sweeps_train import device_memory, micro_batch
+from sweeps_train.config import TrainingConfig
+from sweeps_train.data.sampler import Batch
+from sweeps_train.device_memory import is_crowded, limit_memory, usable_memory
+from sweeps_train.distributed import Workers
+from sweeps_train.errors import MicroBatchHalved
+from sweeps_train.micro_batch_cache import MAX_AGE_S, recall, remember, remember_halved
+from sweeps_train.tasks.image_classification import ImageClassification
+
+GIB = 2**30
+AUTO: dict[str, Any] = {"micro_batch_size": "auto", "max_steps": 2, "global_batch_size": 8}
+
+
+def auto(**changes: Any) -> TrainingConfig:
+    return configured(IMAGES, model={"dropout": 0.0}, train=AUTO, **changes)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SWEEPS_CACHE", str(tmp_path))
+    return tmp_path / "micro_batch_sizes.json"
+
+
+def fit_at_most(rows: int, patched: pytest.MonkeyPatch, *, on_rank: int = 0) -> list[int]:
+    """Make the forward pass of training run out of memory with more rows, and return the list of numbers of rows."""
+    loss, sizes = ImageClassification.loss, []
+
+    def limited(task: Any, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+        if logits.requires_grad:
+            sizes.append(len(logits))
+            if len(logits) > rows and on_rank == (
+                torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+            ):
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+        return loss(task, logits, batch)
+
+    patched.setattr(ImageClassification, "loss", limited)
+    return sizes
+
+
+def test_where_two_samples_do_not_fit_the_micro_batch_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = fit_at_most(1, monkeypatch)
+    assert run(auto()).final
+    assert sizes == [1, 2, *[1] * 16]
+    del sizes[:]
+    assert run(auto()).final
+    assert sizes == [1] * 16  # it is known now
+
+
+def test_where_one_sample_does_not_fit_the_error_says_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    fit_at_most(0, monkeypatch)
+    with pytest.raises(torch.OutOfMemoryError, match=r"micro_batch_size=auto: one sample does not fit; use a shorter"):
+        run(auto())
+
+
+def on_small_devices() -> tuple[list[int], int, int]:
+    """Train with ``ddp``, where the second worker's device takes one sample, and with ``fsdp``, where both do."""
+    with pytest.MonkeyPatch.context() as patched:
+        sizes = fit_at_most(1, patched, on_rank=1)
+        run(auto())
+    config = auto(strategy={"kind": "fsdp"})
+    with pytest.MonkeyPatch.context() as patched:
+        fit_at_most(1, patched, on_rank=torch.distributed.get_rank())
+        with pytest.raises(MicroBatchHalved) as raised:
+            run(config)
+        recorder = run(config, largest_micro_batch=raised.value.half)
+    return sizes, raised.value.half, len(recorder.reports)
+
+
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[list[int], int, int]]:
+    return on_two_workers(on_small_devices, tmp_path_factory.mktemp("two-workers"))
+
+
+def test_all_workers_take_the_size_of_the_smallest_device(two_workers: list[tuple[list[int], int, int]]) -> None:
+    assert [sizes for sizes, _, _ in two_workers] == [[1, 2, *[1] * 8]] * 2
+
+
+def test_workers_that_wait_for_each_other_begin_again_with_one_sample(
+    two_workers: list[tuple[list[int], int, int]],
+) -> None:
+    assert [half for _, half, _ in two_workers] == [1, 1]
+    assert [reports for _, _, reports in two_workers] == [1, 0]  # rank 0 reports
+
+
+# --- what is kept --------------------------------------------------------------------------------------------
+
+
+class Gpu:
+    """A GPU of 80 GiB for torch's functions that ask about one."""
+
+    def __init__(self, patched: pytest.MonkeyPatch):
+        self.total, self.free, self.reserved, self.fraction = 80 * GIB, 79 * GIB, 0, 1.0
+        properties = SimpleNamespace(name="NVIDIA Test", total_memory=self.total)
+        patched.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+        patched.setattr(torch.cuda, "mem_get_info", lambda device: (self.free, self.total))
+        patched.setattr(torch.cuda, "memory_reserved", lambda device: self.reserved)
+        patched.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: self.fraction)
+        patched.setattr(torch.cuda, "set_per_process_memory_fraction", self._limit)
+        patched.setattr(device_memory, "worker_device", lambda: CUDA)
+        patched.setattr(device_memory, "_share", None)
+
+    def _limit(self, fraction: float, device: torch.device) -> None:
+        self.fraction = fraction
+
+
+CUDA = torch.device("cuda", 0)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    return Gpu(monkeypatch)
+
+
+def on_gpu() -> Any:
+    """As much of a strategy as the key of a size depends on."""
+    samples = SimpleNamespace(batch=lambda indices: {"inputs": torch.zeros(len(indices), 4)})
+    return SimpleNamespace(
+        workers=Workers(rank=0, size=1, device=CUDA), task=SimpleNamespace(model=nn.Linear(4, 2), train_samples=samples)
+    )
+
+
+def test_the_budget_is_a_part_of_the_total_and_not_what_is_free_now(gpu: Gpu) -> None:
+    config, strategy = auto(), on_gpu()
+    before = micro_batch._memory_limit(config, strategy)
+    remember(config, strategy, 16)
+    gpu.free = 2 * GIB
+    assert micro_batch._memory_limit(config, strategy) == before == int(0.9 * 80 * GIB)
+    assert recall(config, strategy) == 16
+
+
+def test_half_a_gpu_has_half_the_budget_and_sizes_of_its_own(gpu: Gpu) -> None:
+    config, strategy = auto(), on_gpu()
+    remember(config, strategy, 16)
+    limit_memory(0.5)
+    assert gpu.fraction * gpu.total == pytest.approx(39.5 * GIB)  # CUDA's own half a GiB is not torch's
+    assert usable_memory(CUDA) == pytest.approx(39.5 * GIB)
+    assert recall(config, strategy) is None
+
+
+def test_a_whole_gpu_is_not_limited(gpu: Gpu) -> None:
+    limit_memory(1.0)
+    assert gpu.fraction == 1.0
+    assert usable_memory(CUDA) == 80 * GIB
+
+
+def test_a_size_that_a_neighbour_has_caused_is_not_kept(gpu: Gpu) -> None:
+    config, strategy = auto(), on_gpu()
+    gpu.free, gpu.reserved = GIB, 30 * GIB  # others hold 49 GiB
+    assert is_crowded(CUDA)
+    remember_halved(config, strategy, 2)
+    assert recall(config, strategy) is None
+    gpu.reserved = 78 * GIB
+    remember_halved(config, strategy, 4)
+    assert recall(config, strategy) == 4
+
+
+def test_neighbours_that_keep_to_their_share_are_none_of_the_causes(gpu: Gpu) -> None:
+    limit_memory(0.5)
+    gpu.free, gpu.reserved = GIB, 39 * GIB
+    assert not is_crowded(CUDA)
+
+
+def test_sizes_age(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    config, strategy = auto(), on_gpu()
+    remember(config, strategy, 16)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + MAX_AGE_S - 60)
+    assert recall(config, strategy) == 16
+    monkeypatch.setattr(time, "time", lambda: now + MAX_AGE_S + 60)
+    assert recall(config, strategy) is None
+    limit_memory(0.5)
+    remember(config, strategy, 8)
+    assert [entry["size"] for entry in json.loads(cache.read_text()).values()] == [8]  # the old one is gone
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"KEY": 7}', '{"KEY": {"size": 7}}'])
+def test_a_file_that_is_torn_or_of_an_earlier_version_counts_as_empty(content: str, gpu: Gpu, cache: Path) -> None:
+    config, strategy = auto(), on_gpu()
+    remember(config, strategy, 3)
+    key = next(iter(json.loads(cache.read_text())))
+    cache.write_text(content.replace("KEY", key))
+    assert recall(config, strategy) is None
+    remember(config, strategy, 5)
+    assert recall(config, strategy) == 5
+
+
+# --- the memory that a worker may use ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.25, 0.25), (1.0, 1.0)])
+def test_a_worker_on_cpus_has_its_share_of_the_machine(
+    share: float, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_memory, "_share", None)
+    limit_memory(share)
+    assert usable_memory(torch.device("cpu")) == pytest.approx(expected * device_memory.machine_memory(), rel=1e-6)
+
+
+def test_a_container_has_the_memory_of_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = [tmp_path / "memory.max", tmp_path / "missing"]
+    monkeypatch.setattr(device_memory, "_CGROUP_LIMITS", tuple(map(str, limits)))
+    limits[0].write_text("max\n")
+    whole = device_memory.machine_memory()
+    limits[0].write_text(f"{whole // 4}\n")
+    assert device_memory.machine_memory() == whole // 4
+
+
+def test_evaluations_report_the_memory_that_a_worker_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_memory, "_share", 0.5)
+    recorder = run(configured(IMAGES))
+    expected = device_memory.machine_memory() * 0.5 / 2**20
+    assert recorder.final["system/memory_limit_mib"] == pytest.approx(expected, rel=1e-6)
+    assert not any("limit" in name for metrics in recorder.logs.values() for name in metrics)
