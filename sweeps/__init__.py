@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sweeps.api.manage import clean, export, register, write_report
+    from sweeps.api.manage import clean, export, register, save_model, write_report
     from sweeps.api.read import best, compare, confs, curves, importance, list_sweeps, load, logs, trials, watch
     from sweeps.api.read import list_sweeps as list  # noqa: A004, F401 - its earlier name
     from sweeps.api.run import dry_run, extend, reproduce, resume, retrain, run, stop
@@ -58,6 +58,7 @@ __all__ = [
     "resume",
     "retrain",
     "run",
+    "save_model",
     "stop",
     "trials",
     "watch",
@@ -65,7 +66,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "api.manage": ("clean", "export", "register", "write_report"),
+    "api.manage": ("clean", "export", "register", "save_model", "write_report"),
     "api.read": ("best", "compare", "confs", "curves", "importance", "list_sweeps", "load", "logs", "trials", "watch"),
     "api.run": ("dry_run", "extend", "reproduce", "resume", "retrain", "run", "stop"),
     "api.sweep": ("Sweep",),

@@ -31,6 +31,8 @@ TRAINING_FILE = "training.json"
 """The ``TrainingConfig``."""
 METRICS_FILE = "metrics.json"
 """Metrics that were reported at this step; null if none were, between two evaluations."""
+FILES = "files"
+"""Folder with exactly the files that a user's own function has saved."""
 STATE_FILE = "training_state.pt"
 """Optimizer, gradient scaler, progress, and the random states of all workers."""
 
@@ -68,7 +70,7 @@ def save_checkpoint(
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         strategy.task.save(folder, weights)
-        write_json(folder / TRAINING_FILE, TRAINING_CONFIG.dump_python(config, mode="json", by_alias=True))
+        write_training_config(folder, config)
         write_json(folder / METRICS_FILE, metrics)
         state = {
             **asdict(progress),
@@ -77,7 +79,7 @@ def save_checkpoint(
             "random": [random_states[stream] for stream in sorted(random_states)],
         }
         torch.save(state, folder / STATE_FILE)
-        _make_readable(folder)
+        make_readable(folder)
         finish(folder, path)
     return path
 
@@ -134,13 +136,11 @@ def load_model(folder: str | Path, *, merge: bool = False) -> Any:
         return load_estimator(folder)
     config = read_training_config(folder)
     if isinstance(config.model, CausalLM):
-        from peft import PeftModel
-
         from sweeps_train.models.causal_lm import build_causal_lm
 
         model = build_causal_lm(config.model, folder)
-        if merge and isinstance(model, PeftModel):
-            model = model.merge_and_unload()
+        if merge and config.model.lora is not None:
+            model = model.merge_and_unload()  # type: ignore[operator] # peft's
     elif isinstance(config.data, TableData):
         from sweeps_train.models.table import load_table_model
 
@@ -173,6 +173,11 @@ def read_training_config(folder: Path) -> TrainingConfig:
     if not file.is_file():
         raise ValueError(f"{folder} is no checkpoint: it has no {TRAINING_FILE}; give a folder step-00000020")
     return TRAINING_CONFIG.validate_json(file.read_bytes())
+
+
+def write_training_config(folder: Path, config: TrainingConfig) -> None:
+    """Write the config of a training beside its model, for ``read_training_config``."""
+    write_json(folder / TRAINING_FILE, TRAINING_CONFIG.dump_python(config, mode="json", by_alias=True))
 
 
 def read_metrics(path: Path) -> dict[str, float] | None:
@@ -279,7 +284,7 @@ def write_json(file: Path, content: Any) -> None:
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _make_readable(folder: Path) -> None:
+def make_readable(folder: Path) -> None:
     """Give all files the usual permissions: safetensors writes files that only their owner can read."""
     usual = (folder / TRAINING_FILE).stat().st_mode
     for file in folder.glob("*.safetensors"):

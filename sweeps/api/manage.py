@@ -1,4 +1,4 @@
-"""Functions that use a recorded sweep: ``export``, ``register``, ``write_report`` and ``clean``."""
+"""Functions that use a recorded sweep: ``export``, ``save_model``, ``register``, ``write_report`` and ``clean``."""
 
 from __future__ import annotations
 
@@ -65,6 +65,46 @@ def export(sweep: str, file: str | Path, *, trial: str | None = None, tracking_u
     record = load(sweep, tracking_uri=tracking_uri)
     write(record, choose(record, trial), Path(file))
     return Path(file)
+
+
+def save_model(
+    sweep: str,
+    folder: str | Path,
+    *,
+    trial: str | None = None,
+    merged: bool = False,
+    tracking_uri: str | None = None,
+) -> Path:
+    """Write the model of the best trial, or another one, into a new folder: that of a language model for transformers,
+    PEFT and vLLM, any other for ``sweeps_train.load_model``.
+
+    Args:
+        sweep: Name of the sweep.
+        folder: The folder; it may exist if it is empty.
+        trial: Id of the trial; default: the best.
+        merged: Whether LoRA adapters are merged into their base model.
+        tracking_uri: MLflow store or server; default: see the module ``sweeps``.
+
+    Returns:
+        The path of the folder.
+
+    Raises:
+        UserError: There is no such trial or checkpoint, or the folder is not empty.
+
+    Example:
+        >>> folder = sweeps.save_model("first", "digit_reader")
+        >>> sorted(file.name for file in folder.iterdir())
+        ['image_shape.json', 'model.safetensors', 'training.json']
+    """
+    from sweeps.plan.export import choose, config_of
+    from sweeps.registry.model_folder import save_model as save
+    from sweeps.registry.names import check_model
+
+    record = load(sweep, tracking_uri=tracking_uri)
+    chosen = choose(record, trial)
+    check_model(config_of(record, chosen), None, None, Path(folder), merged=merged)
+    save(record, chosen, Path(folder), merged=merged)
+    return Path(folder)
 
 
 def register(

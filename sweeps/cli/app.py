@@ -71,9 +71,15 @@ trial = click.option("--trial", metavar="ID", help="Id of the trial; default: th
 
 
 def registering(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options for MLflow's model registry."""
+    """Add the options for what becomes of the model: a folder, or a version in MLflow's model registry."""
     for option in (
-        click.option("--merged", is_flag=True, help="Merge LoRA adapters into their base model."),
+        click.option(
+            "--save-model",
+            metavar="DIR",
+            type=click.Path(path_type=Path),
+            help="New folder for the model, which transformers, PEFT and vLLM load.",
+        ),
+        click.option("--merge", "--merged", "merged", is_flag=True, help="Merge LoRA adapters into their base model."),
         click.option("--alias", metavar="A", default="champion", show_default=True, help="Alias of the new version."),
         click.option("--register", metavar="NAME", help="Name of the model in MLflow's registry."),
     ):

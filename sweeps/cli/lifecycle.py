@@ -11,13 +11,14 @@ import click
 
 from sweeps.cli import remote
 from sweeps.cli.app import EXIT_STATUS, NO_SUCCESS, as_json, registering, stdout, trial, verb
-from sweeps.cli.output import print_dry_run, print_json, register_model, say, typed, watched
+from sweeps.cli.output import print_dry_run, print_json, register_model, say, typed, watched, write_model
 from sweeps.cli.source import Source, sweep_source
 
 if TYPE_CHECKING:
     from sweeps.registry.register import RegisteredModel
     from sweeps.report.reproduction_result import Repeated
-    from sweeps.tracking.record import SweepRecord
+    from sweeps.service.client import Client
+    from sweeps.tracking.record import SweepRecord, TrialRecord
 
 
 @verb("best")
@@ -36,32 +37,32 @@ def best(
     register: str | None,
     alias: str,
     merged: bool,
+    save_model: Path | None,
     as_json: bool,
     source: Source,
 ) -> None:
     """Show the best trial: its value, parameters and checkpoint.
 
-    --export writes a config file with which `python -m sweeps run conf=FILE` trains the trial again. --register makes
-    its checkpoint a new version of a model in MLflow's registry; `retrain` trains it with its full budget first.
+    --export writes a config file with which `python -m sweeps run conf=FILE` trains the trial again. --save-model
+    writes its model into a folder, for transformers, PEFT and vLLM. --register makes it a new version of a model in
+    MLflow's registry; `retrain` trains it with its full budget first.
     """
-    client, record = source.client(), source.read(sweep)
+    client, record = _client(source, save_model), source.read(sweep)
     model: RegisteredModel | None = None
-    if trial is not None or export is not None or register is not None:
-        from sweeps.plan import export as one_trial
+    if any(each is not None for each in (trial, export, register, save_model)):
+        from sweeps.plan.export import choose, config_of
+        from sweeps.registry.names import check_model
 
-        chosen = one_trial.choose(record, trial)
+        chosen = choose(record, trial)
+        if client is None and (register is not None or save_model is not None):
+            check_model(config_of(record, chosen), register, alias, save_model, merged=merged)
         if export is not None:
-            if client is None:
-                one_trial.export(record, chosen, export)
-            else:
-                one_trial.write_export(client.exported(sweep, chosen.trial, export), export)
-            say(f"{export}: trial {chosen.trial}, for python -m sweeps run conf={export}")
+            _export(client, record, chosen, export)
+        if save_model is not None:
+            write_model(record, chosen, save_model, merged=merged)
         if register is not None and client is not None:
             model = remote.register(client, sweep, chosen.trial, register, alias, merged=merged)
         elif register is not None:
-            from sweeps.registry.names import check_registration
-
-            check_registration(one_trial.config_of(record, chosen), register, alias, merged=merged)
             model = register_model(record, chosen, register, alias, merged=merged)
         record = replace(record, front=[chosen])
     if as_json:
@@ -72,6 +73,27 @@ def best(
 
         print_best(record, stdout)
     sys.exit(0 if record.best is not None else NO_SUCCESS)
+
+
+def _client(source: Source, save_model: Path | None, **only_here: object) -> Client | None:
+    """Return the client for ``--server``, which has no files of models."""
+    if source.server is not None and save_model is not None:
+        raise click.UsageError(
+            "--save-model reads the checkpoint from MLflow: use --tracking-uri, with the store of the service, instead "
+            "of --server"
+        )
+    return source.client(**only_here)
+
+
+def _export(client: Client | None, record: SweepRecord, trial: TrialRecord, file: Path) -> None:
+    """Write a trial as a config, which a service makes if there is one."""
+    from sweeps.plan import export
+
+    if client is None:
+        export.export(record, trial, file)
+    else:
+        export.write_export(client.exported(record.sweep, trial.trial, file), file)
+    say(f"{file}: trial {trial.trial}, for python -m sweeps run conf={file}")
 
 
 @verb("retrain")
@@ -92,6 +114,7 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
     register: str | None,
     alias: str,
     merged: bool,
+    save_model: Path | None,
     no_register: bool,
     dry_run: bool,
     as_json: bool,
@@ -101,9 +124,9 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
     """Train the best trial of a sweep with its full budget, and register the model: python -m sweeps retrain SWEEP
 
     key=value changes any value of its config, such as train.max_steps=2000 or data.path=all.jsonl. The model becomes a
-    new version in MLflow's model registry, with the alias champion.
+    new version in MLflow's model registry, with the alias champion; --save-model also writes it into a folder.
     """
-    client = source.client(config_dir=config_dirs)
+    client = _client(source, save_model, config_dir=config_dirs)
     if client is not None:
         body = {
             "trial": trial,
@@ -122,13 +145,12 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
         return
     from sweeps.plan.export import choose
     from sweeps.plan.retrain import plan_retraining
-    from sweeps.registry.names import check_registration
+    from sweeps.registry.names import check_model
 
     record = source.read(sweep)
     plan = plan_retraining(record, choose(record, trial), tokens, config_dirs, name, typed())
-    model = register or record.conf
-    if not no_register:
-        check_registration(plan.config, model, alias, merged=merged)
+    model = None if no_register else register or record.conf
+    check_model(plan.config, model, alias, save_model, merged=merged)
     if dry_run:
         print_dry_run(plan, as_json=as_json)
         return
@@ -136,8 +158,11 @@ def retrain(  # noqa: PLR0913, PLR0917 - each is an option
 
     again = watched(run_plan, plan)
     registered = None
-    if not no_register and again.status == "finished" and again.best is not None:
-        registered = register_model(again, again.best, model, alias, merged=merged)
+    if again.status == "finished" and again.best is not None:
+        if save_model is not None:
+            write_model(again, again.best, save_model, merged=merged)
+        if model is not None:
+            registered = register_model(again, again.best, model, alias, merged=merged)
     if as_json:
         print_json(again.as_json() | {"model": None if registered is None else registered.as_json()})
     else:

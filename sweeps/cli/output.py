@@ -98,6 +98,15 @@ def register_model(record: SweepRecord, trial: TrialRecord, name: str, alias: st
     return model
 
 
+def write_model(record: SweepRecord, trial: TrialRecord, folder: Path, *, merged: bool) -> None:
+    """Write a trial's model into a folder, with progress on stderr."""
+    from sweeps.registry.model_folder import save_model
+
+    with contextlib.redirect_stdout(sys.stderr):
+        save_model(record, trial, folder, merged=merged, tell=lambda text: say(f"saving: {text}"))
+    say(f"saved: {folder}, the model of trial {trial.trial}")
+
+
 def say(text: str) -> None:
     """Print a message on stderr."""
     stderr.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,19 +1,24 @@
-"""Fetches a recorded trial's best checkpoint."""
+"""Fetches the model of a recorded trial's best checkpoint."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import UserError
 from sweeps.tracking.client import connect
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps_train.checkpoint import best_checkpoint, newest_intact
+from sweeps_train.checkpoint import STATE_FILE, TRAINING_FILE, best_checkpoint, newest_intact
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 
 def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> Path:
-    """Return the folder of a trial's best checkpoint, or of its last if there is no best.
+    """Return the folder of a trial's best checkpoint, or of its last if there is no best. The state of the training,
+    which is larger than the model, is not downloaded.
 
     Args:
         record: The trial's sweep.
@@ -26,12 +31,14 @@ def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> P
     uri = trial.checkpoint
     if uri is not None and uri.startswith("runs:/"):
         run_id, _, path = uri.removeprefix("runs:/").partition("/")
-        return Path(connect(record.mlflow.tracking_uri).download_artifacts(run_id, path, str(target)))
-    if uri is not None and "://" in uri and not uri.startswith("file://"):
+        _download(connect(record.mlflow.tracking_uri), run_id, path, target)
+        if any((target / path).iterdir()):
+            return target / path
+    elif uri is not None and "://" in uri and not uri.startswith("file://"):
         from mlflow.artifacts import download_artifacts
 
         return Path(download_artifacts(artifact_uri=uri, dst_path=str(target)))
-    if uri is not None and (folder := Path(unquote(urlsplit(uri).path))).is_dir():
+    elif uri is not None and (folder := Path(unquote(urlsplit(uri).path))).is_dir():
         return folder
     trials = Path(record.tags.get(TAG_FOLDER, "")) / "trials" / trial.trial
     found = best_checkpoint(trials, record.metric, record.mode) or newest_intact(trials)[0]
@@ -42,3 +49,16 @@ def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> P
             "run this where the sweep ran, or keep checkpoints with tracking.checkpoints=copy"
         )
     return found
+
+
+def _download(client: MlflowClient, run_id: str, path: str, target: Path) -> None:
+    """Download a folder of artifacts, except for the state of a training."""
+    (target / path).mkdir(parents=True, exist_ok=True)
+    found = {PurePosixPath(each.path).name: each for each in client.list_artifacts(run_id, path)}
+    if TRAINING_FILE in found:  # not of a user's own program, whose files may have any name
+        found.pop(STATE_FILE, None)
+    for each in found.values():
+        if each.is_dir:
+            _download(client, run_id, each.path, target)
+        else:  # some stores write it into the folder itself, others below its path
+            Path(client.download_artifacts(run_id, each.path, str(target))).rename(target / each.path)

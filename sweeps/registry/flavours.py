@@ -15,6 +15,7 @@ import torch
 import sweeps_train
 from sweeps.compat import sweeps_class_names
 from sweeps.errors import UserError
+from sweeps.registry.model_folder import write_model
 from sweeps.registry.native_flavours import LIBRARIES, EstimatorFlavours
 from sweeps_train.checkpoint import load_model, read_training_config
 from sweeps_train.config import CausalLM, CustomModel, TableData, TrainingConfig
@@ -59,8 +60,27 @@ class NamedClassifier:
         mlflow_model.save(str(Path(path) / "MLmodel"))
 
 
-def flavour_of(folder: Path, *, merged: bool) -> Flavour:
+class CompleteFolder:
+    """MLflow's flavour for transformers, with the tokenizer in the model's folder as well, from which other programs
+    load both. (MLflow 3.17 cannot save such a folder as it is: it does not know the lazy pipelines of transformers 5.)
+    """
+
+    @staticmethod
+    def save_model(path: str, transformers_model: dict[str, Any], **arguments: Any) -> None:
+        """Save a model as ``mlflow.transformers`` does, and its tokenizer once more."""
+        import mlflow.transformers
+
+        mlflow.transformers.save_model(path=path, transformers_model=transformers_model, **arguments)
+        transformers_model["tokenizer"].save_pretrained(Path(path, "model"))
+
+
+def flavour_of(folder: Path, scratch: Path, *, merged: bool) -> Flavour:
     """Return the flavour of a checkpoint.
+
+    Args:
+        folder: Folder of the checkpoint.
+        scratch: Empty folder for the files of a language model, which must stay until the model is saved.
+        merged: Merge LoRA adapters into their base.
 
     Raises:
         UserError: The model cannot be loaded.
@@ -73,9 +93,8 @@ def flavour_of(folder: Path, *, merged: bool) -> Flavour:
             return _rows(folder, _own_code(config))
         if not isinstance(config.model, CausalLM):
             return _image(config, folder)
-        if config.model.lora is not None and not merged:
-            return _adapter(folder)
-        return _merged(config, folder)
+        write_model(folder, scratch, merged=merged)
+        return _transformers(config.model, scratch) if config.model.lora is None or merged else _adapter(scratch)
     except ValueError as error:
         raise UserError(f"{folder}: {error}") from error
 
@@ -151,20 +170,18 @@ def _row_signature(encoding: TableEncoding, *, has_probabilities: bool) -> Model
     return ModelSignature(Schema(columns), outputs)
 
 
-def _merged(config: TrainingConfig, folder: Path) -> Flavour:
-    """Return the flavour of transformers' pipeline, with all weights and adapters merged."""
-    import mlflow.transformers
+def _transformers(config: CausalLM, folder: Path) -> Flavour:
+    """Return the flavour of transformers' pipeline."""
     from transformers import AutoTokenizer
 
-    model: Any = load_model(folder, merge=True)
+    model: Any = load_model(folder)
     # MLflow looks the model's name up on the hub, where a folder's name does not exist.
-    if not _is_hub_name(config.model.path):  # type: ignore[union-attr] # a CausalLM
+    if not _is_hub_name(config.path):
         model.name_or_path = model.config.name_or_path = ""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
     return Flavour(
-        mlflow.transformers,
+        CompleteFolder,
         {
-            "transformers_model": {"model": model, "tokenizer": tokenizer},
+            "transformers_model": {"model": model, "tokenizer": AutoTokenizer.from_pretrained(folder)},
             "task": "text-generation",
             "signature": _text_signature(),
             "pip_requirements": _pinned("torch", "transformers"),

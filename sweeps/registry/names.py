@@ -1,12 +1,47 @@
-"""Checks the names of a registered model and its alias before anything is trained."""
+"""Checks of what is asked for a trained model, before anything is trained."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError, UserError
 from sweeps_train.config import CausalLM, CommandTask, FunctionTask
+
+
+def check_model(config: SweepConfig, name: str | None, alias: str | None, folder: Path | None, *, merged: bool) -> None:
+    """Check that a sweep's best model can be registered, and saved into a folder.
+
+    Args:
+        config: The sweep's config.
+        name: Name of the registered model; None to register none.
+        alias: Alias of the new version; None for none.
+        folder: New folder for the model; None to save none.
+        merged: Merge LoRA adapters into their base.
+
+    Raises:
+        UserError: MLflow would refuse the name or the alias, or the folder has files, or the models are not such.
+    """
+    if name is not None:
+        check_registration(config, name, alias, merged=merged)
+    if folder is not None:
+        check_folder(folder)
+    check_merge(config, merged=merged)
+
+
+def check_folder(folder: Path) -> None:
+    """
+    Raises:
+        ConfigError: The folder has files, which would be lost, or is a file.
+    """
+    existing = folder.expanduser()
+    if existing.exists() and not existing.is_dir():
+        raise ConfigError(f"--save-model={folder}: is a file; choose a new folder")
+    if existing.is_dir() and any(existing.iterdir()):
+        raise ConfigError(
+            f"--save-model={folder}: the folder is not empty; choose a new one, or remove its files first"
+        )
 
 
 def check_registration(config: SweepConfig, name: str, alias: str | None, *, merged: bool) -> None:
@@ -39,5 +74,13 @@ def check_registration(config: SweepConfig, name: str, alias: str | None, *, mer
             "task.kind=command: only the program knows how to load what it saves, so it cannot be registered for you; "
             "use --no-register, and log the model with MLflow yourself"
         )
+    check_merge(config, merged=merged)
+
+
+def check_merge(config: SweepConfig, *, merged: bool) -> None:
+    """
+    Raises:
+        UserError: The sweep's models have no adapters to merge.
+    """
     if merged and not (isinstance(config.model, CausalLM) and config.model.lora is not None):
-        raise UserError("--merged: this model has no LoRA adapters that could be folded into their base; leave it out")
+        raise UserError("--merge: this model has no LoRA adapters that could be merged into their base; leave it out")

@@ -86,9 +86,10 @@ def register(
 
     with TemporaryDirectory() as folder, _quiet(client):
         tell(f"fetching the checkpoint of trial {trial.trial}")
-        checkpoint = fetch_checkpoint(record, trial, Path(folder))
+        checkpoint, scratch = fetch_checkpoint(record, trial, Path(folder, "checkpoint")), Path(folder, "model")
+        scratch.mkdir()
         tell("loading its model" + (" and merging its adapters" if merged else ""))
-        flavour = flavour_of(checkpoint, merged=merged)
+        flavour = flavour_of(checkpoint, scratch, merged=merged)
         tell(f"logging it to MLflow, for a version of {name}")
         tags = _tags(record, trial, merged=merged)
         try:

@@ -213,7 +213,7 @@ def test_a_trial_is_registered_as_it_is_and_mistakes_are_named_before_training(s
     out, _ = call(searched.folder, "best", "searched", "--register=reader", "--alias=first", "--json")
     assert json.loads(out)["model"]["uri"] == "models:/reader@first"
     assert json.loads(out)["best"] == searched.document["best"]
-    assert "--merged" in call(searched.folder, "best", "searched", "--register=reader", "--merged", status=2)[1]
+    assert "--merge" in call(searched.folder, "best", "searched", "--register=reader", "--merged", status=2)[1]
     assert "--alias=v1" in call(searched.folder, "retrain", "searched", "--alias=v1", status=2)[1]
     assert "--register=a/b" in call(searched.folder, "retrain", "searched", "--register=a/b", status=2)[1]
     assert "train.max_step" in call(searched.folder, "retrain", "searched", "train.max_step=1", status=2)[1]
@@ -268,3 +268,48 @@ def test_a_language_model_loads_as_adapters_on_their_base_or_merged(adapted: Don
     expected = tokenizer.decode(generated[0], skip_special_tokens=True)
     assert len(expected) > len(given)
     assert predicted(adapted.folder, uri, [given]) == [expected]
+    kept = Path(artifacts.download_artifacts(uri, tracking_uri=adapted.store))
+    kept = kept / ("model" if merged else "artifacts/model")  # what other programs load
+    assert (kept / "tokenizer_config.json").is_file()
+    assert (kept / ("model.safetensors" if merged else "adapter_model.safetensors")).is_file()
+    assert not (kept / "training_state.pt").exists()
+
+
+@pytest.mark.slow
+def test_a_model_is_saved_where_only_mlflow_is_reachable(adapted: Done, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    def save(*arguments: str, status: int = 0) -> str:
+        return call(tmp_path, *arguments, f"--tracking-uri={adapted.store}", status=status)[1]
+
+    hidden = (adapted.folder / "outputs").rename(adapted.folder / "hidden")
+    try:
+        said = save("best", "adapted", "--save-model=adapters")
+        assert "saved: adapters, the model of trial 0000" in said
+        save("best", "adapted", "--trial=0", "--save-model=models/merged", "--merge")
+    finally:
+        hidden.rename(adapted.folder / "outputs")
+    given = AutoTokenizer.from_pretrained(tmp_path / "adapters")("Return a list", return_tensors="pt").input_ids
+    expected = load_model(artifacts.download_artifacts(adapted.document["best"]["checkpoint"]))(given).logits
+    for folder in ("adapters", "models/merged"):
+        model = AutoModelForCausalLM.from_pretrained(tmp_path / folder)
+        assert (model(given).logits - expected).abs().max() < 1e-3
+    assert not [*tmp_path.rglob("training_state.pt")]
+
+    before = (tmp_path / "adapters" / "training.json").read_bytes()
+    assert "not empty" in save("best", "adapted", "--save-model=adapters", status=2)
+    assert "not empty" in save("retrain", "adapted", "--save-model=adapters", "--no-register", status=2)
+    assert (tmp_path / "adapters" / "training.json").read_bytes() == before
+    assert (
+        "--tracking-uri"
+        in call(tmp_path, "best", "adapted", "--save-model=new", "--server=http://127.0.0.1:9", status=2)[1]
+    )
+
+
+@pytest.mark.slow
+def test_a_retrained_model_is_saved_and_other_models_have_no_adapters(searched: Done) -> None:
+    call(searched.folder, "retrain", "searched", "train.max_steps=10", "--no-register", "--save-model=again")
+    import torch
+
+    assert load_model(searched.folder / "again")(torch.rand(2, 1, 8, 8)).shape == (2, 10)
+    assert "--merge" in call(searched.folder, "best", "searched", "--save-model=x", "--merge", status=2)[1]

@@ -22,6 +22,7 @@ from ray.train import Checkpoint
 
 from sweeps_train.atomic_write import unfinished
 from sweeps_train.checkpoint import (
+    FILES,
     METRICS_FILE,
     complete_checkpoints,
     finish,
@@ -52,8 +53,6 @@ from sweeps_train.targets import import_target
 
 ReportingConfig = FunctionConfig | EstimatorConfig
 """Config of a training that reports by itself."""
-FILES = "files"
-"""Folder within a checkpoint with exactly the files that the function has saved."""
 PROGRESS_FILE = "progress.json"
 STEP_METRICS = ("step", "training_iteration")
 """Metrics in which a function may report its number of steps; otherwise its reports are counted."""

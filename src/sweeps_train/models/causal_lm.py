@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,9 @@ from sweeps_train.models.lora import add_lora
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+# PEFT imports bitsandbytes where it is installed, which then warns of kernels for CPUs that only the hub has.
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 BUILTIN_MODELS = {"builtin:tiny_llama": Path(__file__).parent / "tiny_llama"}
 """Models that ship with Sweeps."""
@@ -75,7 +79,7 @@ def _load(config: CausalLM, weights: Path | None) -> Any:
     with _no_progress_bar():
         try:
             model: Any = AutoModelForCausalLM.from_pretrained(
-                weights or _location(config.path),
+                weights or model_location(config.path),
                 revision=None if weights else config.revision,
                 dtype=config.dtype,
                 attn_implementation=config.attention,
@@ -105,7 +109,7 @@ def build_tokenizer(config: CausalLM) -> PreTrainedTokenizerBase:
     key = "model.tokenizer" if config.tokenizer else "model.path"
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            _location(path),
+            model_location(path),
             revision=None if config.tokenizer else config.revision,
             trust_remote_code=config.trust_remote_code,
         )
@@ -155,7 +159,12 @@ def _no_card(folder: str) -> None:
     pass
 
 
-def _location(path: str) -> str:
+def model_location(path: str) -> str:
+    """Folder of a model that ships with Sweeps or of a local one; a name on the hub as it is.
+
+    Raises:
+        ValueError: No such model ships with Sweeps.
+    """
     if path.startswith("builtin:"):
         if path not in BUILTIN_MODELS:
             raise ValueError(f"model.path={path}: there is no such model; builtin are {sorted(BUILTIN_MODELS)}")

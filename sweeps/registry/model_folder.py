@@ -1,0 +1,128 @@
+"""The model of a checkpoint as a folder of its own, without the state of the training.
+
+A language model's folder is what transformers, PEFT and vLLM load. Every folder but that of a user's own program also
+has the config of its training, so that ``sweeps_train.load_model`` loads it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sweeps.errors import UserError
+from sweeps.registry.checkpoint import fetch_checkpoint
+from sweeps.registry.names import check_folder
+from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps_train.checkpoint import (
+    FILES,
+    METRICS_FILE,
+    STATE_FILE,
+    TRAINING_FILE,
+    load_model,
+    make_readable,
+    read_training_config,
+    write_json,
+    write_training_config,
+)
+from sweeps_train.config import CausalLM, TrainingConfig
+from sweeps_train.integrity import SEAL_FILE
+
+STATE = (STATE_FILE, METRICS_FILE, SEAL_FILE)
+"""Files of a checkpoint that belong to the training, and not to its model."""
+STATE_OF_TRAINER = ("optimizer.*", "scheduler.pt", "scaler.pt", "rng_state*.pth", "trainer_state.json")
+"""The same of a checkpoint that a Hugging Face ``Trainer`` has written."""
+ADAPTER_CONFIG = "adapter_config.json"
+
+
+def save_model(
+    record: SweepRecord,
+    trial: TrialRecord,
+    folder: Path,
+    *,
+    merged: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Write the model of a trial's best checkpoint into a new folder.
+
+    Args:
+        record: The trial's sweep.
+        trial: The trial.
+        folder: Folder to write; it may exist if it is empty.
+        merged: Merge LoRA adapters into their base; else the folder has only the adapters, with the name of the base.
+        tell: Called with a text at each step, which takes minutes for a large model.
+
+    Raises:
+        UserError: The folder is not empty or cannot be written, or there is no checkpoint, or its model does not load.
+    """
+    check_folder(folder)
+    folder = folder.expanduser().absolute()
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:  # on the disk that has room
+            tell(f"fetching the checkpoint of trial {trial.trial}")
+            checkpoint = fetch_checkpoint(record, trial, Path(scratch, "checkpoint"))
+            tell("merging its adapters into their base" if merged else "copying its model")
+            written = Path(scratch, "model")
+            written.mkdir()
+            write_model(checkpoint, written, merged=merged)
+            written.rename(folder)
+    except OSError as error:
+        raise UserError(f"--save-model={folder}: cannot be written ({error}); choose another folder") from error
+    except ValueError as error:
+        raise UserError(f"trial {trial.trial} of {record.sweep}: {error}") from error
+
+
+def write_model(checkpoint: Path, folder: Path, *, merged: bool) -> None:
+    """Write the model of a checkpoint into an empty folder.
+
+    Args:
+        checkpoint: Folder of the checkpoint.
+        folder: Empty folder.
+        merged: Merge LoRA adapters into their base.
+
+    Raises:
+        ValueError: The model cannot be loaded.
+    """
+    files = checkpoint / FILES if (checkpoint / FILES).is_dir() else checkpoint
+    if not (files / TRAINING_FILE).is_file():  # of an estimator, or of a user's own function or program
+        _copy(files, folder, STATE_OF_TRAINER if (files / "trainer_state.json").is_file() else ())
+        return
+    config = read_training_config(files)
+    if merged:
+        _write_merged(config, files, folder)
+        return
+    _copy(files, folder, STATE)
+    if isinstance(config.model, CausalLM) and config.model.lora is not None:
+        _name_base(config.model, folder / ADAPTER_CONFIG)
+
+
+def _copy(source: Path, target: Path, without: Sequence[str]) -> None:
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(*without), dirs_exist_ok=True)
+
+
+def _write_merged(config: TrainingConfig, checkpoint: Path, folder: Path) -> None:
+    """Write a language model with its adapters merged, as if all its weights had been trained."""
+    from transformers import AutoTokenizer
+
+    from sweeps_train.models.causal_lm import save_causal_lm
+
+    assert isinstance(config.model, CausalLM)
+    save_causal_lm(load_model(checkpoint, merge=True), AutoTokenizer.from_pretrained(checkpoint), folder)
+    write_training_config(folder, replace(config, model=replace(config.model, lora=None)))
+    make_readable(folder)
+
+
+def _name_base(config: CausalLM, file: Path) -> None:
+    """Name the base model of adapters as other programs find it: a name on the hub, or the absolute path of a folder,
+    also of a model that ships with Sweeps."""
+    from sweeps_train.models.causal_lm import model_location
+
+    base = Path(model_location(config.path))
+    content = json.loads(file.read_text(encoding="utf-8"))
+    content["base_model_name_or_path"] = str(base.resolve()) if base.is_dir() else config.path
+    content["revision"] = config.revision
+    write_json(file, content)

@@ -1,0 +1,123 @@
+"""The model of a checkpoint as a folder of its own, which transformers and PEFT load."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training_runs import IMAGES, TEXT, configured, run, write_prompts
+
+from sweeps.errors import ConfigError
+from sweeps.registry.model_folder import write_model
+from sweeps.registry.names import check_folder
+from sweeps_train import load_model
+
+TOKENS = torch.arange(3, 60).unsqueeze(0)
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Checkpoint of adapters on the model that ships with Sweeps."""
+    folder = tmp_path_factory.mktemp("adapted")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("SWEEPS_CACHE", str(folder / "cache"))
+        write_prompts(folder)
+        run(configured(TEXT, train={"max_steps": 2, "eval_every": 2, "lr": 0.05}), folder / "checkpoints")
+        yield folder / "checkpoints" / "step-00000002"
+
+
+def written(checkpoint: Path, folder: Path, *, merged: bool = False) -> Path:
+    folder.mkdir()
+    write_model(checkpoint, folder, merged=merged)
+    return folder
+
+
+@torch.no_grad()
+def logits(model: Any) -> torch.Tensor:
+    result: torch.Tensor = model.eval()(TOKENS).logits
+    return result
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's
+def test_adapters_are_loaded_by_transformers_and_peft(adapted: Path, tmp_path: Path) -> None:
+    from peft import AutoPeftModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = written(adapted, tmp_path / "saved")
+    assert {file.name for file in folder.iterdir()} == {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "tokenizer_config.json",
+        "training.json",
+    }
+    expected = logits(load_model(adapted))
+    assert torch.equal(logits(AutoModelForCausalLM.from_pretrained(folder)), expected)
+    assert torch.equal(logits(AutoPeftModelForCausalLM.from_pretrained(folder)), expected)
+    assert torch.equal(logits(load_model(folder)), expected)
+    assert AutoTokenizer.from_pretrained(folder)("a").input_ids
+
+
+def test_a_merged_model_is_loaded_without_peft(adapted: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    folder = written(adapted, tmp_path / "saved", merged=True)
+    assert not any(file.name.startswith("adapter") for file in folder.iterdir())
+    assert (folder / "generation_config.json").is_file()
+    assert (folder / "model.safetensors").stat().st_mode & 0o044  # others may read it, too
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    assert type(model).__name__ == "LlamaForCausalLM"
+    torch.testing.assert_close(logits(model), logits(load_model(adapted)), rtol=1e-4, atol=1e-4)
+    assert torch.equal(logits(load_model(folder)), logits(model))
+
+
+def test_other_models_are_loaded_by_load_model(tmp_path: Path) -> None:
+    run(configured(IMAGES, train={"max_steps": 1, "eval_every": 1}), tmp_path / "checkpoints")
+    checkpoint = tmp_path / "checkpoints" / "step-00000001"
+    folder = written(checkpoint, tmp_path / "saved")
+    assert {file.name for file in folder.iterdir()} == {"image_shape.json", "model.safetensors", "training.json"}
+    images = torch.rand(2, 1, 8, 8)
+    assert torch.equal(load_model(folder)(images), load_model(checkpoint)(images))
+
+
+def test_files_of_a_users_own_program_are_copied_without_the_state_of_its_trainer(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "step-00000004"
+    (checkpoint / "files" / "nested").mkdir(parents=True)
+    for name in ("trainer_state.json", "optimizer.pt", "rng_state_0.pth", "config.json", "nested/tokens.txt"):
+        (checkpoint / "files" / name).write_text("{}")
+    (checkpoint / "progress.json").write_text("{}")
+    folder = written(checkpoint, tmp_path / "saved")
+    assert sorted(str(each.relative_to(folder)) for each in folder.rglob("*.*")) == ["config.json", "nested/tokens.txt"]
+
+
+def test_a_folder_with_files_is_never_overwritten(tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    check_folder(folder)
+    folder.mkdir()
+    check_folder(folder)
+    (folder / "mine.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="is not empty; choose a new one"):
+        check_folder(folder)
+    with pytest.raises(ConfigError, match="is a file; choose a new folder"):
+        check_folder(folder / "mine.txt")
+
+
+def test_the_base_model_is_named_so_that_other_programs_find_it(adapted: Path, tmp_path: Path) -> None:
+    training = json.loads((adapted / "training.json").read_text(encoding="utf-8"))
+    (tmp_path / "on_hub").mkdir()
+    for file in adapted.iterdir():
+        (tmp_path / "on_hub" / file.name).write_bytes(file.read_bytes())
+    training["model"] |= {"path": "somebody/model", "revision": "abc"}
+    (tmp_path / "on_hub" / "training.json").write_text(json.dumps(training))
+    for checkpoint, base, revision in (
+        (tmp_path / "on_hub", "somebody/model", "abc"),
+        (adapted, "/tiny_llama", None),
+    ):
+        folder = written(checkpoint, tmp_path / f"saved-{revision}")
+        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        assert config["base_model_name_or_path"].endswith(base)
+        assert config["revision"] == revision
