@@ -34,7 +34,8 @@ METRICS_FILE = "metrics.json"
 FILES = "files"
 """Folder with exactly the files that a user's own function has saved."""
 STATE_FILE = "training_state.pt"
-"""Optimizer, gradient scaler, progress, and the random states of all workers."""
+"""Optimizer, gradient scaler, progress, the random states of all workers, and the weights in the type in which they are
+trained where the model's files have a smaller one."""
 
 
 def save_checkpoint(
@@ -74,6 +75,7 @@ def save_checkpoint(
         write_json(folder / METRICS_FILE, metrics)
         state = {
             **asdict(progress),
+            "weights": _weights_as_trained(strategy, weights),
             "optimizer": moments,
             "scaler": strategy.precision.scaler.state_dict(),
             "random": [random_states[stream] for stream in sorted(random_states)],
@@ -84,6 +86,12 @@ def save_checkpoint(
     return path
 
 
+def _weights_as_trained(strategy: Strategy, full: dict[str, torch.Tensor] | None) -> dict[str, torch.Tensor]:
+    """Weights whose type in the model's files is smaller than the one in which they are trained."""
+    own = strategy.parameters if full is None else full
+    return {name: own[name].detach().cpu() for name in strategy.task.stored_types if name in own}
+
+
 def finish(folder: Path, path: Path) -> None:
     """Seal a checkpoint whose files are all written, and give it its name."""
     seal(folder)
@@ -92,7 +100,8 @@ def finish(folder: Path, path: Path) -> None:
 
 
 def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, strategy: Strategy) -> Progress:
-    """Restore everything but the model, which ``build_task`` reads, and return the progress. Every worker must call it.
+    """Restore everything but the model's files, which ``build_task`` reads, and return the progress. Every worker must
+    call it.
 
     A worker for which the checkpoint has no random state, since it had fewer workers, keeps its present one.
 
@@ -103,6 +112,10 @@ def load_checkpoint(path: Path, optimizer: torch.optim.Optimizer, strategy: Stra
         raise FileNotFoundError(f"{path}: no such checkpoint on this machine; all workers must share its folder")
     # Mapped, so that a worker reads only its own shards.
     state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True, mmap=True)
+    with torch.no_grad():
+        for name, full in state.get("weights", {}).items():  # checkpoints of earlier versions have none
+            if name in strategy.parameters:  # a worker of a pipeline has some of them
+                strategy.parameters[name].copy_(strategy.shard_like(name, full))
     load_optimizer_state(optimizer, state["optimizer"], strategy)
     if state["scaler"]:  # empty where no scaling was needed
         strategy.precision.scaler.load_state_dict(state["scaler"])
@@ -121,9 +134,9 @@ def load_model(folder: str | Path, *, merge: bool = False) -> Any:
         merge: Merge LoRA adapters into the base model, which gives a plain transformers model.
 
     Returns:
-        The model: of transformers or peft for language models; for tables, also an estimator's, one whose method
-        ``predict`` takes raw rows; else one that maps images of shape (batch, channels, height, width) to logits of
-        shape (batch, classes).
+        The model: of transformers or peft for language models, in the type of its files; for tables, also an
+        estimator's, one whose method ``predict`` takes raw rows; else one that maps images of shape (batch, channels,
+        height, width) to logits of shape (batch, classes).
 
     Raises:
         ValueError: The folder is no checkpoint, or its base model cannot be loaded.

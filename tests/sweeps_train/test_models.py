@@ -14,7 +14,13 @@ from transformers import ByT5Tokenizer
 
 from sweeps_train.config import CausalLM, ConvNet, Lora, VisionTransformer
 from sweeps_train.data.images import ImageShape
-from sweeps_train.models.causal_lm import build_causal_lm, build_tokenizer, max_positions, save_causal_lm
+from sweeps_train.models.causal_lm import (
+    build_causal_lm,
+    build_tokenizer,
+    hold_in_float32,
+    max_positions,
+    save_causal_lm,
+)
 from sweeps_train.models.image import build_image_model
 from sweeps_train.models.lora import target_modules
 from sweeps_train.tasks import build_task
@@ -98,10 +104,12 @@ def test_without_lora_every_weight_is_trained() -> None:
 
 
 def test_weights_that_are_trained_are_not_kept_in_16_bits() -> None:
-    assert {p.dtype for p in build_causal_lm(tiny(dtype="float16")).parameters()} == {torch.float32}
+    whole = build_causal_lm(tiny(dtype="bfloat16"))
+    assert hold_in_float32(whole) == dict.fromkeys(trainable(whole), torch.bfloat16)
+    assert {p.dtype for p in whole.parameters()} == {torch.float32}
     adapted = build_causal_lm(tiny(dtype="float16", lora=Lora()))
+    hold_in_float32(adapted)
     assert {(p.requires_grad, p.dtype) for p in adapted.parameters()} == {(True, torch.float32), (False, torch.float16)}
-    assert {p.dtype for p in build_causal_lm(tiny(dtype="bfloat16")).parameters()} == {torch.float32}
 
 
 def test_gradient_checkpointing_gives_the_same_gradients() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -38,18 +39,25 @@ def build_causal_lm(config: CausalLM, weights: Path | None = None) -> nn.Module:
         ValueError: The model cannot be loaded, or cannot have such adapters.
     """
     if config.lora is None:
-        return _trainable(_load(config, weights))
-    return _trainable(add_lora(_load(config, None), config.lora, weights))
+        whole: nn.Module = _load(config, weights)
+        return whole
+    return add_lora(_load(config, None), config.lora, weights)
 
 
-def _trainable(model: Any) -> nn.Module:
-    trained: nn.Module = model
-    for parameter in trained.parameters():
+def hold_in_float32(model: nn.Module) -> dict[str, torch.dtype]:
+    """Convert the weights that are trained and have 16 bits to float32, in place: in 16 bits most optimizer steps are
+    smaller than the rounding, so that weights would not change. Autocast and the sharding strategies still compute in
+    16 bits.
+
+    Returns:
+        The types that these weights had, by name.
+    """
+    types: dict[str, torch.dtype] = {}
+    for name, parameter in model.named_parameters():
         if parameter.requires_grad and parameter.dtype in (torch.float16, torch.bfloat16):
-            # In 16 bits most optimizer steps are smaller than the rounding, so that weights would not change. Autocast
-            # and the sharding strategies still compute in 16 bits.
+            types[name] = parameter.dtype
             parameter.data = parameter.data.float()
-    return trained
+    return types
 
 
 class SharedBase:
@@ -62,8 +70,8 @@ class SharedBase:
     def adapt(self, lora: Lora, weights: Path | None) -> nn.Module:
         """Add new adapters to the base model, from zero or with the weights of a checkpoint."""
         self.release()  # those of a training that failed while it was built
-        self._adapted = add_lora(self._model, lora, weights)
-        return _trainable(self._adapted)
+        adapted = self._adapted = add_lora(self._model, lora, weights)
+        return adapted
 
     def release(self) -> None:
         """Remove the adapters, and with them all hooks on their parameters."""
@@ -130,6 +138,7 @@ def save_causal_lm(
     tokenizer: PreTrainedTokenizerBase,
     folder: Path,
     weights: Mapping[str, torch.Tensor] | None = None,
+    stored_types: Mapping[str, torch.dtype] | None = None,
 ) -> None:
     """Write adapters or the full model, and the tokenizer, in the formats of peft and transformers.
 
@@ -138,7 +147,10 @@ def save_causal_lm(
         tokenizer: Its tokenizer.
         folder: Existing folder.
         weights: Trained weights by name, if the model itself has only shards of them.
+        stored_types: Types to write weights in, by name, where they differ from those that they are trained in.
     """
+    if stored_types:
+        weights = _in_types(_own_weights(model) if weights is None else weights, stored_types)
     given: Any = {} if weights is None else {"state_dict": dict(weights)}
     from peft import PeftModel
     from transformers import PreTrainedModel
@@ -152,7 +164,28 @@ def save_causal_lm(
         assert isinstance(model, PreTrainedModel)
         with _no_progress_bar():
             model.save_pretrained(folder, **given)
+        if stored_types:
+            _name_type(folder / "config.json", next(iter(stored_types.values())))
     tokenizer.save_pretrained(folder)
+
+
+def _own_weights(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The weights and buffers that a model saves, each by its first name if several parts share it."""
+    names: dict[torch.Tensor, str] = {}
+    for name, each in model.state_dict(keep_vars=True).items():
+        names.setdefault(each, name)
+    return {name: each.detach() for each, name in names.items()}
+
+
+def _in_types(weights: Mapping[str, torch.Tensor], types: Mapping[str, torch.dtype]) -> dict[str, torch.Tensor]:
+    return {name: each.to("cpu", types.get(name, each.dtype)) for name, each in weights.items()}
+
+
+def _name_type(file: Path, dtype: torch.dtype) -> None:
+    """Name the type of a model's files in its config, where transformers has written the type in memory."""
+    content = json.loads(file.read_text(encoding="utf-8"))
+    content["dtype"] = str(dtype).removeprefix("torch.")
+    file.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _no_card(folder: str) -> None:

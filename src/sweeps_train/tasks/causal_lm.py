@@ -19,6 +19,7 @@ from sweeps_train.models.causal_lm import (
     SharedBase,
     build_causal_lm,
     build_tokenizer,
+    hold_in_float32,
     max_positions,
     save_causal_lm,
 )
@@ -51,6 +52,8 @@ class CausalLMTraining:
             bare = replace(model, lora=None)
             self._base = cached("base model", bare, lambda: SharedBase(bare))
             self.model = self._base.adapt(model.lora, weights)
+        types = hold_in_float32(self.model)
+        self.stored_types = types if model.lora is None else {}  # adapters are small, and stored as they are trained
         named = self.model.named_parameters(remove_duplicate=False)
         self.frozen = [name for name, each in named if not each.requires_grad]
         tokenizer_key = (model.tokenizer or model.path, model.revision, model.trust_remote_code)
@@ -94,7 +97,7 @@ class CausalLMTraining:
         return {"eval/loss": loss, "eval/perplexity": perplexity}
 
     def save(self, folder: Path, weights: Mapping[str, torch.Tensor] | None) -> None:
-        save_causal_lm(self.model, self._tokenizer, folder, weights)
+        save_causal_lm(self.model, self._tokenizer, folder, weights, self.stored_types)
 
     def close(self) -> None:
         if self._base is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -26,6 +27,7 @@ class ImageClassification:
 
     unit: Literal["samples"] = "samples"
     frozen = ()
+    stored_types: Mapping[str, torch.dtype] = MappingProxyType({})
     num_scores = 2  # loss, number of correct answers
     scores_each_sample = False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -33,6 +34,7 @@ class TableTraining:
 
     unit: Literal["samples"] = "samples"
     frozen = ()
+    stored_types: Mapping[str, torch.dtype] = MappingProxyType({})
     scores_each_sample = True
 
     def __init__(self, config: TrainingConfig, weights: Path | None):

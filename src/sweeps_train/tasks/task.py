@@ -24,6 +24,10 @@ class Task(Protocol):
         """Names of parameters that are not trained, and that every worker has read from the same files."""
 
     @property
+    def stored_types(self) -> Mapping[str, torch.dtype]:
+        """Types in which ``save`` writes weights, by name, where they differ from those that they are trained in."""
+
+    @property
     def train_samples(self) -> Samples:
         """Training data."""
 

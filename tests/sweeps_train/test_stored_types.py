@@ -1,0 +1,105 @@
+"""All weights of a model in 16 bits are trained in float32, stored in 16 bits, and resumed exactly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training_runs import DURING_EVALUATION_AT_STEP_4, TEXT, configured, on_two_workers, run, write_prompts
+
+from sweeps_train import load_model
+from sweeps_train.config import TrainingConfig
+
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "fsdp": {},
+    "tensor_parallel": {},
+    "pipeline": {"schedule": "gpipe"},
+}
+
+
+def write_base(folder: Path) -> None:
+    """A base model of 16 bits."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from sweeps_train.models.causal_lm import BUILTIN_MODELS
+
+    shipped = BUILTIN_MODELS["builtin:tiny_llama"]
+    AutoModelForCausalLM.from_pretrained(shipped, dtype=torch.bfloat16).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(shipped).save_pretrained(folder)
+
+
+def whole(kind: str = "ddp", **options: Any) -> TrainingConfig:
+    strategy = {"kind": kind, **options}
+    # At such a learning rate most steps are smaller than the rounding to 16 bits.
+    return configured(TEXT, model={"path": "./base", "lora": None}, train={"lr": 1e-4}, strategy=strategy)
+
+
+def uninterrupted_and_resumed(config: TrainingConfig, folder: Path) -> tuple[dict[str, float], dict[str, float]]:
+    """Last metrics of a training, and of one that was stopped after step 4 and continued; empty on other ranks."""
+    whole_run = run(config, folder / "whole").reports
+    run(config, folder / "parts", stop_when_asked=DURING_EVALUATION_AT_STEP_4)
+    resumed = run(config, folder / "parts", resume=True).reports
+    return tuple(metrics_of(each[-1][1]) if each else {} for each in (whole_run, resumed))  # type: ignore[return-value]
+
+
+def metrics_of(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: metrics[name] for name in ("eval/loss", "train/loss") if name in metrics}
+
+
+def check_stored(checkpoint: Path) -> None:
+    """The model is stored in 16 bits, and its state has what the rounding takes away."""
+    model = load_model(checkpoint)
+    assert {each.dtype for each in model.parameters()} == {torch.bfloat16}
+    assert json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))["dtype"] == "bfloat16"
+    masters = torch.load(checkpoint / "training_state.pt", weights_only=True)["weights"]
+    assert masters.keys() == dict(model.named_parameters()).keys()
+    for name, each in model.named_parameters():
+        assert masters[name].dtype == torch.float32
+        assert torch.equal(masters[name].bfloat16(), each)
+    assert any(not torch.equal(masters[name], each.float()) for name, each in model.named_parameters())
+
+
+def test_the_model_is_stored_in_16_bits_and_a_resumed_training_ends_with_the_same_losses(working_folder: Path) -> None:
+    write_prompts(working_folder)
+    write_base(working_folder / "base")
+    before, after = uninterrupted_and_resumed(whole(), working_folder)
+    assert before == after
+    check_stored(working_folder / "whole" / "step-00000008")
+
+    # What is held against: without the weights as they were trained, the training goes on from rounded ones.
+    run(whole(), working_folder / "rounded", stop_when_asked=DURING_EVALUATION_AT_STEP_4)
+    file = working_folder / "rounded" / "step-00000004" / "training_state.pt"
+    state = torch.load(file, weights_only=True)
+    state["weights"] = {}
+    torch.save(state, file)
+    (file.parent / "files.json").unlink()  # its checksums
+    assert metrics_of(run(whole(), working_folder / "rounded", resume=True).final) != before
+
+
+def on_each_strategy() -> dict[str, Any]:
+    torch.set_num_threads(1)
+    return {kind: uninterrupted_and_resumed(whole(kind, **options), Path(kind)) for kind, options in STRATEGIES.items()}
+
+
+@pytest.mark.timeout(300)
+def test_sharded_models_are_stored_and_resumed_alike(working_folder: Path) -> None:
+    write_prompts(working_folder)
+    write_base(working_folder / "base")
+    first, _ = on_two_workers(on_each_strategy, working_folder)
+    for kind, (before, after) in first.items():
+        assert before == after, kind
+        assert before["eval/loss"] > 0
+        check_stored(working_folder / kind / "whole" / "step-00000008")
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's
+def test_merged_adapters_have_the_type_of_their_base(working_folder: Path) -> None:
+    write_prompts(working_folder)
+    write_base(working_folder / "base")
+    changes = {"path": "./base", "lora": {"r": 4, "target_modules": "attention"}}
+    run(configured(TEXT, model=changes, train={"max_steps": 1, "eval_every": 1}), working_folder / "adapted")
+    model = load_model(working_folder / "adapted" / "step-00000001", merge=True)
+    assert {each.dtype for each in model.parameters()} == {torch.bfloat16}
