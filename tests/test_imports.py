@@ -30,7 +30,7 @@ LAYERS: list[set[str]] = [
     {"search"},
     {"validate"},
     {"plan"},
-    {"completion", "registry", "report", "retention"},
+    {"completion", "launch", "registry", "report", "retention"},
     {"driver"},
     {"service"},
     {"api"},

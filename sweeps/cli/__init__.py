@@ -15,6 +15,7 @@ from rich.traceback import Traceback
 # isort: off
 from sweeps.cli import (  # noqa: F401
     run,
+    submit,
     read,
     logs,
     lifecycle,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sweeps.tracking.record import SweepRecord, TrialRecord
 
 
-def resume_plan(plan: Plan, *, as_json: bool) -> None:
+def resume_plan(plan: Plan, *, as_json: bool) -> NoReturn:
     """Continue a sweep with a live display, print its outcome and exit."""
     from sweeps.driver.run import resume
 
@@ -33,7 +33,7 @@ def has_journal(folder: Path) -> bool:
     return Journal.is_in(folder)
 
 
-def run_and_exit(start: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_json: bool) -> None:
+def run_and_exit(start: Callable[[Plan, View], SweepRecord], plan: Plan, *, as_json: bool) -> NoReturn:
     """Run a plan with a live display, print its outcome and exit with its status."""
     try:
         record = watched(start, plan)

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from sweeps.cli import remote
 from sweeps.cli.app import as_json, moved_to, server, stdout, verb
-from sweeps.cli.output import print_dry_run, print_json, resume_plan, run_and_exit, say, show_outcome, typed
+from sweeps.cli.output import (
+    has_journal,
+    print_dry_run,
+    print_json,
+    resume_plan,
+    run_and_exit,
+    say,
+    show_outcome,
+    typed,
+)
 from sweeps.cli.source import Source, client_of, sweep_source
 from sweeps.errors import UserError
 from sweeps.folder import LOG_FILE
 
 if TYPE_CHECKING:
     from sweeps.plan.plan import Plan
+    from sweeps.tracking.record import SweepRecord
 
 
 @verb("run")
@@ -24,6 +34,7 @@ if TYPE_CHECKING:
 @click.option("--name", metavar="S", help="Name of the sweep; default: the config's name and the time.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
 @click.option("--detach", is_flag=True, help="Run it in the background, and print its name.")
+@click.option("--resume", "again", is_flag=True, help="If the sweep --name exists already, continue it.")
 @as_json
 @server
 def run(
@@ -31,6 +42,7 @@ def run(
     name: str | None,
     dry_run: bool,
     detach: bool,
+    again: bool,
     as_json: bool,
     server: str | None,
     config_dirs: tuple[Path, ...],
@@ -40,7 +52,9 @@ def run(
     key=value overrides any value of the config; key=option chooses a group's option; a range, such as
     'train.lr=tag(log, interval(1e-5, 1e-2))' or 'model.lora.r=choice(4, 8, 16)', is searched.
     """
-    client = client_of(server, config_dir=config_dirs)
+    client = client_of(server, config_dir=config_dirs, resume=again)
+    if again and (name is None or detach):
+        raise click.UsageError("--resume needs --name, and continues in the foreground: leave --detach out")
     if client is not None:
         body = remote.run_body(tokens, name)
         if dry_run:
@@ -50,7 +64,9 @@ def run(
         return
     from sweeps.plan.plan import make_plan
 
-    plan = make_plan(tokens, config_dirs, name, typed())
+    plan = make_plan(tokens, config_dirs, name, typed(), where="again" if again else "here")
+    if again:
+        _continue_if_begun(plan, as_json=as_json)
     if dry_run:
         print_dry_run(plan, as_json=as_json)
         return
@@ -60,6 +76,18 @@ def run(
     from sweeps.driver.run import run as run_plan
 
     run_and_exit(run_plan, plan, as_json=as_json)
+
+
+def _continue_if_begun(plan: Plan, *, as_json: bool) -> None:
+    """Continue the sweep of this name and exit, if its recording has begun; otherwise make way for a new one."""
+    if has_journal(plan.folder):
+        from sweeps.tracking.reader import load_sweep
+
+        _continue(load_sweep(plan.config.tracking.uri, plan.name), None, as_json=as_json)
+    elif plan.folder.exists():  # its driver was killed while Ray started
+        from sweeps.driver.startup import remove_folder
+
+        remove_folder(plan)
 
 
 def _run_in_background(plan: Plan, tokens: Sequence[str], config_dirs: Sequence[Path], *, as_json: bool) -> None:
@@ -88,10 +116,14 @@ def resume(sweep: str, as_json: bool, folder: Path | None, source: Source) -> No
     if client is not None:
         remote.submitted(client, client.ask(sweep, "resume"), detach=False, as_json=as_json)
         return
+    _continue(source.read(sweep), folder, as_json=as_json)
+
+
+def _continue(record: SweepRecord, folder: Path | None, *, as_json: bool) -> NoReturn:
+    """Continue a recorded sweep, print its outcome and exit."""
     from sweeps.plan.completion import describe_completion, is_complete
     from sweeps.plan.saved_sweep import reopened
 
-    record = source.read(sweep)
     plan = reopened(record, {}, folder)
     if is_complete(record, plan):
         say(describe_completion(record, plan))

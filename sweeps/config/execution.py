@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainSerializer
 from pydantic.dataclasses import dataclass
 
+from sweeps.config.launch import KubeRay, Slurm
 from sweeps.redact import redact_uri
 from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
 from sweeps_train.config.reach import Flag, Reach
@@ -76,8 +77,13 @@ class Cluster:
     """Ray cluster on which trials run."""
 
     address: Annotated[NonEmpty, Reach.CLUSTER] = "local"
-    """``local`` starts Ray on this machine for this sweep only; ``auto`` or an address joins a running cluster."""
+    """``local`` starts Ray on this machine for this sweep only; ``auto`` or ``HOST:PORT`` joins a running cluster. For
+    ``submit --to ray``: the address of its dashboard, ``http://HOST:8265``."""
     num_cpus: PositiveInt | None = None
     """Number of logical CPUs of a local cluster; default: all of the machine."""
     num_gpus: Annotated[int, Field(ge=0)] | None = None
     """Number of GPUs of a local cluster; default: all of the machine."""
+    slurm: Annotated[Slurm | None, Reach.LAUNCH] = None
+    """Job for ``submit --to slurm``."""
+    kuberay: Annotated[KubeRay | None, Reach.LAUNCH] = None
+    """Job for ``submit --to kuberay``."""

@@ -147,15 +147,22 @@ def _find(uri: str, run: str) -> tuple[SweepRecord, TrialRecord | None]:
     return record, choose(record, tags[constants.TAG_TRIAL]) if constants.TAG_TRIAL in tags else None
 
 
-def _plan_all(record: SweepRecord, name: str, command: str, tags: Mapping[str, str], approve: Approve | None) -> Plan:
+def recorded_composition(record: SweepRecord) -> Composition | None:
+    """The composition of a sweep as its MLflow run has it, without secrets; None if an earlier version recorded it."""
     text = read_text(record.mlflow.tracking_uri, record.mlflow.run_id, constants.COMPOSITION_ARTIFACT)
     if text is None:
+        return None
+    document = COMPOSITION.brought_forward(json.loads(text), f"{record.sweep}: {constants.COMPOSITION_ARTIFACT}")
+    return Composition.from_json(document).recorded_at(record.mlflow.tracking_uri)
+
+
+def _plan_all(record: SweepRecord, name: str, command: str, tags: Mapping[str, str], approve: Approve | None) -> Plan:
+    composition = recorded_composition(record)
+    if composition is None:
         raise UserError(
             f"{record.sweep}: its MLflow run has no {constants.COMPOSITION_ARTIFACT}, so only its trials can be run "
             "again; name one with --trial"
         )
-    document = COMPOSITION.brought_forward(json.loads(text), f"{record.sweep}: {constants.COMPOSITION_ARTIFACT}")
-    composition = Composition.from_json(document).recorded_at(record.mlflow.tracking_uri)
     lines = composition.as_yaml().splitlines()
     hidden = [line.strip() for line in lines if HIDDEN in line and not line.strip().startswith("uri:")]
     if hidden:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from sweeps.compose import Composition
 from sweeps.compose.search_path import ConfSearchPath
@@ -34,6 +34,9 @@ from sweeps.validate.tracking import tracking_notes
 if TYPE_CHECKING:
     from sweeps.search.samplers.earlier_sweep import EarlierSweep
 
+Where = Literal["here", "again", "elsewhere"]
+"""Place where a planned sweep will run: here; here, where a sweep of its name may exist, which continues; or on a
+cluster whose nodes see other files than this machine."""
 MAX_NAME_LENGTH = 120
 """Maximum number of characters of a sweep's name."""
 
@@ -131,6 +134,7 @@ def make_plan(
     command: str,
     tags: Mapping[str, str] | None = None,
     approve: Approve | None = None,
+    where: Where = "here",
 ) -> Plan:
     """Make the plan of a sweep from the command line. Imports neither ray, torch nor mlflow.
 
@@ -141,6 +145,7 @@ def make_plan(
         command: Command as it was typed; it is recorded without secrets.
         tags: Additional tags of the sweep's MLflow run.
         approve: See ``check_sweep``.
+        where: Where it will run; elsewhere, its folder and its data files are not checked.
 
     Raises:
         UserError: For every mistake that can be seen from here.
@@ -155,7 +160,7 @@ def make_plan(
         raise UnknownName(f"say which sweep to run, once: conf=NAME; there is {known}")
     overrides = [token for token in tokens if not token.startswith("conf=")]
     composition = compose_sweep(confs[0], overrides, search_path)
-    return new_plan(composition, name, command, tags, approve)
+    return new_plan(composition, name, command, tags, approve, where)
 
 
 def new_plan(
@@ -164,6 +169,7 @@ def new_plan(
     command: str,
     tags: Mapping[str, str] | None = None,
     approve: Approve | None = None,
+    where: Where = "here",
 ) -> Plan:
     """Make the plan of a new sweep; see ``make_plan``."""
     space = check_sweep(composition, approve)
@@ -181,9 +187,13 @@ def new_plan(
     check_targets(composition.config)
     check_arguments(composition, space, lookup_in(composition))
     check_command(composition, space, lookup_in(composition))
+    if where == "elsewhere":
+        return plan
     check_data(composition.config)
+    _check_address(composition.config.cluster.address)
     _ = plan.local_fit
-    _check_folder(plan.folder)
+    if where == "here" or not plan.folder.exists():
+        _check_folder(plan.folder)
     if (store := sqlite_path(composition.config.tracking.uri)) is not None:
         check_sqlite_file(store)
     return plan
@@ -202,6 +212,14 @@ def _checked_name(name: str) -> str:
             "or a digit; without --name the sweep is named after its config and the time"
         )
     return name
+
+
+def _check_address(address: str) -> None:
+    if address.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"cluster.address={address}: is the address of a dashboard, through which `python -m sweeps submit --to "
+            "ray` submits a sweep; to run it from here, give the address of the cluster itself, HOST:6379"
+        )
 
 
 def all_scalings(composition: Composition, space: Space) -> list[Scaling]:

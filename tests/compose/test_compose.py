@@ -32,6 +32,8 @@ OPTIONS = sorted(
 MUST_BE_GIVEN = {
     "task.command": "train",
     "task._target_": "collections.OrderedDict",
+    "cluster.address": "127.0.0.1:6379",
+    "cluster.kuberay.image": "some/image",
     "model.path": "some/model",
     "model._target_": "collections.OrderedDict",
     "data.path": "some/data",
@@ -57,7 +59,7 @@ def test_every_shipped_option_composes_and_passes_the_schema(path: Path) -> None
     kinds |= {"digits": of_images, "tabular": of_tables}
     conf = next((conf for conf, options in kinds.items() if option in options), "llm_lora")
     given = [f"{key}={value}" for key, value in MUST_BE_GIVEN.items() if key.startswith(f"{group.replace('/', '.')}.")]
-    names = {line.split(":")[0] for line in text.splitlines() if "???" in line}
+    names = {line.split(":")[0].strip() for line in text.splitlines() if "???" in line}
     given = [each for each in given if each.split("=")[0].rpartition(".")[2] in names]
     compose_sweep(conf, [f"{group}={option}", *given], ConfSearchPath())
 

@@ -31,6 +31,8 @@ class Reach(Enum):
     """Address of the tracking server."""
     CLUSTER = auto()
     """Address of the Ray cluster."""
+    LAUNCH = auto()
+    """Setting of the job that ``submit`` asks a cluster for."""
     FOLDER = auto()
     """Folder that sweeps are written to."""
     CONSTRAINTS = auto()

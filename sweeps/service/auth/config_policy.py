@@ -117,6 +117,7 @@ class ConfigPolicy:
             Reach.WORD: (_is_word, "must be one word, without a slash: code from the hub does not run here"),
             Reach.STORE: (self._is_own_store, "sweeps of the service are recorded in its own store; leave it out"),
             Reach.CLUSTER: (self._is_cluster, f"sweeps of the service run on {' or '.join(CLUSTERS)}; leave it out"),
+            Reach.LAUNCH: (lambda _: False, "is for `submit`: sweeps of the service are not submitted; leave it out"),
             Reach.FOLDER: (self._is_output_dir, "sweeps of the service are written to its own folder; leave it out"),
         }
         is_allowed, refusal = checks.get(reach, (lambda _: True, ""))

@@ -1,0 +1,127 @@
+"""Files that travel to a cluster with a sweep: the modules, configs and small data of the working folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from sweeps.conf_folders import conf_folder
+from sweeps.errors import UserError
+
+MIB = 2**20
+MAX_FILES = 20_000
+LEFT_OUT = {"__pycache__", "node_modules", "mlruns", "mlartifacts"}
+"""Folders that never travel, beside hidden ones, environments and the sweeps' own folder."""
+DATABASES = (".db", ".db-wal", ".db-shm", ".db-journal")
+CONFIGS = "submitted_configs"
+"""Folder of the bundle for configs from outside of the working folder."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Files by their path in the archive."""
+
+    files: dict[str, Path] = field(default_factory=dict)
+
+    @classmethod
+    def of_folder(cls, folder: Path, leave_out: Path) -> Bundle:
+        """Return the files of a folder, without what git ignores, environments, databases and hidden folders.
+
+        Args:
+            folder: Working folder of the submission.
+            leave_out: The sweeps' own folder.
+
+        Raises:
+            UserError: The folder holds too many files to be a project.
+        """
+        bundle, leave_out = cls(), leave_out.absolute()
+        for path in _own_files(folder):
+            if path.is_relative_to(leave_out) or path.name.endswith(DATABASES) or not path.is_file():
+                continue
+            bundle._add(path.relative_to(folder).as_posix(), path)
+        return bundle
+
+    def add_folder(self, folder: Path, name: str, pattern: str = "*") -> str:
+        """Add a folder from elsewhere; returns its path in the archive."""
+        for path in sorted(folder.rglob(pattern)):
+            if path.is_file() and "__pycache__" not in path.parts:
+                self._add(f"{name}/{path.relative_to(folder).as_posix()}", path)
+        return name
+
+    def _add(self, name: str, path: Path) -> None:
+        self.files[name] = path
+        if len(self.files) > MAX_FILES:
+            raise UserError(
+                f"more than {MAX_FILES:,} files would travel to the cluster, {path} among them; submit from the folder "
+                "of your code, or list the others in .gitignore"
+            )
+
+    def add_sweeps(self) -> None:
+        """Add Sweeps itself with its configs, for a cluster on which another version or none is installed."""
+        for package in ("sweeps", "sweeps_train"):
+            found = find_spec(package)
+            assert found is not None
+            assert found.origin is not None
+            self.add_folder(Path(found.origin).parent, package)
+        self.add_folder(conf_folder(), "sweeps/conf", "*.yaml")
+
+    def write(self, archive: Path, limit: int, advice: str) -> Path:
+        """Write the files as a zip archive, the same for the same contents.
+
+        Args:
+            archive: File to write.
+            limit: Maximum bytes of the archive.
+            advice: End of the message if it is larger.
+
+        Raises:
+            UserError: It is larger; the message names the largest files.
+        """
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+            for name, path in sorted(self.files.items()):
+                entry = zipfile.ZipInfo(name)
+                entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+                packed.writestr(entry, path.read_bytes())
+                if archive.stat().st_size > limit:
+                    break
+        if (size := archive.stat().st_size) > limit:
+            largest = sorted(self.files.items(), key=lambda each: -each[1].stat().st_size)[:3]
+            named = ", ".join(f"{name} ({path.stat().st_size / MIB:.1f} MiB)" for name, path in largest)
+            raise UserError(
+                f"the files of the working folder are too large to travel: {size / MIB:.1f} MiB and more when packed, "
+                f"of at most {limit / MIB:g} MiB. The largest are {named}. List in .gitignore what the "
+                f"trials do not need{advice}"
+            )
+        return archive
+
+
+def _own_files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a project: in a git repository those that git does not ignore, else all."""
+    if (known := _known_to_git(folder)) is not None:
+        yield from (folder / name for name in known if not any(map(_is_left_out, Path(name).parts[:-1])))
+        return
+    for inside, folders, names in os.walk(folder):
+        folders[:] = sorted(each for each in folders if not _is_left_out(each) and not _is_environment(inside, each))
+        yield from (Path(inside, name) for name in sorted(names))
+
+
+def _known_to_git(folder: Path) -> list[str] | None:
+    """Return the files that git does not ignore; None if the folder is in no repository, or git is missing."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return None if listed.returncode else [name for name in listed.stdout.split("\0") if name]
+
+
+def _is_left_out(name: str) -> bool:
+    return name.startswith(".") or name in LEFT_OUT
+
+
+def _is_environment(inside: str, name: str) -> bool:
+    return Path(inside, name, "pyvenv.cfg").exists()

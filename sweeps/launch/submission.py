@@ -1,0 +1,170 @@
+"""A checked sweep that a cluster will run, and the command of its driver there."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from sweeps.config import SweepConfig
+from sweeps.config.execution import Scaling
+from sweeps.errors import ConfigError, DoesNotFit
+from sweeps.launch.bundle import CONFIGS, Bundle
+from sweeps.plan.plan import make_plan
+from sweeps.redact import holds_password
+from sweeps.runtime.placement import accelerator, fit
+from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.uris import sqlite_path
+
+Target = Literal["ray", "slurm", "kuberay"]
+JOIN = "cluster.address=auto"
+"""Override with which a driver joins the cluster that it is started in."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A sweep to submit."""
+
+    name: str
+    """Name of the sweep."""
+    conf: str
+    """Name of its config."""
+    config: SweepConfig
+    arguments: list[str]
+    """Arguments of ``python -m sweeps``. Running them again continues the sweep."""
+    bundle: Bundle = field(default_factory=Bundle)
+    """Files that travel with it; none if the cluster sees the same folder."""
+    scalings: list[Scaling] = field(default_factory=list)
+    """Workers of every kind of trial in the space; none if the sweep has run already."""
+
+    def command(self, python: str = "python") -> str:
+        """Return the command of the driver, for a shell."""
+        return shlex.join([python, "-m", "sweeps", *self.arguments])
+
+    def check_fit(self, asked: str, nodes: int, cpus: float, gpus: float) -> None:
+        """Check that one trial fits on the nodes that the job asks for.
+
+        Args:
+            asked: Section of the config that asks for them.
+            nodes: Number of nodes.
+            cpus: CPUs of each.
+            gpus: GPUs of each.
+
+        Raises:
+            DoesNotFit: It does not.
+        """
+        if not self.scalings:
+            return
+        kinds = {accelerator(each.accelerator_type): gpus for each in self.scalings if each.accelerator_type and gpus}
+        try:
+            fit(self.config, self.scalings, [{"CPU": cpus, **({"GPU": gpus} if gpus else {}), **kinds}] * nodes)
+        except DoesNotFit as error:
+            reason = str(error).partition(", or raise cluster.num_cpus")[0]
+            raise DoesNotFit(f"{reason}, or ask for more in {asked}") from None
+
+
+def new_submission(
+    tokens: Sequence[str], config_dirs: Sequence[Path], name: str | None, command: str, to: Target
+) -> Submission:
+    """Check a new sweep for a cluster.
+
+    Args:
+        tokens: ``conf=NAME`` or ``conf=FILE.yaml``, and overrides.
+        config_dirs: Users' folders of configs.
+        name: Name of the sweep; default: the config's name and the time.
+        command: Command as it was typed.
+        to: Kind of cluster.
+
+    Raises:
+        UserError: For every mistake that can be seen from here.
+    """
+    if to == "slurm":  # its nodes see the same folders
+        plan = make_plan([*tokens, JOIN], config_dirs, name, command)
+        arguments, bundle = [*tokens, *(f"--config-dir={each}" for each in config_dirs)], Bundle()
+    else:
+        plan = make_plan(tokens, config_dirs, name, command, where="elsewhere")
+        bundle = Bundle.of_folder(Path.cwd(), leave_out=Path(plan.config.output_dir))
+        arguments = _travelling(tokens, config_dirs, bundle)
+        is_given = any(token.startswith("tracking.uri=") for token in tokens)
+        if not is_given and not holds_password(plan.config.tracking.uri):  # the job's command can be seen by others
+            arguments.append(f"tracking.uri={plan.config.tracking.uri}")
+    arguments = ["run", *arguments, JOIN, f"--name={plan.name}", "--resume", "--json"]
+    return Submission(plan.name, plan.composition.conf, plan.config, arguments, bundle, plan.scalings)
+
+
+def resumed_submission(record: SweepRecord, config: SweepConfig, to: Target) -> Submission:
+    """Return a recorded sweep as one to submit, which then continues.
+
+    Args:
+        record: The sweep.
+        config: Its config.
+        to: Kind of cluster.
+
+    Raises:
+        ConfigError: It was not started on a cluster.
+    """
+    if config.cluster.address == "local":
+        raise ConfigError(
+            f"{record.sweep}: was started with cluster.address=local, and continues on one machine only: "
+            f"python -m sweeps resume {record.sweep}"
+        )
+    uri = record.mlflow.tracking_uri
+    known = [] if holds_password(uri) else [f"--tracking-uri={uri}"]
+    bundle = Bundle() if to == "slurm" else Bundle.of_folder(Path.cwd(), leave_out=Path(config.output_dir))
+    return Submission(record.sweep, record.conf, config, ["resume", record.sweep, *known, "--json"], bundle)
+
+
+def check_reachable(config: SweepConfig, folders: Sequence[str] = ()) -> None:
+    """Check that a driver on another machine can write to the sweep's stores.
+
+    Args:
+        config: Config of the sweep.
+        folders: Folders that the machines of the cluster share; default: unknown, so that any absolute path is
+            accepted.
+
+    Raises:
+        ConfigError: Names every store that only this machine has.
+    """
+    store = sqlite_path(config.tracking.uri)
+    paths: Mapping[str, tuple[str, Path | None, str]] = {
+        "tracking.uri": (config.tracking.uri, store, "the address of an MLflow server"),
+        "output_dir": (
+            config.output_dir,
+            None if "://" in config.output_dir else Path(config.output_dir),
+            "the absolute path of a folder that all nodes share",
+        ),
+    }
+    below = f", below {' or '.join(folders)}" if folders else ""
+    mistakes = [
+        f"{key}={value}: the cluster cannot reach this folder; give {fix}{below}"
+        for key, (value, path, fix) in paths.items()
+        if path is not None and not (path.is_absolute() and _is_within(path, folders))
+    ]
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+
+
+def _is_within(path: Path, folders: Sequence[str]) -> bool:
+    return not folders or any(path.is_relative_to(each) for each in folders)
+
+
+def _travelling(tokens: Sequence[str], config_dirs: Sequence[Path], bundle: Bundle) -> list[str]:
+    """Return the arguments with the places of configs in the bundle, to which those from elsewhere are added."""
+    here, arguments = Path.cwd(), []
+    for token in tokens:
+        file = Path(token.removeprefix("conf=")).absolute()
+        if token.startswith("conf=") and file.suffix == ".yaml" and not file.is_relative_to(here):
+            folder = bundle.add_folder(file.parent, f"{CONFIGS}/of_file", "*.yaml")
+            arguments.append(f"conf={folder}/{file.name}")
+        else:
+            arguments.append(token)
+    for index, config_dir in enumerate(config_dirs):
+        inside = config_dir.absolute()
+        if inside.is_relative_to(here):
+            name = inside.relative_to(here).as_posix()
+        else:
+            name = bundle.add_folder(inside, f"{CONFIGS}/{index}", "*.yaml")
+        arguments.append(f"--config-dir={name}")
+    return arguments

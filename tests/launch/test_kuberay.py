@@ -1,0 +1,229 @@
+"""Manifests for KubeRay: valid by its published schema, with the command, the code and the resources of the sweep."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import lzma
+import os
+import shlex
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from sweeps.cli import run_command
+from sweeps.errors import UserError
+from sweeps.launch.kuberay import kubernetes_name, manifests, written
+from sweeps.launch.submission import Submission, new_submission
+
+SCHEMAS = Path(__file__).with_name("kuberay_schemas.json.xz")
+"""Schemas of KubeRay 1.7.0; where they are from is in the file itself, under ``source``."""
+IMAGE = "cluster.kuberay.image=registry/sweeps:1"
+SHARED = (
+    "output_dir=/shared/outputs",
+    "tracking.uri=http://mlflow:5000",
+    "cluster.kuberay.volumes=[{claim: shared, path: /shared}]",
+)
+BASE = ("conf=digits", "cluster=kuberay", IMAGE, *SHARED)
+
+
+def submission(*tokens: str, name: str | None = "mine", config_dirs: Sequence[Path] = ()) -> Submission:
+    return new_submission([*BASE, *tokens], config_dirs, name, "submit", "kuberay")
+
+
+@pytest.fixture(scope="module")
+def validators() -> dict[str, Draft202012Validator]:
+    document = closed(json.loads(lzma.decompress(SCHEMAS.read_bytes())))
+    return {kind: Draft202012Validator({**document, "$ref": f"#/schemas/{kind}"}) for kind in document["schemas"]}
+
+
+def closed(schema: Any) -> Any:
+    """The schema without room for keys that it does not name, which kubectl refuses, too."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {key: closed(value) for key, value in schema.items()}
+    is_open = "additionalProperties" in inner or "x-kubernetes-preserve-unknown-fields" in inner
+    if inner.get("type") == "object" and isinstance(inner.get("properties"), dict) and not is_open:
+        inner["additionalProperties"] = False
+    return inner
+
+
+@pytest.fixture(autouse=True)
+def here(working_folder: Path) -> Path:
+    return working_folder
+
+
+def test_a_sweep_becomes_a_ray_job_that_kuberays_schema_accepts(
+    here: Path, validators: dict[str, Draft202012Validator]
+) -> None:
+    (here / "mine.py").write_text("x = 1\n")
+    documents = manifests(
+        submission(
+            "cluster.kuberay.secrets=[mlflow]",
+            "cluster.kuberay.image_pull_secrets=[registry]",
+            "cluster.kuberay.service_account=sweeps",
+            "cluster.kuberay.queue=team",
+            "cluster.kuberay.time_limit_hours=12",
+            "cluster.kuberay.workers={cpus: 8, memory_gib: 32, gpus: 1, node_selector: {kind: l4}}",
+        )
+    )
+    config_map, job = yaml.safe_load_all(written(documents))
+    assert [each.message for each in validators["RayJob"].iter_errors(job)] == []
+    assert config_map["metadata"]["name"] == job["metadata"]["name"] == "mine"
+    workers = job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]
+    assert workers["replicas"] == 2
+    pod = workers["template"]["spec"]
+    assert pod["containers"][0]["resources"]["limits"] == {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1"}
+    assert pod["nodeSelector"] == {"kind": "l4"}
+    assert pod["containers"][0]["envFrom"] == [{"secretRef": {"name": "mlflow"}}]
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+    assert job["spec"]["activeDeadlineSeconds"] == 12 * 3600
+
+
+def test_a_schedule_becomes_a_ray_cron_job_whose_attempts_share_a_name(
+    validators: dict[str, Draft202012Validator],
+) -> None:
+    config_map, job = manifests(submission(name="nightly"), cron="0 2 * * *", timezone="Europe/Berlin")
+    assert [each.message for each in validators["RayCronJob"].iter_errors(job)] == []
+    assert (job["spec"]["schedule"], job["spec"]["timeZone"]) == ("0 2 * * *", "Europe/Berlin")
+    (line,) = config_map["data"]["sweep.sh"].splitlines()
+    printed = shell(line.replace("exec python", "printf '%s\\n' python"), RAY_CLUSTER_NAME="nightly-x7k2f-9qwzp")
+    assert "--name=nightly-x7k2f" in printed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"entrypoint": 1},
+        {"backoffLimit": "three"},
+        {"entryPoint": "python"},
+        {"rayClusterSpec": {"headGroupSpec": {"template": {"spec": {}}}}},
+    ],
+)
+def test_the_schema_refuses_what_kuberay_would(
+    change: dict[str, Any], validators: dict[str, Draft202012Validator]
+) -> None:
+    job = manifests(submission())[-1]
+    job["spec"] |= change
+    assert list(validators["RayJob"].iter_errors(job))
+
+
+def shell(line: str, **environment: str) -> list[str]:
+    done = subprocess.run(
+        ["bash", "-c", line], env={**os.environ, **environment}, capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()
+
+
+def test_the_driver_gets_the_overrides_as_they_were_typed() -> None:
+    odd = ("train.lr=tag(log, interval(1e-4, 1e-2))", "search.points=[{train.lr: 0.001}]")
+    config_map, job = manifests(submission(*odd))
+    assert shlex.split(job["spec"]["entrypoint"]) == ["bash", "/etc/sweeps/sweep.sh"]  # safe in any number of shells
+    (line,) = config_map["data"]["sweep.sh"].splitlines()
+    got = shell(line.replace("exec python", "printf '%s\\n' python"))
+    assert got[:4] == ["python", "-m", "sweeps", "run"]
+    assert set(odd) < set(got)
+    assert got[-4:] == ["cluster.address=auto", "--name=mine", "--resume", "--json"]
+
+
+def test_modules_and_configs_travel_and_what_is_no_code_does_not(here: Path, tmp_path_factory: Any) -> None:
+    files = {"mine.py": "x = 1\n", "my_conf/data/a.yaml": "a: 1\n", "mlflow.db": "no", ".venv/x.py": "no"}
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "own.yaml").write_text("defaults: [digits, _self_]\n")
+    for name, text in files.items():
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text(text)
+    config_map, _ = manifests(submission(config_dirs=[here / "my_conf", elsewhere]))
+    archive = zipfile.ZipFile(io.BytesIO(base64.b64decode(config_map["binaryData"]["code.zip"])))
+    assert set(archive.namelist()) == {"mine.py", "my_conf/data/a.yaml", "submitted_configs/1/own.yaml"}
+    command = config_map["data"]["sweep.sh"]
+    assert "--config-dir=my_conf" in command
+    assert "--config-dir=submitted_configs/1" in command
+
+
+def test_what_git_ignores_does_not_travel(here: Path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=here, check=True)
+    for name in ("mine.py", "secret.py"):
+        (here / name).write_text("x = 1\n")
+    (here / ".gitignore").write_text("secret.py\n")
+    assert set(submission().bundle.files) == {"mine.py", ".gitignore"}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (["conf=digits"], ["cluster.kuberay", "cluster=kuberay"]),
+        (["conf=digits", "cluster=kuberay"], ["cluster.kuberay.image"]),
+        (["conf=digits", "cluster=kuberay", IMAGE], ["tracking.uri=sqlite:///mlflow.db", "output_dir=outputs"]),
+        ([*BASE, "output_dir=/elsewhere"], ["output_dir=/elsewhere", "/shared"]),
+        ([*BASE, "scaling.num_workers=8"], ["scaling.num_workers=8", "cluster.kuberay.workers"]),
+        ([*BASE, "scaling.use_gpu=true"], ["GPU", "cluster.kuberay.workers"]),
+        ([*BASE, "cluster.kuberay.namespace=My_Space"], ["cluster.kuberay.namespace"]),
+        ([*BASE, "cluster.kuberay.workers.gpu=3"], ["gpu"]),
+    ],
+)
+def test_mistakes_are_named_before_anything_is_applied(
+    tokens: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["submit", *tokens, "--to=kuberay", "--print"])[0] == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert all(word in captured.err for word in words), captured.err
+
+
+def test_a_password_comes_from_a_secret_and_is_in_no_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:pa55word@mlflow:5000")
+    tokens = [token for token in BASE if not token.startswith("tracking.uri=")]
+    with pytest.raises(UserError, match=r"cluster\.kuberay\.secrets"):
+        manifests(new_submission(tokens, [], "mine", "submit", "kuberay"))
+    tokens.append("cluster.kuberay.secrets=[mlflow]")
+    assert "pa55word" not in written(manifests(new_submission(tokens, [], "mine", "submit", "kuberay")))
+
+
+def test_code_that_a_config_map_cannot_hold_is_refused_with_its_largest_file(here: Path) -> None:
+    (here / "big.bin").write_bytes(os.urandom(2 * 2**20))
+    with pytest.raises(UserError, match=r"big\.bin.*cluster\.kuberay\.code=image"):
+        manifests(submission())
+    config_map, job = manifests(submission("cluster.kuberay.code=image"))
+    assert "binaryData" not in config_map
+    assert "runtimeEnvYAML" not in job["spec"]
+
+
+def test_names_are_made_valid_and_stay_different() -> None:
+    assert kubernetes_name("My_first.sweep", 47) == "my-first-sweep"
+    assert kubernetes_name("7-up", 47) == "sweep-7-up"
+    long = [kubernetes_name("a" * 60 + end, 36) for end in "xy"]
+    assert len(set(long)) == 2
+    assert all(len(each) <= 36 for each in long)
+
+
+def test_manifests_are_applied_with_kubectl(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = here / "bin" / "kubectl"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\nimport sys\nopen('applied.yaml', 'w').write(sys.stdin.read())\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    assert run_command(["submit", *BASE, "--to=kuberay", "--name=mine", "--json"])[0] == 0
+    assert json.loads(capsys.readouterr().out) == {"sweep": "mine", "job": "mine", "namespace": "default"}
+    kinds = [each["kind"] for each in yaml.safe_load_all((here / "applied.yaml").read_text())]
+    assert kinds == ["ConfigMap", "RayJob"]
+
+
+def test_without_kubectl_the_message_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert run_command(["submit", *BASE, "--to=kuberay"])[0] == 2
+    assert "--print" in capsys.readouterr().err
