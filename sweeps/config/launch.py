@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
 from sweeps_train.config import STRICT, PositiveFloat, PositiveInt
@@ -16,9 +16,17 @@ Word = Annotated[str, Field(pattern=r"^[^\s\"'\\$`;|&<>#]+$", max_length=400)]
 Label = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=63)]
 """Name of an object in Kubernetes."""
 
-_TIME = re.compile(r"^(?:(\d+)-)?(\d+)(?::(\d\d))?(?::(\d\d))?$")
+_TIME = re.compile(r"^(?:(\d+)-)?(\d+):(\d\d):(\d\d)$")
+TIME_HELP = "write HOURS:MINUTES:SECONDS or DAYS-HOURS:MINUTES:SECONDS in quotes, as '12:00:00' or '2-00:00:00'"
 SHORTEST_MARGIN_S = 60
 """Slurm sends a signal up to a minute early or late."""
+
+
+def _refuse_number(value: Any) -> Any:
+    """Refuse a number, which YAML makes of 12:00:00 without quotes: it would count as so many minutes."""
+    if isinstance(value, int):
+        raise ValueError(f"is the number {value}, not a time; {TIME_HELP}")  # noqa: TRY004 - a mistake in the config
+    return value
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -44,9 +52,8 @@ class Slurm:
     """Account to charge; default: the user's."""
     qos: Annotated[Word | None, Reach.LAUNCH] = None
     """Quality of service; default: the account's."""
-    time_limit: Annotated[str | None, Reach.LAUNCH] = None
-    """Time limit of the job, as Slurm writes it: ``30`` (minutes), ``12:00:00``, ``2-00:00:00``; default: the
-    partition's. A sweep may take longer: it saves its state before the limit, and continues in the next run of the
+    time_limit: Annotated[str | None, BeforeValidator(_refuse_number), Reach.LAUNCH] = None
+    """Time limit of the job, as ``'12:00:00'`` or ``'2-00:00:00'`` (two days); default: the partition's. A sweep may take longer: it saves its state before the limit, and continues in the next run of the
     job."""
     stop_before_limit_s: Annotated[int, Field(ge=SHORTEST_MARGIN_S, le=65535)] = 180
     """Seconds before the time limit at which the trials save their state and the job is put back into the queue."""
@@ -88,10 +95,7 @@ class Slurm:
 
     def __post_init__(self) -> None:
         if self.time_limit is not None and self.seconds is None:
-            raise ValueError(
-                f"time_limit={self.time_limit}: is no time of Slurm; write minutes as 30, or HOURS:MINUTES:SECONDS as "
-                "'12:00:00', or DAYS-HOURS:MINUTES:SECONDS as '2-00:00:00', in quotes"
-            )
+            raise ValueError(f"time_limit={self.time_limit}: {TIME_HELP}")
         if self.seconds is not None and self.seconds <= self.stop_before_limit_s:
             raise ValueError(
                 f"time_limit={self.time_limit} is not longer than stop_before_limit_s={self.stop_before_limit_s}: the "
@@ -108,13 +112,8 @@ class Slurm:
         found = _TIME.fullmatch(self.time_limit or "")
         if found is None:
             return None
-        days, *rest = found.groups()
-        first, second, third = (int(each) if each else 0 for each in rest)
-        if days is not None:  # DAYS-HOURS, DAYS-HOURS:MINUTES, DAYS-HOURS:MINUTES:SECONDS
-            return ((int(days) * 24 + first) * 60 + second) * 60 + third
-        if rest[2] is not None:  # HOURS:MINUTES:SECONDS
-            return (first * 60 + second) * 60 + third
-        return first * 60 + second  # MINUTES, MINUTES:SECONDS
+        days, hours, minutes, seconds = (int(each or 0) for each in found.groups())
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 @dataclass(config=STRICT, kw_only=True)
