@@ -53,8 +53,8 @@ class Slurm:
     qos: Annotated[Word | None, Reach.LAUNCH] = None
     """Quality of service; default: the account's."""
     time_limit: Annotated[str | None, BeforeValidator(_refuse_number), Reach.LAUNCH] = None
-    """Time limit of the job, as ``'12:00:00'`` or ``'2-00:00:00'`` (two days); default: the partition's. A sweep may take longer: it saves its state before the limit, and continues in the next run of the
-    job."""
+    """Time limit of the job, as ``'12:00:00'`` or ``'2-00:00:00'`` (two days); default: the partition's. A sweep may
+    take longer: it saves its state before the limit, and continues in the next run of the job."""
     stop_before_limit_s: Annotated[int, Field(ge=SHORTEST_MARGIN_S, le=65535)] = 180
     """Seconds before the time limit at which the trials save their state and the job is put back into the queue."""
     nodes: PositiveInt = 1
