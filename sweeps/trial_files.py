@@ -31,6 +31,11 @@ def traceback_name(attempt: int) -> str:
     return f"attempt-{attempt}.traceback.txt"
 
 
+def flight_record_name(attempt: int, rank: int) -> str:
+    """Name of the file with the last collective operations of a worker that hung."""
+    return f"attempt-{attempt}.flight-record-{rank}.json"
+
+
 def traceback_text(trial: str, attempt: int, errors: Sequence[WorkerError]) -> str:
     """Content of the file with the tracebacks of a failed attempt.
 

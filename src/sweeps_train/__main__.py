@@ -34,8 +34,8 @@ def main() -> None:
         parser.error(f"{arguments.config}: {'; '.join(mistakes)}")
 
     distributed = "WORLD_SIZE" in os.environ  # torchrun sets it
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) if distributed else 0)
+    if torch.accelerator.is_available():
+        torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]) if distributed else 0)
     if distributed:
         dist.init_process_group()  # gloo for tensors on CPUs, NCCL for those on GPUs
     try:

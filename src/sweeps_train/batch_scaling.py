@@ -17,6 +17,7 @@ import torch.distributed as dist
 from sweeps_train.config import Train, TrainingConfig
 from sweeps_train.config.strategy import DDP
 from sweeps_train.data.sampler import Batch, SampleOrder, in_batches
+from sweeps_train.device import synchronize
 from sweeps_train.probe_step import probe_step, restored_state
 from sweeps_train.strategies import Strategy
 from sweeps_train.strategies.strategy import on_device
@@ -105,7 +106,6 @@ def _timed(strategy: Strategy, action: Callable[[], object]) -> float:
         strategy.workers.sum([0.0])  # all workers begin together
         began = time.perf_counter()
         action()
-        if strategy.workers.device.type == "cuda":
-            torch.cuda.synchronize(strategy.workers.device)
+        synchronize(strategy.workers.device)
         seconds.append(time.perf_counter() - began)
     return statistics.median(seconds[1:])

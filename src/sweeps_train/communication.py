@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import profile
 
 from sweeps_train.compat.torch import profiled_spans
+from sweeps_train.device import profiled_activities, synchronize
 from sweeps_train.distributed import Workers
 
 COLLECTIVES = "gloo:", "nccl"
@@ -55,13 +55,10 @@ class CommunicationMeter:
             self._other_steps, self._other_s = self._other_steps + 1, self._other_s + time.perf_counter() - began
             return
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # no messages of the profiler on stdout
-        on_gpu = self._device.type == "cuda"
-        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
-        with profile(activities=activities) as profiled:
+        with profile(activities=profiled_activities(self._device)) as profiled:
             started = time.perf_counter_ns()
             yield
-            if on_gpu:
-                torch.cuda.synchronize(self._device)
+            synchronize(self._device)
             took = time.perf_counter_ns() - started
         self._shares.append(min(1.0, covered(profiled_spans(profiled, COLLECTIVES)) / took))
         cost = time.perf_counter() - began

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from sweeps_train.distributed import worker_device
+from sweeps_train.device import counts_memory, device_module, worker_device
 
 OUTSIDE_TORCH = 2**29
 """Bytes of a GPU that a process needs beside torch's tensors: CUDA's context, and kernels of its libraries."""
@@ -34,9 +34,9 @@ def limit_memory(share: float) -> None:
     global _share  # noqa: PLW0603 - like torch's own limit it belongs to the process
     _share = share
     device = worker_device()
-    if device.type == "cuda" and share < 1:
-        total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(max(share - OUTSIDE_TORCH / total, share / 2), device)
+    if counts_memory(device) and share < 1:
+        total = device_module(device).get_device_properties(device).total_memory
+        device_module(device).set_per_process_memory_fraction(max(share - OUTSIDE_TORCH / total, share / 2), device)
 
 
 def usable_memory(device: torch.device) -> int:
@@ -45,9 +45,9 @@ def usable_memory(device: torch.device) -> int:
     Args:
         device: The worker's device. For a slice of a GPU (MIG), CUDA reports the memory of the slice.
     """
-    if device.type == "cuda":
-        total = torch.cuda.get_device_properties(device).total_memory
-        return int(total * torch.cuda.get_per_process_memory_fraction(device))
+    if counts_memory(device):
+        total = device_module(device).get_device_properties(device).total_memory
+        return int(total * device_module(device).get_per_process_memory_fraction(device))
     share = _share if _share is not None else 1 / int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return int(machine_memory() * share)
 
@@ -64,7 +64,7 @@ def machine_memory() -> int:
 def is_crowded(device: torch.device) -> bool:
     """Whether other processes hold more of a GPU than this one's share leaves to them, so that it may have run out of
     memory because of them."""
-    free, total = torch.cuda.mem_get_info(device)
-    others = total - free - torch.cuda.memory_reserved(device)
+    free, total = device_module(device).mem_get_info(device)
+    others = total - free - device_module(device).memory_reserved(device)
     left = total - usable_memory(device)
     return others > left + _CROWDED * total

@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
+from sweeps_train.compat.torch import default_store
+from sweeps_train.device import is_accelerator, select, worker_device
+
 T = TypeVar("T")
+
+MEET_WITHIN = timedelta(days=1)
+"""Maximum time that workers wait for each other to prepare their data and model; Sweeps ends them long before."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +36,8 @@ class Workers:
         device = worker_device()
         distributed = dist.is_available() and dist.is_initialized()
         rank, size = (dist.get_rank(), dist.get_world_size()) if distributed else (0, 1)
-        if device.type == "cuda":
-            torch.cuda.set_device(device)  # NCCL sends objects through the current device
+        if is_accelerator(device):
+            select(device)
         elif "OMP_NUM_THREADS" not in os.environ:
             # By default each process uses all cores, and several on one machine would slow each other down.
             on_this_machine = int(os.environ.get("LOCAL_WORLD_SIZE", size))
@@ -78,6 +85,33 @@ class Workers:
         dist.gather_object(value, values or None, dst=0)
         return values
 
+    def meet(self, within: timedelta = MEET_WITHIN) -> None:
+        """Wait until all workers have called this, however long it takes.
+
+        It goes through the store of the process group. A collective operation, also a barrier, would fail when the
+        group's timeout is over, and with NCCL end the process.
+
+        Args:
+            within: Maximum time to wait.
+
+        Raises:
+            TimeoutError: Some workers have not come; the message names them.
+        """
+        if self.size == 1:
+            return
+        store = default_store()
+        meeting = store.add(f"sweeps/meetings/{self.rank}", 1)  # each worker counts, and all come to the same number
+        keys = [f"sweeps/meetings/{meeting}/{rank}" for rank in range(self.size)]
+        store.set(keys[self.rank], "here")
+        try:
+            store.wait(keys, within)
+        except RuntimeError as error:  # the type depends on the kind of store
+            missing = [f"worker {rank}" for rank, key in enumerate(keys) if not store.check([key])]
+            if not missing:
+                raise
+            raise TimeoutError(f"data and model were not prepared within {within} by {', '.join(missing)}") from error
+        store.delete_key(f"sweeps/meetings/{meeting - 1}/{self.rank}")  # all have seen that one
+
     def shard(self, indices: Sequence[int]) -> Sequence[int]:
         """This worker's samples: every worker has different ones, and each sample is one worker's.
 
@@ -85,18 +119,6 @@ class Workers:
         range(1, 7, 2)
         """
         return indices[self.rank :: self.size]
-
-
-def worker_device() -> torch.device:
-    """Device on which this worker trains."""
-    # Ray Train sets this variable of Hugging Face Accelerate to the device of the worker. A worker without a GPU may
-    # still see those of its machine.
-    assigned = os.environ.get("ACCELERATE_TORCH_DEVICE")
-    if assigned:
-        return torch.device(assigned)
-    if torch.cuda.is_available():
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")
 
 
 def _cores() -> int:

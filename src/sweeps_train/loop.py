@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 
 from sweeps_train.allocator import keep_freed_memory
@@ -19,6 +20,7 @@ def train(
     metric: str = "eval/loss",
     mode: str = "min",
     largest_micro_batch: int | None = None,
+    on_prepared: Callable[[], object] = lambda: None,
 ) -> None:
     """Train to the end of the config, or until the reporter asks to stop. Every worker calls it.
 
@@ -32,6 +34,8 @@ def train(
         metric: Metric by which the best checkpoint is chosen.
         mode: Whether ``min`` or ``max`` of it is best.
         largest_micro_batch: Micro batch size that is known to fit into memory from an earlier attempt.
+        on_prepared: Called by each worker when its data and model are loaded, before it waits for the others; until
+            then hours may pass.
 
     Raises:
         ValueError: Something in the config cannot work; the message names the key and the fix.
@@ -57,7 +61,14 @@ def train(
     """
     with keep_freed_memory():
         trainer = Trainer(
-            config, reporter, checkpoint_folder, metric, mode, resume=resume, largest_micro_batch=largest_micro_batch
+            config,
+            reporter,
+            checkpoint_folder,
+            metric,
+            mode,
+            resume=resume,
+            largest_micro_batch=largest_micro_batch,
+            on_prepared=on_prepared,
         )
         with closing(trainer):
             stop = trainer.repeat_last_report()

@@ -10,6 +10,7 @@ import torch
 
 from sweeps_train.config import TrainingConfig
 from sweeps_train.data.sampler import Batch
+from sweeps_train.device import counts_memory, empty_cache, is_accelerator, peak_memory, reset_peak_memory
 from sweeps_train.device_memory import usable_memory
 from sweeps_train.errors import MicroBatchHalved, is_out_of_memory
 from sweeps_train.micro_batch_cache import recall, remember, remember_halved
@@ -71,7 +72,7 @@ def choose_micro_batch_size(config: TrainingConfig, strategy: Strategy, configur
         return 1
     if config.train.micro_batch_size == "auto":
         size = find_micro_batch_size(config, strategy, config.train.global_batch_size // strategy.data_parallel.size)
-    elif workers.device.type == "cuda":  # CPUs never report that they are out of memory
+    elif is_accelerator(workers.device):  # CPUs never report that they are out of memory
         known = workers.broadcast(recall(config, strategy))
         if known is not None and known < size:
             size = largest_divisor(size, known)
@@ -135,8 +136,7 @@ def _largest_need(config: TrainingConfig, strategy: Strategy, batch: Batch) -> i
         if not strategy.capabilities.can_retry_oom:
             message = f"train.micro_batch_size=auto: one sample does not fit ({error}); {ADVICE}"
             raise (MicroBatchHalved(rows, 1) if rows > 1 else torch.OutOfMemoryError(message)) from error
-    if strategy.workers.device.type == "cuda":
-        torch.cuda.empty_cache()
+    empty_cache(strategy.workers.device)
     (largest,) = strategy.workers.max([needed])
     return None if math.isinf(largest) else int(largest)
 
@@ -149,10 +149,10 @@ def _memory(strategy: Strategy, batch: Batch) -> int:
     trained = list(strategy.parameters.values())
     moments = 2 * sum(_bytes(each) for each in trained)  # of Adam; allocated at the end of the first step
     with restored_state(strategy):
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
+        if counts_memory(device):
+            reset_peak_memory(device)
             probe_step(strategy, batch)
-            needed = torch.cuda.max_memory_allocated(device)
+            needed = peak_memory(device)
         else:
             saved: dict[int, int] = {}
 
@@ -184,4 +184,4 @@ def _memory_limit(config: TrainingConfig, strategy: Strategy) -> int:
     """Bytes that a worker may plan with."""
     configured, device = config.train.memory_limit_gib, strategy.workers.device
     usable = usable_memory(device) if configured is None else min(usable_memory(device), configured * GIB)
-    return int(usable * (USABLE_OF_GPU if device.type == "cuda" else USABLE_OF_MACHINE))
+    return int(usable * (USABLE_OF_GPU if counts_memory(device) else USABLE_OF_MACHINE))

@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
 from filelock import FileLock
 
 from sweeps_train.atomic_write import atomic_write
 from sweeps_train.config import CausalLM, TextData, TrainingConfig
 from sweeps_train.data.array_cache import cache_folder
+from sweeps_train.device import counts_memory, is_accelerator, name_of
 from sweeps_train.device_memory import is_crowded, usable_memory
 from sweeps_train.strategies import Strategy
 
@@ -46,7 +46,7 @@ def remember(config: TrainingConfig, strategy: Strategy, size: int) -> None:
 def remember_halved(config: TrainingConfig, strategy: Strategy, size: int) -> None:
     """Cache a size to which running out of memory has led, unless other processes had filled the GPU."""
     device = strategy.workers.device
-    if not is_crowded(device) if device.type == "cuda" else config.train.micro_batch_size == "auto":
+    if not is_crowded(device) if counts_memory(device) else config.train.micro_batch_size == "auto":
         remember(config, strategy, size)
 
 
@@ -66,7 +66,7 @@ def _file() -> Path:
 def _key(config: TrainingConfig, strategy: Strategy) -> str:
     """Cache key: device and task for a reader, and a hash of everything that memory depends on."""
     device = strategy.workers.device
-    kind = torch.cuda.get_device_properties(device).name if device.type == "cuda" else "cpu"
+    kind = name_of(device) if is_accelerator(device) else "cpu"
     task, model = strategy.task, config.model
     shapes = sorted((tuple(each.shape), str(each.dtype), each.requires_grad) for each in task.model.parameters())
     data = config.data

@@ -10,6 +10,7 @@ import torch
 
 from sweeps_train.config import TrainingConfig
 from sweeps_train.data.sampler import Batch, Samples
+from sweeps_train.device import empty_cache
 from sweeps_train.errors import MicroBatchHalved, is_out_of_memory
 from sweeps_train.micro_batch import ADVICE, num_rows, split_batches
 from sweeps_train.micro_batch_cache import remember_halved
@@ -68,8 +69,7 @@ class OutOfMemoryHandler:
                 self._halve(max(map(num_rows, micro_batches)), error)
             # Outside of the except clause: the error's frames hold tensors that are to be freed.
             strategy.discard_gradients()
-            if strategy.workers.device.type == "cuda":
-                torch.cuda.empty_cache()
+            empty_cache(strategy.workers.device)
             micro_batches = split_batches(micro_batches, self.micro_batch_size)
 
     def evaluate(self, samples: Samples) -> torch.Tensor:

@@ -8,6 +8,8 @@ from typing import Literal
 
 import torch
 
+from sweeps_train.device import is_accelerator, name_of
+
 
 @dataclass(frozen=True)
 class Peak:
@@ -124,9 +126,9 @@ def peak_of(device: torch.device, dtype: torch.dtype | None) -> float | None:
     Returns:
         None if the device is unknown, as all CPUs are.
     """
-    if device.type != "cuda":
+    if not is_accelerator(device):
         return None
-    name = torch.cuda.get_device_name(device)
+    name = name_of(device)
     if dtype in (torch.bfloat16, torch.float16):
         return peak_tflops(name, "16 bit")
     return peak_tflops(name, "fp32" if torch.get_float32_matmul_precision() == "highest" else "tf32")

@@ -16,7 +16,7 @@ class Precision:
     def __init__(self, name: Literal["auto", "fp32", "bf16", "fp16"], device: torch.device):
         """
         Args:
-            name: ``auto`` is bf16 on GPUs that have it in hardware, fp16 on older ones, fp32 on CPUs.
+            name: ``auto`` is bf16 on GPUs that have it in hardware, fp16 on older ones from NVIDIA, fp32 elsewhere.
             device: Device of the model.
         """
         if name == "auto":
@@ -33,6 +33,8 @@ class Precision:
 
 
 def _best(device: torch.device) -> Literal["fp32", "bf16", "fp16"]:
-    if device.type != "cuda":
-        return "fp32"
-    return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
+    if device.type == "xpu":
+        return "bf16" if torch.xpu.is_bf16_supported(including_emulation=False) else "fp32"
+    return "fp32"

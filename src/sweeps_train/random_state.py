@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from sweeps_train.device import random_state_of, set_random_state_of
+
 
 def seed_all(*seeds: int) -> None:
     """Seed torch (on all devices), Python and numpy with a mixture of several numbers.
@@ -30,17 +32,17 @@ def random_state(device: torch.device) -> dict[str, Any]:
     keys = torch.from_numpy(numpy_state["state"]["key"].astype(np.int64))
     return {
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+        device.type: random_state_of(device),
         "python": random.getstate(),
         "numpy": {**numpy_state, "state": {**numpy_state["state"], "key": keys}},
     }
 
 
 def set_random_state(state: dict[str, Any], device: torch.device) -> None:
-    """Restore the result of ``random_state``; a CUDA state only if it has one and the device is a GPU."""
+    """Restore the result of ``random_state``; an accelerator's only if it was saved on one of the same kind."""
     torch.set_rng_state(state["torch"])
-    if device.type == "cuda" and state["cuda"] is not None:
-        torch.cuda.set_rng_state(state["cuda"], device)
+    if (of_device := state.get(device.type)) is not None:
+        set_random_state_of(device, of_device)
     random.setstate(state["python"])
     inner = state["numpy"]["state"]
     keys = inner["key"].numpy().astype(np.uint32)

@@ -8,6 +8,7 @@ from functools import cache
 import psutil
 import torch
 
+from sweeps_train.device import counts_memory, peak_memory, peak_reserved_memory, reset_peak_memory
 from sweeps_train.device_memory import usable_memory
 
 MIB = 2**20
@@ -26,14 +27,13 @@ MEMORY = ("system/memory_mib", "system/gpu_memory_mib", "system/gpu_memory_reser
 
 def memory_limit(device: torch.device) -> tuple[str, float]:
     """Metric of the memory that this worker may use, and its value in MiB: of its GPU, or else of its machine."""
-    name = "system/gpu_memory_limit_mib" if device.type == "cuda" else "system/memory_limit_mib"
+    name = "system/gpu_memory_limit_mib" if counts_memory(device) else "system/memory_limit_mib"
     return name, usable_memory(device) / MIB
 
 
 def begin_measurement(device: torch.device) -> None:
     """Forget the peak of GPU memory of earlier trainings in this process."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+    reset_peak_memory(device)
 
 
 def system_metrics(device: torch.device) -> dict[str, float]:
@@ -49,9 +49,9 @@ def system_metrics(device: torch.device) -> dict[str, float]:
         "system/cpu_percent": process.cpu_percent(),
         "system/memory_mib": process.memory_info().rss / MIB,
     }
-    if device.type == "cuda":
-        metrics["system/gpu_memory_mib"] = torch.cuda.max_memory_allocated(device) / MIB
-        metrics["system/gpu_memory_reserved_mib"] = torch.cuda.max_memory_reserved(device) / MIB
+    if counts_memory(device):
+        metrics["system/gpu_memory_mib"] = peak_memory(device) / MIB
+        metrics["system/gpu_memory_reserved_mib"] = peak_reserved_memory(device) / MIB
         metrics["system/gpu_percent"] = _gpu_percent(device)
     return metrics
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -52,6 +53,7 @@ class Trainer:
         *,
         resume: bool,
         largest_micro_batch: int | None,
+        on_prepared: Callable[[], object],
     ):
         """Build everything, from the beginning or from a checkpoint; ``train`` documents the arguments."""
         self.config, self.metric, self.mode = config, metric, mode
@@ -67,6 +69,8 @@ class Trainer:
 
         seed_all(config.seed)  # alike on all workers, which build the same weights
         self.task = build_task(config, self.resumed_from)
+        on_prepared()
+        self.workers.meet()  # another node may still download or tokenize
         is_fixed = config.data.kind != "custom"  # a user's own data may draw random numbers whenever it is read
         check_same_samples(self.workers, self.task.train_samples, self.task.eval_samples, contents=is_fixed)
         num_samples = len(self.task.train_samples)

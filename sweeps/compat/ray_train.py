@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +78,11 @@ def abort(controller: Any) -> Any:
 def ping(actor: Any) -> Any:
     """Call a worker's actor; returns Ray's reference, which fails if the worker is dead."""
     return actor.get_metadata.remote()
+
+
+def execute(actor: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a worker's process, beside its training; returns Ray's reference to the result."""
+    return actor.execute.remote(function, *arguments)
 
 
 def health_check_error(failure: BaseException) -> BaseException | None:

@@ -28,6 +28,9 @@ class Access:
     allowed_hub: list[str] = Field(default_factory=lambda: ["*"])
     """Names on the Hugging Face hub that a config may load; ``*`` matches anything: ``our-team/*``. The service's own
     ``HF_TOKEN`` is used."""
+    allowed_env: list[str] = Field(default_factory=list)
+    """Environment variables of the service that a config may give to its workers (``cluster.env``): names, and
+    beginnings of names followed by ``*``."""
     allowed_origins: list[str] = Field(default_factory=list)
     """Origins of the pages in browsers if there is a proxy before the service: ``https://sweeps.example.org``."""
     session_hours: PositiveFloat = 12.0

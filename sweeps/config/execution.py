@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, PlainSerializer
@@ -11,6 +12,16 @@ from sweeps.config.launch import KubeRay, Slurm
 from sweeps.redact import redact_uri
 from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
 from sweeps_train.config.reach import Flag, Reach
+
+SET_BY_RAY = frozenset(
+    {
+        *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ONEAPI_DEVICE_SELECTOR"),
+        *("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+        "ACCELERATE_TORCH_DEVICE",
+    }
+)
+"""Environment variables that differ between workers."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
 
 NonEmpty = Annotated[str, Field(min_length=1)]
 
@@ -38,7 +49,11 @@ class Scaling:
     trial has new ones; auto: warm for built-in tasks, process for a user's function."""
     hang_timeout_s: PositiveFloat = 1800.0
     """Seconds without any message from a trial's training workers after which they count as hanging: the trial fails,
-    and is retried with new workers."""
+    and is retried with new workers. Operations among the workers are given a minute more before they fail."""
+    prepare_timeout_s: PositiveFloat = 14400.0
+    """Seconds that the workers of a built-in task may take to prepare a trial's data and model: to download, tokenize
+    and load them, or to wait until another node or another trial has done it. Meanwhile ``hang_timeout_s`` is for
+    workers whose processes have stopped."""
 
     def __post_init__(self) -> None:
         if self.accelerator_type is not None and self.use_gpu is False:
@@ -83,7 +98,23 @@ class Cluster:
     """Number of logical CPUs of a local cluster; default: all of the machine."""
     num_gpus: Annotated[int, Field(ge=0)] | None = None
     """Number of GPUs of a local cluster; default: all of the machine."""
+    env: Annotated[list[str], Reach.ENVIRONMENT] = Field(default_factory=list)
+    """Environment variables of this process that the workers on all nodes of a running cluster get: names, and
+    beginnings of names followed by ``*`` (``[HF_TOKEN, "NCCL_*"]``). Only the names are recorded and shown. Workers of
+    a local cluster have all variables anyway."""
     slurm: Annotated[Slurm | None, Reach.LAUNCH] = None
     """Job for ``submit --to slurm``."""
     kuberay: Annotated[KubeRay | None, Reach.LAUNCH] = None
     """Job for ``submit --to kuberay``."""
+
+    def __post_init__(self) -> None:
+        for name in self.env:
+            if "=" in name:  # the value may be a secret
+                raise ValueError(f"env: {name.partition('=')[0]!r} is given a value; give names alone")
+            if _VARIABLE.fullmatch(name) is None:
+                raise ValueError(
+                    f"env: {name!r} is no name of an environment variable; give names, or beginnings of names followed "
+                    "by *, such as [HF_TOKEN, 'NCCL_*']"
+                )
+            if name in SET_BY_RAY:
+                raise ValueError(f"env: {name} is different for each worker, and set by Ray; remove it")

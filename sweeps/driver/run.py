@@ -19,6 +19,7 @@ from sweeps.driver.startup import (
     adapt_study,
     announce_start,
     check_datasets,
+    check_hub_on_cluster,
     connect_in_background,
     estimate_memory,
     make_folder,
@@ -64,10 +65,11 @@ def run(plan: Plan, view: View) -> SweepRecord:
         tracking = connect_in_background(config.tracking.uri)
         with only_driver(plan.folder, plan.name), Preflight(plan) as preflight, connected(config) as cluster:
             trials = fit(config, plan.scalings, cluster.nodes)
-            datasets = check_datasets(plan)
+            datasets, check_hub = check_datasets(plan), check_hub_on_cluster(plan)
             tracking.result()  # no trial may start that could not be recorded
             warnings = preflight.result()
             warnings += datasets.result()
+            check_hub()
             save(plan)
             save_earlier(plan.folder, earlier)
             recorder = open_recorder(plan, cluster.dashboard)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sweeps.config.objectives import Objectives
 from sweeps.config.space import ConstantDistribution
 from sweeps.constants import TAG_DASHBOARD, TAG_SWEEP
 from sweeps.driver.state import View
-from sweeps.errors import UserError
+from sweeps.errors import ConfigError, UserError
 from sweeps.files import FOLDER_MODE
 from sweeps.folder import DRIVER_LOCK, LOG_FILE
 from sweeps.plan.extend import is_longer
@@ -24,6 +25,7 @@ from sweeps.tracking.journal import JOURNAL_FILE
 from sweeps.tracking.store import fetch_metrics
 from sweeps.tracking.uris import sqlite_path
 from sweeps.validate.arguments import configs_of_trials
+from sweeps.validate.hub import ANSWER_WITHIN_S, hub_mistakes
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 MAX_NOTES = 4
 """Maximum number of notes on the config that are shown when it starts."""
+ANSWER_ON_CLUSTER_WITHIN_S = ANSWER_WITHIN_S + 20.0
+"""Maximum seconds until the hub has been asked from the cluster, with the start of a process there."""
 _BEFORE_THE_SEARCH = {DRIVER_LOCK, LOG_FILE, SWEEP_FILE, COPY_FILE, JOURNAL_FILE, EARLIER_FILE}
 
 
@@ -83,6 +87,25 @@ def check_datasets(plan: Plan) -> DatasetCheck:
 
     _, first = next(configs_of_trials(plan.composition, plan.space, plan.points.lookup))
     return DatasetCheck(first)
+
+
+def check_hub_on_cluster(plan: Plan) -> Callable[[], None]:
+    """Begin to ask the Hugging Face hub from a process of a running cluster, whose nodes may have another token.
+
+    Returns:
+        A function that waits for the answer, and raises ``ConfigError`` if workers may not load what trials need.
+    """
+    import ray
+
+    names = plan.hub_names if plan.config.cluster.address != "local" else []
+    answer: Any = ray.remote(num_cpus=0, max_retries=0)(hub_mistakes).remote(names) if names else None
+
+    def wait() -> None:
+        with contextlib.suppress(ray.exceptions.RayError):  # without an answer the sweep starts
+            if answer is not None and (mistakes := ray.get(answer, timeout=ANSWER_ON_CLUSTER_WITHIN_S)):
+                raise ConfigError("\n".join(mistakes))
+
+    return wait
 
 
 def connect_in_background(uri: str) -> Future[MlflowClient]:

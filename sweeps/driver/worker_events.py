@@ -16,7 +16,7 @@ from sweeps.runtime.report_log import read_report_log
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.spans import Span
 from sweeps.tracking.summary import describe
-from sweeps.trial_files import LOGS, logs_folder, traceback_name, traceback_text
+from sweeps.trial_files import LOGS, flight_record_name, logs_folder, traceback_name, traceback_text
 
 if TYPE_CHECKING:
     from sweeps.search.schedulers.pbt import Exploit
@@ -99,16 +99,25 @@ class WorkerEvents:
             self._state.announce(f"trial {event.trial}: {event.error}")
         elif event.error is not None:
             attempt = status.attempt + status.earlier_attempts
-            status.failure = f"trial {event.trial}: attempt {attempt} failed: {event.error}"
             status.failures.append(FailedAttempt(attempt=attempt, ended=ended, error=event.error))
             self._recorder.trials.record_failures(event.trial, status.failures)
+            where = ""
             if event.failure is not None:
                 self._save_tracebacks(event.trial, attempt, [event.failure, *event.others])
+                if event.failure.kind == "hang":
+                    where = f"; all stacks are in {LOGS}/{traceback_name(attempt)} of its run"
+            for rank, record in enumerate(event.flight_records):
+                if record is not None:
+                    self._save(event.trial, flight_record_name(attempt, rank), record)
+            status.failure = f"trial {event.trial}: attempt {attempt} failed: {event.error}{where}"
             if mentions_full_disk(event.error):
                 self._state.shutdown.storage_is_full(StorageFull(self._state.folder, event.error))
 
     def _save_tracebacks(self, trial: str, attempt: int, errors: list[WorkerError]) -> None:
-        text, name = traceback_text(trial, attempt, errors), traceback_name(attempt)
+        self._save(trial, traceback_name(attempt), traceback_text(trial, attempt, errors))
+
+    def _save(self, trial: str, name: str, text: str) -> None:
+        """Write a file into the folder of a trial's logs, and attach it to its run."""
         folder = logs_folder(self._state.folder, trial)
         with contextlib.suppress(OSError):  # the disk is full, or the folder is another machine's: MLflow has the text
             folder.mkdir(parents=True, exist_ok=True)

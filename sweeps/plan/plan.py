@@ -23,10 +23,12 @@ from sweeps.space.distributions import Space
 from sweeps.space.initial_points import InitialPoints
 from sweeps.tracking.sqlite_file import check_sqlite_file
 from sweeps.tracking.uris import sqlite_path
-from sweeps.validate.arguments import check_arguments
+from sweeps.validate.arguments import check_arguments, configs_of_trials
+from sweeps.validate.cluster import cluster_notes
 from sweeps.validate.command import check_command
 from sweeps.validate.config import Approve, check_sweep, lookup_in
 from sweeps.validate.data import check_data
+from sweeps.validate.hub import HubName, check_hub, hub_names
 from sweeps.validate.search import search_notes
 from sweeps.validate.targets import check_targets
 from sweeps.validate.tracking import tracking_notes
@@ -111,12 +113,21 @@ class Plan:
         self.points.constraints.check(point)
 
     @property
+    def hub_names(self) -> list[HubName]:
+        """Models and data sets of the Hugging Face hub that trials load; none without a check before the first one."""
+        if not self.config.preflight.timeout_s:
+            return []
+        trials = configs_of_trials(self.composition, self.space, lookup_in(self.composition), ("model", "data"))
+        return hub_names(config for _, config in trials)
+
+    @property
     def notes(self) -> list[str]:
         """Notes on settings that are allowed, but may not be intended."""
         return [
             *self.points.notes(),
             *search_notes(self.composition, self.space, self.points.lookup),
             *tracking_notes(self.config),
+            *cluster_notes(self.config),
         ]
 
     @property
@@ -196,6 +207,8 @@ def new_plan(
         _check_folder(plan.folder)
     if (store := sqlite_path(composition.config.tracking.uri)) is not None:
         check_sqlite_file(store)
+    if composition.config.cluster.address == "local":  # nodes of a cluster may have another token
+        check_hub(plan.hub_names)
     return plan
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from sweeps.provenance.secrets import HIDDEN, KEY_BLOCK, redacted, redacted_source
+from sweeps.provenance.secrets import HIDDEN, KEY_BLOCK, redacted, redacted_source, without_variables
 from sweeps.worker_error import WorkerError
 
 _MAY_HOLD_SECRETS = re.compile(
@@ -33,5 +33,5 @@ def redacted_error(error: WorkerError) -> WorkerError:
 
 
 def _by_lines(text: str, hide: Callable[[str], str]) -> str:
-    lines = KEY_BLOCK.sub(HIDDEN, text).splitlines(keepends=True)  # a key takes many lines
+    lines = KEY_BLOCK.sub(HIDDEN, without_variables(text)).splitlines(keepends=True)  # a key takes many lines
     return "".join(hide(line) if _MAY_HOLD_SECRETS.search(line) else line for line in lines)

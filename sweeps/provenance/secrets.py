@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from functools import cache
 
 HIDDEN = "***"
 
@@ -21,6 +23,26 @@ _JSON_WEB_TOKEN = re.compile(r"(?<![\w-])(?=[\w-]++\.[\w-]{10,}+\.)([\w-]*?)\bey
 KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 
 
+_SECRET_VARIABLE = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|KEY)$")
+_SHORTEST_SECRET = 8
+"""Shorter values of variables are words that a text may have for other reasons."""
+
+
+def without_variables(text: str) -> str:
+    """Return a text without the values of this process's environment variables that are named like a secret
+    (``HF_TOKEN``, ``WANDB_API_KEY``), whatever they look like."""
+    for value in secret_values():
+        text = text.replace(value, HIDDEN)
+    return text
+
+
+@cache
+def secret_values() -> list[str]:
+    """Return the values of the environment variables that are named like a secret, the longest first."""
+    named = {value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name)}
+    return sorted((value for value in named if len(value) >= _SHORTEST_SECRET), key=len, reverse=True)
+
+
 def redacted(command: str) -> str:
     """Return a command or an address without the values that are named like a secret or look like one."""
     return _NAMED_WORD.sub(rf"\1{HIDDEN}", redacted_source(command))
@@ -28,7 +50,7 @@ def redacted(command: str) -> str:
 
 def redacted_source(text: str) -> str:
     """Return source code with secrets hidden: literals, but not expressions such as ``token = tokenizer(text)``."""
-    text = KEY_BLOCK.sub(HIDDEN, text)
+    text = KEY_BLOCK.sub(HIDDEN, without_variables(text))
     text = _KNOWN.sub(HIDDEN, text)
     text = _JSON_WEB_TOKEN.sub(rf"\1{HIDDEN}", text)
     text = _ADDRESS.sub(rf"\1:{HIDDEN}@", text)

@@ -33,6 +33,10 @@ class Assignment:
     """Step of the last report of earlier attempts that Tune may have received. What they measured from there on is
     posted again, since the newest checkpoint may be later. None: nothing is posted again."""
     broker: Any
+    hang_timeout_s: float
+    """Seconds of silence after which the workers count as hanging."""
+    prepare_timeout_s: float
+    """Seconds that the workers may take to prepare data and model."""
     sweep: str = ""
     """Name of the sweep."""
     ends_within_s: float = 0.0

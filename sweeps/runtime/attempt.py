@@ -102,6 +102,10 @@ class Attempt:
             event = replace(event, assigned_ms=self._assigned_ms, workers=locations)
         self.reports.post(event, stopping=self.stop > StopRequest.NONE)
 
+    def alive(self) -> None:
+        """Take a sign of life from a worker that prepares data and model."""
+        self._silence.end(counts=False)
+
     def worker_finished(self, rank: int, num_workers: int, memory_mib: float) -> None:
         """Count a worker that has finished with the trial; the attempt ends with the last one."""
         self._memory_mib[rank] = memory_mib

@@ -17,7 +17,7 @@ import ray
 
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest, with_errors
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
-from sweeps.runtime.hang import diagnose_hang
+from sweeps.runtime.hang import diagnose_hang, flight_records
 from sweeps.runtime.slot_queue import SlotQueue
 from sweeps.worker_error import WorkerError
 
@@ -86,7 +86,8 @@ class Broker:
         slot = self._slots[attempt.slot]
         if processes := slot.handles.get("processes"):
             error = await diagnose_hang(message, processes, slot.locations, attempt.log_folder)
-            end = replace(end, error=error.described, failure=error)
+            records = await flight_records(slot.handles["workers"])
+            end = replace(end, error=error.described, failure=error, flight_records=records)
         return attempt.finish(end)
 
     async def assign(self, slot: str, assignment: Any) -> None:
@@ -154,6 +155,11 @@ class Broker:
         attempt = self._current(report.trial, report.attempt)
         if attempt is not None and not report.done:
             await attempt.reports.wait_for_decision()
+
+    async def alive(self, trial: str, attempt: int) -> None:
+        """Note that a worker is alive and prepares a trial."""
+        if (current := self._current(trial, attempt)) is not None:
+            current.alive()
 
     async def worker_finished(self, trial: str, attempt: int, rank: int, num_workers: int, memory_mib: float) -> None:
         """Note that a worker has finished with a trial."""

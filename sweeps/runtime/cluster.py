@@ -14,6 +14,7 @@ from typing import Any
 
 from sweeps.config import SweepConfig
 from sweeps.errors import UserError
+from sweeps.runtime.environment import chosen_variables, setting_variables
 from sweeps.runtime.placement import label
 
 DASHBOARD_WITHIN_S = 3.0
@@ -45,7 +46,10 @@ def connected(config: SweepConfig) -> Iterator[Connection]:
     cluster = config.cluster
     local = cluster.address == "local"
     environment = _process_environment()
-    arguments: dict[str, Any] = {"runtime_env": {"env_vars": environment}}
+    runtime_env: dict[str, Any] = {"env_vars": environment}
+    if variables := chosen_variables(cluster.env, os.environ):
+        runtime_env["worker_process_setup_hook"] = setting_variables(variables)
+    arguments: dict[str, Any] = {"runtime_env": runtime_env}
     if local:
         arguments = {"num_cpus": cluster.num_cpus, "num_gpus": cluster.num_gpus, "include_dashboard": False}
         # This machine is not preempted: without the watcher there is one process less for each worker group.

@@ -59,6 +59,8 @@ class Ended:
     """Error of the worker that caused the failure."""
     others: tuple[WorkerError, ...] = ()
     """Errors of the other workers, in order of arrival."""
+    flight_records: tuple[str | None, ...] = ()
+    """Last collective operations of each worker that hung, by rank, as JSON; None if it has recorded none."""
     halved_to: int | None = None
     """Micro batch of the next try, after a device ran out of memory while workers wait for each other."""
     memory_mib: tuple[float, ...] = ()

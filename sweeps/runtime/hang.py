@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import ray
 
+from sweeps.compat.ray_train import execute
 from sweeps.runtime.native_stacks import ask_for_stacks, hang_error
 from sweeps.worker_error import WorkerError
 
@@ -16,6 +18,10 @@ STACKS_WITHIN_S = 15.0
 """Maximum seconds to wait for the signals that ask hanging workers for their stacks."""
 STACKS_WRITTEN_S = 0.5
 """Seconds to wait until the stacks are in the workers' logs."""
+
+
+RECORDS_WITHIN_S = 10.0
+"""Maximum seconds to wait for the flight records of hanging workers."""
 
 
 class Silence:
@@ -51,3 +57,26 @@ async def diagnose_hang(
         await asyncio.wait_for(asyncio.gather(*ask_for_stacks(processes)), STACKS_WITHIN_S)
         await asyncio.sleep(STACKS_WRITTEN_S)
     return hang_error(message, processes, locations, log_folder)
+
+
+async def flight_records(workers: Sequence[Any]) -> tuple[str | None, ...]:
+    """The last collective operations of workers that hang, by rank, which say what each waits for.
+
+    Args:
+        workers: Actors of the workers. They answer beside the training, unless its native code holds the GIL.
+
+    Returns:
+        JSON of torch's flight recorder; None for a worker that has no record, or does not answer.
+    """
+    answers = [asyncio.ensure_future(execute(each, _flight_record)) for each in workers]
+    done, late = await asyncio.wait(answers, timeout=RECORDS_WITHIN_S)
+    for answer in late:
+        answer.cancel()
+    return tuple(each.result() if each in done and each.exception() is None else None for each in answers)
+
+
+def _flight_record() -> str | None:
+    """Runs in a worker, which has imported torch; the broker has not."""
+    from sweeps_train.compat.torch import flight_record
+
+    return flight_record()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from typing import Any
 
 import psutil
 
@@ -35,16 +36,19 @@ class MemoryCleanup:
             mib = self._usual_mib = _memory_mib()
         if len(gc.get_objects()) > MANY_OBJECTS:
             gc.freeze()
-        torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_initialized():
-            torch.cuda.empty_cache()  # NCCL and other processes on this GPU need what torch only keeps in reserve
+        for accelerator in _used_accelerators():
+            accelerator.empty_cache()  # NCCL and other processes on this GPU need what torch only keeps in reserve
         return mib
 
 
 def _memory_mib() -> float:
     """Resident memory of this process, and what torch has allocated for tensors on its GPU."""
     allocated = psutil.Process().memory_info().rss
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        allocated += torch.cuda.memory_allocated()
+    allocated += sum(accelerator.memory_allocated() for accelerator in _used_accelerators())
     return float(allocated) / 2**20
+
+
+def _used_accelerators() -> list[Any]:
+    """Torch's modules of the accelerators that this process has used."""
+    torch: Any = sys.modules.get("torch")
+    return [] if torch is None else [each for each in (torch.cuda, torch.xpu) if each.is_initialized()]

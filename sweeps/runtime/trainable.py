@@ -87,6 +87,7 @@ class Trial(tune.Trainable):
             placement=sweep.scaling.placement,
             accelerator_type=sweep.scaling.accelerator_type,
             labels=sweep.scaling.labels,
+            hang_timeout_s=sweep.scaling.hang_timeout_s,
             storage_path=str(Path(context.folder) / "ray_train"),
         )
         self._slot.release(spec, reuse=sweep.warm)
@@ -107,6 +108,8 @@ class Trial(tune.Trainable):
                 waits_for_decision=sweep.search.pauses_trials,
                 last_delivered=None if sweep.search.pauses_trials else max(known_steps, default=None),
                 broker=context.broker,
+                hang_timeout_s=sweep.scaling.hang_timeout_s,
+                prepare_timeout_s=sweep.scaling.prepare_timeout_s,
                 ends_within_s=sweep.ends_within_s,
                 memory_share=memory_share(spec.resources_per_worker, context.workers_per_node, use_gpu=spec.use_gpu),
                 holds_checkpoints=sweep.tracking.checkpoints == "copy" and bool(sweep.checkpoint.keep),

@@ -9,6 +9,7 @@ here the slot frees its own, at once, and the cleaner is not started.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 
 import ray
 from ray.train import FailureConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchConfig
 from ray.util import remove_placement_group
 
 from sweeps.compat.ray_train import (
@@ -38,6 +40,9 @@ MEMORY_FACTOR, MEMORY_SLACK_MIB = 1.5, 512.0
 RELEASE_TIMEOUT_S = 20.0
 """Seconds for workers to notice that their trial is over, or three times their longest silence before, if that is
 longer; then they are killed, and the slot is rebuilt."""
+DIAGNOSIS_S = 60.0
+"""Seconds that operations among workers are given beyond ``hang_timeout_s``: NCCL ends a process whose operation takes
+too long, and its stacks must be saved before."""
 ABORT_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 30.0
 
@@ -54,6 +59,8 @@ class WorkerGroupSpec:
     accelerator_type: str | None
     labels: dict[str, str]
     """Labels that a node must have."""
+    hang_timeout_s: float
+    """Seconds of silence after which the workers count as hanging."""
     storage_path: str
     """Absolute folder, or URI, for Ray Train's own files."""
 
@@ -97,6 +104,7 @@ class Slot:
         self._trainer = LeanTorchTrainer(
             train_assignments,
             train_loop_config={"slot": name, "broker": broker},
+            torch_config=TorchConfig(timeout_s=math.ceil(spec.hang_timeout_s + DIAGNOSIS_S)),
             scaling_config=ScalingConfig(
                 num_workers=spec.num_workers,
                 use_gpu=spec.use_gpu,

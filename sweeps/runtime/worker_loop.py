@@ -13,6 +13,7 @@ from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.events import Ended
 from sweeps.runtime.memory_cleanup import MemoryCleanup
 from sweeps.runtime.reporter import BrokerReporter
+from sweeps.runtime.signs_of_life import signs_of_life
 from sweeps.runtime.worker_log import WorkerLog
 from sweeps.worker_error import describe_exception
 from sweeps_train.config import CommandConfig, EstimatorConfig, FunctionConfig, TrainingConfig
@@ -89,13 +90,15 @@ def _train(assignment: Assignment, *, is_main: bool) -> None:
     else:
         from sweeps_train.loop import train
 
-        train(
-            training,
-            reporter=reporter,
-            checkpoint_folder=folder,
-            metric=metric,
-            mode=mode,
-            largest_micro_batch=assignment.largest_micro_batch,
-        )
+        with signs_of_life(assignment) as end_signs:
+            train(
+                training,
+                reporter=reporter,
+                checkpoint_folder=folder,
+                metric=metric,
+                mode=mode,
+                largest_micro_batch=assignment.largest_micro_batch,
+                on_prepared=end_signs,
+            )
     if reporter is not None:
         reporter.flush()

@@ -43,6 +43,7 @@ def test_a_worker_group_names_its_workers_and_its_placement_group() -> None:
     assert parameters(WorkerGroup.get_worker_group_state) == ["self"]
     assert {"hostname", "node_id", "pid", "gpu_ids"} <= {*ActorMetadata.__annotations__, *dir(ActorMetadata)}
     assert parameters(RayTrainWorker.get_metadata) == ["self"]
+    assert parameters(RayTrainWorker.execute)[:2] == ["self", "fn"]
 
 
 def test_a_controller_can_be_aborted() -> None:

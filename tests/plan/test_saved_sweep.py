@@ -245,6 +245,8 @@ def test_what_tune_may_not_have_heard_of_is_posted_again_each_step_as_it_was_mea
         waits_for_decision=False,
         last_delivered=20,
         broker=None,
+        hang_timeout_s=1800.0,
+        prepare_timeout_s=14400.0,
     )
     found = [(type(event), event.attempt, event.step, *event.metrics.values()) for event in undelivered(assignment)]
     assert found == [

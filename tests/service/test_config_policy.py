@@ -122,6 +122,10 @@ HOSTILE: list[tuple[str, list[str], str]] = [
     ("digits", ["tracking.uri='http://evil.example:5000'"], "are recorded in its own store"),
     ("digits", ["space.tracking.uri={type: constant, value: 'http://evil.example'}"], "recorded in its own store"),
     ("digits", ["cluster.address='ray://evil.example:10001'"], "sweeps of the service run on local or auto"),
+    ("digits", ["cluster.env=[PLANTED]"], "PLANTED is not among the environment variables that access.allowed_env"),
+    ("digits", ["cluster.env=['PLAN*']"], "PLAN* is not among the environment variables"),
+    ("digits", ["cluster.env=['OPEN*']"], "OPEN* is not among the environment variables"),
+    ("digits", ["space.cluster.env={type: constant, value: [PLANTED]}"], "PLANTED is not among the environment"),
     ("digits", ["search.warm_start=[not-mine]"], "there is no sweep 'not-mine'"),
     ("digits", ["search.warm_start=[{kind: table, path: /etc/passwd.csv}]"], "path=/etc/passwd.csv: is outside of"),
     ("digits", ["search.warm_start=[{kind: table, path: outside/a.txt}]"], "path=outside/a.txt: is outside of"),
@@ -190,6 +194,7 @@ def allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConfigPolicy:
         allowed_folders=["inside", "clean"],
         allowed_uris=["s3://ours/", "http://mlflow.example:5000"],
         allowed_hub=["ours/*"],
+        allowed_env=["OPEN_ONE", "NCCL_*"],
     )
     Path("conf/task").mkdir(parents=True)
     Path("conf/program.yaml").write_text(PROGRAM)
@@ -223,6 +228,7 @@ def test_a_hostile_config_is_refused(allowed: ConfigPolicy, conf: str, overrides
     [
         ("program", ["task.arguments.lr=0.5", "search.num_trials=4"]),
         ("digits", ["train.lr=tag(log, interval(1e-4, 1e-1))", "search.num_trials=4", "seed=3"]),
+        ("digits", ["cluster=auto", "cluster.env=[OPEN_ONE, 'NCCL_*', NCCL_DEBUG, 'NCCL_IB_*']"]),
         ("digits", ["model=choice(conv_net, vision_transformer)", "~space.model.dropout"]),
         ("digits", ["output_dir=outputs", "tracking.uri=sqlite:///mlflow.db", "cluster=auto"]),
         ("digits", ["tracking.uri='http://mlflow.example:5000'", "search.warm_start=[mine]"]),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import profile
@@ -43,6 +45,25 @@ def prepare_gradient_sync(model: DistributedDataParallel) -> None:
 def sync_buffers_in_forward(model: DistributedDataParallel, *, enabled: bool) -> None:
     """Set whether the next forward pass broadcasts the buffers of rank 0."""
     model.require_forward_param_sync = enabled
+
+
+def default_store() -> dist.Store:
+    """The store through which the workers of torch's default process group have found each other."""
+    return dist.distributed_c10d._get_default_store()
+
+
+def flight_record() -> str | None:
+    """The last collective operations of this process as JSON, with their states: those of NCCL if there are any, or
+    else those of gloo; None without torch's flight recorder."""
+    from torch._C import _distributed_c10d as native
+
+    for name in ("_dump_nccl_trace_json", "_dump_fr_trace_json"):  # the first is missing in builds for CPUs
+        dump = getattr(native, name, None)
+        record = dump(includeCollectives=True, onlyActive=False) if dump is not None else b""
+        text = record.decode(errors="replace") if isinstance(record, bytes) else str(record)
+        if json.loads(text or "{}").get("entries"):
+            return text
+    return None
 
 
 def profiled_spans(profiled: profile, prefixes: tuple[str, ...]) -> Iterator[tuple[int, int]]:

@@ -27,6 +27,8 @@ class Reach(Enum):
     """Word known to a library; with a slash it would be fetched from the hub and run."""
     ARGUMENTS = auto()
     """Arguments of a target, any of which may be a path or an address."""
+    ENVIRONMENT = auto()
+    """Names of environment variables that workers get."""
     STORE = auto()
     """Address of the tracking server."""
     CLUSTER = auto()

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from sweeps_train.config.loader import Loader
 from sweeps_train.data.sampler import Batch, SampleOrder, Samples, in_batches
+from sweeps_train.device import pins_memory
 from sweeps_train.random_state import seed_all
 
 Share = tuple[int, Sequence[int]]
@@ -40,7 +41,7 @@ def load_micro_batches(
     """
     shares = ((position, share(order.take(position, positions.step))) for position in positions)
     reader = _Reader(samples, micro_batch_size, seed)
-    pin_memory = device.type == "cuda" if loader.pin_memory == "auto" else loader.pin_memory
+    pin_memory = pins_memory(device) if loader.pin_memory == "auto" else loader.pin_memory
     if loader.num_workers == 0 and not pin_memory:
         return (reader.__getitems__(each) for each in shares)
     batches: DataLoader[list[Batch]] = DataLoader(

@@ -20,6 +20,7 @@ from sweeps_train.compat.torch import (
 )
 from sweeps_train.config.strategy import DDP
 from sweeps_train.data.sampler import Batch
+from sweeps_train.device import is_accelerator
 from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
 from sweeps_train.strategies.strategy import Capabilities, Strategy
@@ -50,7 +51,7 @@ class DistributedDataParallelStrategy(Strategy):
         model_mib = sum(each.numel() * each.element_size() for each in model.parameters()) // 2**20 + 1
         wrapped = DistributedDataParallel(
             model,
-            device_ids=[device] if device.type == "cuda" else None,
+            device_ids=[device] if is_accelerator(device) else None,
             bucket_cap_mb=model_mib if self._config.compression == "powersgd" else None,
             gradient_as_bucket_view=True,  # gradients are used in the buffer that receives them
         )

@@ -16,6 +16,7 @@ from torch.distributed.fsdp import (
 )
 
 from sweeps_train.config.strategy import FSDP, ContextParallel
+from sweeps_train.device import pins_memory
 from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
 from sweeps_train.strategies.dtensor import ShardedStrategy
@@ -70,7 +71,8 @@ def wrap_fsdp(model: nn.Module, mesh: DeviceMesh, config: ShardingOptions, preci
         The model, now also an ``FSDPModule``.
     """
     mixed = MixedPrecisionPolicy(param_dtype=precision.type, reduce_dtype=torch.float32 if precision.type else None)
-    offload = CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda") if config.cpu_offload else OffloadPolicy()
+    pinned = pins_memory(torch.device(mesh.device_type))
+    offload = CPUOffloadPolicy(pin_memory=pinned) if config.cpu_offload else OffloadPolicy()
     for module in [*repeated_layers(model), model]:
         fully_shard(
             module,

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from sweeps_train.data.sampler import Batch, Samples, in_batches
+from sweeps_train.device import empty_cache
 from sweeps_train.distributed import Workers
 from sweeps_train.errors import is_out_of_memory
 from sweeps_train.precision import Precision
@@ -170,8 +171,7 @@ class Strategy:
                 if len(indices) == 1 or not self.capabilities.can_retry_oom or not is_out_of_memory(error):
                     raise
             # Outside of the except clause: the error's frames hold tensors that are to be freed.
-            if self.workers.device.type == "cuda":
-                torch.cuda.empty_cache()
+            empty_cache(self.workers.device)
             self._most_scored = math.ceil(len(indices) / 2)
         middle = math.ceil(len(indices) / 2)
         halves = [self._score(model, samples, part) for part in (indices[:middle], indices[middle:])]

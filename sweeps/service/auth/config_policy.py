@@ -99,6 +99,10 @@ class ConfigPolicy:
             yield from (f"there is no sweep {name!r}" for name in names if not sweep_exists(str(name)))
         elif item.reach is Reach.CONSTRAINTS and isinstance(item.value, list):
             yield from _refusals_of_constraints(item.value)
+        elif item.reach is Reach.ENVIRONMENT and isinstance(item.value, list):
+            for each in item.value:
+                if not self._is_allowed_variable(str(each)):
+                    yield f"{each} is not among the environment variables that access.allowed_env allows; leave it out"
         elif item.reach is Reach.TRIALS and item.value is None:
             yield "sweeps of the service are read by their names; give the address of another server"
         elif item.value is not None and (refusal := self._refusal(item.reach, item.value)):
@@ -138,6 +142,11 @@ class ConfigPolicy:
 
     def _is_own_store(self, value: Any) -> bool:
         return isinstance(value, str) and (absolute(value) == self._tracking_uri or value in self._access.allowed_uris)
+
+    def _is_allowed_variable(self, name: str) -> bool:
+        """Whether a name, or all names with a beginning, are allowed."""
+        allowed = self._access.allowed_env
+        return any(name == each or (each.endswith("*") and name.startswith(each[:-1])) for each in allowed)
 
     def _is_cluster(self, value: Any) -> bool:
         return value in (*CLUSTERS, *self._access.allowed_uris)

@@ -1,0 +1,133 @@
+"""The device of a worker, whichever accelerator it is: an NVIDIA or AMD GPU (``cuda``), Intel's (``xpu``), Apple's
+(``mps``), or another one that torch knows; or the CPU."""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import cache
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity
+
+_log = logging.getLogger(__name__)
+
+_PINNED = ("cuda", "xpu")
+"""Accelerators to which pinned memory is copied faster."""
+
+
+def worker_device() -> torch.device:
+    """The device of this worker: the one that Ray Train has assigned, or else torch's current accelerator."""
+    # Ray Train sets this variable of Hugging Face Accelerate to the device of the worker. A worker without a GPU may
+    # still see those of its machine.
+    assigned = os.environ.get("ACCELERATE_TORCH_DEVICE")
+    device = torch.device(assigned) if assigned else _current_accelerator()
+    _note_untried(device.type)
+    return device
+
+
+def _current_accelerator() -> torch.device:
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if found is None:
+        return torch.device("cpu")
+    return torch.device(found.type, torch.accelerator.current_device_index())
+
+
+@cache
+def _note_untried(kind: str) -> None:
+    """Log once that nobody has tried Sweeps on such a device."""
+    name = "ROCm" if kind == "cuda" and torch.version.hip else kind
+    if name not in ("cpu", "cuda"):
+        _log.warning("Sweeps has not been tried on %s devices yet; please report what works and what does not", name)
+
+
+def is_accelerator(device: torch.device) -> bool:
+    """Whether a device is not the CPU.
+
+    >>> is_accelerator(torch.device("mps")), is_accelerator(torch.device("cpu"))
+    (True, False)
+    """
+    return device.type != "cpu"
+
+
+def device_module(device: torch.device) -> Any:
+    """Torch's functions for the kind of a device: ``torch.cuda``, ``torch.xpu``, ``torch.mps`` or ``torch.cpu``."""
+    return torch.get_device_module(device)
+
+
+def pins_memory(device: torch.device) -> bool:
+    """Whether copies to the device are faster from pinned memory."""
+    return device.type in _PINNED
+
+
+def counts_memory(device: torch.device) -> bool:
+    """Whether the device has memory of its own, of which torch counts what is used."""
+    return is_accelerator(device) and hasattr(device_module(device), "max_memory_allocated")
+
+
+def select(device: torch.device) -> None:
+    """Make an accelerator the current device of this process: NCCL sends objects through that."""
+    if is_accelerator(device):
+        torch.accelerator.set_device_index(device)
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has computed everything."""
+    if is_accelerator(device):
+        torch.accelerator.synchronize(device)
+
+
+def empty_cache(device: torch.device) -> None:
+    """Give memory that torch keeps in reserve back to the device."""
+    if is_accelerator(device):
+        device_module(device).empty_cache()
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Forget the peak of memory so far, where torch counts it."""
+    if counts_memory(device):
+        device_module(device).reset_peak_memory_stats(device)
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes of tensors at their peak, on a device for which ``counts_memory``."""
+    return int(device_module(device).max_memory_allocated(device))
+
+
+def peak_reserved_memory(device: torch.device) -> int:
+    """Bytes that torch has reserved at their peak, on a device for which ``counts_memory``."""
+    return int(device_module(device).max_memory_reserved(device))
+
+
+def name_of(device: torch.device) -> str:
+    """Name of an accelerator as its driver gives it; the kind of device where there is none."""
+    module = device_module(device)
+    return str(module.get_device_name(device)) if hasattr(module, "get_device_name") else device.type
+
+
+def profiled_activities(device: torch.device) -> list[ProfilerActivity]:
+    """Activities for torch's profiler, which then sees computations on the device."""
+    of_device = {"cuda": [ProfilerActivity.CUDA], "xpu": [ProfilerActivity.XPU]}.get(device.type, [])
+    return [ProfilerActivity.CPU, *of_device]
+
+
+def random_state_of(device: torch.device) -> torch.Tensor | None:
+    """State of the device's random numbers; None for the CPU, whose state is torch's own."""
+    if not is_accelerator(device):
+        return None
+    state: torch.Tensor = device_module(device).get_rng_state(*_index(device))
+    return state
+
+
+def set_random_state_of(device: torch.device, state: torch.Tensor) -> None:
+    """Restore the result of ``random_state_of`` on a device of the same kind."""
+    device_module(device).set_rng_state(state, *_index(device))
+
+
+def _index(device: torch.device) -> tuple[torch.device, ...]:
+    return () if device.type == "mps" else (device,)  # there is only one
+
+
+def _module(device: torch.device) -> Any:
+    return torch.get_devicedevice_module(device)

@@ -1,0 +1,38 @@
+"""Signs of life of a worker that prepares a trial: it may download, tokenize and load for hours without a report."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sweeps.runtime.assignment import Assignment
+
+MOST_S = 10.0
+"""Maximum seconds between two signs."""
+
+
+@contextmanager
+def signs_of_life(assignment: Assignment) -> Iterator[Callable[[], None]]:
+    """Tell the broker regularly that this worker prepares its data and model, from a thread.
+
+    They end with the time that the preparation may take. So workers that wait forever, such as for a lock, count as
+    hanging at last, and those whose process has stopped do at once.
+
+    Yields:
+        A function to call when the worker is prepared: from then on its reports are the signs.
+    """
+    over = threading.Event()
+    every_s = min(MOST_S, assignment.hang_timeout_s / 4)
+
+    def give() -> None:
+        ends = time.monotonic() + assignment.prepare_timeout_s
+        while not over.wait(every_s) and time.monotonic() < ends:
+            assignment.broker.alive.remote(assignment.trial, assignment.attempt)
+
+    threading.Thread(target=give, name="signs-of-life", daemon=True).start()
+    try:
+        yield over.set
+    finally:
+        over.set()

@@ -1,0 +1,123 @@
+"""Variables of ``cluster.env`` reach the processes on all nodes of a running cluster; nothing shows their values."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.errors import ConfigError
+from sweeps.provenance import secrets
+from sweeps.provenance.redacted_text import redacted_log
+from sweeps.runtime.environment import chosen_variables
+from sweeps.validate.cluster import cluster_notes
+
+SECRET = "planted-value-7Q41"
+
+
+def test_names_and_beginnings_choose_variables_but_not_those_that_ray_sets() -> None:
+    environment = {
+        "HF_TOKEN": SECRET,
+        "NCCL_DEBUG": "INFO",
+        "CUDA_VISIBLE_DEVICES": "3",
+        "CUDA_HOME": "/c",
+        "HOME": "/",
+    }
+    assert chosen_variables(["HF_TOKEN", "NCCL_*", "CUDA_*", "UNSET"], environment) == {
+        "HF_TOKEN": SECRET,
+        "NCCL_DEBUG": "INFO",
+        "CUDA_HOME": "/c",
+    }
+    assert chosen_variables([], environment) == {}
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("['*']", "'\\*' is no name of an environment variable; give names, or beginnings"),
+        ("['A*B']", "'A\\*B' is no name"),
+        ("['HF_TOKEN=hf_x']", "'HF_TOKEN' is given a value; give names"),
+        ("[CUDA_VISIBLE_DEVICES]", "CUDA_VISIBLE_DEVICES is different for each worker"),
+    ],
+)
+def test_other_names_are_refused(names: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^cluster: env: .*{message}"):
+        compose_sweep("digits", [f"cluster.env={names}"], ConfSearchPath())
+
+
+def test_a_variable_that_is_not_set_is_noted_for_a_running_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    monkeypatch.delenv("HF_TOKNE", raising=False)
+    tokens = ["cluster.env=[HF_TOKEN, HF_TOKNE, 'NCCL_*']"]
+    config = compose_sweep("digits", ["cluster=auto", *tokens], ConfSearchPath()).config
+    assert list(cluster_notes(config)) == [
+        "cluster.env: HF_TOKNE: not set here, so the workers keep what their nodes have"
+    ]
+    assert list(cluster_notes(compose_sweep("digits", tokens, ConfSearchPath()).config)) == []
+
+
+def test_values_of_variables_that_are_named_like_a_secret_are_hidden_in_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", SECRET)
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "not-a-secret")
+    secrets.secret_values.cache_clear()
+    try:
+        assert redacted_log(f"one {SECRET} not-a-secret") == "one *** not-a-secret"
+        assert secrets.redacted(f"run --x {SECRET}") == "run --x ***"
+    finally:
+        secrets.secret_values.cache_clear()
+
+
+CLUSTER = """
+import json, os, sys
+from pathlib import Path
+import ray
+from ray.cluster_utils import Cluster
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+from ray.util.state import list_workers, list_actors, list_jobs
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.runtime.cluster import connected
+
+cluster = Cluster()  # its processes have the environment of this one, which has no token yet
+for _ in range(2):
+    cluster.add_node(num_cpus=1, include_dashboard=False)
+os.environ.update(HF_TOKEN=sys.argv[1], NCCL_DEBUG="INFO", UNNAMED_THING="unnamed")
+
+def seen():
+    return [os.environ.get(name) for name in ("HF_TOKEN", "NCCL_DEBUG", "UNNAMED_THING", "OWN")]
+
+overrides = [f"cluster.address='{cluster.address}'", "cluster.env=[HF_TOKEN, 'NCCL_*']"]
+with connected(compose_sweep("digits", overrides, ConfSearchPath()).config):
+    found = {}
+    for node in ray.nodes():
+        on = ray.remote(num_cpus=1, scheduling_strategy=On(node["NodeID"], soft=False))
+        plain = ray.get(on(seen).remote())
+        own = ray.get(on(seen).options(runtime_env={"env_vars": {"OWN": "own"}}).remote())
+        found[node["NodeID"]] = (plain, own)
+    shown = str(ray.get_runtime_context().runtime_env) + ray.get_runtime_context().get_runtime_env_string()
+folder = Path(cluster.head_node.get_session_dir_path(), "logs")
+logs = "".join(path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
+cluster.shutdown()
+print(json.dumps([list(found.values()), shown, sys.argv[1] in logs]))
+"""
+
+
+@pytest.mark.slow
+def test_they_reach_every_node_and_are_in_no_log_of_ray(tmp_path: Path) -> None:
+    import json
+
+    environment = {name: value for name, value in os.environ.items() if name not in ("HF_TOKEN", "NCCL_DEBUG")}
+    command = [sys.executable, "-c", CLUSTER, SECRET]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=230, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    nodes, shown, is_logged = json.loads(done.stdout.splitlines()[-1])
+    assert nodes == [[[SECRET, "INFO", None, None], [SECRET, "INFO", None, "own"]]] * 2
+    assert SECRET not in shown
+    assert not is_logged

@@ -1,0 +1,159 @@
+"""Workers that hang are found, with the stacks of all of them; long preparations and busy machines are no hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import Done, points, run
+
+from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.broker import Broker
+from sweeps.runtime.events import Ended, Started
+from sweeps.runtime.signs_of_life import signs_of_life
+
+
+def test_workers_that_prepare_for_longer_than_a_hang_are_none_while_they_give_signs_of_life() -> None:
+    async def follow() -> tuple[bool, Any]:
+        broker = Broker()
+        await broker.begin("0000")
+        await broker.post(Started("0000", 1, 0))
+        report = asyncio.create_task(broker.next_report("0000", 0.5))
+        for _ in range(10):
+            await asyncio.sleep(0.1)
+            await broker.alive("0000", 1)
+        waited = not report.done()
+        await broker.alive("0000", 7)  # of another attempt
+        return waited, await asyncio.wait_for(report, 5)
+
+    waited, ended = asyncio.run(follow())
+    assert waited
+    assert isinstance(ended, Ended)
+    assert "its workers hang" in str(ended.error)
+
+
+@dataclass
+class Signs:
+    """Counts the signs of life that a broker would get."""
+
+    given: list[tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def alive(self) -> Signs:
+        return self
+
+    def remote(self, trial: str, attempt: int) -> None:
+        self.given.append((trial, attempt))
+
+
+def assignment(signs: Signs, prepare_timeout_s: float) -> Assignment:
+    nothing: Any = None
+    return Assignment(
+        *("0003", 2, nothing, "eval/loss", "min", "", "", None, None),
+        waits_for_decision=False,
+        last_delivered=None,
+        broker=signs,
+        hang_timeout_s=0.2,
+        prepare_timeout_s=prepare_timeout_s,
+    )
+
+
+def test_signs_of_life_end_when_the_worker_is_prepared_or_takes_too_long() -> None:
+    signs = Signs()
+    with signs_of_life(assignment(signs, prepare_timeout_s=60)) as end:
+        time.sleep(0.5)
+        end()
+        given = len(signs.given)
+        assert given >= 2
+        assert set(signs.given) == {("0003", 2)}
+        time.sleep(0.3)
+        assert len(signs.given) <= given + 1  # one may have been under way
+    late = Signs()
+    with signs_of_life(assignment(late, prepare_timeout_s=0.3)):
+        time.sleep(0.6)
+        given = len(late.given)
+        time.sleep(0.5)
+        assert len(late.given) == given > 0
+
+
+USERS = """
+import os, time
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, sleeps=False):
+        super().__init__()
+        self.sleeps, self.layers = sleeps, torch.nn.Linear(64, 10)
+
+    def forward(self, images):
+        if self.sleeps and self.training and os.environ["RANK"] == "1":
+            time.sleep(10_000)  # asleep
+        return self.layers(images.flatten(1))
+
+def build(prepares_s):
+    if os.environ["RANK"] == "1":
+        time.sleep(prepares_s)
+    generator = torch.Generator().manual_seed(0)
+    both = [torch.utils.data.TensorDataset(torch.rand(n, 64, generator=generator), torch.arange(n) % 10)
+        for n in (200, 50)]
+    return tuple(both)
+"""
+HANG_S, PREPARES_S = 20, 45
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    folder = tmp_path_factory.mktemp("hangs")
+    (folder / "users.py").write_text(USERS, encoding="utf-8")
+    return run(
+        folder,
+        *("conf=digits", "space=none", "model=custom", "model._target_=users.Net", "+model.arguments.sleeps=false"),
+        *("data=custom", "data._target_=users.build", "+data.arguments.prepares_s=0", "preflight.timeout_s=0"),
+        *("space.model.arguments.sleeps={type: categorical, choices: [false, true]}",),
+        f"space.data.arguments.prepares_s={{type: categorical, choices: [0, {PREPARES_S}]}}",
+        *("search=random", "search.num_trials=2", "search.max_concurrent=1", "search.max_retries=0"),
+        points(
+            {"model.arguments.sleeps": False, "data.arguments.prepares_s": PREPARES_S},
+            {"model.arguments.sleeps": True, "data.arguments.prepares_s": 0},
+        ),
+        *("train.max_steps=4", "train.eval_every=2", "train.log_every=1"),
+        *("cluster.num_cpus=2", f"scaling.hang_timeout_s={HANG_S}"),
+    )
+
+
+@pytest.mark.slow
+def test_a_node_that_prepares_longer_than_a_hang_is_waited_for(done: Done) -> None:
+    first = done.document["trials"][0]
+    assert (first["state"], first["attempts"]) == ("finished", 1), done.err
+    assert done.document["time"]["wall_s"] > PREPARES_S + HANG_S
+
+
+@pytest.mark.slow
+def test_a_hang_leaves_the_stacks_of_all_workers_in_the_run_of_its_trial(done: Done) -> None:
+    trial = done.document["trials"][1]
+    assert trial["state"] == "failed", done.err
+    line = 1 + USERS.splitlines().index("            time.sleep(10_000)  # asleep")
+    assert f"users.py:{line} in forward: time.sleep(10_000)" in done.err
+    assert "all stacks are in logs/attempt-1.traceback.txt of its run" in done.err
+    names = {Path(each.path).name for each in done.client.list_artifacts(trial["run_id"], "logs")}
+    records = ["attempt-1.flight-record-0.json", "attempt-1.flight-record-1.json"]
+    assert {"attempt-1.traceback.txt", *records} <= names
+    artifact = done.client.download_artifacts(trial["run_id"], "logs/attempt-1.traceback.txt", str(done.folder))
+    stacks = Path(artifact).read_text(encoding="utf-8")
+    before, first, second = stacks.partition("--- worker 0 ---")[0], *stacks.split("--- worker ")[-2:]
+    assert "its workers hang" in before
+    assert first.startswith("0 ---")
+    assert "all_reduce" in first or "wait" in first
+    assert second.startswith("1 ---")
+    assert f'users.py", line {line} in forward' in second
+    waiting, asleep = (
+        json.loads(Path(done.client.download_artifacts(trial["run_id"], f"logs/{name}", str(done.folder))).read_text())
+        for name in records
+    )
+    assert len(waiting["entries"]) == len(asleep["entries"]) + 1  # the one that worker 1 never reaches
+    assert {each["timeout_ms"] for each in waiting["entries"]} == {1000 * (HANG_S + 60)}

@@ -1,0 +1,58 @@
+"""Workers wait for each other's data and model for longer than any collective operation may take."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from training_runs import IMAGES, configured, on_two_workers
+
+from sweeps_train.distributed import Workers
+from sweeps_train.loop import train
+
+GROUP_TIMEOUT, LATE_S = timedelta(seconds=0.5), 1.5
+
+
+def meet_late() -> dict[str, str]:
+    workers = Workers.current()
+    impatient = dist.new_group(timeout=GROUP_TIMEOUT)
+    said: dict[str, str] = {}
+    if workers.rank == 1:
+        time.sleep(LATE_S)
+    began = time.monotonic()
+    workers.meet()
+    said["waited"] = f"{time.monotonic() - began:.1f}"
+    workers.meet()  # a second time, at once
+    if workers.rank == 1:
+        time.sleep(LATE_S)
+    try:
+        dist.barrier(group=impatient)
+        said["barrier"] = "passed"
+    except RuntimeError as error:
+        said["barrier"] = str(error)
+    prepared: list[int] = []
+    train(
+        configured(IMAGES, train={"max_steps": 1}),
+        reporter=None,
+        checkpoint_folder=None,
+        on_prepared=lambda: prepared.append(torch.distributed.get_rank()),
+    )
+    said["prepared"] = str(prepared)
+    if workers.rank == 0:
+        try:
+            workers.meet(timedelta(seconds=0.2))
+        except TimeoutError as error:
+            said["missing"] = str(error)
+    return said
+
+
+def test_workers_wait_for_a_late_one_where_a_barrier_fails(tmp_path: Path) -> None:
+    first, second = on_two_workers(meet_late, tmp_path)
+    assert float(first["waited"]) > LATE_S - 0.5
+    assert float(second["waited"]) < 0.5
+    assert "passed" not in first["barrier"]
+    assert (first["prepared"], second["prepared"]) == ("[0]", "[1]")
+    assert first["missing"] == "data and model were not prepared within 0:00:00.200000 by worker 1"

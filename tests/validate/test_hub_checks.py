@@ -1,0 +1,138 @@
+"""Models and data sets of the hub that the user may not read are found before a trial starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.errors import ConfigError
+from sweeps.validate import hub
+from sweeps.validate.hub import HubName, check_hub, hub_names
+
+OPEN, GATED, MISSING = "ours/open", "theirs/gated", "theirs/missing"
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Answers as the hub does, with its status codes and headers."""
+
+    def do_GET(self) -> None:
+        name = "/".join(self.path.split("/")[3:5])
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if token == "expired-token":
+            self.answer(401, None)
+        elif name == OPEN or (name == GATED and token == "granted-token"):
+            self.answer(200, None)
+        elif name == GATED:
+            self.answer(403 if token else 401, "GatedRepo")
+        else:
+            self.answer(404 if token else 401, "RepoNotFound")
+
+    def answer(self, status: int, code: str | None) -> None:
+        self.send_response(status)
+        if code is not None:
+            self.send_header("X-Error-Code", code)
+        if status == 401 and code is None and self.headers.get("Authorization"):
+            self.send_header("X-Error-Message", "Invalid credentials in Authorization header")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def endpoint(address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from huggingface_hub import constants
+    from huggingface_hub.hf_api import api
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # as all other tests are
+    monkeypatch.setattr(api, "endpoint", address)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "token", "message"),
+    [
+        (OPEN, None, None),
+        (GATED, "granted-token", None),
+        (GATED, None, "model.path=theirs/gated: this model is gated, and there is no token; .* set HF_TOKEN"),
+        (GATED, "another-token", "this model is gated, and the account of your token has no access; ask for it at"),
+        (MISSING, None, "the hub has no such model, or it is private; correct the name, or set HF_TOKEN"),
+        (MISSING, "granted-token", "no such model, or your token may not read it; correct the name"),
+        (GATED, "expired-token", "the hub does not accept your token; make a new one"),
+    ],
+)
+def test_what_the_hub_refuses_is_told_with_the_fix(
+    name: str, token: str | None, message: str | None, endpoint: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if token is not None:
+        monkeypatch.setenv("HF_TOKEN", token)
+    if message is None:
+        check_hub([HubName("model.path", name, "model")])
+        return
+    with pytest.raises(ConfigError, match=message):
+        check_hub([HubName("model.path", name, "model"), HubName("data.path", OPEN, "dataset")])
+
+
+def test_a_hub_that_does_not_answer_delays_a_sweep_by_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    import time
+
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub, "ANSWER_WITHIN_S", 0.2)
+    monkeypatch.setattr(hub, "_refusal", lambda name: time.sleep(60))
+    began = time.monotonic()
+    check_hub([HubName("model.path", OPEN, "model")] * 3)
+    assert time.monotonic() - began < 5
+
+
+def test_names_on_the_hub_are_those_that_are_no_files(working_folder: Path) -> None:
+    (working_folder / "here").mkdir()
+
+    def names(*tokens: str) -> list[tuple[str, str]]:
+        config = compose_sweep("llm_lora", [*tokens], ConfSearchPath()).config
+        return [(each.key, each.name) for each in hub_names([config, config])]
+
+    assert names() == []
+    assert names("model=huggingface", "model.path=here", "data=text", "data.path=texts.jsonl") == []
+    found = names("model=huggingface", "model.path=a/b", "model.tokenizer=c/d", "data=text", "data.path=wikitext")
+    assert found == [("model.path", "a/b"), ("model.tokenizer", "c/d"), ("data.path", "wikitext")]
+
+
+def test_a_gated_model_without_a_token_is_one_message_before_anything_starts(address: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "hf")}
+    environment.pop("HF_TOKEN", None)
+    arguments = ("run", "conf=llm_lora", "model=huggingface", f"model.path={GATED}")
+    done = subprocess.run(
+        [sys.executable, "-m", "sweeps", *arguments],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "model.path=theirs/gated: this model is gated, and there is no token; accept its terms" in done.stderr
+    assert not (tmp_path / "outputs").exists()
