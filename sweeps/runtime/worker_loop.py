@@ -88,9 +88,9 @@ def _train(assignment: Assignment, *, is_main: bool) -> None:
         identity = TrialIdentity(assignment.sweep, assignment.trial, assignment.attempt)
         run_command(training, reporter=reporter, checkpoint_folder=folder, metric=metric, mode=mode, identity=identity)
     else:
-        from sweeps_train.loop import train
-
         with signs_of_life(assignment) as end_signs:
+            from sweeps_train.loop import train  # takes seconds, and minutes on a busy machine
+
             train(
                 training,
                 reporter=reporter,
