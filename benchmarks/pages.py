@@ -1,9 +1,10 @@
-"""Time to the first byte of the service's pages with 1,000 sweeps, of which one has 2,000 trials.
+"""Time to the first byte, and CPU time, of the service's pages with 1,000 sweeps, of which one has 2,000 trials.
 
 The sweeps are simulated: some by our own recorder with everything that a sweep writes (see record.py), the others only
-by their parent runs, which is all that the list needs. The pages come from a real service over a real connection.
+by their parent runs, which is all that the list needs. The pages come from a real service over a real connection. The
+CPU time is that of the service's process: unlike the time to the first byte it hardly depends on what else runs.
 
-    python benchmarks/pages.py                                       # in a folder that is removed
+    python benchmarks/pages.py --write docs/pages.md                 # in a folder that is removed
     python benchmarks/pages.py --sweeps 20 --trials 300 --keep /tmp/pages --port 8643   # for docs/page_pictures.py
 """
 
@@ -13,6 +14,7 @@ import argparse
 import contextlib
 import http.client
 import json
+import os
 import random
 import signal
 import socket
@@ -24,7 +26,9 @@ import tempfile
 import time
 from pathlib import Path
 
+import psutil
 from record import simulate
+from results_document import markdown_table, write_between_marks
 
 USERS = (("mira", "chat"), ("jonas", "chat"), ("ines", "vision"), ("tom", "vision"))
 CONFS = ("llm_lora", "digits", "support_chat", "defect_images")
@@ -34,11 +38,25 @@ DETAILED = 12
 RUNNING = 2
 WAITING = 3
 REQUESTS = 30
-PATHS = (
-    *("/", "/?state=finished&page=10", "/?q=digits", "/?part=live", f"/sweeps/{LARGEST}", "/queue"),
-    *(f"/sweeps/{LARGEST}/figures/{figure}" for figure in ("curves", "parallel", "slices")),
-    f"/sweeps/{LARGEST}/trials/7",
-)
+PATHS = {
+    "list": "/",
+    "list, tenth page of finished sweeps": "/?state=finished&page=10",
+    "list, searched": "/?q=digits",
+    "list, its live part": "/?part=live",
+    "queue": "/queue",
+    "new sweep": "/submit",
+    "sweep": f"/sweeps/{LARGEST}",
+    "sweep, its live part": f"/sweeps/{LARGEST}?part=live",
+    "sweep, figure of the curves": f"/sweeps/{LARGEST}/figures/curves",
+    "sweep, best so far": f"/sweeps/{LARGEST}/figures/best",
+    "sweep, parallel coordinates": f"/sweeps/{LARGEST}/figures/parallel",
+    "sweep, importance": f"/sweeps/{LARGEST}/figures/importance",
+    "sweep, slices": f"/sweeps/{LARGEST}/figures/slices",
+    "sweep, contours": f"/sweeps/{LARGEST}/figures/contours",
+    "sweep, timeline": f"/sweeps/{LARGEST}/figures/timeline",
+    "trial": f"/sweeps/{LARGEST}/trials/7",
+    "another trial": f"/sweeps/{LARGEST}/trials/250",
+}
 
 
 def fill(folder: Path, sweeps: int, trials: int, seed: int = 0) -> None:
@@ -175,9 +193,12 @@ def answer(folder: Path, port: int) -> None:
     from sweeps.config.service import Service
     from sweeps.service.api.app import make_app
     from sweeps.service.app_context import AppContext
+    from sweeps.service.web.figures import load_libraries
 
     uri, database = f"sqlite:///{folder}/mlflow.db", f"sqlite:///{folder}/outputs/service.db"
+    os.environ["MLFLOW_TRACKING_URI"] = uri  # configs refer to it, as in `python -m sweeps serve`
     service = AppContext(Service(tracking_uri=uri, database=database, output_dir=str(folder / "outputs")))
+    load_libraries(uri)
     uvicorn.run(make_app(service), port=port, log_level="warning")
 
 
@@ -197,19 +218,25 @@ def serve(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
         time.sleep(0.2)
 
 
-def measure(port: int, path: str) -> tuple[list[float], int]:
-    """Milliseconds to the first byte of each request, and bytes of the answer."""
-    times, size = [], 0
+def measure(port: int, process: psutil.Process, path: str) -> tuple[list[float], list[float], int]:
+    """Milliseconds to the first byte of each request, CPU milliseconds of each, and bytes of the answer."""
+    times, cpu, size = [], [], 0
     for _ in range(REQUESTS):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        start = time.perf_counter()
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+        used, start = _cpu_s(process), time.perf_counter()
         connection.request("GET", path)
         answer = connection.getresponse()
         times.append(1000 * (time.perf_counter() - start))
         size = len(answer.read())
+        cpu.append(1000 * (_cpu_s(process) - used))
         assert answer.status == 200, (path, answer.status)
         connection.close()
-    return times, size
+    return times, cpu, size
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    used = process.cpu_times()
+    return float(used.user + used.system)
 
 
 def main() -> None:
@@ -217,6 +244,7 @@ def main() -> None:
     parser.add_argument("--sweeps", type=int, default=1000)
     parser.add_argument("--trials", type=int, default=2000, help="of the largest sweep")
     parser.add_argument("--keep", type=Path, help="keep the store in this folder, or measure with the one that it has")
+    parser.add_argument("--write", type=Path, metavar="FILE.md", help="update its table")
     parser.add_argument("--port", type=int, help="only answer, with what was kept, until Ctrl-C")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -228,11 +256,15 @@ def main() -> None:
             return
         process, port = serve(folder)
         try:
-            for path in PATHS:
-                times, size = measure(port, path)
-                first, rest = times[0], sorted(times[1:])
-                line = f"first {first:6.0f} ms, median {statistics.median(rest):6.1f} ms, slowest {rest[-1]:6.1f} ms"
-                print(f"{path:42} {line}, {size / 1024:5.0f} KiB")
+            rows = []
+            for name, path in PATHS.items():
+                times, cpu, size = measure(port, psutil.Process(process.pid), path)
+                numbers = (times[0], cpu[0], statistics.median(times[1:]), statistics.fmean(cpu[1:]), max(times[1:]))
+                rows.append([name, *(f"{each:.0f}" for each in (*numbers, size / 1024))])
+            heads = ["page", "first", "its CPU", "median", "mean CPU", "slowest other", "KiB"]
+            print(table := markdown_table(heads, rows))
+            if arguments.write is not None:
+                write_between_marks(arguments.write, {"pages": table})
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait()

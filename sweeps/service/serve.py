@@ -7,6 +7,7 @@ import ipaddress
 import resource
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 
 import uvicorn
@@ -17,6 +18,7 @@ from sweeps.service.api.app import make_app
 from sweeps.service.app_context import AppContext
 from sweeps.service.auth.header_timeout import protocol
 from sweeps.service.auth.paced_listener import PacedListener
+from sweeps.service.web.figures import load_libraries
 
 SHUTDOWN_S = 5
 """Maximum seconds to finish open requests at shutdown."""
@@ -55,6 +57,8 @@ def serve(service: AppContext, listener: socket.socket) -> None:
         )
     )
     service.start()
+    uri = service.config.tracking_uri
+    threading.Thread(target=load_libraries, args=(uri,), name="load libraries", daemon=True).start()
     try:
         server.run(sockets=[listener])
     finally:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import subprocess
+import sys
 from typing import Any
 
 import pytest
+from recording import record_small_sweep
 
 from sweeps.errors import TrackingUnreachable
 from sweeps.report.figures.learning_curves import learning_curves
@@ -236,3 +239,23 @@ def test_numbers_stand_on_the_right_and_lists_are_plain() -> None:
 def test_times_are_utc_beside_the_pointer() -> None:
     assert 'title="1970-01-01 00:00:00 UTC">1970-01-01 00:00 UTC<' in moment(0)
     assert 'datetime="1970-01-01T00:00:00Z"' in moment(0)
+
+
+IMPORTED = """
+import sys
+from sweeps.service.web.figures import Choices, FigureCache, load_libraries, make_section
+from sweeps.tracking.reader import load_sweep
+
+load_libraries(sys.argv[1])
+record, before = load_sweep(sys.argv[1], "digits-1"), {*sys.modules}
+for figure in ("curves", "best", "parallel", "slices", "timeline"):
+    section = make_section(FigureCache(), record, figure, Choices("eval/loss", "good", ()))
+    assert section is not None and [each.figure.to_json() for each in section.figures], figure
+print(*({name.partition(".")[0] for name in {*sys.modules} - before} & {"optuna", "pandas", "sklearn", "sqlalchemy"}))
+"""
+
+
+def test_the_first_viewer_of_a_figure_does_not_wait_for_libraries(uri: str) -> None:
+    record_small_sweep(uri)
+    done = subprocess.run([sys.executable, "-c", IMPORTED, uri], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("\n", "")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 from urllib.parse import quote, urlencode
@@ -15,6 +16,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from sweeps.constants import CONFIG_ARTIFACT
+from sweeps.errors import TrackingUnreachable
 from sweeps.report.figures.learning_curves import ValueAxis, learning_curves
 from sweeps.report.figures.nights import nights_section
 from sweeps.report.figures.style import DARK
@@ -27,6 +29,7 @@ from sweeps.service.web.figure_cache import FigureCache
 from sweeps.service.web.pages import Shared
 from sweeps.service.web.rendering import conditional
 from sweeps.tracking.artifacts import read_text
+from sweeps.tracking.client import connect
 from sweeps.tracking.metric_history import fetch_metric_names
 from sweeps.tracking.record import SweepRecord
 
@@ -63,6 +66,24 @@ LONGEST_METRIC = 250
 MOST_ROWS = 2000
 """Largest number of rows of a figure's table."""
 NOTHING = "There is nothing to show yet."
+
+
+def load_libraries(tracking_uri: str) -> None:
+    """Import what figures are made with, which takes seconds, so that the first viewer does not wait for it.
+
+    Args:
+        tracking_uri: Store of the sweeps; a connection imports the parts of MLflow for its kind.
+    """
+    with suppress(TrackingUnreachable):
+        connect(tracking_uri)
+    import mlflow.artifacts
+    import plotly.graph_objects as go
+    from sklearn.ensemble import RandomForestRegressor
+
+    from sweeps.report.figures import contours, importance
+
+    _ = mlflow.artifacts, contours, importance, RandomForestRegressor
+    go.Figure(go.Scatter(x=[0], y=[0])).to_json()  # Plotly imports its parts when they are used
 
 
 @dataclass(frozen=True)
