@@ -180,11 +180,13 @@ def read_training_config(folder: Path) -> TrainingConfig:
     Example:
         >>> read_training_config(Path("step-00000020"))
         Traceback (most recent call last):
-        ValueError: step-00000020 is no checkpoint: it has no training.json; give a folder step-00000020
+        ValueError: step-00000020: no checkpoint of a built-in task, without training.json; load it with your own code
     """
     file = folder / TRAINING_FILE
     if not file.is_file():
-        raise ValueError(f"{folder} is no checkpoint: it has no {TRAINING_FILE}; give a folder step-00000020")
+        raise ValueError(
+            f"{folder}: no checkpoint of a built-in task, without {TRAINING_FILE}; load it with your own code"
+        )
     return TRAINING_CONFIG.validate_json(file.read_bytes())
 
 

@@ -11,7 +11,7 @@ from sweeps.redact import redact_uri
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.sessions import Session, elapsed
 from sweeps.tracking.spans import Span
-from sweeps.tracking.values import finite
+from sweeps.tracking.values import finite, short
 
 STATES = ("finished", "pruned", "failed", "running", "stopped")
 """States of a trial, in the order in which they are counted."""
@@ -19,7 +19,7 @@ INTERRUPTED = "interrupted"
 """State in which a trial is shown that had not ended when its sweep did; ``resume`` continues it. See ``settled``."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TrialRecord:
     """The record of one trial: a run nested in that of its sweep."""
 
@@ -57,6 +57,12 @@ class TrialRecord:
     """Its failed attempts."""
     checkpoints: dict[str, str] = field(default_factory=dict)
     """URIs of its ``best`` and ``last`` checkpoint, if they are kept."""
+
+    def __repr__(self) -> str:
+        """Short text for notebooks and lists, such as ``<trial 0007: finished, 0.31, train.lr=0.002>``."""
+        values = [short(value) for value in self.all_values()] or ["no value"]
+        params = [f"{path}={short(value)}" for path, value in self.params.items()]
+        return f"<trial {', '.join([f'{self.trial}: {self.state}', *values, *params])}>"
 
     def all_values(self) -> tuple[float, ...]:
         """Return the value of each objective; empty if the trial has reported none."""

@@ -24,7 +24,8 @@ LARGEST = 2**26
 _NAME = re.compile(r"worker-(\d{1,6})\.log")
 _TRACEBACK = re.compile(r"attempt-(\d{1,6})\.traceback\.txt")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
+_OVERWRITTEN = re.compile(r"\n[^\n]*\x1b\[A")
+"""Line that was left upwards, to be written again: a progress bar below another one."""
 _OTHER_STACKS = re.compile(
     r"^(?:Thread|Current thread) 0x[^\n]*\n(?:  File (?!\"[^\n]*/sweeps/runtime/worker\.py\")[^\n]*\n)*(?:\n|\Z)"
     r"|^Extension modules: [^\n]*(?:\n|\Z)",
@@ -122,7 +123,7 @@ class TrialLogs:
 def printable(text: str) -> str:
     """Return a text without control characters. Of a line that was overwritten, such as a progress bar, the last state
     remains."""
-    text = text.replace("\r\n", "\n")
+    text = _OVERWRITTEN.sub("", text).replace("\r\n", "\n")
     if "\r" in text:
         text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     return _CONTROL.sub("", text)

@@ -96,6 +96,11 @@ def search_notes(composition: Composition, space: Space, lookup: Lookup) -> Iter
                 f"search.scheduler.grace={scheduler.grace:g} is all that a trial has ({length:g} "
                 f"{scheduler.resource}), so none is stopped early"
             )
+    if scheduler.kind != "none" and len(search.metrics) > 1:
+        yield (
+            f"search.scheduler.kind={scheduler.kind} judges trials by {search.metrics[0]} alone, and ends some that "
+            f"are good in {' or '.join(search.metrics[1:])}; use search/scheduler=none for the whole Pareto front"
+        )
     yield from _wrong_direction(composition.config)
     yield from _high_learning_rate(composition.config)
     for path in space:

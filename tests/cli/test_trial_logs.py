@@ -217,6 +217,8 @@ def test_a_link_in_place_of_a_log_is_not_followed(recorder: Recorder, uri: str, 
 def test_what_a_terminal_would_obey_is_left_out() -> None:
     assert printable("a\x1b]0;title\x07b\x1b[2Jc\td\r\ne\x9b3m\n") == "a]0;titlebc\td\ne3m\n"
     assert printable("1%\r50%\r100%\ndone") == "100%\ndone"
+    below = "".join(f"\n\r{part}%\x1b[A" for part in (0, 50, 100))  # as tqdm writes a bar below another one
+    assert printable(f"\rtrain{below}\r    \r\n\r    \r\x1b[A{{'loss': 1}}\n\rtrain\n") == "{'loss': 1}\ntrain\n"
 
 
 def test_failed_attempts_fit_into_a_tag() -> None:

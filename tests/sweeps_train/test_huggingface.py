@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from running import Done, points, run
+from transformers import TrainerCallback
 
 from sweeps_train.config import FunctionTask
 from sweeps_train.frameworks.ray_train import _bind
@@ -37,6 +38,16 @@ def trainer(config):
         made.add_callback(Dies())
     return made
 """
+
+
+class Stops(TrainerCallback):
+    """Ends a training after some step."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        control.should_training_stop = state.global_step >= self._step
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +88,51 @@ def test_transformers_reads_a_trainers_checkpoint(sweep: Done) -> None:
     assert {"optimizer.pt", "trainer_state.json", "rng_state_0.pth", "rng_state_1.pth"} <= {
         file.name for file in kept.iterdir()
     }
+
+
+@pytest.mark.parametrize("schedule", ["linear", "constant"])
+def test_a_trainer_that_continues_trains_with_its_changed_values(schedule: str, tmp_path: Path) -> None:
+    import torch
+    from torch import nn
+    from transformers import Trainer, TrainingArguments
+
+    from sweeps_train.frameworks.huggingface import ChangedValues
+
+    class Line(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(1, 1)
+
+        def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"loss": nn.functional.mse_loss(self.layer(x), labels)}
+
+    def trained(lr: float, stop_at: int, resume: str | None = None) -> dict[str, Any]:
+        arguments = TrainingArguments(
+            output_dir=str(tmp_path),
+            learning_rate=lr,
+            weight_decay=lr,
+            lr_scheduler_type=schedule,
+            max_steps=4,
+            save_steps=2,
+            use_cpu=True,
+            report_to="none",
+            disable_tqdm=True,
+        )
+        rows = [{"x": torch.ones(1), "labels": torch.ones(1)}] * 8
+        trainer = Trainer(Line(), arguments, train_dataset=rows)  # type: ignore[arg-type]
+        trainer.add_callback(ChangedValues(trainer))
+        trainer.add_callback(Stops(stop_at))
+        trainer.train(resume_from_checkpoint=resume)
+        assert trainer.optimizer is not None
+        group: dict[str, Any] = trainer.optimizer.param_groups[0]
+        return group
+
+    left = 0.25 if schedule == "linear" else 1.0  # after three of four steps
+    trained(0.01, stop_at=2)
+    assert trained(0.01, 3, str(tmp_path / "checkpoint-2"))["lr"] == pytest.approx(0.01 * left)
+    changed = trained(0.02, 3, str(tmp_path / "checkpoint-2"))
+    assert changed["lr"] == pytest.approx(0.02 * left)
+    assert changed["weight_decay"] == 0.02
 
 
 def no_trainer(config: dict[str, Any]) -> Path:

@@ -16,6 +16,8 @@ from sweeps.validate.targets import check_targets
 from sweeps_train.config import FunctionTask
 from sweeps_train.frameworks.ray_train import _bind
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*`srun` command")  # on a machine that has Slurm
+
 USERS = """
 import os
 from pathlib import Path
@@ -121,6 +123,44 @@ def test_each_validation_is_a_report_or_each_epoch_where_there_is_none(
     trainer.fit(Classifier(1e-3, 8), Digits(64))
     assert reported == reports
     assert {path.name for path in tmp_path.rglob("*.ckpt")} <= {"checkpoint.ckpt"}, "Lightning has saved its own"
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning", "ignore:.*does not have many workers")
+@pytest.mark.parametrize("has_schedule", [False, True])
+def test_a_module_that_continues_trains_with_its_changed_values(has_schedule: bool, tmp_path: Path) -> None:
+    import torch
+    from lightning.pytorch import Trainer
+
+    from sweeps_train.examples.lightning_digits import Classifier, Digits
+    from sweeps_train.frameworks.lightning import ChangedValues
+
+    class Scheduled(Classifier):
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.AdamW(self.parameters(), lr=self.hparams["lr"], weight_decay=self.hparams["lr"])
+            halves = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+            return ([optimizer], [halves]) if has_schedule else optimizer
+
+    def trained(lr: float, epochs: int, checkpoint: str | None) -> dict[str, Any]:
+        quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+        trainer = Trainer(
+            max_epochs=epochs,
+            limit_train_batches=1,
+            limit_val_batches=0,
+            enable_checkpointing=False,
+            **quiet,  # type: ignore[arg-type]
+            callbacks=[ChangedValues()],
+        )
+        trainer.fit(Scheduled(lr, 8), Digits(64), ckpt_path=checkpoint)
+        trainer.save_checkpoint(tmp_path / f"{epochs}.ckpt")
+        group: dict[str, Any] = trainer.optimizers[0].param_groups[0]
+        return group
+
+    factor = 0.5 if has_schedule else 1.0
+    assert trained(0.01, 1, None)["lr"] == pytest.approx(0.01 * factor)
+    assert trained(0.01, 2, str(tmp_path / "1.ckpt"))["lr"] == pytest.approx(0.01 * factor**2)  # as without a break
+    changed = trained(0.02, 3, str(tmp_path / "2.ckpt"))
+    assert changed["lr"] == pytest.approx(0.02 * factor**3)
+    assert changed["weight_decay"] == 0.02
 
 
 def no_training(config: dict[str, Any]) -> tuple[Path, Path]:

@@ -9,6 +9,7 @@ import pytest
 
 from sweeps.redact import redact_uri
 from sweeps.tracking.logged_steps import StepSet
+from sweeps.tracking.record import TrialRecord
 from sweeps.tracking.summary import run_name
 from sweeps.tracking.uris import sqlite_path
 from sweeps.tracking.values import from_text, metric_name, to_text
@@ -67,3 +68,17 @@ def test_the_file_behind_a_uri(uri: str, path: Path | None) -> None:
 def test_a_password_is_not_shown() -> None:
     assert redact_uri("postgresql://me:secret@db:5432/mlflow") == "postgresql://me:***@db:5432/mlflow"
     assert redact_uri("http://localhost:5000") == "http://localhost:5000"
+
+
+def test_a_trial_is_shown_in_one_short_line() -> None:
+    trial = TrialRecord(
+        trial="0007",
+        state="finished",
+        value=0.56891,
+        values=(0.56891, 15.0),
+        params={"train.lr": 0.0021234},
+        run_id="run",
+        steps=4,
+        attempts=1,
+    )
+    assert repr([trial]) == "[<trial 0007: finished, 0.569, 15, train.lr=0.00212>]"

@@ -157,6 +157,10 @@ def test_what_goes_together_passes(tokens: tuple[str, ...]) -> None:
         (("search/sampler=nsga2",), ["population=50", "num_trials=16"]),
         (("search/sampler=bohb", "search/scheduler=none"), ["kind=bohb", "tpe"]),
         (("search.scheduler.grace=9",), ["grace=9", "9 evaluations"]),
+        (
+            ("search.metric=[eval/accuracy, eval/loss]", "search.mode=[max, min]"),
+            ["kind=asha judges trials by eval/accuracy alone", "good in eval/loss", "search/scheduler=none"],
+        ),
         (("space.model.choices=[conv_net]",), ["model.depth is never searched"]),
         (("search.metric=eval/accuracy", "search.mode=min"), ["mode=min", "lowest eval/accuracy", "search.mode=max"]),
         (("search.metric=eval/loss", "search.mode=max"), ["mode=max", "highest eval/loss", "search.mode=min"]),

@@ -14,6 +14,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 
 from sweeps_train.distributed import Workers
+from sweeps_train.frameworks.optimizer_values import Values, apply_changes, configured_values
 from sweeps_train.frameworks.step_log import log_step
 
 
@@ -58,6 +59,7 @@ def train_function(target: str, make: Callable[[dict[str, Any]], Trainer]) -> Ca
         with tempfile.TemporaryDirectory() as folder:
             trainer.args.output_dir = folder
             trainer.add_callback(ReportCallback())
+            trainer.add_callback(ChangedValues(trainer))
             checkpoint = ray.train.get_checkpoint()
             if checkpoint is None:
                 trainer.train()
@@ -115,3 +117,30 @@ class ReportCallback(TrainerCallback):
         has_checkpoint = folder is not None and folder.is_dir()
         metrics, self._evaluated = self._evaluated, None
         ray.train.report(metrics or {}, checkpoint=ray.train.Checkpoint(str(folder)) if has_checkpoint else None)
+
+
+class ChangedValues(TrainerCallback):
+    """Lets a ``Trainer`` that continues from a checkpoint train with its present learning rate and weight decay."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._own: Values | None = None if trainer.optimizer is None else configured_values(trainer.optimizer)
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        optimizer: Any = None,
+        lr_scheduler: Any = None,
+        **_: Any,
+    ) -> None:
+        before = configured_values(optimizer)
+        if state.global_step == 0 or len({values["lr"] for values in before}) > 1:
+            return  # nothing was restored, or only the user knows which rate belongs to which weights
+        of_trainer = {"lr": args.learning_rate, "weight_decay": args.weight_decay}
+        now = self._own or [
+            {name: of_trainer.get(name, value) if value else value for name, value in values.items()}
+            for values in before
+        ]
+        schedule = getattr(lr_scheduler, "scheduler", lr_scheduler)  # accelerate's wrapper has the one that it wraps
+        apply_changes(optimizer, [schedule], before, now)

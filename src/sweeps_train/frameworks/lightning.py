@@ -10,7 +10,7 @@ from typing import Any
 
 import ray.train
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
-from lightning.pytorch.callbacks import Checkpoint, LambdaCallback
+from lightning.pytorch.callbacks import Callback, Checkpoint, LambdaCallback
 from lightning.pytorch.strategies import StrategyRegistry
 from ray.train.lightning import (
     RayDDPStrategy,
@@ -21,6 +21,7 @@ from ray.train.lightning import (
 )
 
 from sweeps_train.distributed import Workers
+from sweeps_train.frameworks.optimizer_values import Values, apply_changes, configured_values
 
 CHECKPOINT_FILE = "checkpoint.ckpt"
 """Name that Ray's own callback uses too."""
@@ -132,4 +133,27 @@ def _callbacks(trainer: Trainer, folder: Path) -> list[Any]:
             report(trainer)
 
     kept = [each for each in users if getattr(each, "dirpath", None) or not isinstance(each, Checkpoint)]
-    return [*kept, LambdaCallback(on_validation_end=after_validation, on_train_epoch_end=after_epoch)]
+    return [*kept, ChangedValues(), LambdaCallback(on_validation_end=after_validation, on_train_epoch_end=after_epoch)]
+
+
+class ChangedValues(Callback):
+    """Lets a module that continues from a checkpoint train with the values that ``configure_optimizers`` gives now."""
+
+    def __init__(self) -> None:
+        self._before: list[Values] = []
+        self._now: list[Values] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"configured": self._now}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._before = state_dict["configured"]
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._now = [configured_values(each) for each in trainer.optimizers]  # not restored yet
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for optimizer, before, now in zip(trainer.optimizers, self._before, self._now, strict=False):
+            schedulers = [each.scheduler for each in trainer.lr_scheduler_configs]
+            own = [each for each in schedulers if getattr(each, "optimizer", None) is optimizer]
+            apply_changes(optimizer, own, before, now)

@@ -1,0 +1,64 @@
+"""Optimizer values that change between two trainings of a trial, such as a learning rate under PBT.
+
+A checkpoint holds the optimizer with its former values, and a framework that loads it would go on with these, whatever
+the trial's new values are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+Values = list[dict[str, Any]]
+"""Values of each parameter group of an optimizer by name; ``lr`` is the rate without its schedule."""
+
+
+def configured_values(optimizer: Optimizer) -> Values:
+    """Return the values with which an optimizer was made."""
+    return [
+        {
+            **{name: value for name, value in group.items() if isinstance(value, int | float | tuple)},
+            "lr": group.get("initial_lr", group["lr"]),
+        }
+        for group in optimizer.param_groups
+    ]
+
+
+def apply_changes(
+    optimizer: Optimizer,
+    schedulers: Iterable[Any],
+    before: Sequence[Mapping[str, Any]],
+    now: Sequence[Mapping[str, Any]],
+) -> None:
+    """Give a restored optimizer the values that the trial has changed; all others stay as the checkpoint has them.
+
+    Args:
+        optimizer: The optimizer.
+        schedulers: Its learning rate schedules, which continue at their present position.
+        before: Values with which the optimizer in the checkpoint was made.
+        now: Values of the present trial, for the same parameter groups.
+    """
+    for index, (group, old, new) in enumerate(zip(optimizer.param_groups, before, now, strict=True)):
+        group |= {
+            name: value
+            for name, value in new.items()
+            if name not in ("lr", "initial_lr") and old.get(name, value) != value
+        }
+        if old["lr"] == new["lr"] or not old["lr"]:
+            continue
+        group["lr"] *= new["lr"] / old["lr"]
+        if "initial_lr" in group:
+            group["initial_lr"] = new["lr"]
+        for scheduler in schedulers:
+            _set_base_rate(scheduler, index, new["lr"])
+
+
+def _set_base_rate(scheduler: Any, index: int, rate: float) -> None:
+    if hasattr(scheduler, "base_lrs"):
+        scheduler.base_lrs[index] = rate
+    lists = (value for value in vars(scheduler).values() if isinstance(value, list))
+    for contained in (each for values in lists for each in values if isinstance(each, LRScheduler)):
+        _set_base_rate(contained, index, rate)  # of a sequence of schedules
