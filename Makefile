@@ -4,6 +4,7 @@
 PYTHON ?= python3
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
+GPU_ARGS ?=
 
 VENV := .venv
 RUN := $(VENV)/bin/python -m
@@ -14,7 +15,7 @@ BESIDE = -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo nightly-demo test test-slow lint format docs lock clean
+.PHONY: help env demo nightly-demo test test-slow test-gpu lint format docs lock clean
 
 help: ## show this list
 	@echo "Sweeps: hyperparameter search for distributed training"
@@ -36,6 +37,9 @@ test: lint ## lint, types and the quick tests; more for pytest in PYTEST_ARGS="-
 test-slow: $(READY) ## the tests that take minutes
 	@echo "==> pytest -m slow"
 	@$(RUN) pytest -m "slow and not gpu" $(PYTEST_ARGS)
+
+test-gpu: $(READY) ## the tests and the benchmark of GPUs, with a report to send to us (docs/gpu_checklist.md)
+	@$(VENV)/bin/python benchmarks/gpu_checklist.py $(GPU_ARGS)
 
 lint: $(READY) ## ruff and mypy, changing nothing
 	@echo "==> ruff check"

@@ -68,7 +68,7 @@ def main(
             raise click.UsageError(f"--workloads: there is no {name!r}; there are {', '.join(known)}")
         workload = replace(known[name], per_worker=batch or known[name].per_worker)
         found[name] = _measured(workload, arms.split(","), 2 if tiny else blocks, starts, tiny=tiny)
-        new = _rows(name, found[name])
+        new = table_rows(name, found[name])
         print(markdown_table(HEADERS, new, left=2), flush=True)
         lines += new
         if json_file is not None:
@@ -92,7 +92,8 @@ def _measured(workload: Workload, arms: list[str], blocks: int, starts: int, *, 
     return found
 
 
-def _rows(workload: str, measured: dict[str, Any]) -> list[list[str]]:
+def table_rows(workload: str, measured: dict[str, Any]) -> list[list[str]]:
+    """Rows of a table with ``HEADERS``, one for each arm of a workload."""
     lines = []
     for name, arm in measured.items():
         ours, utilization = arm.get("ours is faster"), arm["flop_utilization"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,3 +41,22 @@ def test_two_workers_are_measured_beside_a_loop_written_by_hand(checkout: Path, 
         assert len(arm["blocks"]) == 2
         assert arm["peak_mib"] > 100
         assert arm["last"]["train/loss"] == pytest.approx(numbers["ours"]["last"]["train/loss"], abs=0.05)
+
+
+def test_the_checklist_for_gpus_reports_what_passed_and_was_measured_without_one(
+    checkout: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "report.md"
+    command = [sys.executable, "gpu_checklist.py", "--tiny", "--report", str(report)]
+    environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
+    done = subprocess.run(
+        command, cwd=checkout / "benchmarks", env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = report.read_text(encoding="utf-8")
+    assert text.strip() in done.stdout
+    assert "- no GPU" in text
+    assert re.search(r"## Tests: [4-9] passed, 0 failed, 0 skipped", text)
+    assert "| every strategy trains alone in a process group[cpu] | passed |" in text
+    assert "| tiny | `sweeps_train` |" in text
+    assert str(Path.home()) not in text

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from pydantic import ValidationError
 
 from sweeps_train.config import TRAINING_CONFIG
+from sweeps_train.config.process import process_environment
 from sweeps_train.loop import train
 from sweeps_train.reporter import PrintReporter
 
@@ -33,6 +34,10 @@ def main() -> None:
         mistakes = (f"{'.'.join(map(str, each['loc']))}={each['input']}: {each['msg']}" for each in error.errors())
         parser.error(f"{arguments.config}: {'; '.join(mistakes)}")
 
+    try:
+        os.environ.update(process_environment(config.train, os.environ))  # before CUDA starts
+    except ValueError as error:
+        parser.error(str(error))
     distributed = "WORLD_SIZE" in os.environ  # torchrun sets it
     if torch.accelerator.is_available():
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]) if distributed else 0)

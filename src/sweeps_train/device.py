@@ -13,6 +13,8 @@ from torch.profiler import ProfilerActivity
 
 _log = logging.getLogger(__name__)
 
+_TRIED = frozenset({"cpu"})
+"""Kinds of devices on which the tests have passed; `docs/gpu_checklist.md` says how to add another."""
 _PINNED = ("cuda", "xpu")
 """Accelerators to which pinned memory is copied faster."""
 
@@ -38,8 +40,8 @@ def _current_accelerator() -> torch.device:
 def _note_untried(kind: str) -> None:
     """Log once that nobody has tried Sweeps on such a device."""
     name = "ROCm" if kind == "cuda" and torch.version.hip else kind
-    if name not in ("cpu", "cuda"):
-        _log.warning("Sweeps has not been tried on %s devices yet; please report what works and what does not", name)
+    if name not in _TRIED:
+        _log.warning("Sweeps has not been tried on %s devices yet; `make test-gpu` tells what works", name)
 
 
 def is_accelerator(device: torch.device) -> bool:

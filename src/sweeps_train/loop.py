@@ -7,6 +7,7 @@ from contextlib import closing
 
 from sweeps_train.allocator import keep_freed_memory
 from sweeps_train.config import TrainingConfig
+from sweeps_train.numerics import numerics
 from sweeps_train.reporter import Reporter, Stop
 from sweeps_train.trainer import Trainer
 
@@ -59,7 +60,7 @@ def train(
         >>> [path.name for path in Path(folder).iterdir()]
         ['step-00000002']
     """
-    with keep_freed_memory():
+    with keep_freed_memory(), numerics(config.train):
         trainer = Trainer(
             config,
             reporter,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from sweeps.runtime.events import Ended, Report
 from sweeps.runtime.placement import memory_share
 from sweeps.runtime.worker_group import SlotHolder, WorkerGroupSpec
 from sweeps.trial_files import logs_folder
+from sweeps_train.config.process import process_environment
 
 TRIAL_RESOURCES = {"CPU": 0, "node:__internal_head__": 0.0001}
 """Resources of a trial's actor, which only waits. Tune refuses an empty request, so this is a little of a resource that
@@ -87,6 +89,7 @@ class Trial(tune.Trainable):
             placement=sweep.scaling.placement,
             accelerator_type=sweep.scaling.accelerator_type,
             labels=sweep.scaling.labels,
+            environment={} if sweep.loop is None else process_environment(sweep.loop, os.environ),
             hang_timeout_s=sweep.scaling.hang_timeout_s,
             storage_path=str(Path(context.folder) / "ray_train"),
         )

@@ -59,6 +59,8 @@ class WorkerGroupSpec:
     accelerator_type: str | None
     labels: dict[str, str]
     """Labels that a node must have."""
+    environment: dict[str, str]
+    """Environment variables of the workers' processes, besides those of all processes of the sweep."""
     hang_timeout_s: float
     """Seconds of silence after which the workers count as hanging."""
     storage_path: str
@@ -118,6 +120,7 @@ class Slot:
                 storage_path=spec.storage_path,
                 failure_config=FailureConfig(max_failures=0),  # retries are counted by trial, and get a new slot
                 callbacks=[_HandlesToBroker(name, broker)],  # type: ignore[list-item]
+                worker_runtime_env={"env_vars": spec.environment} if spec.environment else None,
             ),
         )
         self._thread = threading.Thread(target=self._fit, name=f"slot-{name}", daemon=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -65,3 +66,13 @@ def test_a_profile_lists_spans_of_operations_by_name() -> None:
     spans = list(compat.profiled_spans(profiled, ("aten::mm",)))
     assert len(spans) == 1, "profile.profiler.kineto_results.events()"
     assert spans[0][0] < spans[0][1], "start_ns() and end_ns() of an event"
+
+
+def test_the_store_of_the_default_group_and_the_flight_record_of_its_operations_can_be_read(one_worker: None) -> None:
+    compat.default_store().set("key", "value")
+    assert dist.distributed_c10d._get_default_store().get("key") == b"value", "_get_default_store"
+    dist.all_reduce(torch.ones(3))
+    record = compat.flight_record()
+    assert record is not None, "_dump_fr_trace_json"
+    last = json.loads(record)["entries"][-1]
+    assert (last["profiling_name"], last["input_sizes"]) == ("gloo:all_reduce", [[3]])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from running import points, run
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
@@ -121,3 +123,45 @@ def test_they_reach_every_node_and_are_in_no_log_of_ray(tmp_path: Path) -> None:
     assert nodes == [[[SECRET, "INFO", None, None], [SECRET, "INFO", None, "own"]]] * 2
     assert SECRET not in shown
     assert not is_logged
+
+
+RECORDS = """
+import os
+from pathlib import Path
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, width), torch.nn.Linear(width, 10))
+        self.width, self.is_known = width, False
+
+    def forward(self, images):
+        found = os.environ.get("CUBLAS_WORKSPACE_CONFIG"), torch.are_deterministic_algorithms_enabled(), os.getpid()
+        Path("{folder}", f"{self.width}-{os.environ['RANK']}").write_text(repr(found))
+        return self.layers(images)
+"""
+
+
+@pytest.mark.slow
+def test_a_trial_gets_processes_with_the_variables_that_its_switches_need(tmp_path: Path) -> None:
+    (tmp_path / "records.py").write_text(RECORDS.replace("{folder}", str(tmp_path)), encoding="utf-8")
+    tried = [(8, False), (9, True), (10, True), (11, False)]
+    done = run(
+        tmp_path,
+        *("conf=digits", "space=none", "model=custom", "model._target_=records.Net", "+model.arguments.width=8"),
+        "space.model.arguments.width={type: categorical, choices: [8, 9, 10, 11]}",
+        "space.train.deterministic={type: categorical, choices: [false, true]}",
+        points(*({"model.arguments.width": width, "train.deterministic": switch} for width, switch in tried)),
+        *("search=random", "search.num_trials=4", "search.max_concurrent=1", "search.default_first=false"),
+        *("train.max_steps=2", "train.eval_every=2", "cluster.num_cpus=2", "preflight.timeout_s=0"),
+    )
+    assert done.document["counts"]["finished"] == 4, done.err
+    found = {
+        width: [ast.literal_eval((tmp_path / f"{width}-{rank}").read_text()) for rank in (0, 1)] for width, _ in tried
+    }
+    for width, switch in tried:
+        assert [each[:2] for each in found[width]] == [(":4096:8" if switch else None, switch)] * 2
+    processes = [found[width][0][2] for width, _ in tried]
+    assert processes[1] == processes[2]  # reused by a trial with the same switches
+    assert len(set(processes)) == 3

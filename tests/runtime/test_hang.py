@@ -116,7 +116,13 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
         *("data=custom", "data._target_=users.build", "+data.arguments.prepares_s=0", "preflight.timeout_s=0"),
         *("space.model.arguments.sleeps={type: categorical, choices: [false, true]}",),
         f"space.data.arguments.prepares_s={{type: categorical, choices: [0, {PREPARES_S}]}}",
-        *("search=random", "search.num_trials=2", "search.max_concurrent=1", "search.max_retries=0"),
+        *(
+            "search=random",
+            "search.num_trials=2",
+            "search.default_first=false",
+            "search.max_concurrent=1",
+            "search.max_retries=0",
+        ),
         points(
             {"model.arguments.sleeps": False, "data.arguments.prepares_s": PREPARES_S},
             {"model.arguments.sleeps": True, "data.arguments.prepares_s": 0},

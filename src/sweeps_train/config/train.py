@@ -68,6 +68,15 @@ class Train:
     Only with ``strategy=ddp``."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Autocast type; auto: bf16 where the GPU has it, fp16 on older GPUs, fp32 on CPUs."""
+    tf32: Flag | None = None
+    """Multiply float32 numbers as TF32 on GPUs that have it: several times faster, with 11 instead of 24 significant
+    bits. Null: torch's defaults, which are false for matrices and true for convolutions."""
+    deterministic: Flag = False
+    """Only deterministic algorithms, so that the same training gives the same numbers bit for bit on the same kind and
+    number of devices: slower, and an operation that has no such algorithm is an error."""
+    expandable_segments: Flag = False
+    """Let torch's allocator of GPU memory enlarge its blocks, which leaves less memory unusable where the sizes of
+    tensors vary."""
 
     def __post_init__(self) -> None:
         if (self.max_steps is None) == (self.epochs is None):

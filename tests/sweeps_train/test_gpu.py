@@ -1,0 +1,199 @@
+"""Training on a GPU: `make test-gpu`. Where a test makes sense there, it also runs on a CPU (`make test-slow`)."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import TypeAdapter
+from running import run as sweep
+from training_runs import IMAGES, TEXT, Recorder, configured, on_workers, run, write_prompts
+
+from sweeps.runtime.memory_cleanup import MemoryCleanup
+from sweeps_train import worker_cache
+from sweeps_train.config import Strategy, TrainingConfig
+from sweeps_train.config.process import process_environment
+from sweeps_train.device import device_module, empty_cache, worker_device
+
+MIB = 2**20
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "ddp": {"kind": "ddp"},
+    "fsdp": {"kind": "fsdp"},
+    "fsdp with all options": {
+        "kind": "fsdp",
+        "cpu_offload": True,
+        "activation_checkpointing": True,
+        "reshard_after_forward": False,
+    },
+    "tensor_parallel": {"kind": "tensor_parallel"},
+    "sequence_parallel": {"kind": "tensor_parallel", "sequence_parallel": True},
+    "fsdp_tensor_parallel": {"kind": "fsdp_tensor_parallel", "tensor_size": 1},
+    "context_parallel": {"kind": "context_parallel"},
+    "1f1b": {"kind": "pipeline"},
+    "gpipe": {"kind": "pipeline", "schedule": "gpipe"},
+}
+"""Every strategy, of one node. `test_strategies.py` compares them on two and four workers, and on two GPUs."""
+STRATEGY: TypeAdapter[Strategy] = TypeAdapter(Strategy)
+LORA = configured(
+    TEXT,
+    model={"lora": {"r": 4, "target_modules": "all-linear"}},
+    train={"precision": "fp32", "micro_batch_size": 2, "max_steps": 4},
+)
+on_both = pytest.mark.parametrize(
+    "device", [pytest.param("cpu", marks=pytest.mark.slow), pytest.param("gpu", marks=pytest.mark.gpu)], indirect=True
+)
+on_gpu = pytest.mark.parametrize("device", [pytest.param("gpu", marks=pytest.mark.gpu)], indirect=True)
+
+
+@pytest.fixture
+def device(
+    request: pytest.FixtureRequest, working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[torch.device]:
+    """The device on which trainings of the test run; skips the test if there is no such device."""
+    if request.param == "gpu" and not torch.accelerator.is_available():
+        pytest.skip("there is no GPU here")
+    if request.param == "cpu":
+        monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cpu")
+    write_prompts(working_folder)
+    yield worker_device()
+    worker_cache._cache.clear()
+    gc.collect()
+    if request.param == "gpu":
+        torch.accelerator.empty_cache()
+
+
+def losses(recorder: Recorder) -> list[float]:
+    """Losses of all evaluations."""
+    return [metrics["eval/loss"] for _, metrics, *_ in recorder.reports]
+
+
+def changed(config: TrainingConfig, **train: Any) -> TrainingConfig:
+    return replace(config, train=replace(config.train, **train))
+
+
+@on_both
+def test_a_training_in_bf16_has_nearly_the_losses_of_one_in_fp32(device: torch.device) -> None:
+    exact, rounded = run(LORA), run(changed(LORA, precision="bf16"))
+    assert losses(rounded) == pytest.approx(losses(exact), rel=0.02)
+    assert losses(rounded) != losses(exact)
+
+
+@on_gpu
+def test_a_gpu_computes_what_a_cpu_does(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_device = run(LORA)
+    monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cpu")
+    worker_cache._cache.clear()
+    assert losses(on_device) == pytest.approx(losses(run(LORA)), rel=1e-3)
+
+
+@on_both
+def test_trials_in_one_process_share_the_base_and_not_each_others_results(device: torch.device) -> None:
+    first = run(LORA)
+    base = worker_cache._cache["base model"][1]
+    run(configured(TEXT, model={"lora": {"r": 8}}, train={"max_steps": 2, "precision": "fp32"}))
+    again = run(LORA)
+    assert worker_cache._cache["base model"][1] is base
+    assert losses(again) == pytest.approx(losses(first), rel=1e-5)
+
+
+@on_gpu
+def test_memory_is_given_back_between_trials(device: torch.device) -> None:
+    cleanup, after = MemoryCleanup(), []
+    for rank in (4, 16, 64, 4):
+        run(configured(TEXT, model={"lora": {"r": rank}}, train={"max_steps": 2}))
+        cleanup.run()
+        after.append(torch.accelerator.memory_allocated() / MIB)
+        assert torch.accelerator.memory_reserved() / MIB <= after[-1] + 64
+    assert max(after) <= min(after) + 1
+    run(configured(TEXT, model={"lora": None}, train={"max_steps": 1}))  # has no use for the base that was kept
+    cleanup.run()
+    assert torch.accelerator.memory_allocated() / MIB <= 32  # workspaces of cuBLAS
+
+
+@on_gpu
+def test_a_micro_batch_that_does_not_fit_is_halved_until_it_does(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SWEEPS_CACHE", str(tmp_path / "cache"))
+    big = {**IMAGES, "model": {"kind": "conv_net", "channels": 128}}
+    train = {"max_steps": 2, "eval_every": 2, "global_batch_size": 1600, "precision": "fp32"}
+    plenty = run(configured(big, train={**train, "micro_batch_size": 50}))
+    empty_cache(device)
+    module = device_module(device)
+    total = module.get_device_properties(device).total_memory
+    module.set_per_process_memory_fraction((torch.accelerator.memory_reserved() + 160 * MIB) / total, device)
+    try:
+        scarce = run(configured(big, train=train))
+    finally:
+        module.set_per_process_memory_fraction(1.0, device)
+    assert any("out of memory: micro batches have" in note for note in scarce.notes)
+    assert losses(scarce) == pytest.approx(losses(plenty), rel=1e-3)
+
+
+@on_gpu
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile wants a C++ compiler: apt-get install -y g++")
+def test_a_compiled_model_trains_as_one_that_is_not(device: torch.device) -> None:
+    plain = configured(TEXT, model={"lora": {"r": 4, "dropout": 0.0}}, train={"max_steps": 4, "precision": "fp32"})
+    try:
+        assert losses(run(changed(plain, compile=True))) == pytest.approx(losses(run(plain)), rel=1e-2)
+    finally:
+        torch.compiler.reset()
+
+
+@on_gpu
+def test_memory_load_and_utilization_of_the_gpu_are_measured(device: torch.device) -> None:
+    metrics = run(changed(LORA, peak_tflops=100.0)).final
+    total = device_module(device).get_device_properties(device).total_memory / MIB
+    assert 0 < metrics["system/gpu_memory_mib"] <= metrics["system/gpu_memory_reserved_mib"] < total
+    assert 0 < metrics["train/flop_utilization"] < 1
+
+
+def every_strategy() -> dict[str, list[float]]:
+    """Run on each worker."""
+    trainings = {name: replace(LORA, strategy=STRATEGY.validate_python(each)) for name, each in STRATEGIES.items()}
+    return {name: losses(run(training)) for name, training in trainings.items()}
+
+
+@on_both
+@pytest.mark.timeout(600)
+def test_every_strategy_trains_alone_in_a_process_group(device: torch.device, working_folder: Path) -> None:
+    expected = losses(run(LORA))
+    (found,) = on_workers(1, every_strategy, working_folder, "nccl" if device.type == "cuda" else "gloo")
+    assert set(found) == set(STRATEGIES)
+    for name, each in found.items():
+        assert each == pytest.approx(expected, rel=1e-3), name
+
+
+def twice() -> list[list[float]]:
+    """Run in a process of its own: CUDA reads its environment once."""
+    config = changed(configured(TEXT, train={"max_steps": 4}), deterministic=True)
+    os.environ.update(process_environment(config.train, os.environ))
+    return [losses(run(config)) for _ in range(2)]
+
+
+@on_both
+def test_a_deterministic_training_repeats_itself_bit_for_bit(device: torch.device, working_folder: Path) -> None:
+    ((first, second),) = on_workers(1, twice, working_folder, "nccl" if device.type == "cuda" else "gloo")
+    assert first == second
+
+
+@on_gpu
+@pytest.mark.timeout(600)
+def test_trials_of_a_sweep_reuse_one_worker_on_the_gpu(device: torch.device, working_folder: Path) -> None:
+    done = sweep(
+        working_folder,
+        *("conf=llm_lora", "scaling=single_worker", "scaling.use_gpu=true", "search.num_trials=3"),
+        *("search.max_concurrent=1", "train.max_steps=10", "train.eval_every=5", "train.log_every=5"),
+    )
+    assert done.document["counts"]["finished"] + done.document["counts"]["pruned"] == 3, done.err
+    assert len(list((working_folder / "outputs").glob("*/ray_train/slot-*"))) == 1
+    for trial in done.trials():
+        assert trial.data.metrics["system/gpu_memory_mib"] > 0

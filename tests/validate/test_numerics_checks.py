@@ -1,0 +1,50 @@
+"""Switches for TF32, deterministic algorithms and the allocator that contradict something are refused on the driver."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.errors import ConfigError
+from sweeps.validate.config import check_sweep
+
+
+@pytest.mark.parametrize(
+    ("tokens", "variables", "message"),
+    [
+        (["train.tf32=true", "scaling.use_gpu=false"], {}, "train.tf32=true: is for GPUs, and scaling.use_gpu=false"),
+        (
+            ["train.expandable_segments=true", "scaling.use_gpu=false"],
+            {},
+            "train.expandable_segments=true: is for GPUs",
+        ),
+        (
+            ["train.deterministic=true", "train.max_communication_share=0.1", "train.max_global_batch_size=512"],
+            {},
+            "train.deterministic=true: train.max_communication_share=0.1 chooses the batch by measured times",
+        ),
+        (
+            ["train.deterministic=choice(true, false)"],
+            {"CUBLAS_WORKSPACE_CONFIG": ":0:0"},
+            "train.deterministic=true: cuBLAS is not with the environment variable CUBLAS_WORKSPACE_CONFIG=:0:0; unset",
+        ),
+        (
+            ["train.expandable_segments=true"],
+            {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False"},
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False turns them off; remove that setting",
+        ),
+    ],
+)
+def test_a_contradiction_is_named_with_the_fix(
+    tokens: list[str], variables: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=message):
+        check_sweep(compose_sweep("digits", tokens, ConfSearchPath()))
+
+
+def test_switches_that_fit_pass() -> None:
+    switches = ["train.tf32=true", "train.deterministic=true", "train.expandable_segments=true"]
+    check_sweep(compose_sweep("digits", switches, ConfSearchPath()))
