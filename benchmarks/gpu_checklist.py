@@ -1,4 +1,4 @@
-"""What works and how fast on this machine's GPUs: the GPU tests, and LoRA beside Hugging Face's ``Trainer``.
+"""Report of what works and how fast on this machine's GPUs: the GPU tests, and LoRA beside Hugging Face's ``Trainer``.
 
     make test-gpu                                # or: python benchmarks/gpu_checklist.py
 
