@@ -57,6 +57,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
         UserError: A mistake that only the tracking server or the cluster could show; nothing was started.
     """
     config = plan.config
+    plan.check_hub()
     make_folder(plan)
     began = time.monotonic()
     try:

@@ -120,6 +120,16 @@ class Plan:
         trials = configs_of_trials(self.composition, self.space, lookup_in(self.composition), ("model", "data"))
         return hub_names(config for _, config in trials)
 
+    def check_hub(self) -> None:
+        """Ask the Hugging Face hub whether the user may load what trials need; not for trials on a cluster, whose nodes
+        may have another token.
+
+        Raises:
+            ConfigError: It refuses something.
+        """
+        if self.config.cluster.address == "local":
+            check_hub(self.hub_names)
+
     @property
     def notes(self) -> list[str]:
         """Notes on settings that are allowed, but may not be intended."""
@@ -207,8 +217,6 @@ def new_plan(
         _check_folder(plan.folder)
     if (store := sqlite_path(composition.config.tracking.uri)) is not None:
         check_sqlite_file(store)
-    if composition.config.cluster.address == "local":  # nodes of a cluster may have another token
-        check_hub(plan.hub_names)
     return plan
 
 

@@ -133,6 +133,7 @@ def _process_environment() -> dict[str, str]:
         "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
         "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING": "0",
         "RAY_CHDIR_TO_TRIAL_DIR": "0",  # workers stay in the working folder, where data.path=texts.jsonl is
+        "TORCH_FR_BUFFER_SIZE": "2000",  # collective operations that torch's flight recorder keeps, for hangs
         "TOKENIZERS_PARALLELISM": "false",  # avoids a warning about forks in every worker
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         # A cluster that is already running has not inherited this user's settings of the cache for tokenized data.

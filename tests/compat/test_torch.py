@@ -76,3 +76,19 @@ def test_the_store_of_the_default_group_and_the_flight_record_of_its_operations_
     assert record is not None, "_dump_fr_trace_json"
     last = json.loads(record)["entries"][-1]
     assert (last["profiling_name"], last["input_sizes"]) == ("gloo:all_reduce", [[3]])
+
+
+def test_the_flight_record_is_that_of_nccl_where_nccl_was_used(
+    one_worker: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    native = torch._C._distributed_c10d
+    dist.all_reduce(torch.ones(3))
+    nccl = {"entries": []}
+    monkeypatch.setattr(
+        native, "_dump_nccl_trace_json", lambda includeCollectives, onlyActive: json.dumps(nccl).encode(), raising=False
+    )
+    record = compat.flight_record()
+    assert record is not None
+    assert "gloo:all_reduce" in record
+    nccl["entries"] = [{"profiling_name": "nccl:all_reduce"}]
+    assert compat.flight_record() == json.dumps(nccl)
