@@ -58,6 +58,9 @@ def best(
             check_model(config_of(record, chosen), register, alias, save_model, merged=merged)
         if export is not None:
             _export(client, record, chosen, export)
+            if trial is None and len(record.front) > 1:
+                others = ", ".join(each.trial for each in record.front[1:])
+                say(f"the Pareto front also has {others}: --trial chooses one of them")
         if save_model is not None:
             write_model(record, chosen, save_model, merged=merged)
         if register is not None and client is not None:
@@ -71,7 +74,7 @@ def best(
     else:
         from sweeps.report.tables import print_best
 
-        print_best(record, stdout)
+        print_best(record, stdout, label=None if trial is None else "trial")
     sys.exit(0 if record.best is not None else NO_SUCCESS)
 
 

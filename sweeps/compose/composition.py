@@ -150,9 +150,10 @@ def resolve(container: Mapping[str, Any] | DictConfig) -> dict[str, Any]:
         raise ConfigError(f"{error.full_key}: must be given, as in {error.full_key}=VALUE") from None
     except OmegaConfBaseException as error:
         written = find(OmegaConf.to_container(config), str(error.full_key))
-        raise ConfigError(
-            f"{error.full_key}{'' if written is MISSING else f'={written}'}: {without_prefix(first_line(error))}"
-        ) from None
+        reason = without_prefix(first_line(error))
+        if (unset := re.fullmatch(r"Interpolation key '(.+)' not found", reason)) is not None:
+            reason = f"the config does not set {unset[1]}, and its default is not read; add the line {unset[1]}: VALUE"
+        raise ConfigError(f"{error.full_key}{'' if written is MISSING else f'={written}'}: {reason}") from None
     assert isinstance(resolved, dict)
     return {str(key): value for key, value in resolved.items()}
 

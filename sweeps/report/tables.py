@@ -116,21 +116,27 @@ def _values(record: SweepRecord, trial: TrialRecord) -> list[str]:
     return [short(value) for value in values] or [""] * len(record.metrics)
 
 
-def print_best(record: SweepRecord, console: Console) -> None:
-    """Print the best trial and its checkpoint, or every trial of the Pareto front."""
+def print_best(record: SweepRecord, console: Console, *, label: str | None = None) -> None:
+    """Print the best trial and its checkpoint, or every trial of the Pareto front.
+
+    Args:
+        record: The sweep.
+        console: The terminal.
+        label: What a trial is called; default: the best trial, or one on the Pareto front.
+    """
     if not record.front:
         console.print(describe_no_best(record), markup=False, highlight=False, soft_wrap=True)
     for index, best in enumerate(record.front):
         if index:
             console.print()
-        _print_trial(record, best, console)
+        _print_trial(record, best, console, label or ("best trial" if len(record.metrics) == 1 else "Pareto front"))
 
 
-def _print_trial(record: SweepRecord, best: TrialRecord, console: Console) -> None:
+def _print_trial(record: SweepRecord, best: TrialRecord, console: Console, label: str) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="dim")
     table.add_column(overflow="fold")
-    table.add_row("best trial", f"{best.trial} ({best.state} after {best.steps} steps)")
+    table.add_row(label, f"{best.trial} ({best.state} after {best.steps} step{'' if best.steps == 1 else 's'})")
     for metric, value in zip(record.metrics, best.values or (best.value,), strict=True):
         table.add_row(metric, "" if value is None else f"{value:.6g}")
     for path, value in best.params.items():

@@ -243,7 +243,7 @@ def test_the_configs_own_value_is_what_lookup_gives() -> None:
         ("digits", ["search.points=[{train.lr: 5}]"], ConfigError, ["search.points.0", "train.lr=5"]),
         ("llm_lora", ["model=conv_net"], ConfigError, ["model.kind=conv_net", "causal_lm"]),
         ("llm_lora", ["model=huggingface"], ConfigError, ["model.path", "must be given"]),
-        ("digits", ["train.lr=${nope}"], ConfigError, ["train.lr", "nope"]),
+        ("digits", ["train.lr=${nope}"], ConfigError, ["train.lr", "does not set nope"]),
         ("digits", ["a b"], ConfigError, ["a b", "key=value"]),
         ("digits", ["=3"], ConfigError, ["=3", "key"]),
         ("digits", ["train.lr=tag(lgo, interval(1, 2))"], ConfigError, ["lgo", "log"]),

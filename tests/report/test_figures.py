@@ -91,6 +91,19 @@ def test_a_sweep_without_a_best_trial_says_what_values_there_are() -> None:
     assert describe_no_best(record(trial(0, state="running"), status="running")) == "No trial has reported loss yet."
 
 
+def test_a_trial_is_called_the_best_only_where_it_is() -> None:
+    def printed(*metrics: str, **options: str) -> str:
+        front = [replace(trial(0, 0.5), steps=1, values=(0.5, 0.25)[: len(metrics)])]
+        out = io.StringIO()
+        record = replace(report_data(front).record, front=front, metrics=metrics, modes=("min",) * len(metrics))
+        print_best(record, Console(file=out, width=80), **options)  # type: ignore[arg-type]
+        return " ".join(out.getvalue().split("\n")[0].split())
+
+    assert printed("loss") == "best trial 0000 (finished after 1 step)"
+    assert printed("loss", "size") == "Pareto front 0000 (finished after 1 step)"
+    assert printed("loss", label="trial") == "trial 0000 (finished after 1 step)"
+
+
 @pytest.mark.parametrize(
     "values",
     [

@@ -32,7 +32,10 @@ def files(working_folder: Path) -> None:
     [
         (["task._target_=xgboost.XGBClasifier"], "has no 'XGBClasifier'; did you mean XGBClassifier"),
         (["task._target_=catboost.CatBoostClassifier"], "there is no module 'catboost'"),
-        (["task._target_=sklearn.cluster.KMeans", *OTHER], "is a clusterer; use a classifier or a regressor"),
+        (
+            ["task._target_=sklearn.cluster.KMeans", *OTHER],
+            "is a clusterer, whose result no target column can judge; use a Ray Train function",
+        ),
         (["task._target_=sklearn.datasets.load_wine", *OTHER], "is no estimator: task=estimator wants a class"),
         (["task._target_=sklearn.svm.SVC", *OTHER, "+task.arguments.c=2"], "takes no argument 'c'; it takes C, kernel"),
         (["task.arguments.early_stopping_rounds=5"], "has no place in a trial: .* task.patience ends one"),

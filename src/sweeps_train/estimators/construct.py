@@ -50,6 +50,11 @@ def goal_of(task: EstimatorTask, found: type[Any]) -> Goal:
     if task.goal != "auto":
         return task.goal
     kind = _estimator_type(found, task)
+    if kind == "clusterer":
+        raise ValueError(
+            f"task._target_={task.target} is a clusterer, whose result no target column can judge; use a Ray Train "
+            "function (conf=ray_train_function) that reports a metric of its own, such as the silhouette"
+        )
     if kind not in ("classifier", "regressor"):
         what = f"is a {kind}" if kind else "does not say whether it predicts classes or numbers"
         raise ValueError(
