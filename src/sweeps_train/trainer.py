@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,11 +11,11 @@ import torch
 from sweeps_train.batch_scaling import scale_global_batch
 from sweeps_train.checkpoint import load_checkpoint, prepare_resume, read_metrics, remove_superseded, save_checkpoint
 from sweeps_train.communication import CommunicationMeter
-from sweeps_train.config import TrainingConfig, check_batch_split
+from sweeps_train.config import TextData, TrainingConfig, check_batch_split
 from sweeps_train.config.strategy import num_stages
 from sweeps_train.data.agreement import check_same_samples
 from sweeps_train.data.loader import load_micro_batches
-from sweeps_train.data.sampler import SampleOrder
+from sweeps_train.data.sampler import SampleOrder, longest_first
 from sweeps_train.distributed import Workers
 from sweeps_train.flops import FlopMeter
 from sweeps_train.micro_batch import choose_micro_batch_size
@@ -100,7 +100,7 @@ class Trainer:
         self.batches = load_micro_batches(
             self.task.train_samples,
             SampleOrder(num_samples, config.seed),
-            self.strategy.data_parallel.shard,
+            self._share,
             range(start, start + remaining * size, size),
             micro_batch_size,
             config.data.loader,
@@ -114,6 +114,13 @@ class Trainer:
         )
         self.measured = TrainMetrics(self.workers)
         self.reported_at = self.progress.step
+
+    def _share(self, indices: Sequence[int]) -> Sequence[int]:
+        """This worker's samples of a global batch, in the order of its micro batches."""
+        data = self.config.data
+        if isinstance(data, TextData) and data.group_by_length and not data.packing:
+            indices = longest_first(self.task.train_samples, indices)
+        return self.strategy.data_parallel.shard(indices)
 
     def _find_checkpoint(self, *, resume: bool) -> Path | None:
         """The checkpoint from which all workers continue: the newest one that rank 0 sees."""

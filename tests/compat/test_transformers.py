@@ -7,7 +7,14 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from sweeps_train.compat.transformers import attention_function, attention_name, attention_named, register_attention
+from sweeps_train.compat.transformers import (
+    attention_function,
+    attention_name,
+    attention_named,
+    mask_function,
+    register_attention,
+    takes_attention,
+)
 
 SIZES: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 32, "vocab_size": 8, "num_hidden_layers": 1}
 
@@ -33,7 +40,11 @@ def test_attention_that_is_registered_is_called_with_the_masks_of_another() -> N
         calls.append(1)
         return attention_function("sdpa")(*args, **kwargs)
 
-    register_attention("counted", counted, masks_of="sdpa")
+    register_attention("counted", counted, mask_function("sdpa"))
     model.set_attn_implementation("counted")
     assert torch.equal(model(input_ids=tokens).logits, expected), "ALL_MASK_ATTENTION_FUNCTIONS"
     assert calls == [1], "AttentionInterface and ALL_ATTENTION_FUNCTIONS"
+
+
+def test_models_whose_attention_is_in_the_registry_are_known() -> None:
+    assert takes_attention(small_model()), "PreTrainedModel._can_set_attn_implementation"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sweeps_train.data.packing import IGNORED
 from sweeps_train.tasks import cross_entropy
-from sweeps_train.tasks.cross_entropy import chunked_cross_entropy, full_cross_entropy
+from sweeps_train.tasks.cross_entropy import chunked_cross_entropy, full_cross_entropy, linear_cross_entropy
 
-TOKENS, VOCABULARY, SCALE = 7, 50, 0.3
+TOKENS, VOCABULARY, WIDTH, SCALE = 7, 50, 4, 0.3
 
 
 @pytest.fixture(autouse=True)
@@ -42,3 +46,77 @@ def test_a_held_out_loss_in_chunks_equals_that_in_one_call() -> None:
     logits, targets = torch.randn(TOKENS, VOCABULARY), torch.arange(TOKENS)
     with torch.no_grad():
         torch.testing.assert_close(chunked_cross_entropy(logits, targets), full_cross_entropy(logits, targets))
+
+
+def of_all_logits(
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor
+) -> torch.Tensor:
+    return full_cross_entropy(functional.linear(hidden, weight, bias), targets)
+
+
+@pytest.mark.parametrize("trained", [(True, True, True), (True, False, False), (False, True, True)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "autocast", "tolerance"),
+    [(torch.float32, False, 1e-5), (torch.bfloat16, False, 2e-2), (torch.float32, True, 2e-2)],
+)
+def test_the_head_in_chunks_has_the_loss_and_the_gradients_of_all_logits(
+    dtype: torch.dtype, autocast: bool, tolerance: float, trained: tuple[bool, ...]
+) -> None:
+    torch.manual_seed(0)
+    values = torch.randn(TOKENS, WIDTH), torch.randn(VOCABULARY, WIDTH), torch.randn(VOCABULARY)
+    targets = torch.randint(VOCABULARY, (TOKENS,))
+    targets[[0, 4]] = IGNORED
+    found = []
+    for loss_of in (of_all_logits, linear_cross_entropy):
+        inputs = [each.to(dtype).requires_grad_(used) for each, used in zip(values, trained, strict=True)]
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            loss = loss_of(*inputs, targets)
+        (SCALE * loss).backward()
+        assert loss.dtype == torch.float32
+        found.append((loss.detach(), [each.grad for each in inputs]))
+    (whole, gradients), (in_chunks, gradients_in_chunks) = found
+    torch.testing.assert_close(in_chunks, whole, rtol=1e-6, atol=0)
+    torch.testing.assert_close(gradients_in_chunks, gradients, rtol=tolerance, atol=tolerance)
+    assert [each is not None for each in gradients_in_chunks] == list(trained)
+
+
+def test_a_held_out_loss_of_the_head_in_chunks_equals_that_of_all_logits() -> None:
+    inputs = torch.randn(TOKENS, WIDTH), torch.randn(VOCABULARY, WIDTH), None, torch.arange(TOKENS)
+    torch.testing.assert_close(linear_cross_entropy(*inputs), of_all_logits(*inputs))
+
+
+class LargestTensor(TorchDispatchMode):
+    """Watches for the largest tensor that any operation makes, in numbers."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        made = result if isinstance(result, tuple | list) else (result,)
+        sizes = [each.numel() for each in made if isinstance(each, torch.Tensor)]
+        self.numbers = max([self.numbers, *sizes])
+        return result
+
+
+@pytest.mark.parametrize(("loss_of", "expected"), [(of_all_logits, 21 * VOCABULARY), (linear_cross_entropy, 200)])
+def test_all_logits_are_never_there_at_once(loss_of: Any, expected: int) -> None:
+    hidden, weight = (torch.randn(number, WIDTH, requires_grad=True) for number in (21, VOCABULARY))
+    with LargestTensor() as watched:
+        loss_of(hidden, weight, None, torch.arange(21)).backward()
+    assert watched.numbers == expected  # with chunks, that is the weight
+
+
+def test_on_a_gpu_ligers_kernel_computes_the_loss_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def fused(*tensors: Any, **options: Any) -> torch.Tensor:
+        asked.append(options)
+        return torch.zeros(())
+
+    monkeypatch.setattr(cross_entropy, "_liger_loss", lambda: fused)
+    with torch._subclasses.FakeTensorMode():
+        for device in ("cpu", "cuda"):
+            hidden = torch.empty(TOKENS, WIDTH, device=device, requires_grad=True)
+            weight = torch.empty(VOCABULARY, WIDTH, device=device)
+            linear_cross_entropy(hidden, weight, None, torch.empty(TOKENS, dtype=torch.int64, device=device))
+    assert asked == [{"ignore_index": IGNORED, "reduction": "sum", "accum_dtype": torch.float32}]

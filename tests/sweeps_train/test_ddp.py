@@ -14,8 +14,10 @@ from torch.utils.data import Dataset, TensorDataset, random_split
 from training_runs import IMAGES, configured, on_two_workers, run
 
 from sweeps_train.config import TrainingConfig
+from sweeps_train.distributed import Workers
 from sweeps_train.errors import MicroBatchHalved
-from sweeps_train.strategies.ddp import average_in_chunks
+from sweeps_train.strategies.all_reduce import average_in_chunks
+from sweeps_train.strategies.dtensor import average
 
 STEPS = 5
 
@@ -93,7 +95,7 @@ def out_of_memory_while_averaging() -> str:
     concatenate = torch.cat
 
     def fail_once(*arguments: Any, **options: Any) -> torch.Tensor:
-        if dist.get_rank() == 1 and sys._getframe(1).f_code.co_name == "average_in_chunks":
+        if dist.get_rank() == 1 and sys._getframe(1).f_code.co_name == "_add_up":
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
         return concatenate(*arguments, **options)
 
@@ -126,6 +128,23 @@ def test_gradients_are_averaged_in_chunks_that_need_little_memory(tmp_path: Path
     for got, other, one, two in zip(first, second, *alone, strict=True):
         assert torch.equal(got, other)
         assert torch.equal(got, one / 2 + two / 2)
+
+
+def averaged_adapters() -> tuple[int, torch.Tensor]:
+    """Number of all-reduces for a hundred small gradients, and the mean that they have then."""
+    sent = []
+    all_reduce = dist.all_reduce
+    gradients = [torch.full((4, 2), float(dist.get_rank())) for _ in range(100)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(dist, "all_reduce", lambda *args, **options: sent.append(1) or all_reduce(*args, **options))
+        average(gradients, Workers.current())
+    return len(sent), torch.stack(gradients)
+
+
+def test_a_hundred_small_gradients_are_one_all_reduce(tmp_path: Path) -> None:
+    for sent, averaged in on_two_workers(averaged_adapters, tmp_path):
+        assert sent == 1
+        assert torch.equal(averaged, torch.full((100, 4, 2), 0.5))
 
 
 def test_parameters_that_some_losses_leave_out_are_trained_as_by_one_process(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Gradients under full sharding between micro batches: reduced to shards, unless they are few."""
+"""Communication under full sharding: gradients between micro batches, and how often weights are gathered."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from training_runs import IMAGES, configured, on_two_workers, run
+import torch
+from torch.distributed.tensor.debug import CommDebugMode
+from training_runs import IMAGES, TEXT, configured, on_two_workers, run, write_prompts
 
-from sweeps_train.strategies import dtensor
+from sweeps_train.distributed import Workers
+from sweeps_train.precision import Precision
+from sweeps_train.strategies import build_strategy, dtensor
+from sweeps_train.tasks import build_task
 
 
 def reduced_between_micro_batches(most_unsharded: int) -> tuple[list[bool], float]:
@@ -38,3 +43,20 @@ def test_gradients_of_a_large_model_are_reduced_after_each_micro_batch_with_the_
     assert large == [True] * 3
     assert small == [False] * 3
     assert loss_of_large == pytest.approx(loss_of_small, rel=1e-5)
+
+
+def gathers_in_a_step() -> int:
+    """Number of times that weights are gathered in the forward and backward pass of a micro batch."""
+    config = configured(TEXT, strategy={"kind": "fsdp"}, model={"lora": None})
+    strategy = build_strategy(config.strategy, Workers.current(), Precision("fp32", torch.device("cpu")))
+    task = build_task(config)
+    strategy.parallelize(task)
+    with CommDebugMode() as communication:
+        strategy.backward([task.train_samples.batch([0, 1])], 1.0)
+    return sum(number for kind, number in communication.get_comm_counts().items() if "gather" in str(kind))
+
+
+def test_embeddings_and_head_stay_gathered_from_the_forward_to_the_backward_pass(tmp_path: Path) -> None:
+    write_prompts(tmp_path)
+    layers = 3
+    assert on_two_workers(gathers_in_a_step, tmp_path)[0] == 1 + 2 * layers

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from torch.utils._python_dispatch import TorchDispatchMode
 from training_runs import TEXT, configured, write_prompts
 from transformers import ByT5Tokenizer
 
@@ -22,7 +23,7 @@ from sweeps_train.models.causal_lm import (
     save_causal_lm,
 )
 from sweeps_train.models.image import build_image_model
-from sweeps_train.models.lora import target_modules
+from sweeps_train.models.lora import leave_casts_to_autocast, target_modules
 from sweeps_train.tasks import build_task
 
 LLAMA_ATTENTION = ["k_proj", "o_proj", "q_proj", "v_proj"]
@@ -171,3 +172,37 @@ def test_a_tokenizer_with_more_tokens_than_the_model_has_rows_is_refused(working
     with pytest.raises(ValueError, match=r"model.tokenizer=larger has \d+ tokens, and .* embeddings for 384; use the"):
         build_task(configured(TEXT, model={"tokenizer": "larger"}))
     build_task(configured(TEXT)).close()  # the base model that is shared has no adapters of the one that failed
+
+
+def casts_and_gradients(*, leave: bool) -> tuple[int, float, list[torch.Tensor]]:
+    """Number of casts in a forward and backward pass under autocast, its loss, and the adapters' gradients."""
+    torch.manual_seed(0)
+    model = build_causal_lm(tiny(dtype="bfloat16", lora=Lora(target_modules="attention"))).train()
+    for name, each in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(each)
+    if leave:
+        leave_casts_to_autocast(model)
+    with Casts() as casts:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(torch.arange(3, 40).unsqueeze(0)).logits.float().square().mean()
+        loss.backward()
+    return casts.number, float(loss.detach()), [each.grad for each in model.parameters() if each.grad is not None]
+
+
+class Casts(TorchDispatchMode):
+    number = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += str(function) == "aten._to_copy.default"
+        return function(*args, **(kwargs or {}))
+
+
+def test_under_autocast_adapters_take_16_bits_as_they_are_and_train_alike() -> None:
+    before, loss, gradients = casts_and_gradients(leave=False)
+    after, same_loss, same_gradients = casts_and_gradients(leave=True)
+    adapters = 3 * 4
+    # To float32 and back in the forward pass, and likewise for the gradient of the input in the backward pass.
+    assert before - after >= 3 * adapters
+    assert same_loss == loss
+    torch.testing.assert_close(same_gradients, gradients, rtol=1e-2, atol=1e-6)

@@ -121,6 +121,9 @@ def scenario(group: str) -> Results:
     from the checkpoint of two."""
     import torch.distributed as dist
 
+    from sweeps_train.tasks import cross_entropy
+
+    cross_entropy.CHUNK = 2**12  # several chunks in a micro batch, unlike in the training of one process
     results = {}
     for number, strategy, training in GROUPS[group]:
         folder = Path(f"{number} {strategy} {training}")

@@ -120,15 +120,14 @@ def test_a_token_at_the_beginning_comes_once_and_before_the_prompt(tmp_path: Pat
     assert rows(samples_of(path, tokenizer, **options), tokenizer) == [("<begin>1=1<end>", "1<end>")]
 
 
-def test_padding_is_masked_and_not_counted(tmp_path: Path) -> None:
+def test_padding_is_behind_the_text_and_not_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", {"text": "abcd"}, {"text": "e"})
     samples = samples_of(path, packing=False)
     batch = samples.batch([0, 1])
-    assert batch["attention_mask"].tolist() == [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]
+    assert batch.keys() == {"input_ids", "targets"}  # a causal model needs no mask
     assert batch["input_ids"][1].tolist() == [ord("e") + 3, END, 0, 0, 0]
     assert batch["targets"][1].tolist() == [END, IGNORED, IGNORED, IGNORED, IGNORED]
     assert samples.units([0, 1]) == (batch["targets"] != IGNORED).sum() == 5
-    assert "attention_mask" not in samples.batch([0])
 
 
 # --- files ---------------------------------------------------------------------------------------------------

@@ -17,11 +17,6 @@ def multiply_in_place(tensors: list[torch.Tensor], factor: float | torch.Tensor)
     torch._foreach_mul_(tensors, factor)
 
 
-def divide_in_place(tensors: list[torch.Tensor], divisor: float) -> None:
-    """Divide tensors of one device, in few kernels on a GPU."""
-    torch._foreach_div_(tensors, divisor)
-
-
 def ignore_parameters(model: nn.Module, names: Iterable[str]) -> None:
     """Make ``DistributedDataParallel`` neither broadcast nor average these parameters of a model it will wrap."""
     ignore = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model

@@ -32,10 +32,23 @@ def attention_function(name: str) -> Callable[..., Any]:
     return function
 
 
-def register_attention(name: str, function: Callable[..., Any], *, masks_of: str) -> None:
-    """Add an attention implementation that gets the same masks as the existing one ``masks_of``."""
-    from transformers import AttentionInterface, AttentionMaskInterface
+def mask_function(name: str) -> Callable[..., Any]:
+    """The function that makes the masks of a named attention."""
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
+    function: Callable[..., Any] = ALL_MASK_ATTENTION_FUNCTIONS[name]
+    return function
+
+
+def takes_attention(model: Any) -> bool:
+    """Whether a model looks its attention up in transformers' registry, so that it can be another one."""
+    takes: bool = model._can_set_attn_implementation()
+    return takes
+
+
+def register_attention(name: str, function: Callable[..., Any], masks: Callable[..., Any]) -> None:
+    """Add an attention implementation, and the function that makes its masks."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+
     AttentionInterface.register(name, function)
-    AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[masks_of])
+    AttentionMaskInterface.register(name, masks)

@@ -66,14 +66,16 @@ def to_arrays(documents: Iterable[Tokens], vocabulary: int, *, packed: bool) -> 
 class TextSamples:
     """Samples of which each is one document."""
 
-    def __init__(self, arrays: Arrays, pad_token: int):
+    def __init__(self, arrays: Arrays, pad_token: int, *, longest_first: bool = False):
         """
         Args:
             arrays: Result of ``to_arrays``; only read.
             pad_token: Token that fills up the shorter sequences of a batch.
+            longest_first: Order the samples by their length, so that neighbours need little padding.
         """
         self._tokens, self._counted = arrays["tokens"], arrays["counted"]
         self._ends, self._units = arrays["ends"], arrays["units"]
+        self._order = np.argsort(-np.diff(self._ends, prepend=0), kind="stable") if longest_first else None
         self._pad_token = pad_token
         self.num_left_out = int(arrays["left_out"].sum())
 
@@ -81,7 +83,7 @@ class TextSamples:
         return len(self._ends)
 
     def units(self, indices: Sequence[int]) -> int:
-        return int(self._units[indices].sum())
+        return int(self._units[self._documents(indices)].sum())
 
     def size(self, indices: Sequence[int]) -> int:
         starts, ends = self._places(indices)
@@ -89,7 +91,7 @@ class TextSamples:
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Stack sequences: ``input_ids`` and ``targets`` (the next token, or ``IGNORED``), both of shape (batch, length
-        of the longest); and ``attention_mask`` of the same shape if there is padding."""
+        of the longest). Padding comes last, where a causal model needs no mask for it."""
         starts, ends = self._places(indices)
         batch = _Rows(len(indices), int((ends - starts).max()), self._pad_token)
         for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
@@ -97,8 +99,12 @@ class TextSamples:
         return batch.tensors()
 
     def _places(self, indices: Sequence[int]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        where = np.asarray(indices)
+        where = self._documents(indices)
         return np.where(where > 0, self._ends[where - 1], 0), self._ends[where]
+
+    def _documents(self, indices: Sequence[int]) -> npt.NDArray[Any]:
+        where = np.asarray(indices)
+        return where if self._order is None else self._order[where]
 
 
 class PackedSamples:
@@ -142,8 +148,8 @@ class PackedSamples:
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Stack sequences: ``input_ids`` and ``targets`` (the next token, or ``IGNORED``), both of shape (batch, length
-        of the longest); and of the same shape ``position_ids`` if documents are isolated, else ``attention_mask`` if
-        there is padding."""
+        of the longest). If documents are isolated also ``position_ids`` of the same shape, and ``document_ends`` of
+        shape (batch, documents in a sequence at most): the last document ends with the padding."""
         starts, stops = self._places(indices)
         batch = _Rows(len(indices), int((stops - starts).max()), self._pad_token)
         for row, (start, stop) in enumerate(zip(starts, stops, strict=True)):
@@ -168,7 +174,7 @@ class _Rows:
     def __init__(self, num_rows: int, length: int, pad_token: int):
         self._input_ids = np.full((num_rows, length), pad_token, dtype=np.int64)
         self._targets = np.full((num_rows, length), IGNORED)
-        self._sizes = np.zeros(num_rows, dtype=np.int64)
+        self._boundaries: dict[int, npt.NDArray[Any]] = {}
         self._positions: npt.NDArray[np.int64] | None = None
 
     def fill(self, row: int, tokens: npt.NDArray[Any], counted: npt.NDArray[Any]) -> None:
@@ -176,22 +182,25 @@ class _Rows:
         size = len(tokens)
         self._input_ids[row, :size] = tokens
         self._targets[row, : size - 1] = np.where(counted, self._input_ids[row, 1:size], IGNORED)
-        self._sizes[row] = size
 
     def restart_positions(self, row: int, boundaries: npt.NDArray[Any]) -> None:
         """Count positions from each boundary; transformers derives its attention masks from them."""
         if self._positions is None:
-            self._positions = np.tile(np.arange(self._input_ids.shape[1]), (len(self._sizes), 1))
+            self._positions = np.tile(np.arange(self._input_ids.shape[1]), (len(self._input_ids), 1))
+        self._boundaries[row] = boundaries
         starts = np.zeros(self._input_ids.shape[1], dtype=np.int64)
         starts[boundaries] = boundaries
         self._positions[row] -= np.maximum.accumulate(starts)
 
     def tensors(self) -> Batch:
         batch = {"input_ids": torch.from_numpy(self._input_ids), "targets": torch.from_numpy(self._targets)}
-        length = self._input_ids.shape[1]
-        if self._positions is not None:  # no mask for padding: it comes last, hidden by the causal mask
-            return {**batch, "position_ids": torch.from_numpy(self._positions)}
-        if (self._sizes == length).all():
-            return batch  # attention is faster without a mask
-        mask = (np.arange(length) < self._sizes[:, None]).astype(np.int64)
-        return {**batch, "attention_mask": torch.from_numpy(mask)}
+        if self._positions is None:
+            return batch
+        ends = np.full((len(self._input_ids), 1 + max(map(len, self._boundaries.values()))), self._input_ids.shape[1])
+        for row, boundaries in self._boundaries.items():
+            ends[row, : len(boundaries)] = boundaries
+        return {
+            **batch,
+            "position_ids": torch.from_numpy(self._positions),
+            "document_ends": torch.from_numpy(ends),
+        }

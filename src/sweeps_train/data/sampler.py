@@ -96,6 +96,12 @@ def in_batches(indices: Sequence[int], size: int) -> Iterator[Sequence[int]]:
         yield indices[start : start + size]
 
 
+def longest_first(samples: Samples, indices: Sequence[int]) -> list[int]:
+    """The same samples in the order of their size: neighbours need little padding, and each worker that takes every
+    n-th of them has as much to do as the others."""
+    return sorted(indices, key=lambda index: (-samples.size([index]), index))
+
+
 def held_out_indices(num_samples: int, fraction: float) -> tuple[list[int], list[int]]:
     """Split ``range(num_samples)`` into training and held-out indices, each in ascending order.
 

@@ -58,15 +58,18 @@ def build_text_samples(
         {name.removeprefix(split): values for name, values in arrays.items() if name.startswith(split)}
         for split in ("train.", "eval.")
     )
-    return _samples(config, train, pad_token), _samples(config, held_out, pad_token)
+    return _samples(config, train, pad_token), _samples(config, held_out, pad_token, is_held_out=True)
 
 
-def _samples(config: TextData, arrays: Arrays, pad_token: int) -> TextSamples | PackedSamples:
+def _samples(
+    config: TextData, arrays: Arrays, pad_token: int, *, is_held_out: bool = False
+) -> TextSamples | PackedSamples:
     samples: TextSamples | PackedSamples
     if config.packing:
         samples = PackedSamples(arrays, config.sequence_length, pad_token, isolated=config.isolate_documents)
     else:
-        samples = TextSamples(arrays, pad_token)
+        # Held-out samples are always read in the same order; those for training in a random one.
+        samples = TextSamples(arrays, pad_token, longest_first=is_held_out and config.group_by_length)
         if samples.num_left_out:
             _log.warning(
                 "%d of %d sequences have no token that the loss counts within data.sequence_length=%d, "
@@ -221,7 +224,7 @@ def _dependencies(config: TextData, tokenizer: PreTrainedTokenizerBase) -> dict[
     code = hashlib.sha256()
     for file in sorted(Path(__file__).parent.glob("*.py")):
         code.update(file.read_bytes())
-    irrelevant = ("loader", *(_CUTTING_OPTIONS if config.packing else ()))
+    irrelevant = ("loader", "group_by_length", *(_CUTTING_OPTIONS if config.packing else ()))
     return {
         "data": {name: value for name, value in dataclasses.asdict(config).items() if name not in irrelevant},
         "sources": fingerprint(config),

@@ -67,6 +67,14 @@ def add_lora(model: PreTrainedModel, config: Lora, weights: Path | None) -> Peft
     return adapted
 
 
+def leave_casts_to_autocast(model: nn.Module) -> None:
+    """Let adapters take their inputs in 16 bits: peft would cast them to the float32 of the adapters' weights, and
+    autocast back again, which reads and writes them twice more."""
+    for module in model.modules():
+        if hasattr(module, "cast_input_dtype_enabled"):
+            module.cast_input_dtype_enabled = False  # type: ignore[assignment]
+
+
 def target_modules(model: nn.Module, wanted: str | list[str]) -> str | list[str]:
     """Names of the layers that get adapters, as peft takes them.
 

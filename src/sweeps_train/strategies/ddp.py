@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from sweeps_train.compat.torch import (
     ignore_parameters,
-    multiply_in_place,
     prepare_gradient_sync,
     sync_buffers_in_forward,
     sync_only_on_request,
@@ -23,11 +22,8 @@ from sweeps_train.data.sampler import Batch
 from sweeps_train.device import is_accelerator
 from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
+from sweeps_train.strategies.all_reduce import average_in_chunks
 from sweeps_train.strategies.strategy import Capabilities, Strategy
-
-CHUNK_BYTES = 32 * 2**20
-"""Gradients that are sent together in one all-reduce: large enough for the speed of the network, and small beside the
-gradients, since the copy is made when memory is short."""
 
 
 class DistributedDataParallelStrategy(Strategy):
@@ -98,42 +94,6 @@ class DistributedDataParallelStrategy(Strategy):
     def discard_gradients(self) -> None:
         super().discard_gradients()
         sync_buffers_in_forward(self.model, enabled=False)  # they have been sent in this step
-
-
-@torch.no_grad()
-def average_in_chunks(gradients: Sequence[torch.Tensor], num_workers: int, max_bytes: int = CHUNK_BYTES) -> None:
-    """Average gradients over all workers, in place; bit for bit as ``DistributedDataParallel`` does with two workers.
-
-    Args:
-        gradients: This worker's gradients, in the same order on all workers.
-        num_workers: Number of workers.
-        max_bytes: Largest copy that is made to send several gradients in one all-reduce. A larger gradient is sent
-            without a copy.
-    """
-    for chunk in _chunks(gradients, max_bytes):
-        multiply_in_place(chunk, 1 / num_workers)
-        if len(chunk) == 1 and chunk[0].is_contiguous():
-            dist.all_reduce(chunk[0])
-            continue
-        flat = torch.cat([gradient.flatten() for gradient in chunk])
-        dist.all_reduce(flat)
-        sizes = [gradient.numel() for gradient in chunk]
-        for gradient, averaged in zip(chunk, torch.split(flat, sizes), strict=True):
-            gradient.copy_(averaged.view_as(gradient))
-
-
-def _chunks(gradients: Sequence[torch.Tensor], max_bytes: int) -> Iterator[list[torch.Tensor]]:
-    """Successive gradients of one dtype that together have at most ``max_bytes``, or one larger gradient."""
-    for dtype in sorted({gradient.dtype for gradient in gradients}, key=str):  # the same order on all workers
-        chunk: list[torch.Tensor] = []
-        size = 0
-        for gradient in (each for each in gradients if each.dtype == dtype):
-            if chunk and size + gradient.nbytes > max_bytes:
-                yield chunk
-                chunk, size = [], 0
-            chunk.append(gradient)
-            size += gradient.nbytes
-        yield chunk
 
 
 def compress(model: DistributedDataParallel, config: DDP) -> None:

@@ -11,8 +11,9 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from sweeps_train.compat.torch import divide_in_place, multiply_in_place
+from sweeps_train.compat.torch import multiply_in_place
 from sweeps_train.distributed import Workers
+from sweeps_train.strategies.all_reduce import average_in_chunks
 from sweeps_train.strategies.layers import checkpoint_activations
 from sweeps_train.strategies.strategy import Key, Strategy, trained_parameters
 from sweeps_train.tasks.task import Task
@@ -131,9 +132,4 @@ def average(gradients: Iterable[torch.Tensor], workers: Workers) -> None:
     """Average gradients over the replicas."""
     if workers.size == 1:
         return
-    shards = [local_shard(gradient) for gradient in gradients]
-    pending = [dist.all_reduce(shard, group=workers.group, async_op=True) for shard in shards]
-    for each in pending:
-        assert each is not None
-        each.wait()
-    divide_in_place(shards, float(workers.size))
+    average_in_chunks([local_shard(gradient) for gradient in gradients], workers.size, workers.group)

@@ -77,7 +77,9 @@ def wrap_fsdp(model: nn.Module, mesh: DeviceMesh, config: ShardingOptions, preci
         fully_shard(
             module,
             mesh=mesh,
-            reshard_after_forward=config.reshard_after_forward,
+            # What belongs to no layer, embeddings and head, is what the backward pass begins with, and the loss applies
+            # the head.
+            reshard_after_forward=config.reshard_after_forward and module is not model,
             mp_policy=mixed,
             offload_policy=offload,
         )

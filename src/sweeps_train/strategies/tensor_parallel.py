@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor.parallel import parallelize_module
@@ -15,6 +14,7 @@ from sweeps_train.config.strategy import FSDPTensorParallel, TensorParallel
 from sweeps_train.data.sampler import Batch
 from sweeps_train.distributed import Workers
 from sweeps_train.precision import Precision
+from sweeps_train.strategies.all_reduce import sum_in_chunks
 from sweeps_train.strategies.dtensor import ShardedStrategy, average, local_shard
 from sweeps_train.strategies.fsdp import wrap_fsdp
 from sweeps_train.strategies.mesh import mesh, replicas
@@ -65,9 +65,8 @@ class TensorParallelStrategy(ShardedStrategy):
 
     def backward(self, batches: Sequence[Batch], scale: float, *, defer_grad_sync: bool = False) -> torch.Tensor:
         total = super().backward(batches, scale, defer_grad_sync=defer_grad_sync)
-        for each in self._summed_over_row:
-            if each.grad is not None:
-                dist.all_reduce(local_shard(each.grad), group=self._mesh.get_group("tensor"))
+        partial = [local_shard(each.grad) for each in self._summed_over_row if each.grad is not None]
+        sum_in_chunks(partial, self._mesh.get_group("tensor"))
         if not isinstance(self.model, FSDPModule):
             gradients = (each.grad for each in self.parameters.values() if each.grad is not None)
             average(gradients, self.data_parallel)

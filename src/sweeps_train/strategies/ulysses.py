@@ -15,7 +15,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from sweeps_train.compat.transformers import attention_function, attention_name, attention_named, register_attention
+from sweeps_train.compat.transformers import (
+    attention_function,
+    attention_name,
+    attention_named,
+    mask_function,
+    register_attention,
+)
 from sweeps_train.strategies.layers import bare_model, mixes_tokens, repeated_layers
 
 PER_HEAD_ARGUMENTS = "s_aux", "position_bias"
@@ -109,7 +115,7 @@ def _register_shared(attention: str, row: DeviceMesh) -> str:
         return _exchange(output, group), None
 
     name = f"context_parallel_{attention}"
-    register_attention(name, attend_together, masks_of=attention)
+    register_attention(name, attend_together, mask_function(attention))
     return name
 
 

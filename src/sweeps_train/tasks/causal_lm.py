@@ -15,6 +15,8 @@ from sweeps_train.config import CausalLM, TextData, TrainingConfig
 from sweeps_train.data.packing import IGNORED
 from sweeps_train.data.sampler import Batch
 from sweeps_train.data.text import build_text_samples
+from sweeps_train.distributed import Workers
+from sweeps_train.models.attention import document_mask, sees_whole_sequences, use_causal_attention
 from sweeps_train.models.causal_lm import (
     SharedBase,
     build_causal_lm,
@@ -23,7 +25,10 @@ from sweeps_train.models.causal_lm import (
     max_positions,
     save_causal_lm,
 )
-from sweeps_train.tasks.cross_entropy import chunked_cross_entropy, full_cross_entropy
+from sweeps_train.models.head import detach_head
+from sweeps_train.models.lora import leave_casts_to_autocast
+from sweeps_train.precision import Precision
+from sweeps_train.tasks.cross_entropy import chunked_cross_entropy, full_cross_entropy, linear_cross_entropy
 from sweeps_train.worker_cache import cached, evict
 
 _LARGEST_EXPONENT = math.log(torch.finfo(torch.float64).max)
@@ -32,8 +37,9 @@ _LARGEST_EXPONENT = math.log(torch.finfo(torch.float64).max)
 class CausalLMTraining:
     """Next-token prediction. The loss counts tokens that are neither padding nor part of a prompt.
 
-    Batches have ``input_ids`` and ``targets`` of shape (samples, tokens), and ``attention_mask`` or ``position_ids`` of
-    the same shape where they are needed; logits have shape (samples, tokens, vocabulary).
+    Batches have ``input_ids`` and ``targets`` of shape (samples, tokens), and where documents are isolated
+    ``position_ids`` of the same shape and ``document_ends`` of shape (samples, documents). ``logits`` returns logits of
+    shape (samples, tokens, vocabulary), or hidden states of shape (samples, tokens, width) for a loss with the head.
     """
 
     unit: Literal["tokens"] = "tokens"
@@ -65,27 +71,44 @@ class CausalLMTraining:
         )
         self._tokenizer = tokenizer
         self._sequence_length = data.sequence_length
+        if Precision(config.train.precision, Workers.current().device).type is not None:
+            leave_casts_to_autocast(self.model)
+        self._is_causal = use_causal_attention(self.model)
+        self._separates_documents = self._is_causal and sees_whole_sequences(self.model)
+        # Tensor parallel strategies shard the head itself.
+        self._head = None if "tensor" in config.strategy.kind else detach_head(self.model)
         self._cross_entropy = torch.compile(full_cross_entropy) if config.train.compile else chunked_cross_entropy
 
     def pad(self, batch: Batch, multiple: int | None = None) -> Batch:
         length = batch["input_ids"].shape[1]
-        missing = self._sequence_length - length if multiple is None else -length % multiple
-        if multiple is not None and missing == 0:
-            return batch  # attention is faster without a mask
-        if "position_ids" not in batch:  # with them, transformers would take each padding token for a document
-            batch = {"attention_mask": torch.ones_like(batch["input_ids"]), **batch}
-        return {
-            name: functional.pad(each, (0, missing), value=IGNORED if name == "targets" else 0)
+        padded = self._sequence_length if multiple is None else length + -length % multiple
+        if multiple is not None and padded == length:
+            return batch
+        batch = dict(batch)
+        ends = batch.pop("document_ends", None)
+        batch = {
+            name: functional.pad(each, (0, padded - length), value=IGNORED if name == "targets" else 0)
             for name, each in batch.items()
         }
+        if ends is not None and multiple is not None:  # all batches with as many samples shall have the same shape
+            batch["document_ends"] = functional.pad(ends, (0, 1), value=padded)
+        return batch
 
     def logits(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:
-        masks = {name: batch[name] for name in ("attention_mask", "position_ids") if name in batch}
-        logits: torch.Tensor = model(input_ids=batch["input_ids"], **masks, use_cache=False).logits
+        inputs = {name: batch[name] for name in ("input_ids", "position_ids") if name in batch}
+        if self._separates_documents and "document_ends" in batch and batch["input_ids"].device.type == "cuda":
+            inputs["attention_mask"] = document_mask(batch["document_ends"], batch["input_ids"].shape[1])
+        elif self._is_causal and "position_ids" not in batch:
+            # Without any mask transformers looks for documents in the positions, which waits for the GPU.
+            inputs["attention_mask"] = torch.ones_like(batch["input_ids"])
+        logits: torch.Tensor = model(**inputs, use_cache=False).logits
         return logits
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return self._cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
+        rows, targets = logits.flatten(0, 1), batch["targets"].flatten()
+        if self._head is None:
+            return self._cross_entropy(rows, targets)
+        return linear_cross_entropy(rows, self._head.weight, self._head.bias, targets)
 
     def score(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         return self.loss(logits, batch).unsqueeze(0)
@@ -100,6 +123,8 @@ class CausalLMTraining:
         save_causal_lm(self.model, self._tokenizer, folder, weights, self.stored_types)
 
     def close(self) -> None:
+        if self._head is not None:
+            self._head.attach()
         if self._base is not None:
             self._base.release()
 

@@ -1,7 +1,15 @@
-"""Cross-entropy over large vocabularies, without a float32 copy of all logits."""
+"""Cross-entropy over large vocabularies, computed in chunks of tokens.
+
+Logits are the largest tensor of most trainings: 8,192 tokens and a vocabulary of 128,000 make 2 GiB of them in 16 bits,
+as much again for their gradient, and 4 GiB for a copy in float32. ``linear_cross_entropy`` never has more than a chunk
+of them. It computes the gradient of a chunk together with its loss, while the chunk is there, as the fused kernel of
+Liger does (Hsu et al., 2024, https://arxiv.org/abs/2410.10989): nothing is computed twice.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +22,42 @@ CHUNK = 2**25
 """Maximum number of logits per chunk: float32 copies of more need more memory than most models."""
 
 
+def linear_cross_entropy(
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor
+) -> torch.Tensor:
+    """Summed cross-entropy of the logits ``hidden @ weight.T + bias``, of which only a chunk exists at a time.
+
+    The multiplication is in the dtype of autocast, if it is active, and the rest in float32.
+
+    Args:
+        hidden: Shape (tokens, width).
+        weight: Shape (vocabulary, width).
+        bias: Shape (vocabulary,), if there is one.
+        targets: Shape (tokens,); ``IGNORED`` adds nothing.
+
+    Returns:
+        A scalar in float32.
+
+    Example:
+        >>> linear_cross_entropy(torch.ones(3, 2), torch.zeros(8, 2), None, torch.tensor([1, 2, IGNORED]))
+        tensor(4.1589)
+    """
+    if hidden.shape[0] * weight.shape[0] <= CHUNK:
+        return full_cross_entropy(functional.linear(hidden, weight, bias), targets)
+    if torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (hidden, weight, bias)):
+        if hidden.device.type == "cuda" and (fused := _liger_loss()) is not None:
+            loss: torch.Tensor = fused(
+                hidden, weight, targets, bias, ignore_index=IGNORED, reduction="sum", accum_dtype=torch.float32
+            )
+            return loss.float()
+        chunked: torch.Tensor = _ChunkedLinear.apply(hidden, weight, bias, targets)  # type: ignore[no-untyped-call]
+        return chunked
+    chunks = _chunks(weight.shape[0], hidden, targets)
+    return torch.stack([full_cross_entropy(functional.linear(rows, weight, bias), some) for rows, some in chunks]).sum()
+
+
 def chunked_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Summed cross-entropy, computed in chunks where there are many logits.
+    """Summed cross-entropy of logits that are there, without a float32 copy of all of them.
 
     In float32, since a sum over thousands of tokens and a vocabulary of 100,000 is too inexact in 16 bits.
 
@@ -35,7 +77,7 @@ def chunked_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.
     if torch.is_grad_enabled() and logits.requires_grad:
         loss: torch.Tensor = _Chunked.apply(logits, targets)  # type: ignore[no-untyped-call]
         return loss
-    return torch.stack([full_cross_entropy(*chunk) for chunk in _chunks(logits, targets)]).sum()
+    return torch.stack([full_cross_entropy(*chunk) for chunk in _chunks(logits.shape[1], logits, targets)]).sum()
 
 
 def full_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -43,20 +85,58 @@ def full_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Ten
     return functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
 
 
+class _ChunkedLinear(torch.autograd.Function):
+    """Keeps the gradients of its inputs, which are small beside the logits. That of the weight is summed over the
+    chunks in float32, also where the weight has 16 bits."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor
+    ) -> torch.Tensor:
+        device = hidden.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        needs_hidden, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        of_hidden = torch.empty_like(hidden) if needs_hidden else None
+        of_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
+        of_bias = torch.zeros_like(bias, dtype=torch.float32) if bias is not None and needs_bias else None
+        total = torch.zeros((), dtype=torch.float32, device=hidden.device)
+        vocabulary = weight.shape[0]
+        with torch.autocast(device, enabled=False):
+            cast_weight, cast_bias = weight.to(dtype), None if bias is None else bias.to(dtype)
+            outs = _chunks(vocabulary, of_hidden) if of_hidden is not None else None
+            for rows, some in _chunks(vocabulary, hidden.to(dtype), targets):
+                gradient = functional.linear(rows, cast_weight, cast_bias)
+                total += _loss_and_gradient(gradient, some, gradient)
+                if outs is not None:
+                    next(outs)[0].copy_(gradient @ cast_weight)
+                if of_weight is not None:
+                    of_weight += gradient.T @ rows
+                if of_bias is not None:
+                    of_bias += gradient.sum(dim=0, dtype=torch.float32)
+        found = (of_hidden, of_weight, of_bias)
+        like = (hidden, weight, bias)
+        ctx.save_for_backward(
+            *(
+                None if each is None or one is None else each.to(one.dtype)
+                for each, one in zip(found, like, strict=True)
+            )
+        )
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, factor: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return *(None if each is None else each.mul_(factor) for each in ctx.saved_tensors), None
+
+
 class _Chunked(torch.autograd.Function):
-    """Computes the gradient together with the loss, as Liger's kernels do (https://arxiv.org/abs/2410.10989), in the
-    dtype of the logits: nothing else of their size is allocated."""
+    """Keeps the gradient in the dtype of the logits; nothing else of their size is allocated."""
 
     @staticmethod
     def forward(ctx: Any, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         gradient = torch.empty_like(logits)
         total = torch.zeros((), dtype=torch.float32, device=logits.device)
-        for rows, some, out in _chunks(logits, targets, gradient):
-            scores = functional.log_softmax(rows.float(), dim=-1)
-            total += functional.nll_loss(scores, some, ignore_index=IGNORED, reduction="sum")
-            probabilities, chosen = scores.exp_(), some.clamp(min=0).unsqueeze(1)
-            probabilities.scatter_add_(1, chosen, torch.full_like(chosen, -1, dtype=torch.float32))
-            torch.mul(probabilities, (some != IGNORED).unsqueeze(1), out=out)
+        for rows, some, out in _chunks(logits.shape[1], logits, targets, gradient):
+            total += _loss_and_gradient(rows, some, out)
         ctx.save_for_backward(gradient)
         return total
 
@@ -66,7 +146,27 @@ class _Chunked(torch.autograd.Function):
         return gradient.mul_(factor), None
 
 
-def _chunks(logits: torch.Tensor, *others: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """The same rows of all tensors, about ``CHUNK`` logits at a time."""
-    size = max(1, CHUNK // logits.shape[1])
-    return zip(*(torch.split(each, size) for each in (logits, *others)), strict=True)
+def _loss_and_gradient(logits: torch.Tensor, targets: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """The summed loss of a chunk; its gradient is written to ``out``, which may be the logits themselves."""
+    scores = functional.log_softmax(logits.float(), dim=-1)
+    loss = functional.nll_loss(scores, targets, ignore_index=IGNORED, reduction="sum")
+    probabilities, chosen = scores.exp_(), targets.clamp(min=0).unsqueeze(1)
+    probabilities.scatter_add_(1, chosen, torch.full_like(chosen, -1, dtype=torch.float32))
+    torch.mul(probabilities, (targets != IGNORED).unsqueeze(1), out=out)
+    return loss
+
+
+def _chunks(vocabulary: int, *tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """The same rows of all tensors, so many at a time that they have about ``CHUNK`` logits."""
+    size = max(1, CHUNK // vocabulary)
+    return zip(*(torch.split(each, size) for each in tensors), strict=True)
+
+
+@functools.cache
+def _liger_loss() -> Any:
+    """Liger's fused kernel, where it is installed (``pip install sweeps[liger]``); None elsewhere."""
+    if importlib.util.find_spec("liger_kernel") is None:
+        return None
+    from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
+
+    return liger_fused_linear_cross_entropy

@@ -57,14 +57,15 @@ class Task(Protocol):
         """
 
     def logits(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:
-        """Run the model on a batch.
+        """Run the model on a batch, as far as ``loss`` and ``score`` need it.
 
         Args:
             model: The task's model, possibly wrapped, or a stage of it.
             batch: Tensors of shape (samples, ...).
 
         Returns:
-            Logits of shape (samples, classes), or (samples, tokens, vocabulary) for a language model.
+            Logits of shape (samples, classes), or (samples, tokens, vocabulary) for a language model; or hidden states
+            of shape (samples, tokens, width), whose logits the loss computes in chunks.
         """
 
     def loss(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:

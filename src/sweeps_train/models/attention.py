@@ -1,0 +1,138 @@
+"""Attention for training: without masks where sequences are padded at their ends alone, and with documents kept apart
+by variable-length attention.
+
+transformers makes a mask of every padding, and looks at its values to find out whether it needs one. On a GPU the look
+waits for everything before it; and with a mask torch leaves flash attention and its own grouped queries. But a causal
+model sees nothing of the padding behind a token, and the loss counts none of it. So there is no mask here, except where
+layers see only a window of a sequence that is longer.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+
+from sweeps_train.compat.transformers import (
+    attention_function,
+    attention_name,
+    mask_function,
+    register_attention,
+    takes_attention,
+)
+
+try:
+    from torch.nn.attention.varlen import varlen_attn
+except ImportError:  # before torch 2.10
+    varlen_attn = None  # type: ignore[assignment]
+
+CAUSAL = "causal_sdpa"
+"""Name of the implementation in transformers' registries."""
+
+
+def use_causal_attention(model: Any) -> bool:
+    """Let a causal language model attend without masks for padding, which is only right where it follows the text.
+
+    Args:
+        model: A model of transformers, possibly with adapters of peft; changed in place.
+
+    Returns:
+        Whether it does; models with another attention than torch's ``sdpa`` keep it.
+    """
+    bare: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
+    if attention_name(bare.config) == CAUSAL:
+        return True
+    if attention_name(bare.config) != "sdpa" or not takes_attention(bare):
+        return False
+    register_attention(CAUSAL, _attend, _mask)
+    bare.set_attn_implementation(CAUSAL)
+    return True
+
+
+def sees_whole_sequences(model: Any) -> bool:
+    """Whether all layers of a model attend to all earlier tokens, and not to a window or a chunk of them."""
+    config = model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None)
+    if kinds:
+        return set(kinds) == {"full_attention"}
+    return all(getattr(config, name, None) is None for name in ("sliding_window", "attention_chunk_size"))
+
+
+def document_mask(ends: torch.Tensor, length: int) -> torch.Tensor:
+    """What the attention of this module takes as a mask, to keep the documents of packed sequences apart.
+
+    Args:
+        ends: Ends of each sequence's documents, shape (samples, documents); the last one is ``length``.
+        length: Tokens in a sequence.
+
+    Returns:
+        Borders of the documents of all sequences one after another, as int32 of shape (1, 1, 1, borders): transformers
+        hands masks of four dimensions to the layers as they are.
+    """
+    rows = torch.arange(len(ends), device=ends.device).unsqueeze(1) * length
+    borders = (ends + rows).flatten()
+    return torch.cat([borders.new_zeros(1), borders]).to(torch.int32).view(1, 1, 1, -1)
+
+
+def _mask(**options: Any) -> Any:
+    """The mask of a layer for its own pattern of attention, whatever the padding; None if it is the causal one."""
+    options["attention_mask"] = None
+    window = options.get("local_size")
+    is_causal = options.get("allow_is_causal_skip", True) and options["q_length"] == options["kv_length"]
+    if is_causal and (window is None or options["kv_length"] < window):
+        return None
+    return mask_function("sdpa")(**options)
+
+
+def _attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention as transformers calls it, with heads as second dimension and tokens as third."""
+    if attention_mask is not None and attention_mask.dtype == torch.int32:
+        borders, length = attention_mask.flatten(), query.shape[2]
+        if _has_kernel(query, value, dropout):
+            return _attend_within(query, key, value, borders, scaling), None
+        attention_mask = _dense(borders, len(query), length)
+    output: tuple[torch.Tensor, None] = attention_function("sdpa")(
+        module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
+    )
+    return output
+
+
+def _has_kernel(query: torch.Tensor, value: torch.Tensor, dropout: float) -> bool:
+    """Whether torch has variable-length attention for these tensors: it is flash attention, for 16 bits."""
+    if varlen_attn is None or "enable_gqa" not in inspect.signature(varlen_attn).parameters:  # before torch 2.13
+        return False
+    sizes_fit = query.shape[-1] == value.shape[-1] <= 256
+    return query.device.type == "cuda" and query.dtype in (torch.bfloat16, torch.float16) and sizes_fit and not dropout
+
+
+def _attend_within(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, borders: torch.Tensor, scaling: float | None
+) -> torch.Tensor:
+    """Attention of tokens to the earlier ones between the same borders, in the shape (samples, tokens, heads, size)."""
+    samples, heads, length, _ = query.shape
+    flat = [each.transpose(1, 2).flatten(0, 1) for each in (query, key, value)]
+    grouped = key.shape[1] != heads
+    # The longest document is not known without waiting for the GPU; a sequence is never shorter.
+    attended = varlen_attn(
+        *flat, borders, borders, length, length, scale=scaling, window_size=(-1, 0), enable_gqa=grouped
+    )
+    assert isinstance(attended, torch.Tensor)
+    return attended.view(samples, length, heads, -1)
+
+
+def _dense(borders: torch.Tensor, samples: int, length: int) -> torch.Tensor:
+    """The same as a mask of shape (samples, 1, tokens, tokens)."""
+    tokens = torch.arange(samples * length, device=borders.device, dtype=borders.dtype)
+    documents = torch.searchsorted(borders, tokens, right=True).view(samples, 1, length)
+    same = documents.unsqueeze(3) == documents.unsqueeze(2)
+    return same.tril()
