@@ -35,7 +35,8 @@ class Scaling:
     use_gpu: Flag | Literal["auto"] = "auto"
     """Whether each worker gets one GPU; auto: if the cluster has GPUs."""
     resources_per_worker: Annotated[dict[str, NonNegativeFloat], Reach.NOTHING] = Field(default_factory=dict)
-    """Resources that Ray reserves for each worker besides its GPU; default: one CPU."""
+    """Resources that Ray reserves for each worker besides its GPU. Default: one CPU; with a GPU as many as its node has
+    for each GPU, at most 8 and less one that stays free. A worker has as many threads (``OMP_NUM_THREADS``)."""
     placement: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
     """Placement of a trial's workers: ``PACK`` on as few nodes as possible, ``SPREAD`` on as many as possible,
     ``STRICT_PACK`` on one node, ``STRICT_SPREAD`` on different nodes. If a strict placement is impossible, the trial

@@ -172,6 +172,7 @@ def _open_session(
         folder=plan.folder,
         use_gpu=trials.use_gpu,
         workers_per_node=trials.workers_per_node,
+        cpus_per_gpu=trials.cpus_per_gpu,
         earlier=earlier,
         memory=memory,
     )
@@ -202,7 +203,9 @@ def _search(plan: Plan, session: Session) -> str:
     state, shutdown = session.state, session.state.shutdown
     # Trials do not use the tracking store, whose address may hold a password.
     composition = plan.composition.recorded_at(redact_uri(plan.config.tracking.uri))
-    context = TrialContext(composition, str(plan.folder), state.use_gpu, session.broker, state.workers_per_node)
+    context = TrialContext(
+        composition, str(plan.folder), state.use_gpu, session.broker, state.workers_per_node, state.cpus_per_gpu
+    )
     signals = ShutdownSignals(state)
     session.start()
     try:

@@ -51,6 +51,8 @@ class SweepState:
     use_gpu: bool = False
     workers_per_node: int = 1
     """Largest number of workers that run on one node at a time."""
+    cpus_per_gpu: float = 1.0
+    """CPUs that a worker gets for each of its GPUs, unless the config gives their number."""
     earlier: SweepRecord | None = None
     """Record of the sessions before this one."""
     memory: MemoryEstimate | None = None

@@ -75,7 +75,8 @@ class TrialLifecycle:
             status.state, status.attempt, status.ending = "running", attempt, False
             own = state.composition.trial(parameters)
             status.last_step = own.loop.max_steps if own.loop is not None else None
-            status.needs = status.holds = reserved_per_trial(own, use_gpu=state.use_gpu)
+            needs = reserved_per_trial(own, use_gpu=state.use_gpu, cpus_per_gpu=state.cpus_per_gpu)
+            status.needs = status.holds = needs
             if after_pause:
                 return
             status.assigned, status.training_since = time.time(), None

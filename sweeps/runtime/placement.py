@@ -16,6 +16,8 @@ from sweeps_train.config import FunctionTask
 MIB = 2**20
 Resources = Mapping[str, float]
 LABEL = "label:"
+MOST_CPUS_PER_GPU = 8
+"""CPUs beyond which a worker with a GPU gains nothing: they read and tokenize data, and launch kernels."""
 
 
 def label(name: str, value: str) -> str:
@@ -40,6 +42,8 @@ class Fit:
     """CPUs that Ray Data needs for each trial beside its workers."""
     workers_per_node: int = 1
     """Largest number of workers that run on one node at a time."""
+    cpus_per_gpu: float = 1.0
+    """CPUs that a worker gets for each of its GPUs, unless the config gives their number."""
 
     def describe(self) -> str:
         needs = ", ".join(f"{amount:g} {name}" for name, amount in self.per_worker.items())
@@ -59,9 +63,11 @@ def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resour
     Raises:
         DoesNotFit: Not even one trial could ever be placed.
     """
-    fits = [_fit_one(scaling, nodes) for scaling in scalings]
-    tightest = min(fits, key=lambda each: each.concurrent)
     data_cpus = data_cpus_of(config)
+    # Datasets need CPUs that no worker has reserved.
+    cpus_per_gpu = 1.0 if data_cpus else cpus_beside_a_gpu(nodes)
+    fits = [_fit_one(scaling, nodes, cpus_per_gpu) for scaling in scalings]
+    tightest = min(fits, key=lambda each: each.concurrent)
     if data_cpus:
         largest = max(fits, key=_cpus)
         tightest = replace(tightest, concurrent=min(tightest.concurrent, _with_data(largest, data_cpus, nodes)))
@@ -108,21 +114,45 @@ def local_resources(config: SweepConfig) -> dict[str, float]:
     return resources | ({"GPU": float(gpus)} if gpus else {}) | of_kind
 
 
-def reserved_per_worker(scaling: Scaling, *, use_gpu: bool) -> dict[str, float]:
-    """Resources that Ray reserves for one worker."""
+def cpus_beside_a_gpu(nodes: Sequence[Resources]) -> float:
+    """CPUs that each GPU of the cluster can have, from 1 to ``MOST_CPUS_PER_GPU``, so that all GPUs can be used and one
+    CPU of each node stays free for others, such as a job's driver.
+
+    Args:
+        nodes: Resources of each node.
+
+    Example:
+        >>> cpus_beside_a_gpu([{"CPU": 96.0, "GPU": 8.0}, {"CPU": 16.0, "GPU": 4.0}, {"CPU": 2.0}])
+        3.75
+    """
+    shares = [(node.get("CPU", 0.0) - 1) / node["GPU"] for node in nodes if node.get("GPU", 0) > 0]
+    return min(max(1.0, min(shares, default=1.0)), float(MOST_CPUS_PER_GPU))
+
+
+def reserved_per_worker(scaling: Scaling, *, use_gpu: bool, cpus_per_gpu: float = 1.0) -> dict[str, float]:
+    """Resources that Ray reserves for one worker.
+
+    Args:
+        scaling: Workers of a trial.
+        use_gpu: Whether each worker has one GPU unless its resources say otherwise.
+        cpus_per_gpu: CPUs for each GPU of a worker, unless its resources say otherwise.
+    """
     kind = scaling.accelerator_type
     of_kind = {accelerator(kind): 0.001} if kind else {}  # the amount that Ray Train asks for
-    return {"CPU": 1.0, **({"GPU": 1.0} if use_gpu else {}), **of_kind, **scaling.resources_per_worker}
+    gpus = scaling.resources_per_worker.get("GPU", 1.0) if use_gpu else 0.0
+    cpus = max(1.0, math.floor(gpus * cpus_per_gpu))
+    return {"CPU": cpus, **({"GPU": 1.0} if use_gpu else {}), **of_kind, **scaling.resources_per_worker}
 
 
-def reserved_per_trial(config: SweepConfig, *, use_gpu: bool) -> dict[str, float]:
+def reserved_per_trial(config: SweepConfig, *, use_gpu: bool, cpus_per_gpu: float = 1.0) -> dict[str, float]:
     """Resources that are reserved for all workers of a trial and for its datasets.
 
     Args:
         config: Config of the trial.
         use_gpu: Whether its workers use GPUs.
+        cpus_per_gpu: CPUs for each GPU of a worker, unless its resources say otherwise.
     """
-    per_worker = reserved_per_worker(config.scaling, use_gpu=use_gpu)
+    per_worker = reserved_per_worker(config.scaling, use_gpu=use_gpu, cpus_per_gpu=cpus_per_gpu)
     needs = {name: amount * config.scaling.num_workers for name, amount in per_worker.items()}
     return {**needs, "CPU": needs["CPU"] + data_cpus_of(config)}
 
@@ -164,10 +194,10 @@ def _count_gpus() -> int:
     return len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
-def _fit_one(scaling: Scaling, nodes: Sequence[Resources]) -> Fit:
+def _fit_one(scaling: Scaling, nodes: Sequence[Resources], cpus_per_gpu: float) -> Fit:
     has_gpu = any(node.get("GPU", 0) > 0 for node in nodes)
     use_gpu = has_gpu if scaling.use_gpu == "auto" else scaling.use_gpu
-    per_worker = reserved_per_worker(scaling, use_gpu=use_gpu)
+    per_worker = reserved_per_worker(scaling, use_gpu=use_gpu, cpus_per_gpu=cpus_per_gpu)
     if not any(per_worker.values()):
         raise DoesNotFit(
             "scaling.resources_per_worker: a worker that reserves nothing would fit any number of times; "
@@ -185,7 +215,8 @@ def _fit_one(scaling: Scaling, nodes: Sequence[Resources]) -> Fit:
             f"scaling.num_workers={scaling.num_workers}: the cluster can place {placed} workers of {needs} "
             f"(it has {has}); {fix}, or raise cluster.num_cpus or join a larger cluster with cluster.address"
         )
-    return Fit(use_gpu, per_worker, scaling.num_workers, _concurrent(scaling, workers_by_node))
+    at_once = _concurrent(scaling, workers_by_node)
+    return Fit(use_gpu, per_worker, scaling.num_workers, at_once, cpus_per_gpu=cpus_per_gpu)
 
 
 def _labelled(scaling: Scaling, nodes: Sequence[Resources]) -> Sequence[Resources]:

@@ -18,7 +18,7 @@ from sweeps.errors import TrialFailed
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin
 from sweeps.runtime.events import Ended, Report
-from sweeps.runtime.placement import memory_share
+from sweeps.runtime.placement import memory_share, reserved_per_worker
 from sweeps.runtime.worker_group import SlotHolder, WorkerGroupSpec
 from sweeps.trial_files import logs_folder
 from sweeps_train.config.process import process_environment
@@ -39,6 +39,8 @@ class TrialContext:
     broker: Any
     workers_per_node: int = 1
     """Largest number of workers that run on one node at a time."""
+    cpus_per_gpu: float = 1.0
+    """CPUs that a worker gets for each of its GPUs, unless the config gives their number."""
 
     @property
     def trials(self) -> Path:
@@ -82,10 +84,11 @@ class Trial(tune.Trainable):
         origin: Origin | None = config.get(ORIGIN)
         self._num_exploits = origin.num_exploits if origin is not None else 0
         self._is_copied = sweep.search.copies_trials
+        reserved = reserved_per_worker(sweep.scaling, use_gpu=context.use_gpu, cpus_per_gpu=context.cpus_per_gpu)
         spec = WorkerGroupSpec(
             num_workers=sweep.scaling.num_workers,
             use_gpu=context.use_gpu,
-            resources_per_worker={"CPU": 1, **sweep.scaling.resources_per_worker},
+            resources_per_worker={"CPU": reserved["CPU"], **sweep.scaling.resources_per_worker},
             placement=sweep.scaling.placement,
             accelerator_type=sweep.scaling.accelerator_type,
             labels=sweep.scaling.labels,

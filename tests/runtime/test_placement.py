@@ -64,6 +64,41 @@ def test_a_worker_has_its_share_of_a_gpu_or_of_its_node(scaling: dict[str, Any],
 
 
 @pytest.mark.parametrize(
+    ("scaling", "nodes", "expected"),
+    [
+        ({}, [*NODES, {"CPU": 13.0, "GPU": 4.0}], 1.0),  # what the nodes with the fewest have for each GPU
+        ({}, [{"CPU": 13.0, "GPU": 4.0}], 3.0),  # one CPU of the node stays free
+        ({}, [{"CPU": 96.0, "GPU": 4.0}], 8.0),
+        ({}, [{"CPU": 96.0, "GPU": 4.0}, {"CPU": 64.0}], 8.0),  # nodes without GPUs do not matter
+        ({}, [{"CPU": 4.0, "GPU": 4.0}], 1.0),
+        ({"resources_per_worker": {"GPU": 0.5}}, [{"CPU": 33.0, "GPU": 4.0}], 4.0),
+        ({"resources_per_worker": {"CPU": 3}}, [{"CPU": 32.0, "GPU": 4.0}], 3.0),
+        ({"use_gpu": False}, [{"CPU": 32.0, "GPU": 4.0}], 1.0),
+        ({}, [{"CPU": 32.0}], 1.0),
+    ],
+)
+def test_a_worker_with_a_gpu_has_its_share_of_the_cpus_and_no_gpu_stays_idle_for_it(
+    scaling: dict[str, Any], nodes: list[dict[str, float]], expected: float
+) -> None:
+    config = compose_sweep("digits", ["search.num_trials=100"], ConfSearchPath([])).config
+    trials = fit(config, [Scaling(num_workers=1, **scaling)], nodes)
+    assert trials.per_worker["CPU"] == expected
+    if trials.use_gpu and "CPU" not in scaling.get("resources_per_worker", {}):
+        one_cpu = fit(
+            config,
+            [Scaling(num_workers=1, resources_per_worker={"CPU": 1, **scaling.get("resources_per_worker", {})})],
+            nodes,
+        )
+        assert trials.concurrent == one_cpu.concurrent
+
+
+def test_datasets_of_a_trial_find_cpus_that_no_worker_has_reserved() -> None:
+    config = compose_sweep("ray_data", [], ConfSearchPath([])).config
+    trials = fit(config, [Scaling(num_workers=1)], [{"CPU": 32.0, "GPU": 4.0}])
+    assert trials.per_worker["CPU"] == 1.0
+
+
+@pytest.mark.parametrize(
     ("scaling", "message"),
     [
         ({"num_workers": 6, "placement": "STRICT_PACK"}, "the largest for 4; use PACK, or lower .* to 4"),

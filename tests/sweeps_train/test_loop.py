@@ -62,6 +62,31 @@ def test_mixed_precision_trains_on_a_cpu_too(precision: str) -> None:
     assert recorder.final["eval/loss"] < 2.0
 
 
+def test_sequences_of_similar_length_share_micro_batches_and_nothing_else_changes(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sweeps_train.tasks.causal_lm import CausalLMTraining
+
+    write_prompts(working_folder)
+    processed: list[int] = []
+    logits = CausalLMTraining.logits
+
+    def counted(task: Any, model: Any, batch: Any) -> Any:
+        processed[-1] += batch["input_ids"].numel()
+        return logits(task, model, batch)
+
+    monkeypatch.setattr(CausalLMTraining, "logits", counted)
+    recorders = []
+    for grouped in (False, True):
+        processed.append(0)
+        options = {"model": {"lora": {"r": 4}}, "data": {"group_by_length": grouped}}
+        recorders.append(run(configured(TEXT, train={"micro_batch_size": 2, "max_steps": 4}, **options)))
+    without, with_groups = (each.final for each in recorders)
+    for name in ("train/loss", "eval/loss"):
+        assert with_groups[name] == pytest.approx(without[name], rel=1e-5)
+    assert processed[1] < 0.9 * processed[0]  # less padding
+
+
 def test_the_same_seed_gives_the_same_training_and_another_one_another() -> None:
     losses = [run(TRAINING_CONFIG.validate_python({**IMAGES, "seed": seed})).final["eval/loss"] for seed in (0, 0, 1)]
     assert losses[0] == losses[1] != losses[2]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from training_runs import TEXT, configured, run, write_prompts
+from training_runs import TEXT, configured, on_two_workers, run, write_prompts
 
 from sweeps_train import worker_cache
 from sweeps_train.system import begin_measurement, system_metrics
@@ -22,6 +22,39 @@ def test_a_trial_that_cannot_use_the_cached_base_model_frees_it(changed: Any, wo
     assert base() is not None
     run(configured(TEXT, train={"max_steps": 1}, **changed))
     assert base() is None
+
+
+def reads_of_two_trials() -> tuple[list[int], list[float]]:
+    """How often each of three trials has read the base model, and the losses on rank 0; the last has no memory for it
+    between trials."""
+    from transformers import AutoModelForCausalLM
+
+    from sweeps_train.tasks import causal_lm
+
+    reads: list[int] = []
+    losses: list[float] = []
+    load = AutoModelForCausalLM.from_pretrained
+
+    def counted(*args: Any, **options: Any) -> Any:
+        reads[-1] += 1
+        return load(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(AutoModelForCausalLM, "from_pretrained", counted)
+        for part in (causal_lm.KEPT_PART, 0.0, 0.0):
+            patched.setattr(causal_lm, "KEPT_PART", part)
+            reads.append(0)
+            recorder = run(configured(TEXT, train={"max_steps": 2, "eval_every": 2}, strategy={"kind": "fsdp"}))
+            losses += [metrics["eval/loss"] for _, metrics, *_ in recorder.reports]
+    return reads, losses
+
+
+def test_a_second_trial_that_shards_the_base_model_does_not_read_it_again(tmp_path: Path) -> None:
+    write_prompts(tmp_path)
+    (reads, losses), (others, _) = on_two_workers(reads_of_two_trials, tmp_path)
+    assert reads == others == [1, 0, 1]
+    assert len(losses) == 3
+    assert losses == [losses[0]] * 3
 
 
 def test_the_peak_of_an_earlier_trial_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

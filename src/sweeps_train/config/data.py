@@ -46,8 +46,8 @@ class TextData:
     packing: Flag = True
     """Fill sequences with several documents, with an end-of-text token between them; only for plain text."""
     group_by_length: Flag = True
-    """Without packing, put sequences of similar length into the same micro batch, so that there is less padding. It
-    changes the order within a global batch alone, and so no gradient."""
+    """Put sequences of similar length into the same micro batch, so that there is less padding; for data that are not
+    packed. Samples are reordered within a global batch alone, which changes no gradient."""
     isolate_documents: Flag = False
     """Hide the documents of a packed sequence from each other: a token attends only to its own document, whose
     positions begin at 0, and no document's first token is predicted from another's end. Not with

@@ -60,7 +60,7 @@ def sees_whole_sequences(model: Any) -> bool:
 
 
 def document_mask(ends: torch.Tensor, length: int) -> torch.Tensor:
-    """What the attention of this module takes as a mask, to keep the documents of packed sequences apart.
+    """Make what the attention of this module takes as a mask, to keep the documents of packed sequences apart.
 
     Args:
         ends: Ends of each sequence's documents, shape (samples, documents); the last one is ``length``.

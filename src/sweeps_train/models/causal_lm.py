@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 from collections.abc import Iterator, Mapping
@@ -72,6 +73,17 @@ class SharedBase:
         self.release()  # those of a training that failed while it was built
         adapted = self._adapted = add_lora(self._model, lora, weights)
         return adapted
+
+    def copied(self, lora: Lora, weights: Path | None) -> nn.Module:
+        """Return another model with the same frozen tensors, and with adapters, for a strategy that shards the model:
+        it replaces the parameters of that one alone."""
+        shared = {id(each): nn.Parameter(each.data, requires_grad=False) for each in self._model.parameters()}
+        return add_lora(copy.deepcopy(self._model, shared), lora, weights)
+
+    @property
+    def size(self) -> int:
+        """Size of all weights in bytes."""
+        return sum(each.nbytes for each in self._model.parameters())
 
     def release(self) -> None:
         """Remove the adapters, and with them all hooks on their parameters."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
 import torch
+from torch import nn
 from torch.nn import functional
 
-from sweeps_train.config import CausalLM, TextData, TrainingConfig
+from sweeps_train.config import CausalLM, Lora, TextData, TrainingConfig
 from sweeps_train.data.packing import IGNORED
 from sweeps_train.data.sampler import Batch
 from sweeps_train.data.text import build_text_samples
@@ -31,6 +34,8 @@ from sweeps_train.precision import Precision
 from sweeps_train.tasks.cross_entropy import chunked_cross_entropy, full_cross_entropy, linear_cross_entropy
 from sweeps_train.worker_cache import cached, evict
 
+KEPT_PART = 0.5
+"""Largest part of a machine's memory that base models of all its workers take between trials."""
 _LARGEST_EXPONENT = math.log(torch.finfo(torch.float64).max)
 
 
@@ -50,14 +55,11 @@ class CausalLMTraining:
         assert isinstance(config.model, CausalLM) and isinstance(config.data, TextData)
         model, data = config.model, config.data
         self._base: SharedBase | None = None
-        # Other strategies shard the base model itself, so that the next trial could not use it.
-        if model.lora is None or config.strategy.kind != "ddp":
+        if model.lora is None:
             evict("base model")  # both may not fit into memory together
             self.model = build_causal_lm(model, weights)
         else:
-            bare = replace(model, lora=None)
-            self._base = cached("base model", bare, lambda: SharedBase(bare))
-            self.model = self._base.adapt(model.lora, weights)
+            self.model = self._adapted_base(model, model.lora, weights, shards=config.strategy.kind != "ddp")
         types = hold_in_float32(self.model)
         self.stored_types = types if model.lora is None else {}  # adapters are small, and stored as they are trained
         named = self.model.named_parameters(remove_duplicate=False)
@@ -78,6 +80,26 @@ class CausalLMTraining:
         # Tensor parallel strategies shard the head itself.
         self._head = None if "tensor" in config.strategy.kind else detach_head(self.model)
         self._cross_entropy = torch.compile(full_cross_entropy) if config.train.compile else chunked_cross_entropy
+
+    def _adapted_base(self, model: CausalLM, lora: Lora, weights: Path | None, *, shards: bool) -> nn.Module:
+        """The base model of the trial before with new adapters, or one that is read now.
+
+        Args:
+            model: The model.
+            lora: Its adapters.
+            weights: Folder of a checkpoint with weights of adapters.
+            shards: Whether the strategy shards the base model, which then stays on the CPU as well.
+        """
+        bare = replace(model, lora=None)
+        base = cached("base model", (bare, shards), lambda: SharedBase(bare))
+        if not shards:
+            self._base = base
+            return base.adapt(lora, weights)
+        copied = base.copied(lora, weights)
+        on_this_machine = int(os.environ.get("LOCAL_WORLD_SIZE", Workers.current().size))
+        if base.size * on_this_machine > KEPT_PART * psutil.virtual_memory().total:
+            evict("base model")
+        return copied
 
     def pad(self, batch: Batch, multiple: int | None = None) -> Batch:
         length = batch["input_ids"].shape[1]
