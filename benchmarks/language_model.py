@@ -29,13 +29,13 @@ Step = Callable[[], Any]
 
 
 def loss_of_a_large_vocabulary(*, ours: bool) -> Step:
-    """Head and loss of 2,048 tokens, with a vocabulary of 128,000."""
+    """Head and loss of 2,048 tokens of width 64, with a vocabulary of 128,000."""
     import torch
     from torch.nn import functional
 
     from sweeps_train.tasks.cross_entropy import full_cross_entropy, linear_cross_entropy
 
-    hidden, weight = (torch.randn(number, 512).requires_grad_() for number in (2048, 128_000))
+    hidden, weight = (torch.randn(number, 64).requires_grad_() for number in (2048, 128_000))
     targets = torch.randint(128_000, (2048,))
 
     def step() -> Any:
@@ -51,10 +51,10 @@ def loss_of_a_large_vocabulary(*, ours: bool) -> Step:
 
 
 def _llama() -> Any:
-    """A Llama of 15 million parameters with grouped queries."""
+    """A Llama of 4 million parameters with grouped queries."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    sizes = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 8, "vocab_size": 4096}
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "vocab_size": 4096}
     heads = {"num_attention_heads": 8, "num_key_value_heads": 2}
     return LlamaForCausalLM(LlamaConfig(**sizes, **heads, max_position_embeddings=4096))
 
@@ -78,7 +78,7 @@ def _train(model: Any, mask: Any, length: int, *, autocast: bool = False) -> Ste
 
 
 def padding(*, ours: bool) -> Step:
-    """A Llama on two sequences of 2,048 and 1,024 tokens."""
+    """A Llama on two sequences of 1,024 and 512 tokens."""
     import torch
 
     from sweeps_train.models.attention import use_causal_attention
@@ -86,18 +86,18 @@ def padding(*, ours: bool) -> Step:
     model = _llama()
     if ours:
         assert use_causal_attention(model)
-        return _train(model, torch.ones_like, 2048)
+        return _train(model, torch.ones_like, 1024)
 
     def mask(tokens: Any) -> Any:
         is_text = torch.ones_like(tokens)
-        is_text[1, 1024:] = 0
+        is_text[1, 512:] = 0
         return is_text
 
-    return _train(model, mask, 2048)
+    return _train(model, mask, 1024)
 
 
 def casts(*, ours: bool) -> Step:
-    """LoRA on all layers of a Llama in bfloat16, on two sequences of 512 tokens under autocast."""
+    """LoRA on all layers of a Llama in bfloat16, on two sequences of 256 tokens under autocast."""
     import torch
     from peft import LoraConfig, get_peft_model
 
@@ -109,13 +109,13 @@ def casts(*, ours: bool) -> Step:
     use_causal_attention(model)
     if ours:
         leave_casts_to_autocast(model)
-    return _train(model, torch.ones_like, 512, autocast=True)
+    return _train(model, torch.ones_like, 256, autocast=True)
 
 
 COMPARISONS = {
     "head and loss of 2,048 tokens, vocabulary 128,000": loss_of_a_large_vocabulary,
-    "padded batch of 2 x 2,048 tokens": padding,
-    "LoRA in bfloat16, 2 x 512 tokens": casts,
+    "padded batch of 2 x 1,024 tokens": padding,
+    "LoRA in bfloat16, 2 x 256 tokens": casts,
 }
 
 

@@ -9,6 +9,7 @@ layers see only a window of a sequence that is longer.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any
 
@@ -109,10 +110,17 @@ def _attend(
 
 def _has_kernel(query: torch.Tensor, value: torch.Tensor, dropout: float) -> bool:
     """Whether torch has variable-length attention for these tensors: it is flash attention, for 16 bits."""
-    if varlen_attn is None or "enable_gqa" not in inspect.signature(varlen_attn).parameters:  # before torch 2.13
+    if query.device.type != "cuda" or query.dtype not in (torch.bfloat16, torch.float16) or dropout:
         return False
-    sizes_fit = query.shape[-1] == value.shape[-1] <= 256
-    return query.device.type == "cuda" and query.dtype in (torch.bfloat16, torch.float16) and sizes_fit and not dropout
+    return query.shape[-1] == value.shape[-1] <= 256 and _has_flash_attention(query.device)
+
+
+@functools.cache
+def _has_flash_attention(device: torch.device) -> bool:
+    """Whether torch's variable-length attention runs on a GPU: one from NVIDIA's Ampere on, and torch from 2.13 on."""
+    if varlen_attn is None or "enable_gqa" not in inspect.signature(varlen_attn).parameters or torch.version.hip:
+        return False
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def _attend_within(
