@@ -15,7 +15,7 @@ BESIDE = -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo nightly-demo test test-slow test-gpu lint format docs lock clean
+.PHONY: help env demo nightly-demo test test-slow test-gpu test-slurm lint format docs lock clean
 
 help: ## show this list
 	@echo "Sweeps: hyperparameter search for distributed training"
@@ -36,7 +36,14 @@ test: lint ## lint, types and the quick tests; more for pytest in PYTEST_ARGS="-
 
 test-slow: $(READY) ## the tests that take minutes
 	@echo "==> pytest -m slow"
-	@$(RUN) pytest -m "slow and not gpu" $(PYTEST_ARGS)
+	@$(RUN) pytest -m "slow and not gpu and not slurm" $(PYTEST_ARGS)
+
+test-slurm: $(READY) ## sweeps on a real Slurm of two nodes, which this installs with apt (Debian, as root)
+	@command -v slurmctld >/dev/null && command -v munged >/dev/null || { \
+	  echo "==> Installing Slurm" ; \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends slurm-wlm munge iproute2; }
+	@echo "==> pytest -m slurm"
+	@$(RUN) pytest -m slurm $(PYTEST_ARGS)
 
 test-gpu: $(READY) ## the tests and the benchmark of GPUs, with a report to send to us (docs/gpu_checklist.md)
 	@$(VENV)/bin/python benchmarks/gpu_checklist.py $(GPU_ARGS)

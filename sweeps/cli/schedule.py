@@ -1,4 +1,4 @@
-"""The verbs of ``schedule``: list, next, run, pause, resume, history and nights."""
+"""The verbs of ``schedule``: list, next, run, pause, resume, history, nights and export."""
 
 from __future__ import annotations
 
@@ -234,6 +234,65 @@ def _nights(name: str, tokens: Sequence[str], config_dirs: Sequence[Path]) -> li
     if not found:  # a schedule that was removed can still have nights; only then may its name be unknown
         find_definition(_defined(tokens, config_dirs)[1], name)
     return found
+
+
+@verb("export", schedule)
+@click.argument("name")
+@of_service
+@click.option(
+    "--as",
+    "kind",
+    required=True,
+    type=click.Choice(("cron", "systemd", "kubernetes", "kuberay")),
+    help="Lines of a crontab, a systemd timer, a CronJob of Kubernetes, or a RayCronJob of KubeRay.",
+)
+@click.option(
+    "--output", metavar="DIR", type=click.Path(path_type=Path), help="Write files here; default: print to stdout."
+)
+def export(name: str, tokens: tuple[str, ...], kind: str, output: Path | None, config_dirs: tuple[Path, ...]) -> None:
+    """Write a schedule for another scheduler, where no `serve` runs; what that one cannot do is printed.
+
+    The last two need the section cluster.kuberay in the sweep's config.
+    """
+    from sweeps.launch.timers import not_exported
+    from sweeps.service.schedules.definition import find_definition
+
+    definition = find_definition(_defined(tokens, config_dirs)[1], name)
+    files = _exported(definition, kind, config_dirs)
+    if output is None:
+        stdout.out("".join(f"# {file}\n{text}" if len(files) > 1 else text for file, text in files.items()), end="")
+    else:
+        output.mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            (output / file).write_text(text, encoding="utf-8")
+            say(str(output / file))
+    for note in not_exported(definition.schedule, kind):
+        say(f"not exported: {note}")
+
+
+def _exported(definition: Definition, kind: str, config_dirs: Sequence[Path]) -> dict[str, str]:
+    """Return the files of an exported schedule by name."""
+    from sweeps.errors import ConfigError
+    from sweeps.launch import kuberay, timers
+    from sweeps.launch.calendar import plain_fields
+    from sweeps.launch.submission import new_submission
+
+    schedule = definition.schedule
+    if kind == "cron":
+        return {f"sweeps-{schedule.name}.cron": timers.cron_lines(schedule, config_dirs)}
+    if kind == "systemd":
+        return timers.systemd_units(schedule, config_dirs)
+    if any("{due:" in override for override in schedule.overrides):
+        raise ConfigError("overrides: {due:...} is known only when the schedule fires; export it as cron or systemd")
+    tokens = [f"conf={schedule.conf}", *definition.overrides(time.time())]
+    submission = new_submission(tokens, config_dirs, schedule.name, f"schedule export {schedule.name}", "kuberay")
+    cron = " ".join(plain_fields(schedule.cron))
+    if kind == "kuberay":
+        documents = kuberay.manifests(submission, cron=cron, timezone=schedule.timezone)
+    else:
+        replaces = schedule.overlap == "stop_old"
+        documents = kuberay.cron_job(submission, cron, schedule.timezone, replaces=replaces)
+    return {f"sweeps-{schedule.name}.yaml": kuberay.written(documents)}
 
 
 def _queued(engine: Engine, config: Service, definition: Definition, *, as_json: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from sweeps.cli.output import print_json, say, typed
 if TYPE_CHECKING:
     from sweeps.launch.submission import Submission, Target
 
-TARGETS = ("kuberay",)
+TARGETS = ("ray", "slurm", "kuberay")
 
 
 @verb("submit")
@@ -42,14 +43,22 @@ def submit(
         raise click.UsageError("give conf=NAME, or --resume SWEEP, and not both")
     from sweeps.launch.submission import new_submission
 
+    dashboard = None
     if sweep is None:
         submission = new_submission(tokens, config_dirs, name, typed(), to)
     else:
-        submission = _resumed(sweep, to, tracking_uri)
-    _to_kuberay(submission, is_printed=is_printed, as_json=as_json)
+        submission, dashboard = _resumed(sweep, to, tracking_uri)
+    if to == "ray":
+        _to_ray(submission, dashboard, is_printed=is_printed, as_json=as_json)
+    elif to == "slurm":
+        _to_slurm(submission, is_printed=is_printed, as_json=as_json)
+    else:
+        _to_kuberay(submission, is_printed=is_printed, as_json=as_json)
 
 
-def _resumed(sweep: str, to: Target, uri: str | None) -> Submission:
+def _resumed(sweep: str, to: Target, uri: str | None) -> tuple[Submission, str | None]:
+    """Return a recorded sweep, and the address of the dashboard of the cluster on which it ran."""
+    from sweeps.constants import TAG_DASHBOARD
     from sweeps.driver.reproduce import recorded_composition
     from sweeps.errors import UserError
     from sweeps.launch.submission import resumed_submission
@@ -60,7 +69,36 @@ def _resumed(sweep: str, to: Target, uri: str | None) -> Submission:
     composition = recorded_composition(record)
     if composition is None:
         raise UserError(f"{sweep}: its MLflow run does not have its config; continue it with `resume` on its machine")
-    return resumed_submission(record, composition.config, to)
+    return resumed_submission(record, composition.config, to), record.tags.get(TAG_DASHBOARD)
+
+
+def _to_ray(submission: Submission, dashboard: str | None, *, is_printed: bool, as_json: bool) -> None:
+    from sweeps.launch import ray_jobs
+
+    job = ray_jobs.ray_job(submission, dashboard)
+    if is_printed:
+        print_json(job.as_json())
+        return
+    ray_jobs.submit(job)
+    answer = f"job {job.submission_id}; its log: ray job logs --address {job.address} --follow {job.submission_id}"
+    _submitted(submission, {"job": job.submission_id, "address": job.address}, answer, as_json=as_json)
+
+
+def _to_slurm(submission: Submission, *, is_printed: bool, as_json: bool) -> None:
+    from sweeps.launch import slurm
+
+    if is_printed:
+        script = slurm.batch_script(submission)
+        if as_json:
+            print_json({"sweep": submission.name, "script": script})
+        else:
+            stdout.out(script, end="", highlight=False)
+    elif slurm.is_inside_job():
+        say(f"{submission.name}: this is a job of Slurm already; it runs here, on the nodes of the job")
+        sys.exit(slurm.run_in_place(submission))
+    else:
+        job, log = slurm.submit(submission)
+        _submitted(submission, {"job": job, "log": str(log)}, f"job {job} of Slurm; its log: {log}", as_json=as_json)
 
 
 def _to_kuberay(submission: Submission, *, is_printed: bool, as_json: bool) -> None:

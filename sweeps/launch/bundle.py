@@ -43,17 +43,22 @@ class Bundle:
         for path in _own_files(folder):
             if path.is_relative_to(leave_out) or path.name.endswith(DATABASES) or not path.is_file():
                 continue
-            bundle._add(path.relative_to(folder).as_posix(), path)
+            bundle.add(path.relative_to(folder).as_posix(), path)
         return bundle
 
     def add_folder(self, folder: Path, name: str, pattern: str = "*") -> str:
         """Add a folder from elsewhere; returns its path in the archive."""
         for path in sorted(folder.rglob(pattern)):
             if path.is_file() and "__pycache__" not in path.parts:
-                self._add(f"{name}/{path.relative_to(folder).as_posix()}", path)
+                self.add(f"{name}/{path.relative_to(folder).as_posix()}", path)
         return name
 
-    def _add(self, name: str, path: Path) -> None:
+    def add(self, name: str, path: Path) -> None:
+        """Add one file.
+
+        Raises:
+            UserError: There are too many.
+        """
         self.files[name] = path
         if len(self.files) > MAX_FILES:
             raise UserError(

@@ -14,7 +14,7 @@ from typing import Any
 
 from sweeps.config.launch import KubeRay, Pod
 from sweeps.errors import UserError
-from sweeps.launch.submission import Submission, check_reachable
+from sweeps.launch.submission import JOIN, Submission, check_reachable
 from sweeps.redact import holds_password
 
 API = "ray.io/v1"
@@ -26,8 +26,10 @@ read the quotes and parentheses of overrides; this file's name is safe in both."
 ARCHIVE = "code.zip"
 """Key of the ConfigMap with the files of the working folder."""
 MAX_CONFIG_MAP = 2**20
-LONGEST_JOB, LONGEST_SCHEDULE = 47, 36
-"""Maximum characters of the name of a RayJob and of a RayCronJob, which KubeRay appends to."""
+LONGEST_JOB, LONGEST_SCHEDULE, LONGEST_CRON_JOB = 47, 36, 52
+"""Maximum characters of the names of a RayJob, a RayCronJob and a CronJob, to which the names of their parts append."""
+UNPACK = f'cd "$(mktemp -d)" && python -m zipfile -e {FOLDER}/{ARCHIVE} .\n'
+"""Line of a script that makes the archive the working folder, which Ray does for a RayJob."""
 NAME_OF_FIRING = "${RAY_CLUSTER_NAME%-*}"
 """Name of the sweep of a schedule's firing, for a shell: that of its RayJob, which all its attempts share. KubeRay sets
 the variable in its pods; the name of a cluster is that of its RayJob and five random characters."""
@@ -48,18 +50,9 @@ def manifests(submission: Submission, *, cron: str | None = None, timezone: str 
         UserError: The config has no section ``cluster.kuberay``, a trial does not fit on the pods, the pods cannot
             reach the sweep's stores, or the working folder is too large.
     """
-    kuberay = submission.config.cluster.kuberay
-    if kuberay is None:
-        raise UserError(
-            "cluster.kuberay: is missing, which says which image to run; choose cluster=kuberay and "
-            "cluster.kuberay.image=IMAGE, with the same Python, Ray and Sweeps as here"
-        )
-    workers = kuberay.workers
-    submission.check_fit("cluster.kuberay.workers", kuberay.nodes, workers.cpus, workers.gpus)
-    check_reachable(submission.config, [volume.path for volume in kuberay.volumes])
-    _check_password(submission, kuberay)
+    kuberay = _section(submission)
     name = kubernetes_name(submission.name, LONGEST_JOB if cron is None else LONGEST_SCHEDULE)
-    config_map = _config_map(submission, kuberay, name, is_schedule=cron is not None)
+    config_map = _config_map(submission, kuberay, name, own_name=None if cron is None else NAME_OF_FIRING)
     job = _job(kuberay, name)
     if ARCHIVE in config_map.get("binaryData", {}):
         job["runtimeEnvYAML"] = f"working_dir: file://{FOLDER}/{ARCHIVE}\n"
@@ -69,6 +62,42 @@ def manifests(submission: Submission, *, cron: str | None = None, timezone: str 
         return [config_map, {"apiVersion": API, "kind": "RayJob", "metadata": metadata, "spec": job}]
     spec = {"schedule": cron, "timeZone": timezone, "jobTemplate": job}
     return [config_map, {"apiVersion": API, "kind": "RayCronJob", "metadata": metadata, "spec": spec}]
+
+
+def cron_job(submission: Submission, cron: str, timezone: str, *, replaces: bool) -> list[Manifest]:
+    """Return the manifests of a CronJob of plain Kubernetes: one pod, with the resources of a worker, runs the sweep.
+
+    Args:
+        submission: The sweep.
+        cron: Cron line.
+        timezone: Time zone of the cron line.
+        replaces: Whether a firing ends a sweep that still runs; otherwise the firing is skipped.
+
+    Raises:
+        UserError: As for ``manifests``.
+    """
+    kuberay = _section(submission, nodes=1)
+    name = kubernetes_name(submission.name, LONGEST_CRON_JOB)
+    config_map = _config_map(submission, kuberay, name, own_name="$JOB_NAME", prefix=UNPACK)
+    script = config_map["data"][SCRIPT].replace(JOIN, "cluster.address=local")
+    config_map["data"][SCRIPT] = script if "binaryData" in config_map else script.removeprefix(UNPACK)
+    pod = _template(kuberay, kuberay.workers, name, "sweep")
+    pod["spec"]["restartPolicy"] = "Never"
+    (container,) = pod["spec"]["containers"]
+    container["command"] = ["bash", f"{FOLDER}/{SCRIPT}"]
+    label = {"fieldPath": "metadata.labels['job-name']"}
+    container["env"] = [{"name": "JOB_NAME", "valueFrom": {"fieldRef": label}}]
+    job: Manifest = {"backoffLimit": kuberay.max_failures, "ttlSecondsAfterFinished": kuberay.keep_s}
+    if kuberay.time_limit_hours is not None:
+        job["activeDeadlineSeconds"] = int(kuberay.time_limit_hours * 3600)
+    spec = {
+        "schedule": cron,
+        "timeZone": timezone,
+        "concurrencyPolicy": "Replace" if replaces else "Forbid",
+        "jobTemplate": {"spec": job | {"template": pod}},
+    }
+    metadata = {"name": name, "namespace": kuberay.namespace, "labels": LABELS}
+    return [config_map, {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": spec}]
 
 
 def written(documents: list[Manifest]) -> str:
@@ -117,24 +146,45 @@ def kubernetes_name(name: str, longest: int) -> str:
     return f"{plain[: longest - 7].rstrip('-')}-{digest}"
 
 
-def _check_password(submission: Submission, kuberay: KubeRay) -> None:
-    uri = submission.config.tracking.uri
-    if holds_password(uri) and not kuberay.secrets:
+def _section(submission: Submission, nodes: int | None = None) -> KubeRay:
+    """Return the section of the config after its checks."""
+    kuberay = submission.config.cluster.kuberay
+    if kuberay is None:
+        raise UserError(
+            "cluster.kuberay: is missing, which says which image to run; choose cluster=kuberay and "
+            "cluster.kuberay.image=IMAGE, with the same Python, Ray and Sweeps as here"
+        )
+    workers = kuberay.workers
+    submission.check_fit("cluster.kuberay.workers", nodes or kuberay.nodes, workers.cpus, workers.gpus)
+    check_reachable(submission.config, [volume.path for volume in kuberay.volumes])
+    if holds_password(submission.config.tracking.uri) and not kuberay.secrets:
         raise UserError(
             "tracking.uri: its password would be readable in the manifest; put the address into a secret as "
             "MLFLOW_TRACKING_URI, and name the secret in cluster.kuberay.secrets"
         )
+    return kuberay
 
 
-def _config_map(submission: Submission, kuberay: KubeRay, name: str, *, is_schedule: bool) -> Manifest:
+def _config_map(
+    submission: Submission, kuberay: KubeRay, name: str, *, own_name: str | None = None, prefix: str = ""
+) -> Manifest:
+    """Return the ConfigMap of a job.
+
+    Args:
+        submission: The sweep.
+        kuberay: Its section of the config.
+        name: Name of the ConfigMap.
+        own_name: Name of the sweep of a schedule's firing, for a shell; default: the submission's.
+        prefix: Commands of the script before the driver's.
+    """
     command = submission.command()
-    if is_schedule:  # the name is known when it runs
-        command = command.replace(f"--name={submission.name}", f'--name="{NAME_OF_FIRING}"')
+    if own_name is not None:
+        command = command.replace(f"--name={submission.name}", f'--name="{own_name}"')
     document = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": kuberay.namespace, "labels": LABELS},
-        "data": {SCRIPT: f"exec {command}\n"},
+        "data": {SCRIPT: f"{prefix}exec {command}\n"},
     }
     if kuberay.code == "config_map" and submission.bundle.files:
         with TemporaryDirectory() as folder:

@@ -1,0 +1,98 @@
+"""Sweeps as jobs of a running Ray cluster: its job server gets the command of the driver and the code."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sweeps.errors import ConfigError, UserError
+from sweeps.launch.submission import Submission, check_reachable
+from sweeps.redact import holds_password
+
+ARCHIVE = "code.zip"
+MAX_ARCHIVE = 100 * 2**20
+"""Maximum bytes of the code, which every node of the cluster downloads."""
+ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"
+"""Environment variable with the address of the job server, as Ray's own commands read it."""
+
+
+@dataclass(frozen=True)
+class RayJob:
+    """A job for a cluster's job server."""
+
+    address: str
+    """Address of the cluster's dashboard."""
+    submission_id: str
+    entrypoint: str
+    submission: Submission
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the job as ``--print`` shows it."""
+        return {
+            "address": self.address,
+            "submission_id": self.submission_id,
+            "entrypoint": self.entrypoint,
+            "files": sorted(self.submission.bundle.files),
+        }
+
+
+def ray_job(submission: Submission, dashboard: str | None = None) -> RayJob:
+    """Return the job of a sweep; Sweeps itself is added to its files.
+
+    Args:
+        submission: The sweep.
+        dashboard: Address to use if neither the config nor the environment has one.
+
+    Raises:
+        UserError: No address is known, or the cluster cannot reach the sweep's stores.
+    """
+    config = submission.config
+    given = config.cluster.address if config.cluster.address.startswith(("http://", "https://")) else None
+    address = given or os.environ.get(ADDRESS_VARIABLE) or dashboard
+    if not address:
+        raise ConfigError(
+            f"cluster.address={config.cluster.address}: is not the address of a cluster's dashboard; choose "
+            f"cluster=ray cluster.address=http://HOST:8265, or set {ADDRESS_VARIABLE}"
+        )
+    check_reachable(config)
+    if holds_password(config.tracking.uri):
+        raise UserError(
+            "tracking.uri: everybody who sees the cluster's jobs would see its password; set MLFLOW_TRACKING_URI, or "
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, where the cluster is started, and give the address "
+            "without it here"
+        )
+    submission.bundle.add_sweeps()
+    is_again = submission.arguments[0] == "resume"
+    submission_id = f"{submission.name}-{time.strftime('%Y%m%d-%H%M%S')}" if is_again else submission.name
+    return RayJob(address, submission_id, submission.command(), submission)
+
+
+def submit(job: RayJob) -> None:
+    """Upload the code and submit the job.
+
+    Raises:
+        UserError: The job server does not answer, or refuses the job.
+    """
+    from ray.job_submission import JobSubmissionClient
+
+    with TemporaryDirectory() as folder:
+        advice = ", or put it into an image or onto storage that the nodes share"
+        archive = job.submission.bundle.write(Path(folder, ARCHIVE), MAX_ARCHIVE, advice)
+        try:
+            client = JobSubmissionClient(job.address)
+            client.submit_job(
+                entrypoint=job.entrypoint,
+                submission_id=job.submission_id,
+                runtime_env={"working_dir": str(archive)},
+                metadata={"sweep": job.submission.name},
+            )
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            raise UserError(
+                f"cluster.address={job.address}: its job server does not take the job ({reason}); the cluster must "
+                "have been started with ray[default], and RAY_AUTH_TOKEN must be the same here and there"
+            ) from None

@@ -1,0 +1,171 @@
+"""Jobs of Slurm: the batch script that runs a sweep on the nodes of a job, and its submission."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from sweeps.config.launch import Slurm
+from sweeps.errors import UserError
+from sweeps.files import replacing
+from sweeps.launch.submission import Submission
+from sweeps.runtime.placement import reserved_per_trial
+
+BODY = Path(__file__).with_name("slurm_job.sh")
+"""Part of the script that is the same in every job."""
+MANY = 4096
+"""CPUs that an exclusive node is taken to have, until Slurm has chosen it."""
+JOBS = ".submitted"
+"""Folder in ``output_dir`` with a folder for each submitted sweep: the script, the log, and the state of its job."""
+
+
+def job_folder(submission: Submission) -> Path:
+    """Return the folder of a submitted sweep's job."""
+    return Path(submission.config.output_dir).expanduser().absolute() / JOBS / submission.name
+
+
+def batch_script(submission: Submission) -> str:
+    """Return the batch script of a sweep.
+
+    Raises:
+        DoesNotFit: A trial does not fit on the nodes that the job asks for.
+    """
+    slurm = submission.config.cluster.slurm or Slurm()
+    cpus = slurm.cpus_per_node or (None if slurm.exclusive else _cpus_of_trial(submission, slurm.nodes))
+    submission.check_fit("cluster.slurm", slurm.nodes, MANY if cpus is None else cpus, slurm.gpus_per_node)
+    folder = job_folder(submission)
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            *(f"#SBATCH {each}" for each in _directives(submission, slurm, cpus, folder)),
+            "",
+            f"# The sweep {submission.name}, submitted by `python -m sweeps submit --to slurm`.",
+            *_variables(submission, slurm, folder),
+            *_environment(slurm),
+            "",
+            BODY.read_text(encoding="utf-8"),
+        ]
+    )
+
+
+def submit(submission: Submission) -> tuple[str, Path]:
+    """Write the script and submit it with sbatch.
+
+    Returns:
+        The job's id, and the file of its log.
+
+    Raises:
+        UserError: There is no sbatch here, or it refused the job.
+    """
+    script = _written(submission)
+    try:
+        done = subprocess.run(["sbatch", "--parsable", str(script)], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise UserError(
+            "there is no sbatch on this machine; submit from a login node of the cluster, or write the script with "
+            "--print and submit it there"
+        ) from None
+    if done.returncode:
+        raise UserError(f"sbatch: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout.strip().partition(";")[0], script.with_name("slurm.log")
+
+
+def is_inside_job() -> bool:
+    """Whether this process runs inside of a job of Slurm."""
+    return "SLURM_JOB_ID" in os.environ
+
+
+def run_in_place(submission: Submission) -> int:
+    """Run the script on the nodes of the job in which this process runs, and return its exit status."""
+    script = _written(submission)
+    return subprocess.run(
+        ["bash", str(script)], env={**os.environ, "in_place": str(os.getpid())}, check=False
+    ).returncode
+
+
+def _written(submission: Submission) -> Path:
+    text, folder = batch_script(submission), job_folder(submission)
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / "job.sh") as file:
+        file.write_text(text, encoding="utf-8")
+    return folder / "job.sh"
+
+
+def _cpus_of_trial(submission: Submission, nodes: int) -> int:
+    """CPUs of each node for one trial."""
+    per_trial = reserved_per_trial(submission.config, use_gpu=False)["CPU"]
+    return max(math.ceil(per_trial / nodes), 1)
+
+
+def _directives(submission: Submission, slurm: Slurm, cpus: int | None, folder: Path) -> Iterator[str]:
+    name = slurm.job_name or (submission.conf if slurm.singleton else submission.name)
+    values = {
+        "job-name": name,
+        "output": folder / "slurm.log",
+        "open-mode": "append",
+        "partition": slurm.partition,
+        "account": slurm.account,
+        "qos": slurm.qos,
+        "time": slurm.time_limit,
+        "signal": f"B:USR1@{slurm.stop_before_limit_s}",
+        "nodes": slurm.nodes,
+        "ntasks-per-node": 1,
+        "cpus-per-task": cpus,
+        "gpus-per-node": slurm.gpus_per_node or None,
+        "mem": None if slurm.memory_gib_per_node is None else f"{slurm.memory_gib_per_node}G",
+        "dependency": "singleton" if slurm.singleton else None,
+        "mail-user": slurm.mail_to,
+        "mail-type": None if slurm.mail_to is None else ",".join(slurm.mail_on),
+    }
+    yield from (f"--{option}={shlex.quote(str(value))}" for option, value in values.items() if value is not None)
+    yield "--requeue"
+    if slurm.exclusive:
+        yield "--exclusive"
+    yield from slurm.options
+
+
+def _variables(submission: Submission, slurm: Slurm, folder: Path) -> Iterator[str]:
+    python = slurm.python or ("python3" if slurm.container else sys.executable)
+    values = {
+        "folder": folder,
+        "python": python,
+        "temp_dir": slurm.temp_dir,
+        "gpus_per_node": slurm.gpus_per_node,
+        "max_failures": slurm.max_failures,
+        "stop_before_limit_s": slurm.stop_before_limit_s,
+    }
+    yield from (f"{name}={shlex.quote(str(value))}" for name, value in values.items())
+    yield f"arguments=({shlex.join(submission.arguments)})"
+    srun_options, inside = _container(submission, slurm)
+    yield f"srun_options=({shlex.join(srun_options)})"
+    yield f"inside=({shlex.join(inside)})"
+
+
+def _container(submission: Submission, slurm: Slurm) -> tuple[list[str], list[str]]:
+    """Return options of srun, and the command that begins inside of the container."""
+    container = slurm.container
+    if container is None:
+        return [], []
+    here, outputs = Path.cwd(), Path(submission.config.output_dir).expanduser().absolute()
+    mounts = [*container.mounts, str(here), *([] if outputs.is_relative_to(here) else [str(outputs)])]
+    if container.runtime == "pyxis":
+        pairs = ",".join(each if ":" in each else f"{each}:{each}" for each in mounts)
+        return [
+            f"--container-image={container.image}",
+            f"--container-mounts={pairs}",
+            f"--container-workdir={here}",
+        ], []
+    gpus = ["--nv"] if slurm.gpus_per_node else []
+    return [], ["apptainer", "exec", *gpus, "--bind", ",".join(mounts), "--pwd", str(here), container.image]
+
+
+def _environment(slurm: Slurm) -> Iterator[str]:
+    if slurm.modules:
+        yield "type module > /dev/null 2>&1 || . /etc/profile"
+        yield f"module load {shlex.join(slurm.modules)}"
+    yield from slurm.setup

@@ -1,0 +1,126 @@
+# --- the same in every job -----------------------------------------------------------------------------------------
+# Starts Ray on the nodes of this job, runs the sweep on the first one, and puts the job back into the queue before its
+# time limit or after a failure. The sweep continues from its checkpoints.
+
+set -u
+mkdir -p "$folder"
+run="$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}"
+failures="$folder/failures-$SLURM_JOB_ID"
+export stop="$folder/stop-$run" status="$folder/status-$run" outcome="$folder/outcome.json"
+rm -f "$stop" "$status" "$outcome"
+
+log() { echo "sweeps: $(date '+%F %T') job $run: $*"; }
+
+# Two jobs on one node: other ports, another token, and on each node a folder and processes of its own.
+export nodes="$SLURM_JOB_NUM_NODES" temp_dir gpus_per_node python
+export session_name="ray-$SLURM_JOB_ID${in_place:+.$in_place}"
+export port=$((20000 + (SLURM_JOB_ID + ${in_place:-0}) % 10000))
+export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
+RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300
+
+# The first node is the head of the cluster, at the address from which it reaches the last one.
+address_of() {
+  getent ahostsv4 "$(scontrol show node "$1" --oneliner | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')" | awk '{print $1; exit}'
+}
+export head=127.0.0.1 last=127.0.0.1
+if [ "$nodes" -gt 1 ]; then
+  last=$(address_of "$(scontrol show hostnames "$SLURM_JOB_NODELIST" | tail -n 1)")
+  head=$(ip -4 route get "$last" | sed -n 's/.* src \([^ ]*\).*/\1/p')
+fi
+export RAY_ADDRESS="$head:$port"
+
+# The driver, on the first node. It saves the trials' state and ends when the file "stop" appears.
+export driver='
+"$python" -m sweeps "$@" > "$outcome" &
+pid=$!
+while kill -0 "$pid" 2> /dev/null; do
+  if [ -e "$stop" ]; then kill -TERM "$pid"; break; fi
+  sleep 1
+done
+wait "$pid"
+echo $? > "$status"
+'
+
+# Each node.
+node='
+case "$python" in */*) PATH="${python%/*}:$PATH" ;; esac
+rm -rf "$temp_dir/$session_name-"*  # of an earlier run of this job that was killed
+session=$(mktemp -d "$temp_dir/$session_name-XXXXXX")
+trap "rm -rf \"$session\"" EXIT
+peer=$last
+[ "$SLURM_NODEID" = $((nodes - 1)) ] && peer=$head
+device=$(ip -4 route get "$peer" 2> /dev/null | sed -n "s/.* dev \([^ ]*\).*/\1/p")
+[ -n "$device" ] && export GLOO_SOCKET_IFNAME="${GLOO_SOCKET_IFNAME:-$device}"
+options=(--temp-dir="$session" --num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="$gpus_per_node" --disable-usage-stats)
+options+=(--min-worker-port=0 --max-worker-port=0 --dashboard-agent-listen-port=0)
+[ "$SLURM_NODEID" = 0 ] && options+=(--include-dashboard=false)
+# Ray Client, where it is installed, has one port for all clusters of a machine.
+"$python" -c "import grpc" 2> /dev/null && options+=(--ray-client-server-port=$((port + 10000)))
+# Ray looks for its processes among all of the node, and stops all: it must see those of this job only.
+alone=(unshare --user --map-current-user --pid --fork --kill-child --mount-proc)
+if ! "${alone[@]}" true 2> /dev/null; then
+  alone=()
+  echo "sweeps: $(hostname): has no user namespaces; another job with Ray on this node would disturb this one" \
+    "(cluster.slurm.exclusive=true keeps it away)"
+fi
+"${alone[@]}" ray symmetric-run --address "$head:$port" --min-nodes "$nodes" "${options[@]}" \
+  -- bash -c "$driver" driver "$@" &
+pid=$!
+while kill -0 "$pid" 2> /dev/null; do
+  # When the driver has ended, all its processes may, at once; Ray would take half a minute.
+  [ -e "$status" ] && [ -n "${alone[*]}" ] && kill -KILL "$pid"
+  sleep 1
+done
+'
+
+requeue() {
+  if [ -n "${in_place:-}" ]; then
+    log "$1; the job is not put back into the queue, since it runs in place"
+    exit "${2:-1}"
+  fi
+  log "$1; the job goes back into the queue, and continues the sweep"
+  scontrol requeue "$SLURM_JOB_ID"
+  sleep 120
+  exit 1
+}
+
+is_time_up=
+on_time_limit() {
+  is_time_up=1
+  log "the time limit is near; the trials save their state"
+  touch "$stop"
+  # What has not ended by itself shortly before the limit is continued from its last checkpoint.
+  (sleep $((stop_before_limit_s - 20)) && log "the trials took too long" && scontrol requeue "$SLURM_JOB_ID") &
+}
+trap on_time_limit USR1
+trap 'touch "$stop"' TERM INT
+
+log "runs on $SLURM_JOB_NODELIST"
+srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}" \
+  --overlap --wait=30 "${srun_options[@]}" "${inside[@]}" bash -c "$node" node "${arguments[@]}" &
+step=$!
+patience=30
+while kill -0 "$step" 2> /dev/null && [ "$patience" -gt 0 ]; do
+  [ -e "$status" ] && patience=$((patience - 1))
+  sleep 1
+done
+
+code=$(cat "$status" 2> /dev/null || echo none)
+case "$code" in
+  0) log "the sweep has ended"; exit 0 ;;
+  2) log "the sweep cannot run; the message is above"; exit 2 ;;
+  1) [ -s "$outcome" ] && { log "the sweep has ended without a successful trial"; exit 1; } ;;
+  130)
+    [ -n "$is_time_up" ] && requeue "the trials have saved their state" 130
+    log "the sweep was interrupted; \`python -m sweeps submit --resume\` continues it"
+    exit 130
+    ;;
+esac
+count=$(($(cat "$failures" 2> /dev/null || echo 0) + 1))
+echo "$count" > "$failures"
+if [ "$count" -gt "$max_failures" ]; then
+  log "failure $count (status $code): given up, since cluster.slurm.max_failures=$max_failures"
+  exit 1
+fi
+requeue "failure $count of at most $max_failures (status $code)"

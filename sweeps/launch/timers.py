@@ -1,0 +1,115 @@
+"""Schedules for cron and systemd, which start ``schedule run`` on this machine."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sweeps.config.schedule import Schedule
+from sweeps.launch.calendar import calendar_events, plain_fields
+
+SERVICE = """\
+[Unit]
+Description=The sweep of the schedule {name}
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+Type=exec
+WorkingDirectory={folder}
+ExecStart={command}
+# Ctrl-C: the trials save their state, and `resume` continues the sweep.
+KillSignal=SIGINT
+KillMode=mixed
+TimeoutStopSec=120
+SuccessExitStatus=130
+{limit}"""
+TIMER = """\
+[Unit]
+Description=The schedule {name}
+
+[Timer]
+{events}
+Persistent={persistent}
+RandomizedDelaySec={jitter:g}
+Unit=sweeps-{name}.service
+
+[Install]
+WantedBy=timers.target
+"""
+
+
+def cron_lines(schedule: Schedule, config_dirs: Sequence[Path]) -> str:
+    """Return the lines for a crontab.
+
+    Raises:
+        UserError: The cron line has what cron does not know.
+    """
+    fields = " ".join(plain_fields(schedule.cron))
+    folder = Path.cwd()
+    wait = "" if schedule.overlap == "queue" else "--nonblock "
+    limit = "" if (seconds := _limit(schedule)) is None else f"timeout --signal=INT --kill-after=120 {seconds:g} "
+    lock = shlex.quote(f".{schedule.name}.lock")
+    command = f"cd {shlex.quote(str(folder))} && flock {wait}{lock} {limit}{_command(schedule, config_dirs)}"
+    log = shlex.quote(f"{schedule.name}.log")
+    # A percent sign ends the command in a crontab.
+    line = f"{fields} {command} >> {log} 2>&1".replace("%", "\\%")
+    return f"# The schedule {schedule.name} of Sweeps.\nCRON_TZ={schedule.timezone}\n{line}\n"
+
+
+def systemd_units(schedule: Schedule, config_dirs: Sequence[Path]) -> dict[str, str]:
+    """Return the texts of a service and its timer by their file names.
+
+    Raises:
+        UserError: The cron line has what systemd does not know.
+    """
+    events = calendar_events(schedule.cron, schedule.timezone)
+    name = f"sweeps-{schedule.name}"
+    seconds = _limit(schedule)
+    service = SERVICE.format(
+        name=schedule.name,
+        folder=str(Path.cwd()).replace("%", "%%"),
+        command=_command(schedule, config_dirs).replace("%", "%%"),
+        limit="" if seconds is None else f"RuntimeMaxSec={seconds:g}\n",
+    )
+    timer = TIMER.format(
+        name=schedule.name,
+        events="\n".join(f"OnCalendar={event}" for event in events),
+        persistent=str(schedule.missed != "none").lower(),
+        jitter=schedule.jitter_s,
+    )
+    return {f"{name}.service": service, f"{name}.timer": timer}
+
+
+def not_exported(schedule: Schedule, kind: str) -> list[str]:
+    """Return what the schedule says and another scheduler does not do, a sentence each."""
+    notes = []
+    if schedule.nights is not None:
+        notes.append("nights: only `serve` lets a night learn from earlier ones, and compares models")
+    if schedule.overlap == "stop_old" and kind != "kubernetes":
+        notes.append("overlap=stop_old: a firing is skipped while the last sweep runs")
+    if schedule.overlap == "queue" and kind in ("systemd", "kubernetes", "kuberay"):
+        notes.append("overlap=queue: a firing is skipped while the last sweep runs")
+    if schedule.missed == "all" or (schedule.missed == "latest" and kind == "cron"):
+        done = "are not made up for" if kind == "cron" else "are made up for once"
+        notes.append(f"missed={schedule.missed}: missed firings {done}")
+    if schedule.jitter_s and kind != "systemd":
+        notes.append(f"jitter_s={schedule.jitter_s:g}: every firing starts at once")
+    if schedule.window is not None and schedule.window.hours is None:
+        notes.append("window: its start and end are not kept; window.hours would be")
+    if kind == "cron":
+        notes.append("CRON_TZ is read by cronie; Debian's cron ignores it, and uses the time zone of the machine")
+    return notes
+
+
+def _limit(schedule: Schedule) -> float | None:
+    """Seconds after which a sweep ends."""
+    hours = schedule.window.hours if schedule.window is not None else None
+    return None if hours is None else hours * 3600
+
+
+def _command(schedule: Schedule, config_dirs: Sequence[Path]) -> str:
+    folders = [f"--config-dir={folder.absolute()}" for folder in config_dirs]
+    return shlex.join([sys.executable, "-m", "sweeps", "schedule", "run", schedule.name, *folders])

@@ -1,0 +1,139 @@
+"""Schedules for other schedulers: their lines are valid there, and fire when the schedule does."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from test_kuberay import validators  # noqa: F401 - a fixture
+
+from sweeps.cli import run_command
+from sweeps.errors import UserError
+from sweeps.launch.calendar import calendar_events, plain_fields
+from sweeps.service.schedules.cron import CronLine
+
+SCHEDULE = """# A test.
+name: evening
+cron: 30 20 * * mon-fri
+timezone: Europe/Berlin
+conf: digits
+overrides: [search.num_trials=2]
+"""
+CLUSTER = """overrides:
+- cluster=kuberay
+- cluster.kuberay.image=sweeps:1
+- output_dir=/shared/outputs
+- tracking.uri=http://mlflow:5000
+"""
+
+
+@pytest.fixture
+def my_conf(working_folder: Path) -> Path:
+    folder = working_folder / "my_conf" / "schedule"
+    folder.mkdir(parents=True)
+    (folder / "evening.yaml").write_text(SCHEDULE)
+    return folder.parent
+
+
+def exported(capsys: pytest.CaptureFixture[str], kind: str, *options: str) -> tuple[str, str]:
+    status, _ = run_command(["schedule", "export", "evening", f"--as={kind}", "--config-dir=my_conf", *options])
+    captured = capsys.readouterr()
+    assert status == 0, captured.err
+    return captured.out, captured.err
+
+
+def change(my_conf: Path, **values: object) -> None:
+    file = my_conf / "schedule" / "evening.yaml"
+    file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **values}))
+
+
+def test_a_crontab_has_a_line_that_a_shell_understands(my_conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(my_conf, window={"hours": 2})
+    out, err = exported(capsys, "cron")
+    _, zone, line = out.splitlines()
+    assert zone == "CRON_TZ=Europe/Berlin"
+    fields, command = line.split(" ", 5)[:5], line.split(" ", 5)[5].replace("\\%", "%")
+    assert fields == ["30", "20", "*", "*", "mon-fri"]
+    subprocess.run(["bash", "-n", "-c", command], check=True)
+    words = shlex.split(command)
+    assert words[:2] == ["cd", str(my_conf.parent)]
+    assert "timeout" in words
+    assert words[words.index("run") : words.index("run") + 2] == ["run", "evening"]
+    assert f"--config-dir={my_conf}" in words
+    assert "missed=latest" in err
+
+
+LINES = ["30 20 * * mon-fri", "*/15 2-4 1,15 * *", "0 0 13 * 5", "@weekly", "5/20 * * jan,jul 0", "0 6 * 2-4 7"]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze: apt-get install systemd")
+@pytest.mark.parametrize("cron", LINES)
+def test_systemd_fires_when_the_schedule_does(cron: str) -> None:
+    begin = datetime.fromisoformat("2027-01-01T00:00:00+00:00")
+    ours = [round(due) for due in islice(CronLine(cron, "UTC").after(begin.timestamp()), 12)]
+    found = set()
+    for event in calendar_events(cron, "UTC"):
+        command = ["systemd-analyze", "calendar", "--iterations=12", "--base-time=2027-01-01 00:00:00 UTC", event]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env={"TZ": "UTC", "LC_ALL": "C"})
+        for line in done.stdout.splitlines():
+            label, _, shown = line.strip().partition(": ")
+            if label == "Next elapse" or label.startswith("Iter. #"):
+                found.add(round(datetime.strptime(shown[4:] + "+0000", "%Y-%m-%d %H:%M:%S UTC%z").timestamp()))
+    assert sorted(found)[:12] == ours
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze: apt-get install systemd")
+def test_systemd_accepts_the_units(my_conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(my_conf, jitter_s=60, window={"hours": 2})
+    exported(capsys, "systemd", "--output=units")
+    units = sorted(str(path) for path in Path("units").iterdir())
+    assert [Path(unit).name for unit in units] == ["sweeps-evening.service", "sweeps-evening.timer"]
+    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
+    assert not [line for line in done.stderr.splitlines() if "sweeps-evening" in line], done.stderr
+    assert "OnCalendar=Mon,Tue,Wed,Thu,Fri *-*-* 20:30:00 Europe/Berlin" in Path(units[1]).read_text()
+
+
+def test_what_only_some_crons_know_is_refused() -> None:
+    for line in ("0 0 L * *", "0 0 * * mon#1", "0 0 * * 5L"):
+        with pytest.raises(UserError, match="serve"):
+            plain_fields(line)
+
+
+def test_kubernetes_gets_a_cron_job_with_one_pod(my_conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = my_conf / "schedule" / "evening.yaml"
+    file.write_text(SCHEDULE.replace("overrides: [search.num_trials=2]\n", CLUSTER) + "overlap: stop_old\n")
+    out, _ = exported(capsys, "kubernetes")
+    config_map, job = yaml.safe_load_all(out)
+    assert (job["apiVersion"], job["kind"]) == ("batch/v1", "CronJob")
+    assert job["spec"]["schedule"] == "30 20 * * mon-fri"
+    assert (job["spec"]["timeZone"], job["spec"]["concurrencyPolicy"]) == ("Europe/Berlin", "Replace")
+    pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert pod["restartPolicy"] == "Never"
+    assert pod["containers"][0]["command"] == ["bash", "/etc/sweeps/sweep.sh"]
+    unpack, command = config_map["data"]["sweep.sh"].splitlines()
+    assert "zipfile" in unpack
+    assert "cluster.address=local" in command
+    assert '--name="$JOB_NAME" --resume' in command
+
+
+def test_kuberay_gets_a_ray_cron_job(
+    my_conf: Path,
+    capsys: pytest.CaptureFixture[str],
+    validators: dict[str, Draft202012Validator],  # noqa: F811
+) -> None:
+    file = my_conf / "schedule" / "evening.yaml"
+    file.write_text(SCHEDULE.replace("overrides: [search.num_trials=2]\n", CLUSTER))
+    _, job = yaml.safe_load_all(exported(capsys, "kuberay")[0])
+    assert json.dumps([each.message for each in validators["RayCronJob"].iter_errors(job)]) == "[]"
+    assert job["spec"]["timeZone"] == "Europe/Berlin"
+    change(my_conf, overrides=["data.path='x-{due:%Y}'"], conf="llm_lora", enabled=False)
+    assert run_command(["schedule", "export", "evening", "--as=kuberay", "--config-dir=my_conf"])[0] == 2
+    assert "{due:...}" in capsys.readouterr().err
