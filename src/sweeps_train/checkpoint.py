@@ -9,7 +9,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ import torch
 from sweeps_train.atomic_write import UNFINISHED, unfinished
 from sweeps_train.config import TRAINING_CONFIG, CausalLM, TableData, TrainingConfig
 from sweeps_train.estimators.model import ESTIMATOR_FILE, load_estimator
-from sweeps_train.integrity import find_damage, flush_folder, quarantine, seal
+from sweeps_train.integrity import ChecksummedFile, find_damage, flush_folder, quarantine, seal
 from sweeps_train.optimizer import load_optimizer_state, optimizer_state
 from sweeps_train.progress import Progress
 from sweeps_train.random_state import random_state, set_random_state
@@ -80,9 +80,10 @@ def save_checkpoint(
             "scaler": strategy.precision.scaler.state_dict(),
             "random": [random_states[stream] for stream in sorted(random_states)],
         }
-        torch.save(state, folder / STATE_FILE)
+        with ChecksummedFile(folder / STATE_FILE) as state_file:
+            torch.save(state, state_file)  # type: ignore[arg-type] # it is only written to
         make_readable(folder)
-        finish(folder, path)
+        finish(folder, path, {STATE_FILE: state_file.sum})
     return path
 
 
@@ -92,9 +93,15 @@ def _weights_as_trained(strategy: Strategy, full: dict[str, torch.Tensor] | None
     return {name: own[name].detach().cpu() for name in strategy.task.stored_types if name in own}
 
 
-def finish(folder: Path, path: Path) -> None:
-    """Seal a checkpoint whose files are all written, and give it its name."""
-    seal(folder)
+def finish(folder: Path, path: Path, sums: Mapping[str, list[int]] | None = None) -> None:
+    """Seal a checkpoint whose files are all written, and give it its name.
+
+    Args:
+        folder: Checkpoint under its temporary name.
+        path: Its name.
+        sums: Sizes and checksums of files that need not be read for it.
+    """
+    seal(folder, sums)
     folder.rename(path)
     flush_folder(path.parent)
 

@@ -7,8 +7,10 @@ import json
 import os
 import shutil
 import zlib
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Self
 
 SEAL_FILE = "files.json"
 """File in a checkpoint with size and CRC-32 of every other file, by path."""
@@ -17,12 +19,55 @@ DAMAGED = ".damaged"
 BLOCK = 2**20
 
 
-def seal(folder: Path) -> None:
-    """Flush all files of a folder to the disk, and write their sizes and checksums into it."""
+class ChecksummedFile:
+    """A file that is written from its beginning to its end, whose checksum is computed meanwhile.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "weights"
+    >>> with ChecksummedFile(file) as opened:
+    ...     _ = opened.write(b"1234")
+    >>> opened.sum == _size_and_checksum(file)
+    True
+    """
+
+    def __init__(self, path: Path):
+        self.sum = [0, 0]
+        """Size in bytes, and CRC-32."""
+        self._opened = path.open("wb")
+
+    def write(self, content: bytes | memoryview) -> int:
+        """Write bytes at the end."""
+        size, checksum = self.sum
+        self.sum = [size + memoryview(content).nbytes, zlib.crc32(content, checksum)]
+        return self._opened.write(content)
+
+    def flush(self) -> None:
+        """Hand what was written to the operating system."""
+        self._opened.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+
+def seal(folder: Path, sums: Mapping[str, list[int]] | None = None) -> None:
+    """Flush all files of a folder to the disk, and write their sizes and checksums into it.
+
+    Args:
+        folder: Folder whose files are all written.
+        sums: Sizes and checksums that are known, by the path within the folder; other files are read again.
+    """
+    known = sums or {}
     files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+
+    def flush(file: Path) -> list[int]:
+        return _flush(file, known.get(str(file.relative_to(folder))))
+
     with ThreadPoolExecutor(max(1, len(files))) as threads:  # at once: a file system's journal commits them together
-        sums = list(threads.map(_flush, files))
-    content = {str(file.relative_to(folder)): each for file, each in zip(files, sums, strict=True)}
+        found = list(threads.map(flush, files))
+    content = {str(file.relative_to(folder)): each for file, each in zip(files, found, strict=True)}
     seal_file = folder / SEAL_FILE
     seal_file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     _flush(seal_file)
@@ -71,9 +116,9 @@ def flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _flush(file: Path) -> list[int]:
+def _flush(file: Path, known: list[int] | None = None) -> list[int]:
     """Flush a file to the disk, and return its size and checksum."""
-    found = _size_and_checksum(file)
+    found = _size_and_checksum(file) if known is None else known
     with file.open("rb") as opened:
         os.fsync(opened.fileno())
     return found

@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 from training_runs import IMAGES, STOP_AT_STEP_4, STOP_AT_STEP_5, STOP_AT_STEP_6, TEXT, configured, run, write_prompts
 
 import sweeps_train
-from sweeps_train.checkpoint import best_checkpoint, newest_intact, remove_superseded
+from sweeps_train.checkpoint import STATE_FILE, best_checkpoint, newest_intact, remove_superseded
+from sweeps_train.integrity import find_damage
 
 EVERY_STEP = {"max_steps": 4, "eval_every": 1}
 
@@ -308,3 +309,33 @@ def test_a_training_continues_another_ones_checkpoint_with_its_own_values(optimi
     after = torch.load(tmp_path / "changed/step-00000008/training_state.pt", weights_only=True)["optimizer"]
     if optimizer == "adamw":  # the moments were taken over: they count all steps
         assert {int(state["step"]) for state in after.values()} == {8}
+
+
+def test_the_largest_file_of_a_loras_checkpoint_is_not_read_again_and_holds_only_what_is_trained(
+    tmp_path: Path, working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sweeps_train import integrity
+
+    read: list[str] = []
+    size_and_checksum = integrity._size_and_checksum
+
+    def counted(file: Path) -> list[int]:
+        read.append(file.name)
+        return size_and_checksum(file)
+
+    monkeypatch.setattr(integrity, "_size_and_checksum", counted)
+    write_prompts(working_folder)
+    lora = {"r": 32, "target_modules": "all-linear"}
+    run(configured(TEXT, train={"max_steps": 2}, model={"lora": lora}), tmp_path)
+    (checkpoint,) = tmp_path.glob("step-*")
+    sizes = {file.name: file.stat().st_size for file in checkpoint.iterdir()}
+    assert "adapter_model.safetensors" in read
+    assert STATE_FILE not in read
+    assert max(sizes, key=lambda name: sizes[name]) == STATE_FILE
+    adapters = sizes["adapter_model.safetensors"]
+    assert sizes[STATE_FILE] < 2.6 * adapters  # two moments of each of their weights
+    assert find_damage(checkpoint) is None
+    content = bytearray((checkpoint / STATE_FILE).read_bytes())
+    content[len(content) // 2] ^= 1
+    (checkpoint / STATE_FILE).write_bytes(content)
+    assert find_damage(checkpoint) == f"{STATE_FILE} is not what was written"
