@@ -17,15 +17,15 @@ class DetachedHead:
 
     def __init__(self, layer: nn.Linear):
         self._layer = layer
-        layer.forward = _unchanged  # type: ignore[method-assign]
+        layer.forward = _unchanged  # type: ignore[assignment, method-assign]
 
     @property
-    def weight(self) -> nn.Parameter:
+    def weight(self) -> torch.Tensor:
         """Weight of shape (vocabulary, width), after the forward pass: a strategy that shards it gathers it there."""
         return self._layer.weight
 
     @property
-    def bias(self) -> nn.Parameter | None:
+    def bias(self) -> torch.Tensor | None:
         """Bias of shape (vocabulary,), if the head has one."""
         return self._layer.bias
 
