@@ -117,6 +117,13 @@ case "$code" in
     exit 130
     ;;
 esac
+# A lost node or scancel is no failure of the sweep: Slurm has ended this run, and requeues it itself if it should.
+sleep 5
+state=$(scontrol show job "$SLURM_JOB_ID" --oneliner | sed -n 's/.* JobState=\([A-Z_]*\).*/\1/p')
+if [ "$state" != RUNNING ]; then
+  log "ended by Slurm (the job is $state)"
+  exit 1
+fi
 count=$(($(cat "$failures" 2> /dev/null || echo 0) + 1))
 echo "$count" > "$failures"
 if [ "$count" -gt "$max_failures" ]; then

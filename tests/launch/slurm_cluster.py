@@ -35,7 +35,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SchedulerParameters=bf_interval=5,sched_interval=5,batch_sched_delay=1
 MpiDefault=none
-ReturnToService=2
+ReturnToService=0
 KillWait=10
 SlurmdTimeout=60
 MailProg={folder}/mail
