@@ -30,7 +30,7 @@ LAYERS: list[set[str]] = [
     {"search"},
     {"validate"},
     {"plan"},
-    {"completion", "launch", "registry", "report", "retention"},
+    {"completion", "doctor", "launch", "registry", "report", "retention"},
     {"driver"},
     {"service"},
     {"api"},
@@ -41,7 +41,7 @@ LAYERS: list[set[str]] = [
 
 # Who may import `sweeps_train`: those who run training, look at its data or load its models all of it, those who
 # check a config its torch-free schema, and what reads files and tables, which is as free of it.
-TRAINING = {"plan", "provenance", "registry", "runtime"}
+TRAINING = {"doctor", "plan", "provenance", "registry", "runtime"}
 TRAINING_SCHEMA = {"config", "validate"}
 SCHEMA = (
     "sweeps_train.config",

@@ -22,6 +22,7 @@ from sweeps.cli import (  # noqa: F401
     ui,
     init,
     convert,
+    doctor,
     serve,
     schedule,
     tokens,

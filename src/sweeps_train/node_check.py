@@ -1,0 +1,99 @@
+"""Speed of a node: a matrix product on each of its devices, and an all-reduce between nodes.
+
+DLRover runs the same two before a job, to find nodes that are slow or broken (its design of the network check).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from statistics import median
+
+REPEATS = 5
+CPU_SIZE, GPU_SIZE = 1024, 8192
+"""Rows and columns of the matrices: some hundredths of a second on one core, and on a GPU."""
+CPU_MIB, GPU_MIB = 16, 256
+"""MiB that each node gives to an all-reduce."""
+MEETS_WITHIN_S = 15.0
+"""Maximum seconds for the nodes of a group to find each other, and for one all-reduce."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the nodes of a group meet."""
+
+    address: str
+    port: int
+    rank: int
+    size: int
+    """Number of nodes in the group."""
+
+
+def matrix_product_s() -> list[float]:
+    """Median seconds of a matrix product on each GPU of this process; on one thread of the CPU if it has none."""
+    import torch
+
+    gpus = torch.cuda.device_count()
+    devices = [torch.device("cuda", index) for index in range(gpus)] or [torch.device("cpu")]
+    return [_product_s(device) for device in devices]
+
+
+def _product_s(device: object) -> float:
+    import torch
+
+    place = torch.device(str(device))
+    on_gpu = place.type == "cuda"
+    size = GPU_SIZE if on_gpu else CPU_SIZE
+    left = torch.ones(size, size, device=place, dtype=torch.bfloat16 if on_gpu else torch.float32)
+    taken = []
+    for _ in range(REPEATS + 1):
+        began = time.perf_counter()
+        torch.matmul(left, left)
+        if on_gpu:
+            torch.cuda.synchronize(place)
+        taken.append(time.perf_counter() - began)
+    return median(taken[1:])  # the first one starts threads and chooses a kernel
+
+
+def free_port() -> int:
+    """Port of this node that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def all_reduce_s(meeting: Meeting) -> float:
+    """Median seconds of an all-reduce in which every node of a group gives ``CPU_MIB`` (``GPU_MIB`` on GPUs).
+
+    Raises:
+        Exception: The nodes did not find each other within ``MEETS_WITHIN_S``, or the all-reduce failed.
+    """
+    import torch
+    import torch.distributed as dist
+
+    on_gpu = torch.cuda.device_count() > 0
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    dist.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        init_method=f"tcp://{meeting.address}:{meeting.port}",
+        rank=meeting.rank,
+        world_size=meeting.size,
+        timeout=timedelta(seconds=MEETS_WITHIN_S),
+    )
+    try:
+        mib = GPU_MIB if on_gpu else CPU_MIB
+        given = torch.ones(mib * 2**18, device="cuda" if on_gpu else "cpu")
+        taken = []
+        for _ in range(REPEATS + 1):
+            began = time.perf_counter()
+            dist.all_reduce(given)
+            given.fill_(1.0)
+            if on_gpu:
+                torch.cuda.synchronize()
+            taken.append(time.perf_counter() - began)
+        return median(taken[1:])
+    finally:
+        dist.destroy_process_group()

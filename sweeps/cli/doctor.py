@@ -1,0 +1,52 @@
+"""The verb that checks machines, storage and tracking: ``doctor``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from sweeps.cli.app import NO_SUCCESS, as_json, stdout, verb
+from sweeps.cli.output import print_json
+
+DEFAULT_CONF = "digits"
+SYMBOLS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "failed": ("FAILED", "bold red")}
+
+
+@verb("doctor")
+@click.argument("tokens", nargs=-1, metavar="[conf=NAME] [key=value ...]")
+@as_json
+def doctor(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path, ...]) -> None:
+    """Check what sweeps need: packages, devices, storage, tracking, clocks, disks, and the speed of all nodes.
+
+    It looks where a run of the same arguments would run: python -m sweeps doctor cluster=auto tracking.uri=URL
+
+    The exit status is 1 if a check failed; warnings do not count.
+    """
+    from sweeps.compose.search_path import ConfSearchPath
+    from sweeps.compose.sweep import compose_sweep
+    from sweeps.errors import UnknownName
+
+    confs = [token.removeprefix("conf=") for token in tokens if token.startswith("conf=")] or [DEFAULT_CONF]
+    if len(confs) > 1:
+        raise UnknownName("say conf=NAME once")
+    overrides = [token for token in tokens if not token.startswith("conf=")]
+    config = compose_sweep(confs[0], overrides, ConfSearchPath(config_dirs)).config
+    from sweeps.doctor.doctor import examine
+
+    findings = []
+    for finding in examine(config):
+        findings.append(finding)
+        if not as_json:
+            word, style = SYMBOLS[finding.verdict]
+            line = Text.assemble((f"{word:8}", style), f"{finding.check:9} ", f"{finding.where}: " if finding.where else "")
+            stdout.print(line, finding.found, sep="", soft_wrap=True, highlight=False)
+            if finding.fix and finding.verdict != "ok":
+                stdout.print(f"{'':18}-> {finding.fix}", soft_wrap=True, highlight=False)
+    failed = any(finding.verdict == "failed" for finding in findings)
+    if as_json:
+        print_json({"healthy": not failed, "findings": [asdict(finding) for finding in findings]})
+    sys.exit(NO_SUCCESS if failed else 0)

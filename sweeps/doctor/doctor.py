@@ -1,0 +1,59 @@
+"""The doctor: looks at everything that sweeps of a config would use, before they do."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from sweeps.config import SweepConfig
+from sweeps.doctor.finding import Finding
+from sweeps.doctor.machine import check_packages, check_tracking, expected_versions, make_marker
+from sweeps.errors import UserError
+from sweeps.runtime.cluster import connected
+
+
+def examine(config: SweepConfig) -> Iterator[Finding]:
+    """Yield what is found, as soon as it is known: packages, tracking, storage, then all nodes of the cluster.
+
+    Args:
+        config: Its sections ``cluster`` and ``tracking`` and its ``output_dir`` are used.
+    """
+    yield from check_packages()
+    yield from check_tracking(config.tracking)
+    folder = Path(config.output_dir).absolute()
+    try:
+        marker = make_marker(folder)
+    except OSError as error:
+        fix = "set output_dir to a folder that can be written"
+        yield Finding("storage", "failed", "", f"output_dir={folder}: {error.strerror}", fix)
+        return
+    try:
+        yield Finding("storage", "ok", "", f"output_dir={folder} can be written")
+        yield from _examine_cluster(config, marker)
+    finally:
+        marker.unlink(missing_ok=True)
+
+
+def _examine_cluster(config: SweepConfig, marker: Path) -> Iterator[Finding]:
+    try:
+        with connected(config):
+            from sweeps.doctor.cluster import check_nodes
+            from sweeps.doctor.node_state import Look
+            from sweeps.doctor.probes import Probes, cluster_nodes
+
+            expected = expected_versions()
+            uri = config.tracking.uri
+            wanted = Look(
+                packages=[name for name in expected if name != "python"],
+                marker=marker,
+                folders={"output_dir": str(marker.parent), "temporary files": tempfile.gettempdir()},
+                server=uri if uri.startswith(("http://", "https://")) else None,
+            )
+            probes = Probes(cluster_nodes())
+            try:
+                yield from check_nodes(probes, wanted, expected)
+            finally:
+                probes.close()
+    except UserError as error:
+        yield Finding("cluster", "failed", "", str(error))

@@ -1,0 +1,145 @@
+"""State of one node, looked at by a process that runs there."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from urllib.parse import urlsplit
+
+ANSWERS_WITHIN_S = 5.0
+"""Maximum seconds for a tracking server to answer a node."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What to look at on a node."""
+
+    packages: Sequence[str]
+    """Names of distributions whose versions are asked for."""
+    marker: Path
+    """File that the driver has written into the folder of sweeps."""
+    folders: Mapping[str, str]
+    """Folders whose free disk is measured: purpose and path."""
+    server: str | None
+    """URL of the tracking server, if it is one."""
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """State of one node."""
+
+    host: str
+    python: str
+    versions: Mapping[str, str | None]
+    """Versions of the distributions asked for; None for one that is not installed."""
+    driver: str
+    """Version of NVIDIA's driver; empty without one."""
+    gpus: Sequence[str]
+    """Name and memory of each GPU that torch sees."""
+    nccl: str
+    """Version of NCCL in torch; empty without CUDA."""
+    disks: Mapping[str, tuple[int, int]]
+    """Free and total bytes by purpose of the folder."""
+    sees_marker: bool
+    """Whether the driver's marker file was read."""
+    write_error: str
+    """Why the folder of sweeps cannot be written; empty if it can."""
+    server_error: str
+    """Why the tracking server cannot be reached; empty if it can."""
+
+
+def now() -> float:
+    """Seconds since 1970 by this node's clock."""
+    return time.time()
+
+
+def look(wanted: Look) -> NodeState:
+    """Look at the node that this process runs on."""
+    gpus, nccl = _accelerators()
+    sees = wanted.marker.is_file()
+    return NodeState(
+        host=socket.gethostname(),
+        python=platform.python_version(),
+        versions={name: _version(name) for name in wanted.packages},
+        driver=_driver_version(),
+        gpus=gpus,
+        nccl=nccl,
+        disks={purpose: _free(folder) for purpose, folder in wanted.folders.items()},
+        sees_marker=sees,
+        write_error=_try_to_write(wanted.marker.parent) if sees else "",
+        server_error=_reach(wanted.server) if wanted.server else "",
+    )
+
+
+def _try_to_write(folder: Path) -> str:
+    """Why a file cannot be made in a folder; empty if it can."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-"):
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _accelerators() -> tuple[list[str], str]:
+    """GPUs that torch sees and its version of NCCL; nothing where torch cannot be imported."""
+    try:
+        import torch
+    except ImportError:
+        return [], ""
+    if not torch.cuda.is_available():
+        return [], ""
+    devices = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    nccl = ""
+    with contextlib.suppress(Exception):  # a build of torch without it, such as ROCm's
+        nccl = ".".join(map(str, torch.cuda.nccl.version()))
+    return [f"{device.name}, {device.total_memory / 2**30:.0f} GiB" for device in devices], nccl
+
+
+def _driver_version() -> str:
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return next(iter(done.stdout.split()), "")
+
+
+def _free(folder: str) -> tuple[int, int]:
+    """Free and total bytes of the disk of a folder, or of the nearest folder above it that exists."""
+    path = Path(folder).absolute()
+    while not path.exists():
+        path = path.parent
+    usage = shutil.disk_usage(path)
+    return usage.free, usage.total
+
+
+def _reach(url: str) -> str:
+    """Why a tracking server cannot be reached; empty if it answers anything below status 500."""
+    address = urlsplit(url)
+    kind = HTTPSConnection if address.scheme == "https" else HTTPConnection
+    connection = kind(address.hostname or "", address.port, timeout=ANSWERS_WITHIN_S)
+    try:
+        connection.request("GET", f"{address.path.rstrip('/')}/health")
+        status = connection.getresponse().status
+    except (OSError, HTTPException) as error:
+        return getattr(error, "strerror", None) or str(error) or type(error).__name__
+    finally:
+        connection.close()
+    return "" if status < 500 else f"status {status}"

@@ -1,0 +1,169 @@
+"""Processes of the doctor, one on each node of the connected cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from sweeps.doctor.node_state import Look, NodeState, look
+from sweeps.doctor.slow_nodes import Group, Times
+from sweeps_train.node_check import MEETS_WITHIN_S, Meeting, all_reduce_s, free_port, matrix_product_s
+
+STARTS_WITHIN_S = 20.0
+"""Maximum seconds for a process to start on a node and to look at it; importing torch takes most of them."""
+GPUS_WITHIN_S = 5.0
+"""Maximum seconds to wait for the GPUs of a node to be free."""
+MEASURED_WITHIN_S = 30.0
+"""Maximum seconds for matrix products."""
+NO_CODE = ("ModuleNotFoundError: No module named 'sweeps", "No module named 'sweeps_train")
+
+
+class _Probe:
+    """Process on one node."""
+
+    def look(self, wanted: Look) -> NodeState:
+        return look(wanted)
+
+    def now(self) -> float:
+        """Seconds since 1970 by the node's clock."""
+        return time.time()
+
+    def matrix_product_s(self) -> list[float]:
+        return matrix_product_s()
+
+    def free_port(self) -> int:
+        return free_port()
+
+    def all_reduce_s(self, meeting: Meeting) -> float:
+        return all_reduce_s(meeting)
+
+
+@dataclass(frozen=True)
+class Node:
+    """Node of the cluster."""
+
+    id: str
+    name: str
+    """Host name and address; with the begin of its id where several nodes share both."""
+    address: str
+    gpus: float
+
+
+def cluster_nodes() -> list[Node]:
+    """Nodes that are alive, the driver's first."""
+    alive: list[dict[str, Any]] = [each for each in ray.nodes() if each["Alive"]]  # type: ignore[no-untyped-call]
+    names = [f"{each['NodeManagerHostname']} ({each['NodeManagerAddress']})" for each in alive]
+    own = ray.get_runtime_context().get_node_id()
+    nodes = [
+        Node(
+            id=each["NodeID"],
+            name=name if names.count(name) == 1 else f"{name} {each['NodeID'][:6]}",
+            address=each["NodeManagerAddress"],
+            gpus=each["Resources"].get("GPU", 0.0),
+        )
+        for each, name in zip(alive, names, strict=True)
+    ]
+    return sorted(nodes, key=lambda node: (node.id != own, node.name))
+
+
+class Probes:
+    """Processes on all nodes; those that did not start are in ``failures``."""
+
+    def __init__(self, nodes: Sequence[Node]):
+        self.nodes = {node.name: node for node in nodes}
+        self.busy: set[str] = set()
+        """Nodes whose GPUs others use, so that they are not measured."""
+        self.failures: dict[str, str] = {}
+        """Why a node's process did not answer."""
+        self._actors = {name: self._start(node, node.gpus) for name, node in self.nodes.items()}
+
+    @staticmethod
+    def _start(node: Node, gpus: float) -> Any:
+        here = NodeAffinitySchedulingStrategy(node.id, soft=False)
+        actor: Any = ray.remote(_Probe)
+        return actor.options(num_cpus=0, num_gpus=gpus, max_restarts=0, scheduling_strategy=here).remote()
+
+    def look(self, wanted: Look) -> dict[str, NodeState]:
+        """State of each node that answers."""
+        waiting = {name: self._actors[name].now.remote() for name, node in self.nodes.items() if node.gpus}
+        if waiting:
+            ready, _ = ray.wait([*waiting.values()], num_returns=len(waiting), timeout=GPUS_WITHIN_S)
+            for name in [name for name, answer in waiting.items() if answer not in ready]:
+                self.busy.add(name)
+                ray.kill(self._actors[name])
+                self._actors[name] = self._start(self.nodes[name], 0)
+        answers = {name: actor.look.remote(wanted) for name, actor in self._actors.items()}
+        return dict(self._collect(answers, STARTS_WITHIN_S))
+
+    def clock_offsets(self) -> dict[str, tuple[float, float]]:
+        """How far the clock of each node is ahead of ours, and half the time that the question took, in seconds."""
+        offsets = {}
+        for name in self._answering():
+            began = time.time()
+            for _, there in self._collect({name: self._actors[name].now.remote()}, STARTS_WITHIN_S):
+                took = time.time() - began
+                offsets[name] = (there - began - took / 2, took / 2)
+        return offsets
+
+    def matrix_products(self) -> dict[str, float]:
+        """Seconds of a matrix product on each node's slowest device."""
+        answers = {name: self._actors[name].matrix_product_s.remote() for name in self._answering()}
+        return {name: max(seconds) for name, seconds in self._collect(answers, MEASURED_WITHIN_S)}
+
+    def measurable(self) -> list[str]:
+        """Nodes that answer and whose devices are free."""
+        return [name for name in self._answering() if name not in self.busy]
+
+    def all_reduces(self, groups: Sequence[Group]) -> Times:
+        """Seconds of an all-reduce inside each group, all at the same time."""
+        return {group: taken for group, taken in zip(groups, self._meet(groups), strict=True)}
+
+    def close(self) -> None:
+        for actor in self._actors.values():
+            ray.kill(actor)
+
+    def _answering(self) -> list[str]:
+        return [name for name in self._actors if name not in self.failures]
+
+    def _collect(self, answers: Mapping[str, Any], within_s: float) -> Iterator[tuple[str, Any]]:
+        """Answers that come in time; what others answer is in ``failures``."""
+        if not answers:
+            return
+        ready, _ = ray.wait([*answers.values()], num_returns=len(answers), timeout=within_s)
+        for name, answer in answers.items():
+            try:
+                if answer in ready:
+                    yield name, ray.get(answer)
+                else:
+                    self.failures[name] = f"did not answer within {within_s:g} s"
+            except RayError as error:
+                self.failures[name] = _reason(error)
+
+    def _meet(self, groups: Sequence[Group]) -> Iterator[float | None]:
+        ports = [ray.get(self._actors[group[0]].free_port.remote()) for group in groups]
+        asked = [
+            [
+                self._actors[name].all_reduce_s.remote(Meeting(self.nodes[group[0]].address, port, rank, len(group)))
+                for rank, name in enumerate(group)
+            ]
+            for group, port in zip(groups, ports, strict=True)
+        ]
+        for answers in asked:
+            try:
+                yield max(ray.get(answers, timeout=2 * MEETS_WITHIN_S))
+            except RayError:
+                yield None
+
+
+def _reason(error: RayError) -> str:
+    text = str(error)
+    if any(sign in text for sign in NO_CODE):
+        return "has no ray-sweeps installed"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"failed: {lines[-1][:300]}" if lines else type(error).__name__

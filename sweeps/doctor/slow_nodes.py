@@ -1,0 +1,69 @@
+"""Search for the nodes that are slow or broken among those that were measured in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median_low
+
+SLOW_FACTOR = 2.0
+"""A node is slow if it takes so many times as long as the median of all (DLRover's rule); of an even number the faster
+half's slowest is the median, so that one of two can be slow."""
+
+Group = tuple[str, ...]
+Times = Mapping[Group, float | None]
+"""Seconds that a group of nodes took; None for a group that failed."""
+
+
+def slow_among(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Those that take ``SLOW_FACTOR`` times the median or more, and how many times it."""
+    if len(seconds) < 2:
+        return {}
+    usual = median_low(seconds.values())
+    factors = {name: taken / usual for name, taken in seconds.items()}
+    return {name: factor for name, factor in factors.items() if factor >= SLOW_FACTOR}
+
+
+def in_pairs(nodes: Sequence[str]) -> list[Group]:
+    """Pairs of neighbours; of an odd number the last three are one group."""
+    groups = [tuple(nodes[index : index + 2]) for index in range(0, len(nodes), 2)]
+    if len(groups) > 1 and len(groups[-1]) == 1:
+        groups[-2:] = [groups[-2] + groups[-1]]
+    return [group for group in groups if len(group) > 1]
+
+
+def suspects(nodes: Sequence[str], measure: Callable[[Sequence[Group]], Times]) -> tuple[set[str], set[str]]:
+    """Nodes that are broken and nodes that are slow when they communicate.
+
+    All nodes are measured in pairs. Each node of a pair that failed or was slow is then paired with a node of a good
+    pair: it is at fault if that pair fails or is slow, too. Where no pair was good, all nodes of bad ones are named,
+    since nothing tells them apart.
+
+    Args:
+        nodes: Names of nodes, at least two.
+        measure: Measures groups at the same time; none of them shares a node with another.
+    """
+    first = measure(in_pairs(nodes))
+    broken, slow = _bad_groups(first)
+    if not broken and not slow:
+        return set(), set()
+    trusted = [node for group in first if group not in broken | slow for node in group]
+    in_doubt = [node for group in first if group in broken | slow for node in group]
+    if not trusted:
+        return {node for group in broken for node in group}, {node for group in slow for node in group}
+    usual = {group: taken for group, taken in first.items() if group not in broken | slow}
+    failed, lagging = set(), set()
+    for start in range(0, len(in_doubt), len(trusted)):
+        pairs = list(zip(in_doubt[start : start + len(trusted)], trusted, strict=False))
+        again = measure(pairs)
+        broken, slow = _bad_groups({**usual, **again})
+        failed |= {pair[0] for pair in pairs if pair in broken}
+        lagging |= {pair[0] for pair in pairs if pair in slow}
+    return failed, lagging
+
+
+def _bad_groups(times: Times) -> tuple[set[Group], set[Group]]:
+    """Groups that failed, and groups that are slow."""
+    taken = {group: seconds for group, seconds in times.items() if seconds is not None}
+    usual = median_low(taken.values()) if taken else 0.0
+    slow = {group for group, seconds in taken.items() if len(taken) > 1 and seconds >= SLOW_FACTOR * usual}
+    return set(times) - set(taken), slow

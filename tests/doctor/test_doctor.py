@@ -1,0 +1,128 @@
+"""The doctor on a healthy machine, and on a cluster with planted faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray_nodes import RayNodes
+
+FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
+
+
+def doctor(folder: Path, *overrides: str, **environment: str) -> tuple[int, list[dict[str, Any]]]:
+    """Exit status and findings."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sweeps", "doctor", "--json", *overrides],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)["findings"]
+
+
+def of(findings: list[dict[str, Any]], check: str, verdict: str = "failed") -> list[dict[str, Any]]:
+    return [each for each in findings if each["check"] == check and each["verdict"] == verdict]
+
+
+def test_a_healthy_machine_passes_and_keeps_nothing_but_the_doctors_own_run(tmp_path: Path) -> None:
+    began = time.monotonic()
+    status, findings = doctor(tmp_path)
+    print(f"took {time.monotonic() - began:.1f} s")
+    assert status == 0, findings
+    checks = {each["check"] for each in findings}
+    assert checks == {"packages", "tracking", "storage", "nodes", "disk", "devices", "clock", "speed"}
+    assert not [*(tmp_path / "outputs").iterdir()]
+
+
+def test_what_cannot_be_reached_or_written_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "outputs").write_text("a file where the folder should be")
+    status, findings = doctor(tmp_path, "tracking.uri=http://127.0.0.1:9")
+    assert status == 1
+    (tracking,), (storage,) = of(findings, "tracking"), of(findings, "storage")
+    assert "tracking.uri=http://127.0.0.1:9 does not answer" in tracking["found"]
+    assert "output_dir=" in storage["found"] and storage["fix"]
+
+
+def test_a_mistake_in_the_arguments_has_status_two(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sweeps", "doctor", "claster=auto"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cluster" in done.stderr
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[RayNodes]:
+    nodes = RayNodes(tmp_path)
+    yield nodes
+    nodes.stop()
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="mounts need root")
+
+
+@pytest.mark.slow
+@needs_root
+@pytest.mark.skipif(not FAKETIME.exists(), reason="needs Debian's package libfaketime")
+def test_planted_faults_of_nodes_are_named_with_the_node(nodes: RayNodes, tmp_path: Path) -> None:
+    work, temporary, packages = tmp_path / "work", tmp_path / "temporary", tmp_path / "packages"
+    for folder in (work / "outputs", temporary, packages / "optuna-9.9.9.dist-info"):
+        folder.mkdir(parents=True)
+    (packages / "optuna-9.9.9.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: optuna\nVersion: 9.9.9\n")
+    nodes.start()
+    path = os.environ.get("PYTHONPATH", "")
+    mounts = f"mount -t tmpfs -o size=64m none {temporary} && mount -t tmpfs none {work / 'outputs'} && exec \"$@\""
+    nodes.start(
+        environment={"PYTHONPATH": f"{packages}:{path}"},
+        before=["unshare", "--mount", "sh", "-c", mounts, "node"],
+    )
+    nodes.start(environment={"LD_PRELOAD": str(FAKETIME), "FAKETIME": "+1h", "FAKETIME_DONT_FAKE_MONOTONIC": "1"})
+    began = time.monotonic()
+    status, findings = doctor(work, f"cluster.address={nodes.address}", TMPDIR=str(temporary), **nodes.environment)
+    print(f"took {time.monotonic() - began:.1f} s", json.dumps(findings, indent=1))
+    assert status == 1
+    (storage,), (disk,), (package,), (clock,) = (of(findings, each) for each in ("storage", "disk", "packages", "clock"))
+    assert storage["where"] == disk["where"] == package["where"] != clock["where"]
+    assert "optuna 9.9.9, here" in package["found"]
+    assert "its clock is 36" in clock["found"] and "ahead" in clock["found"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.access(CPU_GROUPS, os.W_OK), reason="needs control groups of processors")
+def test_a_slow_node_is_named(nodes: RayNodes, tmp_path: Path) -> None:
+    nodes.start()
+    nodes.start()
+    group = CPU_GROUPS / f"sweeps-doctor-{os.getpid()}"
+    group.mkdir()
+    (group / "cpu.cfs_quota_us").write_text("10000")  # a tenth of one processor
+    throttled = nodes.start(before=["sh", "-c", 'exec "$@"', "node"])
+    for process in subprocess.run(
+        ["pgrep", "-s", str(throttled.pid)], capture_output=True, text=True, check=True
+    ).stdout.split():
+        (group / "cgroup.procs").write_text(process)
+    try:
+        status, findings = doctor(tmp_path, f"cluster.address={nodes.address}", **nodes.environment)
+        print(json.dumps(findings, indent=1))
+        (slow,) = of(findings, "speed", "warning")
+        assert "times the usual" in slow["found"]
+        assert status == 0
+    finally:
+        nodes.stop()
+        group.rmdir()
