@@ -42,7 +42,9 @@ def doctor(tokens: tuple[str, ...], as_json: bool, config_dirs: tuple[Path, ...]
         findings.append(finding)
         if not as_json:
             word, style = SYMBOLS[finding.verdict]
-            line = Text.assemble((f"{word:8}", style), f"{finding.check:9} ", f"{finding.where}: " if finding.where else "")
+            line = Text.assemble(
+                (f"{word:8}", style), f"{finding.check:9} ", f"{finding.where}: " if finding.where else ""
+            )
             stdout.print(line, finding.found, sep="", soft_wrap=True, highlight=False)
             if finding.fix and finding.verdict != "ok":
                 stdout.print(f"{'':18}-> {finding.fix}", soft_wrap=True, highlight=False)

@@ -36,7 +36,7 @@ def check_nodes(probes: Probes, wanted: Look, expected: Mapping[str, str | None]
     for name, state in states.items():
         yield from _versions(name, state, expected)
         yield from _storage(name, state, wanted)
-        yield from _server(name, state, wanted)
+        yield from _server(name, state)
     yield from _disks(states)
     yield from _accelerators(states)
     yield from _clocks(probes)
@@ -51,7 +51,9 @@ def check_speed(probes: Probes) -> Iterator[Finding]:
     before = set(probes.failures)
     seconds = {name: taken for name, taken in probes.matrix_products().items() if name not in probes.busy}
     for name in set(probes.failures) - before:
-        yield Finding("speed", "failed", name, f"a matrix product {probes.failures[name]}", "take it out of the cluster")
+        yield Finding(
+            "speed", "failed", name, f"a matrix product {probes.failures[name]}", "take it out of the cluster"
+        )
     slow = slow_among(seconds)
     for name, factor in slow.items():
         yield Finding("speed", "warning", name, *_slow(f"a matrix product takes {seconds[name] * 1000:.0f} ms", factor))
@@ -113,7 +115,7 @@ def _storage(name: str, state: NodeState, wanted: Look) -> Iterator[Finding]:
         yield Finding("storage", "failed", name, f"cannot write output_dir={folder}: {state.write_error}", "grant it")
 
 
-def _server(name: str, state: NodeState, wanted: Look) -> Iterator[Finding]:
+def _server(name: str, state: NodeState) -> Iterator[Finding]:
     if state.server_error:
         found = f"does not reach the tracking server: {state.server_error}"
         fix = "trials are recorded from the driver's machine, but runs that a train function logs itself would fail"
@@ -127,7 +129,9 @@ def _accelerators(states: Mapping[str, NodeState]) -> Iterator[Finding]:
             yield Finding("devices", "ok", name, f"{len(state.gpus)} x {state.gpus[0]}; {extra}")
         elif state.driver:
             found = f"NVIDIA's driver {state.driver} is there, and torch sees no GPU"
-            yield Finding("devices", "warning", name, found, "install a build of torch for CUDA, or check Ray's num_gpus")
+            yield Finding(
+                "devices", "warning", name, found, "install a build of torch for CUDA, or check Ray's num_gpus"
+            )
     for what, versions in (
         ("drivers", {state.driver for state in states.values() if state.gpus}),
         ("versions of NCCL", {state.nccl for state in states.values() if state.gpus}),

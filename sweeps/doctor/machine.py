@@ -48,7 +48,9 @@ def check_packages() -> Iterator[Finding]:
         if found is None or not each.specifier.contains(found, prereleases=True):
             wrong = True
             fix = f"pip install '{each.name}{each.specifier}'"
-            yield Finding("packages", "failed", "", f"{each.name} {found or 'is missing'}, needed {each.specifier}", fix)
+            yield Finding(
+                "packages", "failed", "", f"{each.name} {found or 'is missing'}, needed {each.specifier}", fix
+            )
     if not wrong:
         names = ", ".join(f"{name} {versions[name]}" for name in ("python", DISTRIBUTION, "ray", "torch", "mlflow"))
         yield Finding("packages", "ok", "", names)

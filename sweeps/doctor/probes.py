@@ -15,7 +15,7 @@ from sweeps.doctor.node_state import Look, NodeState, look
 from sweeps.doctor.slow_nodes import Group, Times
 from sweeps_train.node_check import MEETS_WITHIN_S, Meeting, all_reduce_s, free_port, matrix_product_s
 
-STARTS_WITHIN_S = 20.0
+STARTS_WITHIN_S = 60.0
 """Maximum seconds for a process to start on a node and to look at it; importing torch takes most of them."""
 GPUS_WITHIN_S = 5.0
 """Maximum seconds to wait for the GPUs of a node to be free."""
@@ -122,7 +122,7 @@ class Probes:
 
     def all_reduces(self, groups: Sequence[Group]) -> Times:
         """Seconds of an all-reduce inside each group, all at the same time."""
-        return {group: taken for group, taken in zip(groups, self._meet(groups), strict=True)}
+        return dict(zip(groups, self._meet(groups), strict=True))
 
     def close(self) -> None:
         for actor in self._actors.values():
