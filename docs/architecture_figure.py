@@ -24,6 +24,7 @@ PURPOSES = {
     "api": "functions of `import sweeps`",
     "service": "queue, schedules, REST API, pages",
     "driver": "runs one sweep",
+    "doctor": "checks machines, storage, tracking",
     "completion": "completion in the shell",
     "report": "tables, figures, the report page",
     "registry": "models in MLflow's registry",

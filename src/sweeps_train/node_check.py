@@ -23,7 +23,7 @@ MEETS_WITHIN_S = 15.0
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the nodes of a group meet."""
+    """Meeting point of a group of nodes, as one of them sees it."""
 
     address: str
     port: int

@@ -10,7 +10,7 @@ Verdict = Literal["ok", "warning", "failed"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check has found, and what to do about it."""
+    """Verdict of one check, with its reason and its fix."""
 
     check: str
     """Name of the check: ``packages``, ``disk``, ``clock``."""
@@ -21,4 +21,4 @@ class Finding:
     found: str
     """The state, with its figures."""
     fix: str = ""
-    """What to do about it; empty if nothing."""
+    """Advice; empty if nothing is to be done."""

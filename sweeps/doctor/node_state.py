@@ -22,7 +22,7 @@ ANSWERS_WITHIN_S = 5.0
 
 @dataclass(frozen=True)
 class Look:
-    """What to look at on a node."""
+    """Things to look at on a node."""
 
     packages: Sequence[str]
     """Names of distributions whose versions are asked for."""
@@ -53,9 +53,9 @@ class NodeState:
     sees_marker: bool
     """Whether the driver's marker file was read."""
     write_error: str
-    """Why the folder of sweeps cannot be written; empty if it can."""
+    """Error of writing into the folder of sweeps; empty if it can be written."""
     server_error: str
-    """Why the tracking server cannot be reached; empty if it can."""
+    """Error of reaching the tracking server; empty if it can be reached."""
 
 
 def now() -> float:
@@ -82,7 +82,7 @@ def look(wanted: Look) -> NodeState:
 
 
 def _try_to_write(folder: Path) -> str:
-    """Why a file cannot be made in a folder; empty if it can."""
+    """Error of making a file in a folder; empty if there is none."""
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-"):
             return ""
@@ -131,7 +131,7 @@ def _free(folder: str) -> tuple[int, int]:
 
 
 def _reach(url: str) -> str:
-    """Why a tracking server cannot be reached; empty if it answers anything below status 500."""
+    """Error of reaching a tracking server; empty if it answers anything below status 500."""
     address = urlsplit(url)
     kind = HTTPSConnection if address.scheme == "https" else HTTPConnection
     connection = kind(address.hostname or "", address.port, timeout=ANSWERS_WITHIN_S)

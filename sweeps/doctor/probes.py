@@ -80,7 +80,7 @@ class Probes:
         self.busy: set[str] = set()
         """Nodes whose GPUs others use, so that they are not measured."""
         self.failures: dict[str, str] = {}
-        """Why a node's process did not answer."""
+        """Reasons of nodes whose process did not answer."""
         self._actors = {name: self._start(node, node.gpus) for name, node in self.nodes.items()}
 
     @staticmethod
@@ -102,7 +102,7 @@ class Probes:
         return dict(self._collect(answers, STARTS_WITHIN_S))
 
     def clock_offsets(self) -> dict[str, tuple[float, float]]:
-        """How far the clock of each node is ahead of ours, and half the time that the question took, in seconds."""
+        """Seconds that each node's clock is ahead of ours, and the doubt: half the time that the question took."""
         offsets = {}
         for name in self._answering():
             began = time.time()

@@ -15,7 +15,7 @@ Times = Mapping[Group, float | None]
 
 
 def slow_among(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Those that take ``SLOW_FACTOR`` times the median or more, and how many times it."""
+    """Nodes that take ``SLOW_FACTOR`` times the median or more, with their multiple of it."""
     if len(seconds) < 2:
         return {}
     usual = median_low(seconds.values())
