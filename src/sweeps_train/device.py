@@ -68,6 +68,11 @@ def counts_memory(device: torch.device) -> bool:
     return is_accelerator(device) and hasattr(device_module(device), "max_memory_allocated")
 
 
+def sum_type(device: torch.device) -> torch.dtype:
+    """Type in which sums are kept on the device: float64, or float32 on Apple's GPUs, which have no other."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def select(device: torch.device) -> None:
     """Make an accelerator the current device of this process: NCCL sends objects through that."""
     if is_accelerator(device):

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from sweeps_train.compat.torch import default_store
-from sweeps_train.device import is_accelerator, select, worker_device
+from sweeps_train.device import is_accelerator, select, sum_type, worker_device
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class Workers:
         >>> Workers(rank=0, size=1, device=torch.device("cpu")).sum([1, 2.5])
         [1.0, 2.5]
         """
-        total = self.sum_tensor(torch.tensor(values, dtype=torch.float64, device=self.device))
+        total = self.sum_tensor(torch.tensor(values, dtype=sum_type(self.device), device=self.device))
         return [float(value) for value in total.tolist()]
 
     def max(self, values: Sequence[float]) -> list[float]:
@@ -59,7 +59,7 @@ class Workers:
         >>> Workers(rank=0, size=1, device=torch.device("cpu")).max([1, 2.5])
         [1.0, 2.5]
         """
-        largest = torch.tensor(values, dtype=torch.float64, device=self.device)
+        largest = torch.tensor(values, dtype=sum_type(self.device), device=self.device)
         if self.size > 1:
             dist.all_reduce(largest, dist.ReduceOp.MAX)
         return [float(value) for value in largest.tolist()]

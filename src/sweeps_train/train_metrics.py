@@ -8,6 +8,7 @@ import time
 import torch
 
 from sweeps_train.communication import CommunicationMeter
+from sweeps_train.device import sum_type
 from sweeps_train.distributed import Workers
 from sweeps_train.flops import FlopMeter
 from sweeps_train.system import MEMORY, memory_limit, system_metrics, total_name
@@ -28,7 +29,7 @@ class TrainMetrics:
 
     def _reset(self) -> None:
         self._started: float | None = None
-        self._loss = torch.zeros((), dtype=torch.float64, device=self._workers.device)
+        self._loss = torch.zeros((), dtype=sum_type(self._workers.device), device=self._workers.device)
         """This worker's part of the summed loss, left on the device so that nothing waits for it."""
         self._units = self._size = 0
 

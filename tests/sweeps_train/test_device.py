@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sweeps_train import device as devices
-from sweeps_train.device import counts_memory, empty_cache, pins_memory, synchronize, worker_device
+from sweeps_train.device import counts_memory, empty_cache, pins_memory, sum_type, synchronize, worker_device
 from sweeps_train.precision import Precision
 from sweeps_train.random_state import random_state, set_random_state
 from sweeps_train.system import begin_measurement, system_metrics
@@ -99,9 +99,10 @@ def test_a_workers_device_is_the_one_that_ray_has_assigned(monkeypatch: pytest.M
     assert worker_device() == CPU
 
 
-def test_precision_and_pinning_follow_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_types_and_pinning_follow_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "xpu", SimpleNamespace(is_bf16_supported=lambda including_emulation: True))
     assert Precision("auto", XPU).type is torch.bfloat16
     assert Precision("auto", MPS).type is None
     assert Precision("auto", CPU).type is None
+    assert [sum_type(device) for device in (XPU, MPS, CPU)] == [torch.float64, torch.float32, torch.float64]
     assert [pins_memory(device) for device in (XPU, MPS, CPU, torch.device("cuda"))] == [True, False, False, True]

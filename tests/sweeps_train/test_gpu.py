@@ -100,7 +100,7 @@ def test_trials_in_one_process_share_the_base_and_not_each_others_results(device
     run(configured(TEXT, model={"lora": {"r": 8}}, train={"max_steps": 2, "precision": "fp32"}))
     again = run(LORA)
     assert worker_cache._cache["base model"][1] is base
-    assert losses(again) == pytest.approx(losses(first), rel=1e-5)
+    assert losses(again) == pytest.approx(losses(first), rel=1e-4)
 
 
 @on_gpu
@@ -112,9 +112,10 @@ def test_memory_is_given_back_between_trials(device: torch.device) -> None:
         after.append(torch.accelerator.memory_allocated() / MIB)
         assert torch.accelerator.memory_reserved() / MIB <= after[-1] + 64
     assert max(after) <= min(after) + 1
+    base = sum(each.nbytes for each in worker_cache._cache["base model"][1]._model.parameters()) / MIB
     run(configured(TEXT, model={"lora": None}, train={"max_steps": 1}))  # has no use for the base that was kept
     cleanup.run()
-    assert torch.accelerator.memory_allocated() / MIB <= 32  # workspaces of cuBLAS
+    assert torch.accelerator.memory_allocated() / MIB <= after[-1] - 0.9 * base
 
 
 @on_gpu
@@ -123,7 +124,7 @@ def test_a_micro_batch_that_does_not_fit_is_halved_until_it_does(
 ) -> None:
     monkeypatch.setenv("SWEEPS_CACHE", str(tmp_path / "cache"))
     big = {**IMAGES, "model": {"kind": "conv_net", "channels": 128}}
-    train = {"max_steps": 2, "eval_every": 2, "global_batch_size": 1600, "precision": "fp32"}
+    train = {"max_steps": 2, "eval_every": 2, "global_batch_size": 1600, "precision": "fp32", "tf32": False}
     plenty = run(configured(big, train={**train, "micro_batch_size": 50}))
     empty_cache(device)
     module = device_module(device)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from sweeps_train.data.sampler import Batch, Samples, in_batches
-from sweeps_train.device import empty_cache
+from sweeps_train.device import empty_cache, sum_type
 from sweeps_train.distributed import Workers
 from sweeps_train.errors import is_out_of_memory
 from sweeps_train.precision import Precision
@@ -93,7 +93,7 @@ class Strategy:
             for it.
         """
         self.grad_sync_started = False
-        total = torch.zeros((), dtype=torch.float64, device=self.workers.device)
+        total = torch.zeros((), dtype=sum_type(self.workers.device), device=self.workers.device)
         for number, batch in enumerate(batches, start=1):
             is_last = number == len(batches)
             self._before_micro_batch(is_last=is_last)
@@ -211,7 +211,7 @@ class Strategy:
 def empty_scores(task: Task, num_samples: int, device: torch.device) -> torch.Tensor:
     """Zeros, to which the scores of batches are added."""
     shape = (num_samples, task.num_scores) if task.scores_each_sample else (task.num_scores,)
-    return torch.zeros(shape, dtype=torch.float64, device=device)
+    return torch.zeros(shape, dtype=sum_type(device), device=device)
 
 
 def add_scores(total: torch.Tensor, scores: torch.Tensor, indices: Sequence[int]) -> None:
