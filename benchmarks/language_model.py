@@ -13,6 +13,7 @@ import multiprocessing
 import resource
 import statistics
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,16 +113,55 @@ def casts(*, ours: bool) -> Step:
     return _train(model, torch.ones_like, 256, autocast=True)
 
 
+def prompts(*, ours: bool) -> Step:
+    """A global batch of 16 prompts and answers of 14 to 512 tokens, in micro batches of 4."""
+    import numpy as np
+    import torch
+
+    from sweeps_train.data.packing import TextSamples, to_arrays
+    from sweeps_train.data.sampler import in_batches, longest_first
+    from sweeps_train.models.attention import use_causal_attention
+
+    model = _llama()
+    use_causal_attention(model)
+    random = np.random.default_rng(0)
+    lengths = np.clip(random.lognormal(4.5, 1.0, 16).astype(int), 14, 512)
+    documents = ((random.integers(4096, size=length).tolist(), [True] * length) for length in lengths)
+    samples = TextSamples(to_arrays(documents, 4096, packed=False), 0)
+    order = longest_first(samples, range(16)) if ours else range(16)
+    batches = [samples.batch(indices) for indices in in_batches(order, 4)]
+    units = samples.units(range(16))
+
+    def step() -> Any:
+        model.zero_grad()
+        total = torch.zeros(())
+        for batch in batches:
+            tokens = batch["input_ids"]
+            logits = model(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False).logits
+            loss = torch.nn.functional.cross_entropy(
+                logits.float().flatten(0, 1), batch["targets"].flatten(), reduction="sum"
+            )
+            (loss / units).backward()
+            total += loss.detach()
+        return total / units
+
+    return step
+
+
 COMPARISONS = {
     "head and loss of 2,048 tokens, vocabulary 128,000": loss_of_a_large_vocabulary,
     "padded batch of 2 x 1,024 tokens": padding,
     "LoRA in bfloat16, 2 x 256 tokens": casts,
+    "16 prompts of 14 to 512 tokens, in micro batches of 4": prompts,
 }
 
 
 def _measured(comparison: str, ours: bool, steps: int, results: Any) -> None:
     import torch
+    import transformers
 
+    transformers.logging.set_verbosity_error()
+    warnings.filterwarnings("ignore", category=FutureWarning)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     step = COMPARISONS[comparison](ours=ours)

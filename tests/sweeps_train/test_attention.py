@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +10,15 @@ import torch
 import transformers
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
+from training_runs import TEXT, configured, write_prompts
 
+from sweeps_train.distributed import Workers
 from sweeps_train.models import attention
 from sweeps_train.models.attention import document_mask, sees_whole_sequences, use_causal_attention
 from sweeps_train.models.head import detach_head
+from sweeps_train.precision import Precision
+from sweeps_train.strategies import build_strategy
+from sweeps_train.tasks import build_task
 
 LENGTH = 12
 LENGTHS = (12, 7, 3)
@@ -167,3 +173,19 @@ def test_a_model_that_scales_or_limits_its_logits_keeps_its_head() -> None:
         logits = model(input_ids=tokens).logits
         assert detach_head(model) is None
         assert torch.equal(model(input_ids=tokens).logits, logits)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_passes_of_a_micro_batch_read_no_value_that_a_gpu_would_have_to_be_waited_for(
+    packed: bool, working_folder: Path
+) -> None:
+    write_prompts(working_folder)
+    columns = {"prompt_field": None, "completion_field": None, "text_field": "completion", "packing": True}
+    config = configured(TEXT, data=columns if packed else {})
+    task = build_task(config)
+    strategy = build_strategy(config.strategy, Workers.current(), Precision("bf16", torch.device("cpu")))
+    strategy.parallelize(task)
+    with Operations() as operations:
+        strategy.backward([task.train_samples.batch([0, 1])], 1.0)
+    task.close()
+    assert not {name for name in operations.names if "_local_scalar_dense" in name or "nonzero" in name}

@@ -20,7 +20,12 @@ from sweeps.runtime.memory_cleanup import MemoryCleanup
 from sweeps_train import worker_cache
 from sweeps_train.config import Strategy, TrainingConfig
 from sweeps_train.config.process import process_environment
+from sweeps_train.data.packing import IGNORED
 from sweeps_train.device import device_module, empty_cache, worker_device
+from sweeps_train.distributed import Workers
+from sweeps_train.precision import Precision
+from sweeps_train.strategies import build_strategy
+from sweeps_train.tasks import build_task, cross_entropy
 
 MIB = 2**20
 STRATEGIES: dict[str, dict[str, Any]] = {
@@ -198,3 +203,66 @@ def test_trials_of_a_sweep_reuse_one_worker_on_the_gpu(device: torch.device, wor
     assert len(list((working_folder / "outputs").glob("*/ray_train/slot-*"))) == 1
     for trial in done.trials():
         assert trial.data.metrics["system/gpu_memory_mib"] > 0
+
+
+@on_gpu
+def test_documents_kept_apart_by_variable_length_attention_have_the_losses_of_a_mask(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sweeps_train.models import attention
+
+    columns = {"prompt_field": None, "completion_field": None, "text_field": "completion"}
+    packed = {**columns, "packing": True, "isolate_documents": True, "sequence_length": 32}
+    config = configured(TEXT, data=packed, model={"lora": {"r": 4}}, train={"max_steps": 4})
+    attended: list[torch.Tensor] = []
+    attend = attention._attend_within
+
+    def counted(*tensors: Any) -> torch.Tensor:
+        attended.append(attend(*tensors))
+        return attended[-1]
+
+    monkeypatch.setattr(attention, "_attend_within", counted)
+    apart = run(config)
+    if not attended:
+        pytest.skip("torch has no variable-length attention for this GPU")
+    monkeypatch.setattr(attention, "_has_kernel", lambda *_: False)
+    assert losses(apart) == pytest.approx(losses(run(config)), rel=0.01)
+
+
+@on_gpu
+def test_the_forward_and_backward_passes_of_a_step_never_wait_for_the_gpu(device: torch.device) -> None:
+    if device.type != "cuda":
+        pytest.skip("torch finds what waits on CUDA devices alone")
+    precision = Precision("auto", device)
+    strategy = build_strategy(LORA.strategy, Workers.current(), precision)
+    task = build_task(changed(LORA, precision="auto"))
+    strategy.parallelize(task)
+    batches = [task.train_samples.batch([0, 1])]
+    strategy.backward(batches, 1.0)  # kernels are loaded
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        strategy.backward(batches, 1.0)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@on_gpu
+def test_ligers_kernel_has_the_loss_and_the_gradients_of_ours(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("liger_kernel")
+    monkeypatch.setattr(cross_entropy, "CHUNK", 2**16)
+    hidden = torch.randn(256, 128, device=device, dtype=torch.bfloat16)
+    weight = 0.1 * torch.randn(4096, 128, device=device, dtype=torch.bfloat16)
+    targets = torch.randint(4096, (256,), device=device)
+    targets[:50] = IGNORED
+    found = []
+    for liger in (cross_entropy._liger_loss(), None):
+        monkeypatch.setattr(cross_entropy, "_liger_loss", lambda liger=liger: liger)
+        inputs = [each.clone().requires_grad_() for each in (hidden, weight)]
+        loss = cross_entropy.linear_cross_entropy(*inputs, None, targets)
+        (0.1 * loss).backward()
+        found.append((loss.detach(), [each.grad for each in inputs]))
+    (loss, gradients), (expected, expected_gradients) = found
+    torch.testing.assert_close(loss, expected, rtol=1e-3, atol=0)
+    torch.testing.assert_close(gradients, expected_gradients, rtol=0.05, atol=0.02)
