@@ -33,6 +33,15 @@ def test_lora_is_measured_beside_hugging_face_without_a_gpu(checkout: Path, tmp_
         assert arm["last"]["train/loss"] == pytest.approx(numbers["ours"]["last"]["train/loss"], abs=0.1)
 
 
+def test_head_masks_casts_and_padding_are_measured_with_the_same_losses(checkout: Path, tmp_path: Path) -> None:
+    numbers = measured(checkout, tmp_path, "language_model.py", "--steps", "1")
+    assert len(numbers) == 4
+    for before, after in ((each["before"], each["after"]) for each in numbers.values()):
+        assert after["loss"] == pytest.approx(before["loss"], rel=2e-3)
+    head = next(each for name, each in numbers.items() if name.startswith("head"))
+    assert head["after"]["mib"] < head["before"]["mib"] / 3
+
+
 def test_two_workers_are_measured_beside_a_loop_written_by_hand(checkout: Path, tmp_path: Path) -> None:
     arguments = ("training.py", "--quick", "--workloads", "conv net", "--workers", "2")
     (numbers,) = measured(checkout, tmp_path, *arguments).values()
