@@ -154,12 +154,12 @@ def test_a_hang_leaves_the_stacks_of_all_workers_in_the_run_of_its_trial(done: D
     before, first, second = stacks.partition("--- worker 0 ---")[0], *stacks.split("--- worker ")[-2:]
     assert "its workers hang" in before
     assert first.startswith("0 ---")
-    assert "all_reduce" in first or "wait" in first
+    assert "in backward" in first
     assert second.startswith("1 ---")
     assert f'users.py", line {line} in forward' in second
     waiting, asleep = (
         json.loads(Path(done.client.download_artifacts(trial["run_id"], f"logs/{name}", str(done.folder))).read_text())
         for name in records
     )
-    assert len(waiting["entries"]) == len(asleep["entries"]) + 1  # the one that worker 1 never reaches
+    assert len(waiting["entries"]) > len(asleep["entries"])  # what worker 1 never reaches
     assert {each["timeout_ms"] for each in waiting["entries"]} == {1000 * (HANG_S + 60)}
