@@ -134,7 +134,3 @@ def set_random_state_of(device: torch.device, state: torch.Tensor) -> None:
 
 def _index(device: torch.device) -> tuple[torch.device, ...]:
     return () if device.type == "mps" else (device,)  # there is only one
-
-
-def _module(device: torch.device) -> Any:
-    return torch.get_devicedevice_module(device)

@@ -67,4 +67,4 @@ def is_crowded(device: torch.device) -> bool:
     free, total = device_module(device).mem_get_info(device)
     others = total - free - device_module(device).memory_reserved(device)
     left = total - usable_memory(device)
-    return others > left + _CROWDED * total
+    return bool(others > left + _CROWDED * total)

@@ -120,7 +120,7 @@ class Slot:
                 storage_path=spec.storage_path,
                 failure_config=FailureConfig(max_failures=0),  # retries are counted by trial, and get a new slot
                 callbacks=[_HandlesToBroker(name, broker)],  # type: ignore[list-item]
-                worker_runtime_env={"env_vars": spec.environment} if spec.environment else None,
+                worker_runtime_env={"env_vars": spec.environment} if spec.environment else None,  # type: ignore[call-arg]
             ),
         )
         self._thread = threading.Thread(target=self._fit, name=f"slot-{name}", daemon=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -42,8 +43,8 @@ def sync_buffers_in_forward(model: DistributedDataParallel, *, enabled: bool) ->
     model.require_forward_param_sync = enabled
 
 
-def default_store() -> dist.Store:
-    """The store through which the workers of torch's default process group have found each other."""
+def default_store() -> Any:
+    """The ``Store`` through which the workers of torch's default process group have found each other."""
     return dist.distributed_c10d._get_default_store()
 
 
