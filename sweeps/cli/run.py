@@ -65,13 +65,13 @@ def run(
     from sweeps.plan.plan import make_plan
 
     plan = make_plan(tokens, config_dirs, name, typed(), where="again" if again else "here")
-    if again:
-        _continue_if_begun(plan, as_json=as_json)
     if dry_run or detach:
         plan.check_hub()  # a run does it itself
     if dry_run:
         print_dry_run(plan, as_json=as_json)
         return
+    if again:
+        _continue_if_begun(plan, as_json=as_json)
     if detach:
         _run_in_background(plan, tokens, config_dirs, as_json=as_json)
         return

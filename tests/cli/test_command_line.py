@@ -34,6 +34,10 @@ def typed(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         (["run", "conf=digit"], ["conf=digit", "digits"]),
         (["run", "conf=digits", "--nme=x"], ["--nme", "--name"]),
         (["run", "conf=digits", "--name=a/b"], ["--name=a/b", "letters"]),
+        (["run", "conf=digits", "--resume"], ["--resume", "--name"]),
+        (["submit", "--to=slurm"], ["conf=NAME", "--resume SWEEP"]),
+        (["submit", "conf=digits", "--to=slum"], ["slum", "slurm"]),
+        (["submit", "--resume=nothing", "--to=slurm"], ["nothing"]),
         (["run", "conf=digits", "train.lr=abc"], ["train.lr='abc'", "number"]),
         (["run", "conf=digits", "search.metric=loss"], ["search.metric=loss", "eval/loss"]),
         (["run", "conf=digits", "scaling.num_workers=8", "cluster.num_cpus=2"], ["num_workers=8", "cluster.num_cpus"]),
@@ -181,3 +185,19 @@ def test_the_module_runs_as_a_program() -> None:
         [sys.executable, "-m", "sweeps", "--help"], capture_output=True, text=True, check=True, env=environment
     )
     assert "run" in done.stdout
+
+
+def test_what_a_killed_start_has_left_makes_way_for_the_sweep_that_is_run_again(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = working_folder / "outputs" / "mine" / "driver.lock"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    monkeypatch.setattr("sweeps.driver.run.run", lambda plan, _: sys.exit(41 if plan.folder.exists() else 42))
+    again = ("run", "conf=digits", "--name=mine", "--resume")
+    assert typed(monkeypatch, *again, "--dry-run") == 0
+    assert left.exists()  # a dry run changes nothing
+    assert typed(monkeypatch, *again) == 42
+    left.parent.mkdir()
+    (left.parent / "study.db").touch()
+    assert typed(monkeypatch, *again) == 41  # a search that has begun is never removed

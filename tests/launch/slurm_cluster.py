@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged", "ip", "unshare")
-NETWORK = "10.213.7"
-BRIDGE = "sweeps-slurm"
+OWN = os.getpid() % 250
+"""Number of this process's clusters, so that two runs of the tests do not meet."""
+NETWORK = f"10.213.{OWN}"
+BRIDGE = f"sweeps{OWN}"
 CONF = """
 ClusterName=sweeps
 SlurmctldHost={host}({network}.1)
@@ -27,8 +29,8 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
-SlurmctldPort=16817
-SlurmdPort=16818
+SlurmctldPort={port}
+SlurmdPort={node_port}
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
@@ -78,7 +80,9 @@ class SlurmCluster:
             for index, name in enumerate(names)
         )
         self.conf = folder / "slurm.conf"
-        self.conf.write_text(CONF.format(host=host, network=NETWORK, folder=folder, nodes=nodes))
+        self.conf.write_text(
+            CONF.format(host=host, network=NETWORK, folder=folder, nodes=nodes, port=16000 + OWN, node_port=16500 + OWN)
+        )
         (folder / "mail").write_text(f'#!/bin/sh\necho "$@" >> {folder}/mails\n')
         (folder / "mail").chmod(0o755)
         self.environment = {**os.environ, "SLURM_CONF": str(self.conf)}
@@ -148,7 +152,7 @@ class SlurmCluster:
         inside = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         self.wait(lambda: bool(inside.read_text().split()), 10, f"process of {name}")
         pid = inside.read_text().split()[0]
-        outer = f"sweeps-{name}"
+        outer = f"{BRIDGE}-{name}"
         for command in (
             ["ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", pid],
             ["ip", "link", "set", outer, "master", BRIDGE],
