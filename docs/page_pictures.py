@@ -39,8 +39,9 @@ SHOWN = {
 """Pages whose pictures are in docs/images/, and the beginnings of their files' names."""
 IN_DARK = "trial"
 """Page whose picture on the phone is the dark one."""
-COLOURS = 128
-"""Number of colours of a picture in docs/images/: files of a third of the size, and no difference to be seen."""
+COLOURS = 256
+"""Number of colours of a picture, which makes files of a third of the size. They are chosen to cover all colours, and
+not by frequency, or the few points of failed trials would get the colour of the others."""
 PREVIEWED = "!document.querySelector('form[data-preview]') || document.querySelector('#preview dl')"
 DRAWN = "[...document.querySelectorAll('[data-figure]')].every(each => each.querySelector('.js-plotly-plot'))"
 
@@ -146,8 +147,9 @@ def take(
     if width > SCREENS[screen]["width"]:
         raise RuntimeError(f"{path} is {width} pixels wide on a {screen}")
     file.parent.mkdir(parents=True, exist_ok=True)
-    picture = Image.open(io.BytesIO(page.screenshot(full_page=full_page)))
-    picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
+    picture = Image.open(io.BytesIO(page.screenshot(full_page=full_page))).convert("RGB")
+    picture = picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    picture.save(file, optimize=True)
     page.context.close()
 
 

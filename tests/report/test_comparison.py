@@ -14,7 +14,7 @@ from rich.console import Console
 from sweeps.config.objectives import Objectives
 from sweeps.errors import UserError
 from sweeps.report.comparison import Compared, Comparison, compare_sweeps, print_comparison
-from sweeps.report.figures.comparison import check_output, write_comparison
+from sweeps.report.figures.comparison import check_output, comparison_figure, write_comparison
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
 from sweeps.tracking.spans import Span
@@ -106,6 +106,15 @@ def test_other_metrics_and_a_sweep_alone_are_refused() -> None:
         compare_sweeps([FAST, FAST])
     with pytest.raises(UserError, match=r"--output=curve.gif: must end in .html"):
         check_output(Path("curve.gif"))
+
+
+def test_the_axis_of_the_figure_fits_the_later_trials_of_each_sweep() -> None:
+    values = [9.0, 4.0, 1.2, 1.0]
+    falling = sweep("falling", [trial(number, value, 3600.0 * (number + 1)) for number, value in enumerate(values)])
+    figure = comparison_figure(compared(falling, sweep("other", [trial(0, 1.1, 3600)])))
+    assert figure.layout.yaxis.range == pytest.approx((0.98, 1.22))
+    alone = comparison_figure(compared(sweep("one", [trial(0, 1.0, 3600)]), sweep("two", [trial(0, 1.0, 3600)])))
+    assert alone.layout.yaxis.range is None
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".html"])

@@ -36,7 +36,7 @@ PATHS = (
     "/sweeps/x",
 )
 HOSTILE = "<script>alert(1)</script>"
-VOID = {"meta", "link", "input", "img", "br", "rect", "line", "circle", "path"}
+VOID = {"meta", "link", "input", "img", "br", "wbr", "rect", "line", "circle", "path"}
 
 
 class Markup(HTMLParser):

@@ -82,7 +82,18 @@ def comparison_figure(comparison: Comparison) -> go.Figure:
             )
             figure.add_trace(trace, row=1, col=column)
         figure.update_xaxes(title=label, rangemode="tozero", row=1, col=column)
+    figure.update_yaxes(range=_later_range(comparison))
     return figure.update_yaxes(title=f"best {comparison.metric} so far", row=1, col=1)
+
+
+def _later_range(comparison: Comparison) -> tuple[float, float] | None:
+    """Range of the values from half of each sweep's trials on: the first ones are far worse, and would flatten the
+    differences that remain. None if all values are the same."""
+    later = [point.best for each in comparison.sweeps for point in each.curve[len(each.curve) // 2 :]]
+    if not later or min(later) == max(later):
+        return None
+    margin = 0.1 * (max(later) - min(later))
+    return min(later) - margin, max(later) + margin
 
 
 def _write(comparison: Comparison, file: Path | io.StringIO, file_format: str | None = None) -> None:

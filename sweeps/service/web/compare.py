@@ -26,7 +26,10 @@ MOST = 20
 """Largest number of compared sweeps; as in the API."""
 OFFERED = 200
 """Largest number of suggested names."""
-TEXT = "The best value until then of each sweep, against trials, time, and hours of workers or GPUs."
+TEXT = (
+    "The best value until then of each sweep, against trials, time, and hours of workers or GPUs. The axis fits the "
+    "second half of the trials; double-click the figure to see all."
+)
 
 Names = Annotated[list[Annotated[str, Query(max_length=200)]], Query(max_length=MOST)]
 
