@@ -25,10 +25,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 from record import simulate
 from results_document import markdown_table, write_between_marks
+
+if TYPE_CHECKING:
+    from sweeps.service.promotion.night import Verdict
 
 USERS = (("mira", "chat"), ("jonas", "chat"), ("ines", "vision"), ("tom", "vision"))
 CONFS = ("llm_lora", "digits", "support_chat", "defect_images")
@@ -38,6 +42,23 @@ DETAILED = 12
 RUNNING = 2
 WAITING = 3
 REQUESTS = 30
+SCHEDULE = "support_nightly"
+REASONS = {
+    "first": "The first champion, eval/loss 1.4168 on tonight's data.",
+    "promoted": "A new champion: better by 0.053 than the champion on tonight's data, where noise is 0.018.",
+    "kept": "The champion stays: nothing was better on tonight's data.",
+    "regression": "Its best eval/loss, 1.524, is worse than the usual 1.3485 by 0.18. Nothing is promoted.",
+}
+NIGHTS: tuple[tuple[Verdict, float, float | None], ...] = (
+    ("first", 1.412, None),
+    ("promoted", 1.351, 1.405),
+    ("kept", 1.362, 1.358),
+    ("kept", 1.346, 1.352),
+    ("promoted", 1.297, 1.349),
+    ("kept", 1.304, 1.301),
+    ("regression", 1.524, 1.533),
+)
+"""Verdict, best value, and the champion's value of each night of the schedule."""
 PATHS = {
     "list": "/",
     "list, tenth page of finished sweeps": "/?state=finished&page=10",
@@ -80,6 +101,7 @@ def fill(folder: Path, sweeps: int, trials: int, seed: int = 0) -> None:
     running = names[-1 - min(RUNNING, detailed) : -1] if detailed else []
     _let_run(folder, [*running, LARGEST] if sweeps < DETAILED else running)
     _submit(folder, [*names[:-1], LARGEST], rng)
+    _fire_nightly(folder, names[-1 - len(NIGHTS) :])
 
 
 def _name(rng: random.Random, index: int, sweeps: int) -> str:
@@ -186,6 +208,59 @@ def _submit(folder: Path, names: list[str], rng: random.Random) -> None:
     engine.dispose()
 
 
+def _fire_nightly(folder: Path, names: list[str]) -> None:
+    """Add a schedule, and a night for each of some sweeps."""
+    from sqlalchemy import insert, update
+
+    from sweeps.config.nights import Champion, Nights
+    from sweeps.service.database import tables
+    from sweeps.service.database.engine import open_database, writing
+    from sweeps.service.promotion.night import Night, begin
+    from sweeps.service.queue import jobs
+    from sweeps.service.queue.requests import Run
+
+    file = folder / "conf" / "schedule" / f"{SCHEDULE}.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        f"# Tickets of the last day, every night.\nname: {SCHEDULE}\ncron: 0 2 * * *\nconf: llm_lora\n"
+        "overrides: [search.num_trials=24]\nnights:\n  warm_start: 3\n  champion: {model: support, repeats: 3}\n"
+    )
+    engine = open_database(f"sqlite:///{folder}/outputs/service.db")
+    last = time.time() // 86400 * 86400 + 2 * 3600
+    for ago, (name, (verdict, best, champion)) in enumerate(zip(names[::-1], NIGHTS[::-1], strict=False)):
+        due = last - ago * 86400
+        with writing(engine) as connection:
+            request = Run(conf="llm_lora", overrides=["search.num_trials=24"])
+            night_of = f"{SCHEDULE}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(due))}"
+            job = jobs.submit(
+                connection, request, night_of, user="schedules", project="chat", now=due, schedule=SCHEDULE, due=due
+            )
+            connection.execute(update(tables.jobs).where(tables.jobs.c.id == job.id).values(state="finished"))
+            values = {"schedule": SCHEDULE, "due": due, "outcome": "queued", "decided": due, "job": job.id}
+            connection.execute(insert(tables.firings).values(values))
+        settings = Nights(champion=Champion(model="support"))
+        begin(
+            engine,
+            Night(
+                schedule=SCHEDULE,
+                due=due,
+                sweep=name,
+                settings=settings,
+                metric="eval/loss",
+                mode="min",
+                verdict=verdict,
+                reason=REASONS[verdict],
+                best=best,
+                champion=champion,
+                noise=0.011,
+                version=str(1 + sum(each[0] == "promoted" for each in NIGHTS[: len(NIGHTS) - ago])),
+                decided=due + 5000,
+                reported=due + 5001,
+            ),
+        )
+    engine.dispose()
+
+
 def answer(folder: Path, port: int) -> None:
     """Answer as a service does, and start none of the sweeps that wait."""
     import uvicorn
@@ -197,7 +272,14 @@ def answer(folder: Path, port: int) -> None:
 
     uri, database = f"sqlite:///{folder}/mlflow.db", f"sqlite:///{folder}/outputs/service.db"
     os.environ["MLFLOW_TRACKING_URI"] = uri  # configs refer to it, as in `python -m sweeps serve`
-    service = AppContext(Service(tracking_uri=uri, database=database, output_dir=str(folder / "outputs")))
+    config = Service(
+        tracking_uri=uri,
+        database=database,
+        output_dir=str(folder / "outputs"),
+        config_dirs=[str(folder / "conf")],
+        schedules=[SCHEDULE],
+    )
+    service = AppContext(config)
     load_libraries(uri)
     uvicorn.run(make_app(service), port=port, log_level="warning")
 

@@ -26,7 +26,6 @@ SCHEDULE = "digits_nightly"
 NIGHTS = 3
 BROKEN = "'data.arguments.mislabelled=0.5'"
 WITHIN_S = 900.0
-DRAWN = "[...document.querySelectorAll('[data-figure]')].every(each => each.querySelector('.js-plotly-plot'))"
 ADDRESS = re.compile(r"serves on (http://\S+)")
 
 
@@ -118,20 +117,6 @@ class Demo:
             sys.stdout.write(done.stdout)
 
 
-def take_picture(page: str, file: Path) -> None:
-    """Save a picture of a web page, taken with Chromium."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        # Without the page's policy, which forbids to evaluate the text that is waited for.
-        tab = browser.new_page(viewport={"width": 1400, "height": 900}, bypass_csp=True)
-        tab.goto(page)
-        tab.wait_for_function(DRAWN, timeout=120_000)
-        tab.screenshot(path=file, full_page=True)
-        browser.close()
-
-
 def say(text: str) -> None:
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
 
@@ -141,9 +126,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--folder", type=Path, help="Folder for all files of the demo; default: a new one in outputs/.")
     parser.add_argument("--port", type=int, default=0, help="Port of the page; default: any free one.")
     parser.add_argument("--keep", action="store_true", help="Keep the page open even without a terminal.")
-    parser.add_argument(
-        "--picture", type=Path, metavar="PNG", help="Save a picture of the schedule's page; needs Chromium."
-    )
     asked = parser.parse_args(arguments)
     folder = asked.folder or Path("outputs", f"nightly-demo-{time.strftime('%Y%m%d-%H%M%S')}")
     demo = Demo(folder.absolute(), asked.port)
@@ -154,11 +136,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         nights = demo.nights()
         demo.sweeps("schedule", "nights", SCHEDULE)
         say(f"the figure: {demo.folder}/outputs/{nights[-1].sweep}/report/nights.png")
-        page = f"{address}/schedules/{SCHEDULE}"
-        if asked.picture is not None:
-            take_picture(page, asked.picture)
         if asked.keep or sys.stdin.isatty():
-            say(f"the page stays open until Ctrl-C: {page}")
+            say(f"the page stays open until Ctrl-C: {address}/schedules/{SCHEDULE}")
             service.wait()
     except KeyboardInterrupt:
         pass

@@ -60,6 +60,9 @@ def test_trials_of_an_estimator_report_by_boosting_round_and_are_stopped_early(b
 def test_the_registered_estimator_takes_raw_rows(boosted: Done, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     assert accuracy(predicted_by_the_registered_model(boosted)) > 0.95
+    with use_tracking_uri(boosted.store):
+        estimator = mlflow.xgboost.load_model("models:/tables@champion")
+    assert (type(estimator).__name__, estimator.n_classes_) == ("XGBClassifier", 2)
 
 
 def test_the_best_checkpoint_of_an_estimator_loads_from_mlflow(boosted: Done) -> None:
