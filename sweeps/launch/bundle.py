@@ -18,6 +18,8 @@ MAX_FILES = 20_000
 LEFT_OUT = {"__pycache__", "node_modules", "mlruns", "mlartifacts"}
 """Folders that never travel, beside hidden ones, environments and the sweeps' own folder."""
 DATABASES = (".db", ".db-wal", ".db-shm", ".db-journal")
+TOP_FILE = "SUBMITTED.txt"
+"""File at the top of every archive: Ray leaves the top folder out where there is only one."""
 CONFIGS = "submitted_configs"
 """Folder of the bundle for configs from outside of the working folder."""
 
@@ -87,6 +89,7 @@ class Bundle:
             UserError: It is larger; the message names the largest files.
         """
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+            packed.writestr(zipfile.ZipInfo(TOP_FILE), "Files of a sweep, packed by `python -m sweeps submit`.\n")
             for name, path in sorted(self.files.items()):
                 entry = zipfile.ZipInfo(name)
                 entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16

@@ -145,7 +145,9 @@ def test_modules_and_configs_travel_and_what_is_no_code_does_not(here: Path, tmp
         (here / name).write_text(text)
     config_map, _ = manifests(submission(config_dirs=[here / "my_conf", elsewhere]))
     archive = zipfile.ZipFile(io.BytesIO(base64.b64decode(config_map["binaryData"]["code.zip"])))
-    assert set(archive.namelist()) == {"mine.py", "my_conf/data/a.yaml", "submitted_configs/1/own.yaml"}
+    assert set(archive.namelist()) == {
+        *("SUBMITTED.txt", "mine.py", "my_conf/data/a.yaml", "submitted_configs/1/own.yaml"),
+    }
     command = config_map["data"]["sweep.sh"]
     assert "--config-dir=my_conf" in command
     assert "--config-dir=submitted_configs/1" in command
@@ -227,3 +229,15 @@ def test_without_kubectl_the_message_says_what_to_do(
     monkeypatch.setenv("PATH", "/nowhere")
     assert run_command(["submit", *BASE, "--to=kuberay"])[0] == 2
     assert "--print" in capsys.readouterr().err
+
+
+def test_ray_keeps_the_folder_of_code_that_is_one_package(here: Path) -> None:
+    from ray._private.runtime_env.packaging import unzip_package
+
+    (here / "mine").mkdir()
+    (here / "mine" / "training.py").write_text("x = 1\n")
+    config_map, _ = manifests(submission())
+    (here / "code.zip").write_bytes(base64.b64decode(config_map["binaryData"]["code.zip"]))
+    # As Ray unpacks a working_dir from an address: a single folder at the top would be left out.
+    unzip_package(str(here / "code.zip"), str(here / "out"), remove_top_level_directory=True, unlink_zip=False)
+    assert (here / "out" / "mine" / "training.py").exists()
