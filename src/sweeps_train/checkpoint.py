@@ -10,7 +10,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,10 +157,14 @@ def load_model(folder: str | Path, *, merge: bool = False) -> Any:
     config = read_training_config(folder)
     if isinstance(config.model, CausalLM):
         from sweeps_train.models.causal_lm import build_causal_lm
+        from sweeps_train.models.lora import merge_lora
 
-        model = build_causal_lm(config.model, folder)
-        if merge and config.model.lora is not None:
-            model = model.merge_and_unload()  # type: ignore[operator] # peft's
+        merges = merge and config.model.lora is not None
+        # Adapters are merged into the base as it was before it was quantized.
+        wanted = replace(config.model, quantization="none") if merges else config.model
+        model = build_causal_lm(wanted, folder)
+        if merges:
+            model = merge_lora(model)  # type: ignore[arg-type] # of peft, since it has adapters
     elif isinstance(config.data, TableData):
         from sweeps_train.models.table import load_table_model
 

@@ -9,63 +9,120 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from sweeps_train.config import Train
+from sweeps_train.config import BITSANDBYTES_OPTIMIZERS, CustomOptimizer, Train
+from sweeps_train.targets import call_target
 
 if TYPE_CHECKING:
     from sweeps_train.strategies import Strategy
 
 
+# Types of an optimizer's state beside tensors, which `torch.load` reads without running code.
+_PLAIN = (bool, int, float, str)
+
+
 def build_optimizer(parameters: Iterable[nn.Parameter], config: Train) -> torch.optim.Optimizer:
-    """Build the configured optimizer. Matrices have weight decay; biases and norms, of one dimension, do not."""
+    """Build the configured optimizer. Matrices have weight decay; biases and norms, of one dimension, do not.
+
+    Raises:
+        ValueError: A user's own optimizer cannot be built.
+    """
     groups: dict[tuple[float, Any], list[nn.Parameter]] = {}
     for each in parameters:
         decay = config.weight_decay if each.ndim >= 2 else 0.0
         # A fused kernel takes only tensors that are sharded over the same mesh.
         groups.setdefault((decay, getattr(each, "device_mesh", None)), []).append(each)
     settings = [{"params": members, "weight_decay": decay} for (decay, _), members in groups.items()]
+    if isinstance(config.optimizer, CustomOptimizer):
+        return _custom(config.optimizer, settings, config.lr)
+    betas = (config.momentum, 0.999)
+    if config.optimizer in BITSANDBYTES_OPTIMIZERS:
+        import bitsandbytes.optim
+
+        kinds = {
+            "adamw_8bit": bitsandbytes.optim.AdamW8bit,
+            "paged_adamw_8bit": bitsandbytes.optim.PagedAdamW8bit,
+            "paged_adamw_32bit": bitsandbytes.optim.PagedAdamW32bit,
+        }
+        made: torch.optim.Optimizer = kinds[config.optimizer](settings, lr=config.lr, betas=betas)
+        return made
     # fused: one kernel for all parameters, on CPUs too.
     if config.optimizer == "sgd":
         is_sharded = any(mesh is not None for _, mesh in groups)  # torch's fused SGD takes no DTensor
         return torch.optim.SGD(settings, lr=config.lr, momentum=config.momentum, fused=None if is_sharded else True)
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
-    return kind(settings, lr=config.lr, betas=(config.momentum, 0.999), fused=True)
+    return kind(settings, lr=config.lr, betas=betas, fused=True)
 
 
-def optimizer_state(optimizer: torch.optim.Optimizer, strategy: Strategy) -> dict[str, dict[str, torch.Tensor]]:
-    """Gather the moments of every parameter on rank 0, full whatever the strategy; every worker must call it.
+def _custom(config: CustomOptimizer, settings: list[dict[str, Any]], lr: float) -> torch.optim.Optimizer:
+    made = call_target("train.optimizer", config.target, {"params": settings, "lr": lr, **config.arguments})
+    if not isinstance(made, torch.optim.Optimizer):
+        raise ValueError(  # noqa: TRY004 - a mistake in the config
+            f"train.optimizer._target_={config.target} returned {type(made).__name__}; it must be a torch Optimizer"
+        )
+    return made
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer, strategy: Strategy) -> dict[str, dict[str, Any]]:
+    """Gather the state of every parameter on rank 0, full whatever the strategy; every worker must call it.
 
     Returns:
-        Tensors by parameter name and moment; empty on other ranks.
+        Tensors and numbers by parameter name and key, such as a moment's; empty on other ranks.
+
+    Raises:
+        ValueError: The state of a user's own optimizer cannot be saved.
     """
-    shards = {
-        (name, key): value
-        for name, parameter in strategy.parameters.items()
-        for key, value in optimizer.state[parameter].items()
-        if value is not None  # sgd without momentum
-    }
-    state: dict[str, dict[str, torch.Tensor]] = {}
+    shards: dict[tuple[str, str], torch.Tensor] = {}
+    plain: dict[tuple[str, str], Any] = {}
+    for name, parameter in strategy.parameters.items():
+        for key, value in optimizer.state[parameter].items():
+            if isinstance(value, torch.Tensor):
+                shards[name, key] = value
+            elif value is not None:  # as sgd's without momentum
+                plain[name, key] = value
+            _check_can_be_saved(optimizer, key, value, parameter)
+    state: dict[str, dict[str, Any]] = {}
+    for each in strategy.workers.gather(plain):
+        for (name, key), value in each.items():
+            state.setdefault(name, {})[key] = value
     for (name, key), value in strategy.gather_full(shards).items():
         state.setdefault(name, {})[key] = value
     return state
 
 
+def _check_can_be_saved(optimizer: torch.optim.Optimizer, key: str, value: Any, parameter: nn.Parameter) -> None:
+    if isinstance(value, torch.Tensor):
+        is_sharded = hasattr(value, "device_mesh") and value.ndim > 0
+        fault = f"has shape {tuple(value.shape)}" if is_sharded and value.shape != parameter.shape else ""
+    else:
+        fault = "" if value is None or isinstance(value, _PLAIN) else f"is a {type(value).__name__}"
+    if fault:
+        raise ValueError(
+            f"train.optimizer: {key} in the state of {type(optimizer).__name__} {fault} for a parameter of shape "
+            f"{tuple(parameter.shape)}, which cannot be saved; use strategy=ddp, or another optimizer"
+        )
+
+
 def load_optimizer_state(
-    optimizer: torch.optim.Optimizer, state: Mapping[str, Mapping[str, torch.Tensor]], strategy: Strategy
+    optimizer: torch.optim.Optimizer, state: Mapping[str, Mapping[str, Any]], strategy: Strategy
 ) -> None:
-    """Load this worker's shard of the moments. Learning rate, weight decay and momentum stay those of the present
+    """Load this worker's shard of the state. Learning rate, weight decay and momentum stay those of the present
     config."""
     names = {parameter: name for name, parameter in strategy.parameters.items()}
     order = [names[each] for group in optimizer.param_groups for each in group["params"]]
     shards = {
         index: {
-            # The number of steps is a scalar, which is not sharded.
-            key: value if key == "step" else strategy.shard_like(name, value)
+            # Others, such as the number of steps, are not sharded.
+            key: strategy.shard_like(name, value) if _is_like(value, strategy.parameters[name]) else value
             for key, value in state[name].items()
         }
         for index, name in enumerate(order)
         if name in state
     }
     optimizer.load_state_dict({"state": shards, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _is_like(value: Any, parameter: nn.Parameter) -> bool:
+    return isinstance(value, torch.Tensor) and value.ndim > 0 and value.shape == parameter.shape
 
 
 def learning_rate(config: Train, step: int, total_steps: int) -> float:

@@ -58,8 +58,10 @@ def _without_alternatives(details: Sequence[Any]) -> list[Mapping[str, Any]]:
                 return around in of_words
             case "string_type":
                 return is_mapping and detail["loc"][-1] == "str"
+            case "literal_error":
+                return is_mapping and any(each["loc"][: len(around)] == around for each in details if each != detail)
             case "dataclass_type" | "model_attributes_type":
-                return not is_mapping and around in of_names
+                return not is_mapping and around in of_names | of_words
         return False
 
     return [detail for detail in details if not is_alternative(detail)]

@@ -103,7 +103,9 @@ def _adapter(folder: Path) -> Flavour:
     # Not MLflow's own way to save adapters: if the base is no hub name, its saved weights load as random ones.
     import mlflow.pyfunc
 
-    needed = ("torch", "transformers", "peft", "safetensors", "pydantic", "numpy", "datasets")
+    config = read_training_config(folder).model
+    quantized = ("bitsandbytes", "accelerate") if isinstance(config, CausalLM) and config.quantization != "none" else ()
+    needed = ("torch", "transformers", "peft", "safetensors", "pydantic", "numpy", "datasets", *quantized)
     return Flavour(
         mlflow.pyfunc,
         {

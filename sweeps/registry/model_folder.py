@@ -112,7 +112,7 @@ def _write_merged(config: TrainingConfig, checkpoint: Path, folder: Path) -> Non
 
     assert isinstance(config.model, CausalLM)
     save_causal_lm(load_model(checkpoint, merge=True), AutoTokenizer.from_pretrained(checkpoint), folder)
-    write_training_config(folder, replace(config, model=replace(config.model, lora=None)))
+    write_training_config(folder, replace(config, model=replace(config.model, lora=None, quantization="none")))
     make_readable(folder)
 
 

@@ -18,7 +18,7 @@ from sweeps.validate.datasets import dataset_mistakes
 from sweeps.validate.estimator import estimator_mistakes
 from sweeps.validate.script import script_options
 from sweeps.validate.source import keys_read, source_signature
-from sweeps_train.config import CustomData, CustomModel, EstimatorTask, FunctionTask, TableData
+from sweeps_train.config import CustomData, CustomModel, CustomOptimizer, EstimatorTask, FunctionTask, TableData
 
 Signature = Callable[[str], inspect.Signature | None]
 """Function that returns the signature of an import path; None if it is unknown."""
@@ -96,6 +96,10 @@ def argument_mistakes(config: SweepConfig, signature: Signature, space: Collecti
             is_of_rows = isinstance(section, CustomModel) and isinstance(config.data, TableData)
             given = {name: ... for name in GIVEN_SIZES if _takes(found, name)} if is_of_rows else {}
             yield from mistakes_of_call(key, section.target, {**given, **section.arguments}, found, space)
+    optimizer = config.train.optimizer if config.train is not None else None
+    if isinstance(optimizer, CustomOptimizer):
+        given = {"params": ..., "lr": ..., **optimizer.arguments}
+        yield from mistakes_of_call("train.optimizer", optimizer.target, given, signature(optimizer.target), space)
     sampler = config.search.sampler
     if isinstance(sampler, CustomSampler):
         arguments = {"seed": config.seed, **sampler.arguments} if _takes(signature(sampler.target), "seed") else None

@@ -9,7 +9,7 @@ from typing import Any
 
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError
-from sweeps_train.config import CausalLM, ConvNet, DigitsData, TextData, VisionTransformer
+from sweeps_train.config import BITSANDBYTES_OPTIMIZERS, CausalLM, ConvNet, DigitsData, TextData, VisionTransformer
 
 DIGITS_PIXELS = 8
 """Height and width of scikit-learn's digits."""
@@ -39,6 +39,30 @@ def check_model_on_data(config: SweepConfig) -> None:
         raise ConfigError(
             f"model.blocks={model.blocks}: halve images of {DIGITS_PIXELS}x{DIGITS_PIXELS} pixels to nothing; use at "
             f"most {DIGITS_PIXELS.bit_length() - 1}"
+        )
+
+
+def check_bitsandbytes(config: SweepConfig) -> None:
+    """
+    Raises:
+        ConfigError: The model or the optimizer needs bitsandbytes, which is not installed, or a GPU.
+    """
+    model, train = config.model, config.train
+    used = {}
+    if isinstance(model, CausalLM) and model.quantization != "none":
+        used["model.quantization"] = model.quantization
+    if train is not None and train.optimizer in BITSANDBYTES_OPTIMIZERS:
+        used["train.optimizer"] = str(train.optimizer)
+        if str(train.optimizer).startswith("paged") and config.scaling.use_gpu is False:
+            raise ConfigError(
+                f"train.optimizer={train.optimizer}: moves its state between the memory of a GPU and that of the CPU, "
+                "and scaling.use_gpu=false; use adamw_8bit or adamw"
+            )
+    if used and importlib.util.find_spec("bitsandbytes") is None:
+        named = " and ".join(f"{key}={value}" for key, value in used.items())
+        raise ConfigError(
+            f"{named}: bitsandbytes is not installed; pip install 'ray-sweeps[quantization]', here and on every "
+            "machine that trains"
         )
 
 

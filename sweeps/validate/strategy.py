@@ -13,6 +13,7 @@ from sweeps_train.config import (
     check_batch_split,
     check_compile,
     check_exchange,
+    check_fine_tuning,
 )
 from sweeps_train.config.strategy import ContextParallel, FSDPTensorParallel, Pipeline, TensorParallel, num_stages
 
@@ -29,6 +30,8 @@ def check_strategy(config: SweepConfig) -> None:
         _, num_micro_batches = check_batch_split(train, replicas, num_stages(strategy, num_workers))
         check_exchange(train, strategy)
         check_compile(train, strategy)
+        if config.model is not None:
+            check_fine_tuning(config.model, train, strategy)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if num_workers == 1:

@@ -12,7 +12,7 @@ from sweeps.errors import ConfigError
 from sweeps.suggestions import did_you_mean
 from sweeps.validate.estimator import check_installed
 from sweeps.validate.source import find_module
-from sweeps_train.config import CausalLM, CustomData, CustomModel, EstimatorTask, FunctionTask
+from sweeps_train.config import CausalLM, CustomData, CustomModel, CustomOptimizer, EstimatorTask, FunctionTask
 
 
 def check_targets(config: SweepConfig) -> None:
@@ -33,6 +33,8 @@ def check_targets(config: SweepConfig) -> None:
                 check_target(f"task.datasets.{name}._target_", each.target)
         elif isinstance(section, CausalLM):
             _check_path("model.path", section.path)
+    if config.train is not None and isinstance(config.train.optimizer, CustomOptimizer):
+        check_target("train.optimizer._target_", config.train.optimizer.target)
     if isinstance(config.search.sampler, CustomSampler):
         check_target("search.sampler._target_", config.search.sampler.target)
 

@@ -62,6 +62,7 @@ HOSTILE: list[tuple[str, list[str], str]] = [
     ("digits", ["search/sampler=custom", "search.sampler._target_=allowed_module._private"], "is not among"),
     ("digits", ["search/sampler=custom", "search.sampler._target_=allowed_module.os.system"], "is not among"),
     ("digits", ["model=custom", "model._target_=subprocess.Popen"], "subprocess.Popen: is not among"),
+    ("llm_lora", ["train.optimizer={_target_: subprocess.Popen}"], "subprocess.Popen: is not among"),
     ("digits", ["data=custom", "data._target_=builtins.exec"], "builtins.exec: is not among"),
     (
         "digits",

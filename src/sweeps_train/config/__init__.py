@@ -29,9 +29,10 @@ from sweeps_train.config.task import (
     TableTask,
     Task,
 )
-from sweeps_train.config.train import Checkpoint, Train
+from sweeps_train.config.train import BITSANDBYTES_OPTIMIZERS, Checkpoint, CustomOptimizer, Train
 
 __all__ = [
+    "BITSANDBYTES_OPTIMIZERS",
     "STRICT",
     "TRAINING_CONFIG",
     "CausalLM",
@@ -43,6 +44,7 @@ __all__ = [
     "ConvNet",
     "CustomData",
     "CustomModel",
+    "CustomOptimizer",
     "Data",
     "DigitsData",
     "EstimatorConfig",
@@ -68,6 +70,7 @@ __all__ = [
     "check_batch_split",
     "check_compile",
     "check_exchange",
+    "check_fine_tuning",
     "check_fit",
     "check_folds",
 ]
@@ -96,6 +99,7 @@ class TrainingConfig:
         check_fit(self.task, self.model, self.data)
         check_exchange(self.train, self.strategy)
         check_compile(self.train, self.strategy)
+        check_fine_tuning(self.model, self.train, self.strategy)
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -173,6 +177,37 @@ def check_compile(train: Train, strategy: Strategy) -> None:
     if train.compile and strategy.kind != "ddp":
         raise ValueError(
             f"train.compile=true is for strategy=ddp; with strategy.kind={strategy.kind} set train.compile to false"
+        )
+
+
+def check_fine_tuning(model: Model, train: Train, strategy: Strategy) -> None:
+    """Raise ``ValueError`` if the strategy cannot divide such a base model, such adapters, or the state of such an
+    optimizer."""
+    kind = strategy.kind
+    if kind != "ddp" and train.optimizer in BITSANDBYTES_OPTIMIZERS:
+        raise ValueError(
+            f"train.optimizer={train.optimizer}: the state of bitsandbytes' optimizers cannot be divided by "
+            f"strategy.kind={kind}; use strategy=ddp, or train.optimizer=adamw"
+        )
+    if not isinstance(model, CausalLM):
+        return
+    if kind != "ddp" and model.quantization != "none":
+        raise ValueError(
+            f"model.quantization={model.quantization}: a quantized base cannot be divided by strategy.kind={kind}; use "
+            "strategy=ddp, or model.quantization=none"
+        )
+    if model.lora is None:
+        return
+    splits_layers = kind in ("tensor_parallel", "fsdp_tensor_parallel")
+    if splits_layers and model.lora.use_dora:
+        raise ValueError(
+            f"model.lora.use_dora=true: needs the norms of whole layers, which strategy.kind={kind} divides; use "
+            "strategy=ddp or fsdp, or model.lora.use_dora=false"
+        )
+    if (splits_layers or kind == "pipeline") and model.lora.modules_to_save:
+        raise ValueError(
+            f"model.lora.modules_to_save={model.lora.modules_to_save}: strategy.kind={kind} does not divide copies of "
+            "modules; use strategy=ddp or fsdp, or model.lora.modules_to_save=[]"
         )
 
 

@@ -23,6 +23,14 @@ class Lora:
     """Dropout on the adapters' input."""
     target_modules: Text | list[Text] = "all-linear"
     """Layers that get adapters: ``attention``, ``mlp``, ``all-linear``, or a list of module names."""
+    use_rslora: Flag = False
+    """Multiply the adapters' output by alpha / sqrt(r) instead (Kalajdzievski, 2023, https://arxiv.org/abs/2312.03732),
+    so that high ranks learn as fast as low ones."""
+    use_dora: Flag = False
+    """Train the norm of each layer's weights beside its adapters (Liu et al., 2024, https://arxiv.org/abs/2402.09353):
+    often better at low ranks, and slower."""
+    modules_to_save: list[Text] = Field(default_factory=list)
+    """Modules that are trained as a whole beside the adapters, by name: ``[embed_tokens, lm_head]`` for new tokens."""
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -44,8 +52,24 @@ class CausalLM:
     """Recompute activations in the backward pass: less memory, about a third more time."""
     trust_remote_code: Annotated[bool, Reach.REMOTE_CODE] = False
     """Run model code from the hub. Only for sources that you trust."""
+    quantization: Literal["none", "nf4", "int8"] = "none"
+    """Hold the frozen base in 4 bits (``nf4``: QLoRA, Dettmers et al., 2023, https://arxiv.org/abs/2305.14314, with
+    double quantization) or 8 bits (``int8``), by bitsandbytes: a quarter or half of the memory of 16 bits, and slower.
+    Needs ``lora``, and ``strategy=ddp``."""
     lora: Lora | None = None
     """Adapters to train; null trains every weight."""
+
+    def __post_init__(self) -> None:
+        if self.quantization != "none" and self.lora is None:
+            raise ValueError(
+                f"quantization={self.quantization}: weights of so few bits cannot be trained; give the model adapters "
+                "(model.lora), or set quantization to none"
+            )
+        if self.quantization == "int8" and self.lora is not None and self.lora.use_dora:
+            raise ValueError(
+                "quantization=int8: peft cannot take the norms of such weights for lora.use_dora=true; use "
+                "quantization=nf4 or none, or lora.use_dora=false"
+            )
 
 
 @dataclass(config=STRICT, kw_only=True)

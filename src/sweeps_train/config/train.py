@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from sweeps_train.config.fields import STRICT, Fraction, NonNegativeFloat, PositiveFloat, PositiveInt
-from sweeps_train.config.reach import Flag
+from sweeps_train.config.reach import Flag, Import, Reach
+
+
+@dataclass(config=STRICT, kw_only=True)
+class CustomOptimizer:
+    """An optimizer by its import path: called with ``params`` (groups of parameters, with their ``weight_decay``),
+    ``lr``, and these arguments. With a sharded model, the tensors of its state must have the shapes of the
+    parameters."""
+
+    target: Import = Field(alias="_target_")
+    """Import path of a class of ``torch.optim.Optimizer``, such as ``torch.optim.RMSprop``."""
+    arguments: Annotated[dict[str, Any], Reach.ARGUMENTS] = Field(default_factory=dict)
+    """Keyword arguments for it; each can be searched as ``train.optimizer.arguments.NAME``."""
+
+
+BITSANDBYTES_OPTIMIZERS = ("adamw_8bit", "paged_adamw_8bit", "paged_adamw_32bit")
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -36,14 +51,17 @@ class Train:
     memory_limit_gib: PositiveFloat | None = None
     """Memory of its device that a worker may use, as far as ``micro_batch_size=auto`` plans it; default: its share of a
     GPU, or of its machine."""
-    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
-    """Optimizer of torch."""
+    optimizer: (
+        Literal["adamw", "adam", "sgd", "adamw_8bit", "paged_adamw_8bit", "paged_adamw_32bit"] | CustomOptimizer
+    ) = "adamw"
+    """Optimizer: of torch; of bitsandbytes, with averages of 8 bits instead of 32 (``_8bit``), in memory that moves
+    between GPU and CPU when it is short (``paged_``); or any other, by its ``_target_``."""
     lr: PositiveFloat = 1e-3
     """Peak learning rate."""
     weight_decay: NonNegativeFloat = 0.0
     """Weight decay (decoupled for adamw)."""
     momentum: Fraction = 0.9
-    """Momentum of sgd; first beta of adam and adamw."""
+    """Momentum of sgd; first beta of adam and adamw. Not for an optimizer by its ``_target_``."""
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
     """Learning rate after warm-up: constant, or down to zero along a line or a half cosine."""
     warmup_fraction: Fraction = 0.0

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from sweeps_train.config import CausalLM, Lora
-from sweeps_train.models.lora import add_lora
+from sweeps_train.models.lora import add_lora, remove_lora
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # PEFT imports bitsandbytes where it is installed, which then warns of kernels for CPUs that only the hub has.
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
+CPU = torch.device("cpu")
 BUILTIN_MODELS = {"builtin:tiny_llama": Path(__file__).parent / "tiny_llama"}
 """Models that ship with Sweeps."""
 
@@ -62,10 +63,10 @@ def hold_in_float32(model: nn.Module) -> dict[str, torch.dtype]:
 
 
 class SharedBase:
-    """A frozen base model that successive trials put their adapters on."""
+    """A frozen base model that successive trials put their adapters on; quantized on the device of the worker."""
 
-    def __init__(self, config: CausalLM):
-        self._model = _load(config, None)
+    def __init__(self, config: CausalLM, device: torch.device):
+        self._model = _load(config, None, device)
         self._adapted: Any = None
 
     def adapt(self, lora: Lora, weights: Path | None) -> nn.Module:
@@ -88,13 +89,17 @@ class SharedBase:
     def release(self) -> None:
         """Remove the adapters, and with them all hooks on their parameters."""
         if self._adapted is not None:
-            self._model = self._adapted.unload()
+            self._model = remove_lora(self._adapted)
             self._adapted = None
 
 
-def _load(config: CausalLM, weights: Path | None) -> Any:
+def _load(config: CausalLM, weights: Path | None, device: torch.device = CPU) -> Any:
     """Load the model without adapters: pretrained, or with the weights of a checkpoint."""
     from transformers import AutoModelForCausalLM
+
+    quantized: dict[str, Any] = {}
+    if config.quantization != "none":
+        quantized = {"quantization_config": _quantization(config), "device_map": {"": device}}
 
     with _no_progress_bar():
         try:
@@ -104,9 +109,16 @@ def _load(config: CausalLM, weights: Path | None) -> Any:
                 dtype=config.dtype,
                 attn_implementation=config.attention,
                 trust_remote_code=config.trust_remote_code,
+                **quantized,
             )
         except OSError as error:
             raise ValueError(f"model.path={config.path} cannot be loaded: {error}") from error
+    if config.quantization == "nf4":
+        for module in model.modules():
+            if hasattr(module, "compute_dtype"):
+                module.compute_dtype = model.dtype  # float32 by default, in which a GPU is slow
+                # bitsandbytes 0.50 packs weights at the first evaluation on such a CPU, and then has no gradients.
+                module.support_avx512bf16_for_cpu = False
     # Checkpoints name their base model, and must find it on other machines too.
     model.name_or_path = model.config.name_or_path = config.path
     if config.gradient_checkpointing:
@@ -115,6 +127,15 @@ def _load(config: CausalLM, weights: Path | None) -> Any:
         enable = getattr(model, name, None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})  # the reentrant kind has no gradients behind frozen embeddings
     return model
+
+
+def _quantization(config: CausalLM) -> Any:
+    """Configuration of bitsandbytes."""
+    from transformers import BitsAndBytesConfig
+
+    if config.quantization == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True)
 
 
 def build_tokenizer(config: CausalLM) -> PreTrainedTokenizerBase:

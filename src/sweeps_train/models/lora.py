@@ -52,6 +52,10 @@ def add_lora(model: PreTrainedModel, config: Lora, weights: Path | None) -> Peft
         lora_alpha=config.alpha,  # type: ignore[arg-type] # declared int; it only ever divides it by r
         lora_dropout=config.dropout,
         target_modules=target_modules(model, config.target_modules),
+        use_rslora=config.use_rslora,
+        use_dora=config.use_dora,
+        modules_to_save=_modules_to_save(model, config.modules_to_save),
+        ensure_weight_tying=_saves_tied(model, config.modules_to_save),
         task_type="CAUSAL_LM",
     )
     try:
@@ -73,6 +77,54 @@ def leave_casts_to_autocast(model: nn.Module) -> None:
     for module in model.modules():
         if hasattr(module, "cast_input_dtype_enabled"):
             module.cast_input_dtype_enabled = False  # type: ignore[assignment]
+
+
+def remove_lora(adapted: PeftModel) -> PreTrainedModel:
+    """Remove adapters from their base model, and return the base as it was before ``add_lora``."""
+    from peft.utils import ModulesToSaveWrapper
+
+    for module in adapted.modules():
+        if isinstance(module, ModulesToSaveWrapper):
+            module.set_adapter([])  # otherwise the trained copy would stay in the place of the original
+    base: PreTrainedModel = adapted.unload()
+    return base
+
+
+def merge_lora(adapted: PeftModel) -> PreTrainedModel:
+    """Merge adapters into their base model, and put modules that were trained as a whole into it."""
+    merged: Any = adapted.merge_and_unload()
+    head = merged.get_output_embeddings()
+    if head is not None and head.weight is not merged.get_input_embeddings().weight:
+        merged.config.tie_word_embeddings = False  # of two that were the same, one may have been trained
+    model: PreTrainedModel = merged
+    return model
+
+
+def _modules_to_save(model: nn.Module, names: list[str]) -> list[str] | None:
+    """
+    Raises:
+        ValueError: The model has no such module, or a module's weights are quantized.
+    """
+    modules = dict(model.named_modules())
+    for name in names:
+        found = [each for path, each in modules.items() if path == name or path.endswith(f".{name}")]
+        if not found:
+            kinds = sorted({name.split(".")[-2] for name, _ in model.named_parameters()})
+            raise ValueError(
+                f"model.lora.modules_to_save={names}: a {type(model).__name__} has no module {name}; it has {kinds}"
+            )
+        if any(not each.is_floating_point() for module in found for each in module.parameters()):
+            raise ValueError(
+                f"model.lora.modules_to_save={names}: the weights of {name} are quantized, so that they cannot be "
+                "trained; leave it out, or use model.quantization=none"
+            )
+    return names or None
+
+
+def _saves_tied(model: PreTrainedModel, names: list[str]) -> bool:
+    """Whether embeddings are trained as a whole that the model uses as its head, too, and as one weight."""
+    tied = getattr(model.config, "tie_word_embeddings", False)
+    return bool(tied) and any(name.rpartition(".")[2] in {"embed_tokens", "lm_head"} for name in names)
 
 
 def target_modules(model: nn.Module, wanted: str | list[str]) -> str | list[str]:

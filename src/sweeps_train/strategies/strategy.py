@@ -73,7 +73,7 @@ class Strategy:
         self.task = task
         if self.capabilities.activation_checkpointing:
             checkpoint_activations(task.model)
-        self.model = self._wrap(task.model.to(self.workers.device).train())
+        self.model = self._wrap(_moved(task.model, self.workers.device).train())
         self.parameters = trained_parameters(task.model)
 
     def _wrap(self, model: nn.Module) -> nn.Module:
@@ -220,6 +220,13 @@ def add_scores(total: torch.Tensor, scores: torch.Tensor, indices: Sequence[int]
         total += scores
     else:
         total[torch.tensor(indices, device=total.device)] = scores.to(total.dtype)
+
+
+def _moved(model: nn.Module, device: torch.device) -> nn.Module:
+    """Move a model to a device, unless it is there: layers that bitsandbytes has quantized to 8 bits would lose their
+    scales."""
+    is_there = all(each.device == device for each in (*model.parameters(), *model.buffers()))
+    return model if is_there else model.to(device)
 
 
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:

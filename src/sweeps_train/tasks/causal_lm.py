@@ -90,8 +90,8 @@ class CausalLMTraining:
             weights: Folder of a checkpoint with weights of adapters.
             shards: Whether the strategy shards the base model, which then stays on the CPU as well.
         """
-        bare = replace(model, lora=None)
-        base = cached("base model", (bare, shards), lambda: SharedBase(bare))
+        bare = replace(model, lora=Lora())  # the base model is the same whatever its adapters
+        base = cached("base model", (bare, shards), lambda: SharedBase(bare, Workers.current().device))
         if not shards:
             self._base = base
             return base.adapt(lora, weights)

@@ -1,0 +1,65 @@
+"""Quantized models, further adapters and optimizers that cannot work are refused on the driver, with the fix."""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib.machinery import ModuleSpec
+
+import pytest
+
+from sweeps.compose.search_path import ConfSearchPath
+from sweeps.compose.sweep import compose_sweep
+from sweeps.errors import ConfigError
+from sweeps.validate.arguments import check_arguments
+from sweeps.validate.config import check_sweep, lookup_in
+from sweeps.validate.targets import check_targets
+
+
+def check(*overrides: str) -> None:
+    composition = compose_sweep("llm_lora", ["cluster=local", *overrides], ConfSearchPath([]))
+    space = check_sweep(composition)
+    check_targets(composition.config)
+    check_arguments(composition, space, lookup_in(composition))
+
+
+RMSPROP = "train.optimizer={_target_: torch.optim.RMSprop, arguments: {%s}}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["model.quantization=nf4", "strategy=fsdp"],
+            "quantized base cannot be divided by strategy.kind=fsdp; use str",
+        ),
+        (["model.quantization=choice(none, nf4)", "strategy=fsdp"], "model.quantization=nf4: a quantized base"),
+        (["model.quantization=nf5"], r"must be 'none', 'nf4' or 'int8'; did you mean nf4\?"),
+        (["train.optimizer=adamww"], r"^train.optimizer='adamww': must be 'adamw', .*; did you mean [^\n]*$"),
+        (["train.optimizer=paged_adamw_8bit", "scaling.use_gpu=false"], "use adamw_8bit or adamw"),
+        ([RMSPROP % "momentun: 0.5"], r"no argument 'momentun'; did you mean momentum\?"),
+        (["train.optimizer={_target_: torch.optim.RMSpro}"], "has no 'RMSpro'; did you mean RMSprop"),
+        (["train.optimizer={_target_: torch.optim.SGD, momentum: 1}"], "^train.optimizer.momentum=1: there is no such"),
+    ],
+)
+def test_mistakes_are_named_with_the_fix(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check(*overrides)
+
+
+def test_what_works_is_accepted() -> None:
+    check("model.quantization=choice(none, nf4)", "model.lora.use_rslora=choice(true, false)")
+    check(RMSPROP % "momentum: 0.5", "++train.optimizer.arguments.alpha=interval(0.9, 0.99)")
+
+
+def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+
+    def without(name: str, package: str | None = None) -> ModuleSpec | None:
+        return None if name == "bitsandbytes" else find(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+    check()
+    with pytest.raises(ConfigError, match=r"model.quantization=nf4: .*pip install 'ray-sweeps\[quantization\]'"):
+        check("model.quantization=nf4")
+    with pytest.raises(ConfigError, match=r"train.optimizer=adamw_8bit: bitsandbytes is not installed"):
+        check("train.optimizer=adamw_8bit")
