@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 from running import Done, points, run
 
+from sweeps.runtime import broker as broker_module
+from sweeps.runtime import hang
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Started
 from sweeps.runtime.signs_of_life import signs_of_life
+from sweeps.worker_error import WorkerError
 
 
 def test_workers_that_prepare_for_longer_than_a_hang_are_none_while_they_give_signs_of_life() -> None:
@@ -35,6 +38,49 @@ def test_workers_that_prepare_for_longer_than_a_hang_are_none_while_they_give_si
     assert waited
     assert isinstance(ended, Ended)
     assert "its workers hang" in str(ended.error)
+
+
+class WorkerActor:
+    """Actor of a worker, which answers, fails or is silent."""
+
+    def __init__(self, answer: str | Exception | None) -> None:
+        self._answer = answer
+
+    @property
+    def execute(self) -> WorkerActor:
+        return self
+
+    async def remote(self, function: Any) -> str:
+        assert function.__module__ == "sweeps.runtime.hang"  # which the worker can import
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        if self._answer is None:
+            await asyncio.sleep(60)
+        return str(self._answer)
+
+
+def test_a_hang_ends_with_the_flight_records_of_the_workers_that_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def diagnosed(message: str, processes: Any, locations: Any, log_folder: str) -> WorkerError:
+        return WorkerError(
+            kind="hang", type="Hang", message=message, rank=0, num_workers=3, node="a", traceback="stacks"
+        )
+
+    monkeypatch.setattr(hang, "RECORDS_WITHIN_S", 0.3)
+    monkeypatch.setattr(broker_module, "diagnose_hang", diagnosed)
+
+    async def follow() -> Any:
+        broker = Broker()
+        await broker.begin("0000")
+        workers = [WorkerActor("{}"), WorkerActor(RuntimeError("dead")), WorkerActor(None)]
+        await broker.slot_started("slot", {"processes": [("node", 1)] * 3, "locations": ("a",) * 3, "workers": workers})
+        broker._attempts["0000"].assign("slot", "logs")
+        await broker.post(Started("0000", 1, 0))
+        return await asyncio.wait_for(broker.next_report("0000", 0.2), 10)
+
+    ended = asyncio.run(follow())
+    assert ended.flight_records == ("{}", None, None)
+    assert ended.failure.traceback == "stacks"
+    assert "its workers hang" in ended.error
 
 
 @dataclass
