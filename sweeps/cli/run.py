@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @click.argument("tokens", nargs=-1, metavar="conf=NAME|FILE.yaml [key=value ...]")
 @click.option("--name", metavar="S", help="Name of the sweep; default: the config's name and the time.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and start nothing.")
+@click.option("--check-nodes", is_flag=True, help="Check all nodes first, and leave out slow and broken ones.")
 @click.option("--detach", is_flag=True, help="Run it in the background, and print its name.")
 @click.option("--resume", "again", is_flag=True, help="If the sweep --name exists already, continue it.")
 @as_json
@@ -41,6 +42,7 @@ def run(
     tokens: tuple[str, ...],
     name: str | None,
     dry_run: bool,
+    check_nodes: bool,
     detach: bool,
     again: bool,
     as_json: bool,
@@ -52,6 +54,8 @@ def run(
     key=value overrides any value of the config; key=option chooses a group's option; a range, such as
     'train.lr=tag(log, interval(1e-5, 1e-2))' or 'model.lora.r=choice(4, 8, 16)', is searched.
     """
+    if check_nodes:
+        tokens = (*tokens, "cluster.check_nodes=true")
     client = client_of(server, config_dir=config_dirs, resume=again)
     if again and (name is None or detach):
         raise click.UsageError("--resume needs --name, and continues in the foreground: leave --detach out")

@@ -99,6 +99,9 @@ class Cluster:
     """Number of logical CPUs of a local cluster; default: all of the machine."""
     num_gpus: Annotated[int, Field(ge=0)] | None = None
     """Number of GPUs of a local cluster; default: all of the machine."""
+    check_nodes: Flag = False
+    """Whether ``run`` and ``resume`` check the nodes first, as ``doctor`` does, and leave out those that fail a check
+    or are slow. Trials start some 10 s later."""
     env: Annotated[list[str], Reach.ENVIRONMENT] = Field(default_factory=list)
     """Environment variables of this process that the workers on all nodes of a running cluster get: names, and
     beginnings of names followed by ``*`` (``[HF_TOKEN, "NCCL_*"]``). Only the names are recorded and shown. Workers of

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sweeps.config import SweepConfig
 from sweeps.doctor.finding import Finding
 from sweeps.doctor.machine import check_packages, check_tracking, expected_versions, make_marker
 from sweeps.errors import UserError
 from sweeps.runtime.cluster import connected
+
+if TYPE_CHECKING:
+    from sweeps.doctor.probes import Node
+
+SLOWNESS = ("speed", "network")
+"""Checks whose warnings say that a node is slow, or that it is in use."""
 
 
 def examine(config: SweepConfig) -> Iterator[Finding]:
@@ -38,22 +45,56 @@ def examine(config: SweepConfig) -> Iterator[Finding]:
 def _examine_cluster(config: SweepConfig, marker: Path) -> Iterator[Finding]:
     try:
         with connected(config):
-            from sweeps.doctor.cluster import check_nodes
-            from sweeps.doctor.node_state import Look
-            from sweeps.doctor.probes import Probes, cluster_nodes
+            from sweeps.doctor.probes import cluster_nodes
 
-            expected = expected_versions()
-            uri = config.tracking.uri
-            wanted = Look(
-                packages=[name for name in expected if name != "python"],
-                marker=marker,
-                folders={"output_dir": str(marker.parent), "temporary files": tempfile.gettempdir()},
-                server=uri if uri.startswith(("http://", "https://")) else None,
-            )
-            probes = Probes(cluster_nodes())
-            try:
-                yield from check_nodes(probes, wanted, expected)
-            finally:
-                probes.close()
+            yield from _examine_nodes(config, marker, cluster_nodes())
     except UserError as error:
         yield Finding("cluster", "failed", "", str(error))
+
+
+def _examine_nodes(config: SweepConfig, marker: Path, nodes: Sequence[Node]) -> Iterator[Finding]:
+    from sweeps.doctor.cluster import check_nodes
+    from sweeps.doctor.node_state import Look
+    from sweeps.doctor.probes import Probes
+
+    expected = expected_versions()
+    uri = config.tracking.uri
+    wanted = Look(
+        packages=[name for name in expected if name != "python"],
+        marker=marker,
+        folders={"output_dir": str(marker.parent), "temporary files": tempfile.gettempdir()},
+        server=uri if uri.startswith(("http://", "https://")) else None,
+    )
+    probes = Probes(nodes)
+    try:
+        yield from check_nodes(probes, wanted, expected)
+    finally:
+        probes.close()
+
+
+def unfit_nodes(config: SweepConfig, folder: Path) -> dict[str, Finding]:
+    """Nodes of the connected cluster that should not train, by id, each with its first finding: those where a check
+    fails, and those that compute or communicate slowly.
+
+    Args:
+        config: Config of the sweep.
+        folder: Folder that all nodes should share.
+
+    Raises:
+        OSError: The folder cannot be written.
+    """
+    from sweeps.doctor.probes import cluster_nodes
+
+    nodes = cluster_nodes()
+    if len(nodes) < 2:
+        return {}
+    marker = make_marker(folder)
+    try:
+        findings = list(_examine_nodes(config, marker, nodes))
+    finally:
+        marker.unlink(missing_ok=True)
+    unfit: dict[str, Finding] = {}
+    for finding in findings:
+        if finding.verdict == "failed" or (finding.verdict == "warning" and finding.check in SLOWNESS):
+            unfit.setdefault(finding.where, finding)
+    return {node.id: unfit[node.name] for node in nodes if node.name in unfit}

@@ -24,6 +24,7 @@ from sweeps.driver.startup import (
     estimate_memory,
     make_folder,
     open_recorder,
+    place,
     remove_folder,
 )
 from sweeps.driver.state import SweepState, View
@@ -34,7 +35,7 @@ from sweeps.plan.preflight import Preflight
 from sweeps.plan.saved_sweep import save
 from sweeps.redact import redact_uri
 from sweeps.runtime.cluster import connected
-from sweeps.runtime.placement import Fit, fit
+from sweeps.runtime.placement import Fit
 from sweeps.search.samplers.saved_trials import save_earlier
 from sweeps.tracking.client import first_cause
 from sweeps.tracking.control_channel import RequestListener, clear_request
@@ -65,7 +66,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
         announce_start(plan, view)
         tracking = connect_in_background(config.tracking.uri)
         with only_driver(plan.folder, plan.name), Preflight(plan) as preflight, connected(config) as cluster:
-            trials = fit(config, plan.scalings, cluster.nodes)
+            trials = place(plan, view, cluster)
             datasets, check_hub = check_datasets(plan), check_hub_on_cluster(plan)
             tracking.result()  # no trial may start that could not be recorded
             warnings = preflight.result()
@@ -106,7 +107,7 @@ def resume(plan: Plan, view: View) -> SweepRecord:
             with connected(config) as cluster:
                 tracking.result()
                 clear_request(load_sweep(config.tracking.uri, plan.name))
-                trials = fit(config, plan.scalings, cluster.nodes)
+                trials = place(plan, view, cluster)
                 adapt_study(plan)
                 save(plan)
                 recorder = open_recorder(plan, cluster.dashboard, resume=True)
@@ -173,6 +174,7 @@ def _open_session(
         use_gpu=trials.use_gpu,
         workers_per_node=trials.workers_per_node,
         cpus_per_gpu=trials.cpus_per_gpu,
+        excluded_nodes=trials.excluded_nodes,
         earlier=earlier,
         memory=memory,
     )
@@ -204,7 +206,13 @@ def _search(plan: Plan, session: Session) -> str:
     # Trials do not use the tracking store, whose address may hold a password.
     composition = plan.composition.recorded_at(redact_uri(plan.config.tracking.uri))
     context = TrialContext(
-        composition, str(plan.folder), state.use_gpu, session.broker, state.workers_per_node, state.cpus_per_gpu
+        composition,
+        str(plan.folder),
+        state.use_gpu,
+        session.broker,
+        state.workers_per_node,
+        state.cpus_per_gpu,
+        state.excluded_nodes,
     )
     signals = ShutdownSignals(state)
     session.start()

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sweeps.config.objectives import Objectives
@@ -18,7 +19,8 @@ from sweeps.folder import DRIVER_LOCK, LOG_FILE
 from sweeps.plan.extend import is_longer
 from sweeps.plan.plan import Plan
 from sweeps.plan.saved_sweep import COPY_FILE, SWEEP_FILE, saved
-from sweeps.runtime.placement import Fit, memory_per_worker
+from sweeps.runtime.cluster import Connection
+from sweeps.runtime.placement import NODE_ID_LABEL, Fit, fit, label, memory_per_worker
 from sweeps.search.samplers.saved_trials import EARLIER_FILE
 from sweeps.space.distributions import Space
 from sweeps.tracking.journal import JOURNAL_FILE
@@ -79,6 +81,27 @@ def remove_folder(plan: Plan) -> None:
     """Remove the folder of a sweep that could not start; one in which the search has begun holds more, and stays."""
     if {path.name for path in plan.folder.iterdir()} <= _BEFORE_THE_SEARCH:
         shutil.rmtree(plan.folder, ignore_errors=True)
+
+
+def place(plan: Plan, view: View, cluster: Connection) -> Fit:
+    """Compute how many trials run at a time; leave out unfit nodes if ``cluster.check_nodes`` asks for it.
+
+    Raises:
+        DoesNotFit: Not even one trial could be placed.
+    """
+    config, nodes = plan.config, cluster.nodes
+    unfit = {}
+    if config.cluster.check_nodes:
+        from sweeps.doctor.doctor import unfit_nodes
+
+        unfit = unfit_nodes(config, plan.folder.parent)
+        out = {label(NODE_ID_LABEL, node) for node in unfit}
+        nodes = [node for node in nodes if not out & set(node)]
+    starting = getattr(view, "starting", None)  # a user's own view may lack it
+    for finding in unfit.values():
+        if starting is not None:
+            starting(f"{plan.name}: leaves out {finding.where}: {finding.found}")
+    return replace(fit(config, plan.scalings, nodes), excluded_nodes=tuple(unfit))
 
 
 def check_datasets(plan: Plan) -> DatasetCheck:

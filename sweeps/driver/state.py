@@ -53,6 +53,8 @@ class SweepState:
     """Largest number of workers that run on one node at a time."""
     cpus_per_gpu: float = 1.0
     """CPUs that a worker gets for each of its GPUs, unless the config gives their number."""
+    excluded_nodes: tuple[str, ...] = ()
+    """Ids of the nodes that no worker is placed on."""
     earlier: SweepRecord | None = None
     """Record of the sessions before this one."""
     memory: MemoryEstimate | None = None

@@ -16,6 +16,8 @@ from sweeps_train.config import FunctionTask
 MIB = 2**20
 Resources = Mapping[str, float]
 LABEL = "label:"
+NODE_ID_LABEL = "ray.io/node-id"
+"""Label that Ray gives to every node."""
 MOST_CPUS_PER_GPU = 8
 """CPUs beyond which a worker with a GPU gains nothing: they read and tokenize data, and launch kernels."""
 
@@ -23,6 +25,15 @@ MOST_CPUS_PER_GPU = 8
 def label(name: str, value: str) -> str:
     """Name of a node's label among its resources."""
     return f"{LABEL}{name}={value}"
+
+
+def avoiding(nodes: Sequence[str]) -> dict[str, str]:
+    """Selector of Ray labels for all nodes but these; empty for none.
+
+    Args:
+        nodes: Ids of nodes.
+    """
+    return {NODE_ID_LABEL: f"!in({','.join(nodes)})"} if nodes else {}
 
 
 def accelerator(kind: str) -> str:
@@ -38,6 +49,8 @@ class Fit:
     per_worker: dict[str, float]
     num_workers: int
     concurrent: int
+    excluded_nodes: tuple[str, ...] = ()
+    """Ids of the nodes that no worker is placed on."""
     data_cpus: float = 0.0
     """CPUs that Ray Data needs for each trial beside its workers."""
     workers_per_node: int = 1

@@ -18,7 +18,7 @@ from sweeps.errors import TrialFailed
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin
 from sweeps.runtime.events import Ended, Report
-from sweeps.runtime.placement import memory_share, reserved_per_worker
+from sweeps.runtime.placement import avoiding, memory_share, reserved_per_worker
 from sweeps.runtime.worker_group import SlotHolder, WorkerGroupSpec
 from sweeps.trial_files import logs_folder
 from sweeps_train.config.process import process_environment
@@ -41,6 +41,8 @@ class TrialContext:
     """Largest number of workers that run on one node at a time."""
     cpus_per_gpu: float = 1.0
     """CPUs that a worker gets for each of its GPUs, unless the config gives their number."""
+    excluded_nodes: tuple[str, ...] = ()
+    """Ids of the nodes that no worker is placed on."""
 
     @property
     def trials(self) -> Path:
@@ -91,7 +93,7 @@ class Trial(tune.Trainable):
             resources_per_worker={"CPU": reserved["CPU"], **sweep.scaling.resources_per_worker},
             placement=sweep.scaling.placement,
             accelerator_type=sweep.scaling.accelerator_type,
-            labels=sweep.scaling.labels,
+            labels=sweep.scaling.labels | avoiding(context.excluded_nodes),
             environment={} if sweep.loop is None else process_environment(sweep.loop, os.environ),
             hang_timeout_s=sweep.scaling.hang_timeout_s,
             storage_path=str(Path(context.folder) / "ray_train"),

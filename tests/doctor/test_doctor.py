@@ -133,3 +133,30 @@ def test_a_slow_node_is_named(nodes: RayNodes, tmp_path: Path) -> None:
     finally:
         nodes.stop()
         group.rmdir()
+
+
+@pytest.mark.slow
+@needs_root
+def test_a_sweep_leaves_out_a_node_that_does_not_share_its_folder(nodes: RayNodes, tmp_path: Path) -> None:
+    outputs = tmp_path / "outputs"
+    outputs.mkdir()
+    nodes.start()
+    nodes.start()
+    mount = f'mount -t tmpfs none {outputs} && exec "$@"'
+    nodes.start(before=["unshare", "--mount", "sh", "-c", mount, "node"])
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "sweeps", "run", "conf=digits", "search.num_trials=3", "train.max_steps=24", "--json"),
+            *(f"cluster.address={nodes.address}", "--check-nodes", "scaling.placement=STRICT_SPREAD"),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, **nodes.environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("leaves out") == 1
+    assert "does not share output_dir" in done.stderr
+    assert "2 workers of 1 CPU; 2 at once" in done.stderr
+    assert json.loads(done.stdout)["counts"]["failed"] == 0
