@@ -146,7 +146,8 @@ def test_a_sweep_leaves_out_a_node_that_does_not_share_its_folder(nodes: RayNode
     nodes.start(before=["unshare", "--mount", "sh", "-c", mount, "node"])
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "sweeps", "run", "conf=digits", "search.num_trials=3", "train.max_steps=24", "--json"),
+            *(sys.executable, "-m", "sweeps", "run", "--json"),
+            *("conf=digits", "search.num_trials=3", "train.max_steps=24"),
             *(f"cluster.address={nodes.address}", "--check-nodes", "scaling.placement=STRICT_SPREAD"),
         ],
         cwd=tmp_path,
