@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from training_runs import TEXT, configured, on_two_workers, run, write_prompts
 
 from sweeps_train.strategies.ulysses import shard_sequences
 
@@ -44,3 +46,19 @@ def test_attention_finds_its_own_name_in_the_config(mesh: DeviceMesh) -> None:
     for _ in range(2):  # what the model itself asks for must be there again
         assert torch.allclose(model(input_ids=tokens).logits, alone, atol=1e-5)
     assert heard == ["asks"] * 4
+
+
+def one_document_a_sequence() -> float:
+    """The first loss of sequences that are shorter than most documents."""
+    columns = {"prompt_field": None, "completion_field": None, "text_field": "completion"}
+    packed = {**columns, "packing": True, "isolate_documents": True, "sequence_length": 8}
+    train = {"max_steps": 1, "eval_every": 1}
+    recorder = run(configured(TEXT, data=packed, train=train, strategy={"kind": "context_parallel"}))
+    return recorder.final["train/loss"] if recorder.reports else 0.0
+
+
+def test_documents_need_not_be_as_many_as_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_prompts(tmp_path)
+    together = on_two_workers(one_document_a_sequence, tmp_path)[0]
+    monkeypatch.chdir(tmp_path)
+    assert together == pytest.approx(one_document_a_sequence(), rel=1e-4)

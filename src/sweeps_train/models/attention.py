@@ -80,7 +80,7 @@ def _mask(**options: Any) -> Any:
     """The mask of a layer for its own pattern of attention, whatever the padding; None if it is the causal one."""
     options["attention_mask"] = None
     window = options.get("local_size")
-    is_causal = options.get("allow_is_causal_skip", True) and options["q_length"] == options["kv_length"]
+    is_causal = options.get("allow_is_causal_skip", True) and options.get("q_length") == options["kv_length"]
     if is_causal and (window is None or options["kv_length"] < window):
         return None
     return mask_function("sdpa")(**options)
