@@ -56,7 +56,7 @@ def test_the_estimator_itself_loads_by_the_flavour_of_its_library(
     (tmp_path / "checkpoint").mkdir()
     fitted.save(tmp_path / "checkpoint")
 
-    flavour = flavour_of(tmp_path / "checkpoint", merged=False)
+    flavour = flavour_of(tmp_path / "checkpoint", tmp_path, merged=False)
     saved, folder = Model(), tmp_path / "model"
     flavour.module.save_model(path=str(folder), mlflow_model=saved, **flavour.arguments)
     assert {*saved.flavors} == {"python_function", library}
