@@ -128,7 +128,12 @@ def _tests(outcomes: Sequence[Outcome]) -> list[str]:
     summary = ", ".join(f"{counts[result]} {result}" for result in ("passed", "failed", "skipped"))
     table = [[each.name, each.result, f"{each.seconds:.0f} s"] for each in outcomes]
     reasons = [f"- {each.name}: {each.reason}" for each in outcomes if each.reason]
-    return [f"## Tests: {summary}", "", markdown_table(["test", "result", "time"], table, left=2), "", *reasons]
+    return [
+        f"## Tests: {summary}",
+        "",
+        markdown_table(["test", "result", "time"], table, left=2),
+        *(["", *reasons] if reasons else []),
+    ]
 
 
 def _measured(measured: dict[str, Any] | None, *, tiny: bool) -> list[str]:
