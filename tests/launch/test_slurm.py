@@ -132,16 +132,14 @@ def test_a_sweep_on_two_nodes_is_requeued_at_its_time_limit_and_continues_by_its
     interrupted = sweeps.show("limited")
     assert interrupted["status"] in ("interrupted", "running")
     sweeps.cluster.ask("scontrol", "update", f"JobId={job}", "TimeLimit=60")
-    sweeps.sweeps("extend", "limited", f"search.num_trials={len(interrupted['trials']) + 2}")
-    sweeps.wait_for(rf"job {job}-1: the sweep has ended", "limited", 600)
+    sweeps.wait_for(rf"job {job}-1: the sweep has ended", "limited", 900)
     found = sweeps.show("limited")
     assert found["status"] == "finished"
     assert {trial["state"] for trial in found["trials"]} <= {"finished", "pruned"}
-    assert len(found["trials"]) >= len(interrupted["trials"])
+    assert len(found["trials"]) == 40
     for trial in found["trials"]:  # no step is lost, and none is recorded twice
         steps = sweeps.steps(trial["run_id"], "eval/loss")
         assert steps == sorted(set(steps))
-        assert steps[0] == min(steps[0], 25)
         assert len({after - before for before, after in pairwise(steps)}) <= 1, steps
     assert not list((sweeps.folder / "outputs" / ".submitted" / "limited").glob("failures-*"))
     assert sweeps.cluster.job(job)["Restarts"] == "1"
