@@ -39,6 +39,7 @@ SchedulerParameters=bf_interval=5,sched_interval=5,batch_sched_delay=1
 MpiDefault=none
 ReturnToService=0
 KillWait=10
+MinJobAge=3600
 SlurmdTimeout=60
 MailProg={folder}/mail
 SlurmdParameters=config_overrides
