@@ -8,9 +8,11 @@ parameters, losses and checkpoints of every trial are recorded; after a crash th
 and Sweeps are run, which takes some minutes; the training script of W&B and of Katib is compiled alone, since they need
 a server and a cluster.
 
-Ray Tune's needs ``ray[default]``, which Sweeps does not install. When Tune stops a trial, the workers of its trainer
-stay until the trainer's PlacementGroupCleaner has asked Ray's State API whether its controller is gone, and that API is
-a part of the dashboard. Without it every trial that is stopped early keeps its CPUs, and the search waits for ever.
+Ray Tune's needs ``ray[default]``, which Sweeps does not install, and a machine without another Ray cluster. When Tune
+ends a trial, also at ASHA's ``max_t``, the trainer's workers keep their CPUs until its PlacementGroupCleaner has asked
+Ray's State API whether its controller is gone. That API is a part of the dashboard, and the cleaner looks for it in
+any Ray cluster of the machine: where it finds none, several or another one, its thread ends with an exception, and with
+8 CPUs the search waits for ever in its fourth trial.
 """
 
 from __future__ import annotations
