@@ -38,7 +38,7 @@ def build_optimizer(parameters: Iterable[nn.Parameter], config: Train) -> torch.
     if config.optimizer in BITSANDBYTES_OPTIMIZERS:
         import bitsandbytes.optim
 
-        kinds = {
+        kinds: dict[str, Any] = {
             "adamw_8bit": bitsandbytes.optim.AdamW8bit,
             "paged_adamw_8bit": bitsandbytes.optim.PagedAdamW8bit,
             "paged_adamw_32bit": bitsandbytes.optim.PagedAdamW32bit,

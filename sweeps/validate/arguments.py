@@ -98,8 +98,8 @@ def argument_mistakes(config: SweepConfig, signature: Signature, space: Collecti
             yield from mistakes_of_call(key, section.target, {**given, **section.arguments}, found, space)
     optimizer = config.train.optimizer if config.train is not None else None
     if isinstance(optimizer, CustomOptimizer):
-        given = {"params": ..., "lr": ..., **optimizer.arguments}
-        yield from mistakes_of_call("train.optimizer", optimizer.target, given, signature(optimizer.target), space)
+        called = {"params": ..., "lr": ..., **optimizer.arguments}
+        yield from mistakes_of_call("train.optimizer", optimizer.target, called, signature(optimizer.target), space)
     sampler = config.search.sampler
     if isinstance(sampler, CustomSampler):
         arguments = {"seed": config.seed, **sampler.arguments} if _takes(signature(sampler.target), "seed") else None

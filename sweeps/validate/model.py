@@ -48,7 +48,7 @@ def check_bitsandbytes(config: SweepConfig) -> None:
         ConfigError: The model or the optimizer needs bitsandbytes, which is not installed, or a GPU.
     """
     model, train = config.model, config.train
-    used = {}
+    used: dict[str, str] = {}
     if isinstance(model, CausalLM) and model.quantization != "none":
         used["model.quantization"] = model.quantization
     if train is not None and train.optimizer in BITSANDBYTES_OPTIMIZERS:

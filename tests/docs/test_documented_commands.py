@@ -38,6 +38,7 @@ COMMANDS = list(
 """Each command once, where it stands first."""
 ONE_LINERS = [(path.name, found) for path in DOCUMENTS for found in re.findall(r"`(conf=\w+ [^`]+)`", path.read_text())]
 EXAMPLE_NAMES = {"SWEEP": "first", "NAME": "nightly", "DIR": "folder", "HOST:PORT": "127.0.0.1:1"}
+NEED_A_MODEL = {"--register", "--export", "--save-model"}
 ONLY_PARSED = {"resume", "extend", "stop", "retrain", "reproduce", "report", "submit", "ui", "token"}
 """Verbs that train, draw, listen or change a database: their arguments are parsed here."""
 ENDLESS = {"--follow", "--watch"}
@@ -183,7 +184,7 @@ def check_verb(verb: str, rest: list[str]) -> None:
         compose_service([each for each in rest if "=" in each and not each.startswith("--")], folders)
     elif verb == "submit" and "--resume" not in rest:
         assert run_command([verb, *rest, *({"--print"} - set(rest))]) == (0, None)
-    elif verb in ONLY_PARSED or {"--register", "--export"} & set(rest) or rest[:1] in (["run"], ["pause"], ["resume"]):
+    elif verb in ONLY_PARSED or NEED_A_MODEL & set(rest) or rest[:1] in (["run"], ["pause"], ["resume"]):
         group = app.commands[verb]
         command = group.commands[rest.pop(0)] if hasattr(group, "commands") else group
         command.make_context(verb, rest)

@@ -243,6 +243,9 @@ def test_a_retrained_trial_takes_another_option_of_a_group(searched: Done) -> No
     assert config["search"]["num_trials"] == 1
 
 
+MERGED, ADAPTERS = "model/model.safetensors", "artifacts/model/adapter_model.safetensors"
+
+
 @pytest.fixture(scope="module")
 def adapted(tmp_path_factory: pytest.TempPathFactory) -> Done:
     tokens = ("train.max_steps=8", "train.eval_every=8", "train.log_every=4", "data.max_eval_documents=8")
@@ -268,10 +271,9 @@ def test_a_language_model_loads_as_adapters_on_their_base_or_merged(adapted: Don
     expected = tokenizer.decode(generated[0], skip_special_tokens=True)
     assert len(expected) > len(given)
     assert predicted(adapted.folder, uri, [given]) == [expected]
-    kept = Path(artifacts.download_artifacts(uri, tracking_uri=adapted.store))
-    kept = kept / ("model" if merged else "artifacts/model")  # what other programs load
+    # What other programs load, in MLflow's artifacts.
+    (kept,) = {file.parent for file in adapted.folder.glob(f"mlruns/*/models/*/**/{MERGED if merged else ADAPTERS}")}
     assert (kept / "tokenizer_config.json").is_file()
-    assert (kept / ("model.safetensors" if merged else "adapter_model.safetensors")).is_file()
     assert not (kept / "training_state.pt").exists()
 
 
@@ -290,7 +292,8 @@ def test_a_model_is_saved_where_only_mlflow_is_reachable(adapted: Done, tmp_path
     finally:
         hidden.rename(adapted.folder / "outputs")
     given = AutoTokenizer.from_pretrained(tmp_path / "adapters")("Return a list", return_tensors="pt").input_ids
-    expected = load_model(artifacts.download_artifacts(adapted.document["best"]["checkpoint"]))(given).logits
+    checkpoint = artifacts.download_artifacts(adapted.document["best"]["checkpoint"], tracking_uri=adapted.store)
+    expected = load_model(checkpoint)(given).logits
     for folder in ("adapters", "models/merged"):
         model = AutoModelForCausalLM.from_pretrained(tmp_path / folder)
         assert (model(given).logits - expected).abs().max() < 1e-3
