@@ -48,8 +48,7 @@ def train(config):
 CONF = """# Test of Ray Jobs.
 defaults: [ray_train_function, _self_]
 name: own
-task: {_target_: mine.training.train, arguments: {x: 0.5}}
-space: {task.arguments.x: {type: float, low: 0.0, high: 1.0}}
+task: {_target_: mine.training.train}
 search: {metric: loss, mode: min, num_trials: 2, max_concurrent: 1, scheduler: {kind: none}}
 scaling: {num_workers: 1}
 tracking: {report: false}
@@ -181,8 +180,9 @@ def test_a_sweep_runs_on_a_cluster_and_is_watched_stopped_and_resumed_from_elsew
 
     stores = [f"output_dir={shared}/outputs", f"tracking.uri={store}"]
     cluster = ["cluster=ray", f"cluster.address={head.dashboard}"]
+    own = ["~task.arguments", "~space", "+task.arguments.x=0.5", "task.arguments.x=interval(0.0, 1.0)"]
     submitted = sweeps(
-        here, "submit", "conf=own", *stores, *cluster, "--config-dir=my_conf", "--to=ray", "--name=travelled"
+        here, "submit", "conf=own", *own, *stores, *cluster, "--config-dir=my_conf", "--to=ray", "--name=travelled"
     )
     assert submitted == {"sweep": "travelled", "job": "travelled", "address": head.dashboard}
     shutil.move(here, tmp_path / "gone")  # the machine that submitted it
