@@ -119,9 +119,11 @@ case "$code" in
 esac
 # A lost node or scancel is no failure of the sweep: Slurm has ended this run, and requeues it itself if it should.
 sleep 5
-state=$(scontrol show job "$SLURM_JOB_ID" --oneliner | sed -n 's/.* JobState=\([A-Z_]*\).*/\1/p')
-if [ "$state" != RUNNING ]; then
-  log "ended by Slurm (the job is $state)"
+shown=$(scontrol show job "$SLURM_JOB_ID" --oneliner)
+state=$(sed -n 's/.* JobState=\([A-Z_]*\).*/\1/p' <<< "$shown")
+restarts=$(sed -n 's/.* Restarts=\([0-9]*\).*/\1/p' <<< "$shown")
+if [ "$state" != RUNNING ] || [ "$restarts" != "${SLURM_RESTART_COUNT:-0}" ]; then
+  log "ended by Slurm (the job is $state, restart $restarts)"
   exit 1
 fi
 count=$(($(cat "$failures" 2> /dev/null || echo 0) + 1))
