@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from pathlib import Path
 
-import psutil
 import torch
 
 from sweeps_train.device import counts_memory, device_module, worker_device
+from sweeps_train.machine_memory import machine_memory
 
 OUTSIDE_TORCH = 2**29
 """Bytes of a GPU that a process needs beside torch's tensors: CUDA's context, and kernels of its libraries."""
 _CROWDED = 0.1
 """Part of a GPU that other processes may hold beside their shares before this one counts as pushed out."""
-_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Files with a container's limit of memory, of both versions of Linux's control groups."""
 
 _share: float | None = None
 """Share of this process, if it was given one."""
@@ -50,15 +46,6 @@ def usable_memory(device: torch.device) -> int:
         return int(total * device_module(device).get_per_process_memory_fraction(device))
     share = _share if _share is not None else 1 / int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return int(machine_memory() * share)
-
-
-def machine_memory() -> int:
-    """Bytes of this machine, or of the container in which this process runs."""
-    total = psutil.virtual_memory().total
-    for file in _CGROUP_LIMITS:
-        with contextlib.suppress(OSError, ValueError):  # there is no such limit: the file says "max", or is missing
-            total = min(total, int(Path(file).read_text(encoding="ascii")))
-    return total
 
 
 def is_crowded(device: torch.device) -> bool:

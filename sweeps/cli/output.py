@@ -76,16 +76,20 @@ def watched(start: Callable[[Plan, View], SweepRecord], plan: Plan) -> SweepReco
 
 
 def print_dry_run(plan: Plan, *, as_json: bool) -> None:
-    """Print a plan with the warnings of its preflight."""
+    """Print a plan with the warnings of its preflight, and the memory that its trials will need."""
+    from sweeps.plan.memory import local_room, questions_worth_asking
     from sweeps.plan.preflight import Preflight
     from sweeps.report.plan_summary import plan_document, print_plan
 
-    with Preflight(plan) as preflight:
+    asked = questions_worth_asking(plan)
+    room = local_room(plan) if asked else None
+    with Preflight(plan, asked, room) as preflight:
         warnings = preflight.result()
+        memory = preflight.memory(room) if asked and plan.config.preflight.timeout_s else None
     if as_json:
-        print_json(plan_document(plan, warnings))
+        print_json(plan_document(plan, warnings, memory))
     else:
-        print_plan(plan, stdout, warnings)
+        print_plan(plan, stdout, warnings, memory)
 
 
 def register_model(record: SweepRecord, trial: TrialRecord, name: str, alias: str, *, merged: bool) -> RegisteredModel:

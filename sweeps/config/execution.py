@@ -99,6 +99,9 @@ class Cluster:
     """Number of logical CPUs of a local cluster; default: all of the machine."""
     num_gpus: Annotated[int, Field(ge=0)] | None = None
     """Number of GPUs of a local cluster; default: all of the machine."""
+    gpu_memory_gib: PositiveFloat | None = None
+    """Memory of one GPU in GiB, which the estimate of trials' memory is compared with; default: what the smallest GPU
+    says, of this machine in a dry run, and of the cluster when a sweep starts."""
     check_nodes: Flag = False
     """Whether ``run`` and ``resume`` check the nodes first, as ``doctor`` does, and leave out those that fail a check
     or are slow. Trials start some 10 s later."""

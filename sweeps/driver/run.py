@@ -23,6 +23,7 @@ from sweeps.driver.startup import (
     connect_in_background,
     estimate_memory,
     make_folder,
+    memory_lines,
     open_recorder,
     place,
     remove_folder,
@@ -30,6 +31,7 @@ from sweeps.driver.startup import (
 from sweeps.driver.state import SweepState, View
 from sweeps.errors import StorageFull, Undelivered, UserError, is_disk_full
 from sweeps.folder import only_driver
+from sweeps.plan.memory import questions_worth_asking
 from sweeps.plan.plan import Plan
 from sweeps.plan.preflight import Preflight
 from sweeps.plan.saved_sweep import save
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 
 PROVENANCE_WITHIN_S = 30.0
 """Maximum seconds to wait at exit for the provenance thread."""
+MAX_AT_START = 3
+"""Maximum number of configs whose memory is computed while Ray starts."""
 
 
 def run(plan: Plan, view: View) -> SweepRecord:
@@ -65,11 +69,13 @@ def run(plan: Plan, view: View) -> SweepRecord:
         earlier = plan.warm_start  # a mistake in it is reported before Ray starts
         announce_start(plan, view)
         tracking = connect_in_background(config.tracking.uri)
-        with only_driver(plan.folder, plan.name), Preflight(plan) as preflight, connected(config) as cluster:
+        asked = questions_worth_asking(plan)[:MAX_AT_START]
+        with only_driver(plan.folder, plan.name), Preflight(plan, asked) as preflight, connected(config) as cluster:
             trials = place(plan, view, cluster)
             datasets, check_hub = check_datasets(plan), check_hub_on_cluster(plan)
             tracking.result()  # no trial may start that could not be recorded
             warnings = preflight.result()
+            warnings += memory_lines(plan, preflight, trials, cluster.nodes) if asked else []
             warnings += datasets.result()
             check_hub()
             save(plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,9 +18,12 @@ from sweeps.errors import ConfigError, UserError
 from sweeps.files import FOLDER_MODE
 from sweeps.folder import DRIVER_LOCK, LOG_FILE
 from sweeps.plan.extend import is_longer
+from sweeps.plan.memory import gpu_room, machine_room
 from sweeps.plan.plan import Plan
+from sweeps.plan.preflight import Preflight
 from sweeps.plan.saved_sweep import COPY_FILE, SWEEP_FILE, saved
 from sweeps.runtime.cluster import Connection
+from sweeps.runtime.gpu_memory import cluster_gpu_memory
 from sweeps.runtime.placement import NODE_ID_LABEL, Fit, fit, label, memory_per_worker
 from sweeps.search.samplers.saved_trials import EARLIER_FILE
 from sweeps.space.distributions import Space
@@ -129,6 +133,17 @@ def check_hub_on_cluster(plan: Plan) -> Callable[[], None]:
                 raise ConfigError("\n".join(mistakes))
 
     return wait
+
+
+def memory_lines(plan: Plan, preflight: Preflight, trials: Fit, nodes: Sequence[dict[str, float]]) -> list[str]:
+    """Return what a worker will hold in memory, and which part of the space does not fit."""
+    if trials.use_gpu:
+        stated = plan.config.cluster.gpu_memory_gib is not None
+        room = gpu_room(plan, None if stated else cluster_gpu_memory(nodes))
+    else:
+        room = machine_room(trials, min((node["memory"] for node in nodes if "memory" in node), default=math.inf))
+    report = preflight.memory(room if room is not None and math.isfinite(room) else None)
+    return [f"memory: {report.summary}", *report.notes]
 
 
 def connect_in_background(uri: str) -> Future[MlflowClient]:

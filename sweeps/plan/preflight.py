@@ -11,12 +11,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.errors import ConfigError
+from sweeps.plan.memory import MemoryQuestion, MemoryReport, memory_report, uses_gpu
 from sweeps.plan.plan import Plan
 from sweeps.provenance.redacted_text import redacted_log
 from sweeps.validate.arguments import configs_of_trials
@@ -37,8 +38,15 @@ HOW_TO_SKIP = "This is from the check of data and model before the first trial; 
 class Preflight:
     """Check of the data and models of one sweep, in a process that the context manager starts and ends."""
 
-    def __init__(self, plan: Plan):
-        self._plan = plan
+    def __init__(self, plan: Plan, asked: Sequence[MemoryQuestion] = (), room: float | None = None):
+        """
+        Args:
+            plan: The sweep.
+            asked: Configs whose memory is computed.
+            room: Bytes that a worker has for tensors, if that is known.
+        """
+        self._plan, self._asked, self._room = plan, asked, room
+        self._answerable = [each for each in asked if each.obstacle is None]
         self._timeout_s = plan.config.preflight.timeout_s
         self._configs: list[tuple[dict[str, Any], SweepConfig]] = []
         """Configs to check, each with the values that differ from the sweep's own config."""
@@ -47,7 +55,7 @@ class Preflight:
 
     def __enter__(self) -> Preflight:
         self._configs = list(configs_to_check(self._plan)) if self._timeout_s else []
-        if self._configs:
+        if self._configs or (self._answerable and self._timeout_s):
             self._folder = tempfile.TemporaryDirectory(prefix="sweeps-preflight-")
             self._start()
         return self
@@ -78,16 +86,30 @@ class Preflight:
                 ended = f"the check of data and model ended with status {self._process.returncode}; {self._error()}"
         except subprocess.TimeoutExpired:
             ended = f"preflight.timeout_s={self._timeout_s:g} was over before all data and models were checked"
+        if len(self._lines()) >= len(self._configs):  # the rest is the memory, and says so itself
+            ended = ""
         mistakes, warnings = self._read()
         if mistakes and self._plan.config.cluster.address == "local":
             raise ConfigError("\n".join([*dict.fromkeys(mistakes), HOW_TO_SKIP]))
         return list(dict.fromkeys([*mistakes, *warnings, *([f"{ended}; the sweep continues"] if ended else [])]))
+
+    def memory(self, room: float | None) -> MemoryReport:
+        """Memory of the configs that were asked about, as far as it was computed; call ``result`` before.
+
+        Args:
+            room: Bytes that a worker has for tensors, if that is known now.
+        """
+        lines = self._lines()[len(self._configs) :] if self._process is not None else []
+        return memory_report(self._asked, [json.loads(line) for line in lines], room)
 
     def _start(self) -> None:
         request = {
             "results": str(self._results),
             "timeout_s": min(self._timeout_s, MAX_TIMER_S),
             "space": list(self._plan.space),
+            "room": self._room,
+            "use_gpu": uses_gpu(self._plan),
+            "memory": [SWEEP_CONFIG.dump_python(each.config, mode="json", by_alias=True) for each in self._answerable],
             "configs": [SWEEP_CONFIG.dump_python(config, mode="json", by_alias=True) for _, config in self._configs],
         }
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(map(str, sys.path))}
@@ -113,12 +135,16 @@ class Preflight:
         text = (Path(self._folder.name) / "stderr").read_text(encoding="utf-8", errors="replace").strip()
         return redacted_log(text.splitlines()[-1][:300]) if text else "it printed no error"
 
+    def _lines(self) -> list[str]:
+        """The complete lines that the process has written: one for each config, then one for each memory."""
+        text = self._results.read_text(encoding="utf-8") if self._results.exists() else ""
+        return text[: text.rfind("\n") + 1].splitlines()
+
     def _read(self) -> tuple[list[str], list[str]]:
         """Return mistakes and warnings. A failure with only some values of the space is a warning: others may train."""
         mistakes: list[str] = []
         warnings: list[str] = []
-        lines = self._results.read_text(encoding="utf-8").splitlines() if self._results.exists() else []
-        for (differing, _), line in zip(self._configs, lines, strict=False):
+        for (differing, _), line in zip(self._configs, self._lines(), strict=False):
             depends_on_values = any(path not in self._plan.composition.searched_groups for path in differing)
             prefix = f"with {', '.join(f'{path}={value}' for path, value in differing.items())}: " if differing else ""
             for kind, text in json.loads(line):

@@ -10,6 +10,7 @@ import resource
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,25 @@ def main() -> None:
             found = [[finding.kind, finding.text] for finding in _findings(read_config(config), request["space"])]
             results.write(json.dumps(found) + "\n")
             results.flush()
+        for config in request["memory"]:
+            results.write(json.dumps(_memory(read_config(config), request["room"], use_gpu=request["use_gpu"])) + "\n")
+            results.flush()
+
+
+def _memory(config: SweepConfig, room: float | None, *, use_gpu: bool) -> dict[str, Any]:
+    """Memory of a worker, and with micro batches of one sample if it may not fit otherwise; or why it is unknown."""
+    from sweeps_train.memory_need import memory_need
+
+    training, num_workers = config.training(), config.scaling.num_workers
+    assert isinstance(training, TrainingConfig)
+    try:
+        need = memory_need(training, num_workers, None, use_gpu=use_gpu)
+        of_one = need
+        if room is None or need.total > room:
+            of_one = memory_need(training, num_workers, 1, use_gpu=use_gpu)
+    except Exception as error:  # noqa: BLE001 - a model's code may raise anything without values
+        return {"error": redacted_error(describe_exception(error, rank=0, num_workers=1)).described}
+    return {"parts": asdict(need), "total": need.total, "of_one": min(of_one.total, need.total)}
 
 
 def _findings(config: SweepConfig, space: list[str]) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sweeps.config import SWEEP_CONFIG
+from sweeps.plan.memory import MemoryReport
 from sweeps.plan.plan import Plan
 from sweeps.redact import redact_uri
 from sweeps.report.expected_cost import Workload, workload_of
@@ -85,7 +86,7 @@ def _space_row(plan: Plan, path: str) -> SpaceRow:
     )
 
 
-def plan_document(plan: Plan, warnings: Sequence[str] = ()) -> dict[str, Any]:
+def plan_document(plan: Plan, warnings: Sequence[str] = (), memory: MemoryReport | None = None) -> dict[str, Any]:
     """Document that ``--dry-run --json`` prints."""
     fit = plan.local_fit
     return {
@@ -93,7 +94,8 @@ def plan_document(plan: Plan, warnings: Sequence[str] = ()) -> dict[str, Any]:
         "config": SWEEP_CONFIG.dump_python(plan.config, mode="json", by_alias=True),
         "fixed": plan.composition.fixed,
         "first": plan.points.first(),
-        "notes": [*plan.notes, *warnings],
+        "notes": [*plan.notes, *warnings, *(memory.notes if memory is not None else [])],
+        "memory": None if memory is None else memory.as_json(),
         "trial": None
         if fit is None
         else {"num_workers": fit.num_workers, "per_worker": fit.per_worker, "concurrent": fit.concurrent},
@@ -108,7 +110,7 @@ def plan_text(plan: Plan) -> str:
     return printed.get()
 
 
-def print_plan(plan: Plan, console: Console, warnings: Sequence[str] = ()) -> None:
+def print_plan(plan: Plan, console: Console, warnings: Sequence[str] = (), memory: MemoryReport | None = None) -> None:
     console.print(plan.composition.as_yaml().rstrip(), markup=False, highlight=False, soft_wrap=True)
     console.print()
     table = Table("searched", "values", "when", box=None, pad_edge=False, header_style="dim")
@@ -126,6 +128,9 @@ def print_plan(plan: Plan, console: Console, warnings: Sequence[str] = ()) -> No
     console.print(f"search    sampler {search.sampler.kind}, scheduler {search.scheduler.kind}", markup=False)
     needs = fit.describe() if fit else f"is asked of the cluster at {plan.config.cluster.address} when it starts"
     console.print(f"trial     {needs}", markup=False)
+    if memory is not None:
+        console.print(f"memory    {memory.summary}", markup=False, soft_wrap=True)
+        warnings = [*warnings, *memory.notes]
     console.print(f"folder    {plan.folder}", markup=False, soft_wrap=True)
     console.print(f"MLflow    {redact_uri(plan.config.tracking.uri)}", markup=False, soft_wrap=True)
     for note in (*plan.notes, *warnings):

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from training_runs import IMAGES, configured, on_two_workers, run
 
-from sweeps_train import device_memory, micro_batch
+from sweeps_train import device_memory, machine_memory, micro_batch
 from sweeps_train.config import TrainingConfig
 from sweeps_train.data.sampler import Batch
 from sweeps_train.device_memory import is_crowded, limit_memory, usable_memory
@@ -209,21 +209,21 @@ def test_a_worker_on_cpus_has_its_share_of_the_machine(
 ) -> None:
     monkeypatch.setattr(device_memory, "_share", None)
     limit_memory(share)
-    assert usable_memory(torch.device("cpu")) == pytest.approx(expected * device_memory.machine_memory(), rel=1e-6)
+    assert usable_memory(torch.device("cpu")) == pytest.approx(expected * machine_memory.machine_memory(), rel=1e-6)
 
 
 def test_a_container_has_the_memory_of_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = [tmp_path / "memory.max", tmp_path / "missing"]
-    monkeypatch.setattr(device_memory, "_CGROUP_LIMITS", tuple(map(str, limits)))
+    monkeypatch.setattr(machine_memory, "_CGROUP_LIMITS", tuple(map(str, limits)))
     limits[0].write_text("max\n")
-    whole = device_memory.machine_memory()
+    whole = machine_memory.machine_memory()
     limits[0].write_text(f"{whole // 4}\n")
-    assert device_memory.machine_memory() == whole // 4
+    assert machine_memory.machine_memory() == whole // 4
 
 
 def test_evaluations_report_the_memory_that_a_worker_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_memory, "_share", 0.5)
     recorder = run(configured(IMAGES))
-    expected = device_memory.machine_memory() * 0.5 / 2**20
+    expected = machine_memory.machine_memory() * 0.5 / 2**20
     assert recorder.final["system/memory_limit_mib"] == pytest.approx(expected, rel=1e-6)
     assert not any("limit" in name for metrics in recorder.logs.values() for name in metrics)

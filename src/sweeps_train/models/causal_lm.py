@@ -122,10 +122,7 @@ def _load(config: CausalLM, weights: Path | None, device: torch.device = CPU) ->
     # Checkpoints name their base model, and must find it on other machines too.
     model.name_or_path = model.config.name_or_path = config.path
     if config.gradient_checkpointing:
-        # Renamed within transformers 5.
-        name = "activation_checkpointing_enable"
-        enable = getattr(model, name, None) or model.gradient_checkpointing_enable
-        enable({"use_reentrant": False})  # the reentrant kind has no gradients behind frozen embeddings
+        _checkpoint_activations(model)
     return model
 
 
@@ -136,6 +133,48 @@ def _quantization(config: CausalLM) -> Any:
     if config.quantization == "int8":
         return BitsAndBytesConfig(load_in_8bit=True)
     return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True)
+
+
+def _checkpoint_activations(model: Any) -> None:
+    # Renamed within transformers 5.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})  # the reentrant kind has no gradients behind frozen embeddings
+
+
+def build_blank_causal_lm(config: CausalLM) -> nn.Module:
+    """Build a model with its adapters from its config alone, for tensors without values; nothing is downloaded.
+
+    Args:
+        config: Model and adapters.
+
+    Raises:
+        OSError: The model's config is not on this machine.
+        NotImplementedError: The model is quantized, which is done with its values.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if config.quantization != "none":
+        raise NotImplementedError(f"model.quantization={config.quantization} cannot be computed without values")
+
+    known = AutoConfig.from_pretrained(
+        model_location(config.path),
+        revision=config.revision,
+        trust_remote_code=config.trust_remote_code,
+        local_files_only=True,
+    )
+    dtype = known.dtype if config.dtype == "auto" else config.dtype
+    # Kernels for GPUs take as much memory as torch's own.
+    attention = None if (config.attention or "").startswith("flash") else config.attention
+    factory: Any = AutoModelForCausalLM
+    model = factory.from_config(
+        known,
+        dtype=dtype or torch.float32,
+        attn_implementation=attention,
+        trust_remote_code=config.trust_remote_code,
+    )
+    if config.gradient_checkpointing:
+        _checkpoint_activations(model)
+    return model if config.lora is None else add_lora(model, config.lora, None)
 
 
 def build_tokenizer(config: CausalLM) -> PreTrainedTokenizerBase:

@@ -1,0 +1,68 @@
+"""Causal language modelling without data and without values of weights."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from sweeps_train.compat.fake_tensors import documents_alone
+from sweeps_train.config import CausalLM, TextData, TrainingConfig
+from sweeps_train.data.sampler import Batch
+from sweeps_train.models.attention import use_causal_attention
+from sweeps_train.models.causal_lm import build_blank_causal_lm, hold_in_float32, max_positions
+from sweeps_train.models.head import DetachedHead
+from sweeps_train.models.lora import leave_casts_to_autocast
+from sweeps_train.strategies.layers import bare_model
+from sweeps_train.tasks.causal_lm import CausalLMTraining
+from sweeps_train.tasks.cross_entropy import chunked_cross_entropy
+
+_CHANGES_OF_LOGITS = ("final_logit_softcapping", "logits_scaling", "logit_scale", "lm_head_multiplier")
+"""Keys of transformers' configs for models whose logits are not those of a plain linear layer. A training finds that
+out by values, which are not here."""
+
+
+class BlankCausalLM(CausalLMTraining):
+    """The task without data and without values of weights, to compute its memory with tensors that have none."""
+
+    def __init__(self, config: TrainingConfig, *, autocasts: bool):
+        """
+        Args:
+            config: The training.
+            autocasts: Whether it computes in 16 bits.
+        """
+        assert isinstance(config.model, CausalLM) and isinstance(config.data, TextData)
+        self._base = None
+        self.model = build_blank_causal_lm(config.model)
+        self.stored_types = hold_in_float32(self.model)
+        named = self.model.named_parameters(remove_duplicate=False)
+        self.frozen = [name for name, each in named if not each.requires_grad]
+        self._sequence_length = min(config.data.sequence_length, max_positions(self.model) or sys.maxsize)
+        if autocasts:
+            leave_casts_to_autocast(self.model)
+        self._is_causal, self._separates_documents = use_causal_attention(self.model), False
+        self._head = None if "tensor" in config.strategy.kind else _detached_head(bare_model(self.model))
+        self._cross_entropy = chunked_cross_entropy
+
+    @property
+    def keeps_logits(self) -> bool:
+        """Whether all logits are there at once, and not those of some tokens after the others'."""
+        return self._head is None
+
+    def logits(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:
+        with documents_alone():
+            return super().logits(model, batch)
+
+    def longest_batch(self, rows: int) -> Batch:
+        """A batch of so many samples of the greatest length."""
+        tokens = torch.zeros((rows, self._sequence_length), dtype=torch.long)
+        return {"input_ids": tokens, "targets": tokens}
+
+
+def _detached_head(model: Any) -> DetachedHead | None:
+    sizes, head = model.config.get_text_config(), model.get_output_embeddings()
+    changed = any(getattr(sizes, name, None) not in (None, 1) for name in _CHANGES_OF_LOGITS)
+    return None if changed or type(head) is not nn.Linear else DetachedHead(head)

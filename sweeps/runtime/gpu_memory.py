@@ -1,0 +1,73 @@
+"""Memory of GPUs, from their driver and without torch, which takes seconds to import."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+DRIVERS = (
+    ("libcuda.so.1", "cuInit", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceTotalMem_v2"),
+    ("libamdhip64.so", "hipInit", "hipGetDeviceCount", "hipDeviceGet", "hipDeviceTotalMem"),
+)
+"""Libraries of NVIDIA's and AMD's drivers, and their functions. Both heed the variables that hide GPUs from a process,
+and count the memory of a slice (MIG) as a GPU's."""
+WITHIN_S = 8.0
+"""Maximum seconds to wait for an answer."""
+
+
+def visible_gpu_memory() -> list[int]:
+    """Bytes of each GPU that this process sees; empty where there is none, or no driver."""
+    for library, *names in DRIVERS:
+        with contextlib.suppress(OSError, AttributeError):
+            driver = ctypes.CDLL(library)
+            return _memory_of_each(*(getattr(driver, name) for name in names))
+    return []
+
+
+def _memory_of_each(initialize: Any, count: Any, get: Any, total: Any) -> list[int]:
+    number = ctypes.c_int(0)
+    if initialize(0) != 0 or count(ctypes.byref(number)) != 0:
+        return []
+    found = []
+    for index in range(number.value):
+        device, size = ctypes.c_int(0), ctypes.c_size_t(0)
+        if get(ctypes.byref(device), index) == 0 and total(ctypes.byref(size), device) == 0:
+            found.append(size.value)
+    return found
+
+
+def local_gpu_memory() -> int | None:
+    """Bytes of this machine's smallest GPU; None if it has none.
+
+    Asked in a process of its own, since one that has initialised a driver cannot be forked.
+    """
+    command = [sys.executable, "-c", "from sweeps.runtime.gpu_memory import *; print(*visible_gpu_memory())"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=True)
+        return min((int(each) for each in done.stdout.split()), default=None)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+
+
+def cluster_gpu_memory(nodes: Sequence[dict[str, float]]) -> int | None:
+    """Bytes of the smallest GPU of a connected cluster, one of each node; None if none answers in time, as when all are
+    taken.
+
+    Args:
+        nodes: Resources of each node.
+    """
+    import ray
+
+    own = [name for node in nodes if node.get("GPU") for name in node if name.startswith("node:") and "__" not in name]
+    asked = [
+        ray.remote(visible_gpu_memory).options(num_cpus=0, num_gpus=0.001, resources={name: 0.001}).remote()  # type: ignore[attr-defined]
+        for name in own
+    ]
+    done, waiting = ray.wait(asked, num_returns=len(asked), timeout=WITHIN_S) if asked else ([], [])
+    for each in waiting:
+        ray.cancel(each)
+    return min((size for sizes in ray.get(done) for size in sizes), default=None)

@@ -1,0 +1,225 @@
+"""The memory of a training, computed without training, beside what real steps take and what is published of models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from training_runs import TEXT, configured, on_two_workers
+
+from sweeps_train.compat.fake_tensors import PeakMemory, fake_tensors
+from sweeps_train.config import TrainingConfig
+from sweeps_train.distributed import Workers
+from sweeps_train.memory_need import MemoryNeed, memory_need
+from sweeps_train.precision import Precision
+from sweeps_train.strategies import build_strategy
+from sweeps_train.strategies.dtensor import local_shard
+from sweeps_train.tasks.blank_causal_lm import BlankCausalLM
+
+MIB = 2**20
+LENGTH, ROWS = 512, 4
+
+
+def text(strategy: str = "ddp", lora: Any = None, **train: Any) -> TrainingConfig:
+    return configured(
+        TEXT,
+        model={"lora": lora},
+        data={"sequence_length": LENGTH},
+        train={"global_batch_size": ROWS, **train},
+        strategy={"kind": strategy} if "=" not in strategy else dict(each.split("=") for each in strategy.split()),
+    )
+
+
+def alone(config: TrainingConfig, **options: Any) -> MemoryNeed:
+    return memory_need(config, 1, None, **{"use_gpu": False, **options})
+
+
+# --- beside real steps ---------------------------------------------------------------------------------------
+
+
+def real_step(config: TrainingConfig, workers: Workers) -> tuple[int, int]:
+    """Bytes of weights, and the peak of a real step on blank weights, as torch allocates them."""
+    precision = Precision("fp32", torch.device("cpu"))
+    strategy = build_strategy(config.strategy, workers, precision)
+    torch.manual_seed(0)
+    task = BlankCausalLM(config, autocasts=False)
+    strategy.parallelize(task)  # type: ignore[arg-type]
+    batch = task.longest_batch(config.train.global_batch_size // strategy.data_parallel.size)
+    with PeakMemory() as memory:
+        for tensor in [*task.model.parameters(), *task.model.buffers()]:
+            memory.add(local_shard(tensor))
+        weights = memory.now
+        strategy.backward([batch], 1.0)
+    return weights, memory.peak
+
+
+@pytest.mark.parametrize("lora", [None, {"r": 4}])
+def test_a_step_without_values_takes_what_a_real_one_takes(lora: Any) -> None:
+    config = text(lora=lora)
+    weights, peak = real_step(config, Workers(0, 1, torch.device("cpu")))
+    need = alone(config)
+    assert need.weights == weights
+    assert need.weights + need.gradients + need.activations == pytest.approx(peak, rel=0.02)
+
+
+KINDS = ("fsdp", "tensor_parallel", "context_parallel")
+
+
+def real_steps() -> dict[str, tuple[int, int]]:
+    workers = Workers(dist.get_rank(), 2, torch.device("cpu"))
+    return {kind: real_step(text(kind), workers) for kind in KINDS}
+
+
+@pytest.mark.slow
+def test_workers_that_do_not_exist_take_what_real_ones_take(tmp_path: Path) -> None:
+    real = on_two_workers(real_steps, tmp_path)[0]
+    for kind, (weights, peak) in real.items():
+        need = memory_need(text(kind), 2, None, use_gpu=False)
+        assert need.weights == pytest.approx(weights, rel=0.01), kind
+        assert need.weights + need.gradients + need.activations == pytest.approx(peak, rel=0.1), kind
+
+
+# --- by strategy and settings --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def whole() -> MemoryNeed:
+    return alone(text())
+
+
+def test_adam_holds_two_numbers_for_each_trained_one_and_sgd_one(whole: MemoryNeed) -> None:
+    assert whole.gradients == pytest.approx(whole.weights, rel=0.01)
+    assert whole.optimizer == pytest.approx(2 * whole.gradients, rel=0.01)
+    assert alone(text(optimizer="sgd")).optimizer == pytest.approx(whole.gradients, rel=0.01)
+
+
+def test_logits_and_their_gradient_are_a_part_of_the_activations_where_they_are_there_at_once(
+    whole: MemoryNeed,
+) -> None:
+    assert whole.logits == 0  # the loss takes a chunk of tokens at a time
+    sharded = memory_need(text("tensor_parallel"), 2, None, use_gpu=False)
+    assert sharded.logits == 2 * 4 * ROWS * LENGTH * 384
+    assert sharded.activations > sharded.logits
+
+
+def test_adapters_have_gradients_and_the_base_model_has_none(whole: MemoryNeed) -> None:
+    adapted = alone(text(lora={"r": 4}))
+    assert adapted.gradients < 0.1 * whole.gradients
+    assert adapted.weights == pytest.approx(whole.weights + adapted.gradients, rel=0.01)
+
+
+def test_fewer_samples_at_once_need_less_and_recomputation_too(whole: MemoryNeed) -> None:
+    half = memory_need(text(), 1, ROWS // 2, use_gpu=False)
+    assert 0.4 * whole.activations < half.activations < 0.8 * whole.activations
+    recomputed = configured(
+        TEXT,
+        model={"lora": None, "gradient_checkpointing": True},
+        data={"sequence_length": LENGTH},
+        train={"global_batch_size": ROWS},
+    )
+    assert alone(recomputed).activations < 0.7 * whole.activations
+    assert alone(text(), use_gpu=True).activations < whole.activations  # computed in 16 bits
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    ["fsdp", "context_parallel", pytest.param("kind=fsdp_tensor_parallel tensor_size=2", marks=pytest.mark.slow)],
+)
+def test_sharded_workers_hold_a_part_of_everything(strategy: str, whole: MemoryNeed) -> None:
+    need = memory_need(text(strategy), 4, None, use_gpu=False)
+    for part in ("weights", "gradients", "optimizer"):
+        assert getattr(need, part) == pytest.approx(getattr(whole, part) / 4, rel=0.3), part
+    assert need.total < whole.total
+    assert not dist.is_initialized()
+
+
+def test_the_largest_stage_of_a_pipeline_needs_less_than_the_model(whole: MemoryNeed) -> None:
+    need = memory_need(text("pipeline"), 2, None, use_gpu=False)
+    assert 0.3 * whole.weights < need.weights < 0.8 * whole.weights
+    gpipe = text("kind=pipeline schedule=gpipe", micro_batch_size=1)
+    in_turns = text("pipeline", micro_batch_size=1)
+    assert memory_need(gpipe, 2, None, use_gpu=False).total > memory_need(in_turns, 2, None, use_gpu=False).total
+
+
+def test_what_is_offloaded_is_in_the_machines_memory() -> None:
+    plain, offloaded = (
+        memory_need(
+            configured(
+                TEXT,
+                model={"lora": None},
+                data={"sequence_length": 64},
+                strategy={"kind": "fsdp", "cpu_offload": offload},
+            ),
+            2,
+            None,
+            use_gpu=True,
+        )
+        for offload in (False, True)
+    )
+    assert offloaded.in_machine == plain.weights + plain.gradients + plain.optimizer
+    assert offloaded.total == pytest.approx(plain.activations, rel=0.01)
+
+
+def test_other_tasks_are_computed_on_their_own_data() -> None:
+    from training_runs import IMAGES
+
+    small, large = (alone(configured(IMAGES, model={"channels": channels})) for channels in (4, 16))
+    assert 0 < small.weights < large.weights
+    assert 2 * small.activations < large.activations
+
+
+# --- beside what is published --------------------------------------------------------------------------------
+
+LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_attention_heads": 32}
+PUBLISHED: dict[str, tuple[int, dict[str, Any]]] = {
+    "meta-llama/Llama-3.1-8B": (
+        8_030_261_248,
+        LLAMA
+        | {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_key_value_heads": 8}
+        | {"vocab_size": 128256, "tie_word_embeddings": False},
+    ),
+    "meta-llama/Llama-3.2-1B": (
+        1_235_814_400,
+        LLAMA
+        | {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_key_value_heads": 8}
+        | {"head_dim": 64, "vocab_size": 128256, "tie_word_embeddings": True},
+    ),
+    "HuggingFaceTB/SmolLM2-1.7B": (
+        1_711_376_384,
+        LLAMA
+        | {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 24, "num_key_value_heads": 32}
+        | {"vocab_size": 49152, "tie_word_embeddings": True},
+    ),
+    "Qwen/Qwen2.5-0.5B": (
+        494_032_768,
+        {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864}
+        | {"num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151936}
+        | {"tie_word_embeddings": True},
+    ),
+    "Qwen/Qwen3-4B": (
+        4_022_468_096,
+        {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 2560, "intermediate_size": 9728}
+        | {"num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128}
+        | {"vocab_size": 151936, "tie_word_embeddings": True},
+    ),
+}
+"""Numbers of parameters, as the hub shows them from the headers of the safetensors files, and the sizes in the configs
+of the models in ``conf/model/``."""
+
+
+@pytest.mark.parametrize(
+    "name", ["Qwen/Qwen2.5-0.5B", *(pytest.param(each, marks=pytest.mark.slow) for each in PUBLISHED)]
+)
+def test_weights_are_those_that_are_published(name: str, tmp_path: Path) -> None:
+    number, sizes = PUBLISHED[name]
+    (tmp_path / "config.json").write_text(json.dumps(sizes), encoding="utf-8")
+    config = configured(TEXT, model={"path": str(tmp_path), "lora": None, "dtype": "bfloat16"})
+    with fake_tensors():
+        model = BlankCausalLM(config, autocasts=True).model
+        assert sum(each.numel() for each in model.parameters()) == number
+        # Trained weights are held in float32.
+        assert sum(each.nbytes for each in model.parameters()) == 4 * number
