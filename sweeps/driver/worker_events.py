@@ -101,15 +101,12 @@ class WorkerEvents:
             attempt = status.attempt + status.earlier_attempts
             status.failures.append(FailedAttempt(attempt=attempt, ended=ended, error=event.error))
             self._recorder.trials.record_failures(event.trial, status.failures)
-            where = ""
             if event.failure is not None:
                 self._save_tracebacks(event.trial, attempt, [event.failure, *event.others])
-                if event.failure.kind == "hang":
-                    where = f"; all stacks are in {LOGS}/{traceback_name(attempt)} of its run"
             for rank, record in enumerate(event.flight_records):
                 if record is not None:
                     self._save(event.trial, flight_record_name(attempt, rank), record)
-            status.failure = f"trial {event.trial}: attempt {attempt} failed: {event.error}{where}"
+            status.failure = f"trial {event.trial}: attempt {attempt} failed: {event.error}"
             if mentions_full_disk(event.error):
                 self._state.shutdown.storage_is_full(StorageFull(self._state.folder, event.error))
 

@@ -14,7 +14,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sweeps.runtime.worker_log import STACKS_SIGNAL
-from sweeps.trial_files import START_LINE, log_name
+from sweeps.trial_files import LOGS, START_LINE, log_name
 from sweeps.worker_error import Frame, WorkerError, is_user_code
 
 LOG_END = 200_000
@@ -61,7 +61,7 @@ def hang_error(
     return WorkerError(
         kind="hang",
         type="Hang",
-        message=f"{message}{f' ({found})' if found else ''}",
+        message=f"{message}{f' ({found})' if found else ''}; all stacks are in {LOGS}/ of the trial's run",
         rank=0,
         num_workers=len(processes),
         node=locations[0].partition("/")[0] if locations else "",

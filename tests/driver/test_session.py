@@ -67,7 +67,7 @@ def test_what_workers_post_before_tune_says_that_their_trial_started_is_kept() -
     assert session.state.trials["0000"].spans == [Span(held=1, trained=2, ended=5, workers=("a", "a"))]
 
 
-def test_a_hang_leaves_the_stacks_and_flight_records_of_its_workers_in_the_run_and_the_message_says_where() -> None:
+def test_a_hang_leaves_the_stacks_and_flight_records_of_its_workers_in_the_run() -> None:
     told = _Told()
     session = session_of(told)
     session.lifecycle.started({TRIAL: "0000", PARAMETERS: {"train.lr": 0.01}}, 1)
@@ -78,7 +78,3 @@ def test_a_hang_leaves_the_stacks_and_flight_records_of_its_workers_in_the_run_a
     attached = {arguments[1]: arguments[2] for name, arguments in told.calls if name == "attach"}
     assert set(attached) == {"logs/attempt-1.traceback.txt", "logs/attempt-1.flight-record-0.json"}
     assert "--- worker 1 ---" in attached["logs/attempt-1.traceback.txt"]
-    failure = session.state.trials["0000"].failure
-    assert failure == (
-        "trial 0000: attempt 1 failed: its workers hang; all stacks are in logs/attempt-1.traceback.txt of its run"
-    )

@@ -17,6 +17,7 @@ from sweeps.runtime import hang
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Started
+from sweeps.runtime.native_stacks import hang_error
 from sweeps.runtime.signs_of_life import signs_of_life
 from sweeps.worker_error import WorkerError
 
@@ -191,7 +192,7 @@ def test_a_hang_leaves_the_stacks_of_all_workers_in_the_run_of_its_trial(done: D
     assert trial["state"] == "failed", done.err
     line = 1 + USERS.splitlines().index("            time.sleep(10_000)  # asleep")
     assert f"users.py:{line} in forward: time.sleep(10_000)" in done.err
-    assert "all stacks are in logs/attempt-1.traceback.txt of its run" in done.err
+    assert "all stacks are in logs/ of the trial's run" in done.err
     names = {Path(each.path).name for each in done.client.list_artifacts(trial["run_id"], "logs")}
     records = ["attempt-1.flight-record-0.json", "attempt-1.flight-record-1.json"]
     assert {"attempt-1.traceback.txt", *records} <= names
@@ -209,3 +210,8 @@ def test_a_hang_leaves_the_stacks_of_all_workers_in_the_run_of_its_trial(done: D
     )
     assert len(waiting["entries"]) > len(asleep["entries"])  # what worker 1 never reaches
     assert {each["timeout_ms"] for each in waiting["entries"]} == {1000 * (HANG_S + 60)}
+
+
+def test_the_message_of_a_hang_says_where_all_stacks_are(tmp_path: Path) -> None:
+    error = hang_error("no report for 20 s: its workers hang", [("node", 1)], ["a/0"], str(tmp_path))
+    assert error.described == "no report for 20 s: its workers hang; all stacks are in logs/ of the trial's run"
