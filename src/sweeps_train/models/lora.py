@@ -86,13 +86,13 @@ def remove_lora(adapted: PeftModel) -> PreTrainedModel:
     for module in adapted.modules():
         if isinstance(module, ModulesToSaveWrapper):
             module.set_adapter([])  # otherwise the trained copy would stay in the place of the original
-    base: PreTrainedModel = adapted.unload()  # type: ignore[operator] # peft finds it in the tuner
+    base: PreTrainedModel = adapted.unload()
     return base
 
 
 def merge_lora(adapted: PeftModel) -> PreTrainedModel:
     """Merge adapters into their base model, and put modules that were trained as a whole into it."""
-    merged: Any = adapted.merge_and_unload()  # type: ignore[operator] # peft finds it in the tuner
+    merged: Any = adapted.merge_and_unload()
     head = merged.get_output_embeddings()
     if head is not None and head.weight is not merged.get_input_embeddings().weight:
         merged.config.tie_word_embeddings = False  # of two that were the same, one may have been trained
