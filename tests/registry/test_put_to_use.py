@@ -243,9 +243,6 @@ def test_a_retrained_trial_takes_another_option_of_a_group(searched: Done) -> No
     assert config["search"]["num_trials"] == 1
 
 
-MERGED, ADAPTERS = "model/model.safetensors", "artifacts/model/adapter_model.safetensors"
-
-
 @pytest.fixture(scope="module")
 def adapted(tmp_path_factory: pytest.TempPathFactory) -> Done:
     tokens = ("train.max_steps=8", "train.eval_every=8", "train.log_every=4", "data.max_eval_documents=8")
@@ -271,10 +268,6 @@ def test_a_language_model_loads_as_adapters_on_their_base_or_merged(adapted: Don
     expected = tokenizer.decode(generated[0], skip_special_tokens=True)
     assert len(expected) > len(given)
     assert predicted(adapted.folder, uri, [given]) == [expected]
-    # What other programs load, in MLflow's artifacts.
-    (kept,) = {file.parent for file in adapted.folder.glob(f"mlruns/*/models/*/**/{MERGED if merged else ADAPTERS}")}
-    assert (kept / "tokenizer_config.json").is_file()
-    assert not (kept / "training_state.pt").exists()
 
 
 @pytest.mark.slow
