@@ -108,7 +108,7 @@ def _accelerators() -> tuple[list[str], str]:
     devices = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
     nccl = ""
     with contextlib.suppress(Exception):  # a build of torch without it, such as ROCm's
-        nccl = ".".join(map(str, torch.cuda.nccl.version()))
+        nccl = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
     return [f"{device.name}, {device.total_memory / 2**30:.0f} GiB" for device in devices], nccl
 
 

@@ -64,7 +64,7 @@ def cluster_gpu_memory(nodes: Sequence[dict[str, float]]) -> int | None:
 
     own = [name for node in nodes if node.get("GPU") for name in node if name.startswith("node:") and "__" not in name]
     asked = [
-        ray.remote(visible_gpu_memory).options(num_cpus=0, num_gpus=0.001, resources={name: 0.001}).remote()  # type: ignore[attr-defined]
+        ray.remote(visible_gpu_memory).options(num_cpus=0, num_gpus=0.001, resources={name: 0.001}).remote()
         for name in own
     ]
     done, waiting = ray.wait(asked, num_returns=len(asked), timeout=WITHIN_S) if asked else ([], [])

@@ -16,8 +16,6 @@ from sweeps.validate.targets import check_targets
 from sweeps_train.config import FunctionTask
 from sweeps_train.frameworks.ray_train import _bind
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*`srun` command")  # on a machine that has Slurm
-
 USERS = """
 import os
 from pathlib import Path

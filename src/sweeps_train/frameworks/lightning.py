@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,8 @@ def _set_trainer_defaults(folder: str) -> None:
     """Set what the user's ``Trainer`` leaves out through Lightning's environment variables, so that the user's code
     does not depend on Ray. Its strategy ``ddp`` becomes Ray's, which uses the existing processes instead of starting
     new ones."""
+    # Where Slurm is installed, Lightning misses srun; Ray has started these processes.
+    warnings.filterwarnings("ignore", message="The `srun` command is available")
     os.environ["PL_TRAINER_STRATEGY"] = "ddp"
     os.environ["PL_TRAINER_DEFAULT_ROOT_DIR"] = folder
     os.environ["PL_TRAINER_ENABLE_PROGRESS_BAR"] = "False"
