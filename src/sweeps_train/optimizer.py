@@ -36,12 +36,13 @@ def build_optimizer(parameters: Iterable[nn.Parameter], config: Train) -> torch.
         return _custom(config.optimizer, settings, config.lr)
     betas = (config.momentum, 0.999)
     if config.optimizer in BITSANDBYTES_OPTIMIZERS:
-        import bitsandbytes.optim
+        import bitsandbytes
 
-        kinds: dict[str, Any] = {
-            "adamw_8bit": bitsandbytes.optim.AdamW8bit,
-            "paged_adamw_8bit": bitsandbytes.optim.PagedAdamW8bit,
-            "paged_adamw_32bit": bitsandbytes.optim.PagedAdamW32bit,
+        optimizers: Any = bitsandbytes.optim
+        kinds = {
+            "adamw_8bit": optimizers.AdamW8bit,
+            "paged_adamw_8bit": optimizers.PagedAdamW8bit,
+            "paged_adamw_32bit": optimizers.PagedAdamW32bit,
         }
         made: torch.optim.Optimizer = kinds[config.optimizer](settings, lr=config.lr, betas=betas)
         return made

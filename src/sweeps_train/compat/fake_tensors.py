@@ -30,7 +30,7 @@ def fake_tensors() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(DeviceMesh, "__init__", real_mesh))
         stack.enter_context(patch.object(nn.Module, "to", _moved))
-        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))  # type: ignore[no-untyped-call]
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         yield
 
 

@@ -118,7 +118,9 @@ def _has_kernel(query: torch.Tensor, value: torch.Tensor, dropout: float) -> boo
 @functools.cache
 def _has_flash_attention(device: torch.device) -> bool:
     """Whether torch's variable-length attention runs on a GPU: one from NVIDIA's Ampere on, and torch from 2.13 on."""
-    if varlen_attn is None or "enable_gqa" not in inspect.signature(varlen_attn).parameters or torch.version.hip:
+    if varlen_attn is None or torch.version.hip:  # type: ignore[redundant-expr]  # in earlier releases of torch
+        return False
+    if "enable_gqa" not in inspect.signature(varlen_attn).parameters:
         return False
     return torch.cuda.get_device_capability(device) >= (8, 0)
 
@@ -128,11 +130,20 @@ def _attend_within(
 ) -> torch.Tensor:
     """Attention of tokens to the earlier ones between the same borders, in the shape (samples, tokens, heads, size)."""
     samples, heads, length, _ = query.shape
-    flat = [each.transpose(1, 2).flatten(0, 1) for each in (query, key, value)]
+    queries, keys, values = (each.transpose(1, 2).flatten(0, 1) for each in (query, key, value))
     grouped = key.shape[1] != heads
     # The longest document is not known without waiting for the GPU; a sequence is never shorter.
     attended = varlen_attn(
-        *flat, borders, borders, length, length, scale=scaling, window_size=(-1, 0), enable_gqa=grouped
+        queries,
+        keys,
+        values,
+        borders,
+        borders,
+        length,
+        length,
+        scale=scaling,
+        window_size=(-1, 0),
+        enable_gqa=grouped,
     )
     assert isinstance(attended, torch.Tensor)
     return attended.view(samples, length, heads, -1)

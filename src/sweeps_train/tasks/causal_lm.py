@@ -117,7 +117,7 @@ class CausalLMTraining:
         return batch
 
     def logits(self, model: Callable[..., Any], batch: Batch) -> torch.Tensor:
-        inputs = {name: batch[name] for name in ("input_ids", "position_ids") if name in batch}
+        inputs: Batch = {name: batch[name] for name in ("input_ids", "position_ids") if name in batch}
         if self._separates_documents and "document_ends" in batch and batch["input_ids"].device.type == "cuda":
             inputs["attention_mask"] = document_mask(batch["document_ends"], batch["input_ids"].shape[1])
         elif self._is_causal and "position_ids" not in batch:

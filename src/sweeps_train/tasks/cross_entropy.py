@@ -164,7 +164,7 @@ def _chunks(vocabulary: int, *tensors: torch.Tensor) -> Iterator[tuple[torch.Ten
 
 @functools.cache
 def _liger_loss() -> Any:
-    """Liger's fused kernel, where it is installed (``pip install sweeps[liger]``); None elsewhere."""
+    """Liger's fused kernel, where it is installed (``pip install ray-sweeps[liger]``); None elsewhere."""
     if importlib.util.find_spec("liger_kernel") is None:
         return None
     from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
