@@ -35,7 +35,8 @@ def complete_key(root: type, values: Mapping[str, Any], typed: str) -> list[Cand
     given = _values_at(values, parts)
     found: dict[str, Candidate] = {}
     for name, key in keys.items():
-        has_below = bool(key.sections) or isinstance(given.get(name), Mapping)
+        # A key such as `train.optimizer` takes a name or a section: the name is what people type.
+        has_below = isinstance(given.get(name), Mapping) or bool(key.sections and not key.values)
         found[name] = Candidate(f"{prefix}{name}{'.' if has_below else '='}", key.help)
     for name, value in given.items():
         found.setdefault(name, Candidate(f"{prefix}{name}{'.' if isinstance(value, Mapping) else '='}", ""))

@@ -20,7 +20,7 @@ from sweeps.errors import ConfigError
 Overrides = Sequence[str] | Mapping[str, Any]
 """Overrides as Python functions accept them: ``["train.lr=0.01"]`` or ``{"train.lr": 0.01}``."""
 
-_OPTION = re.compile(r"(\+{0,2}[\w.]+)\.(-[\w-]+)=(.*)", re.DOTALL)
+_OPTION = re.compile(r"\A(\+{0,2}\w+(?:\.\w+)*)\.(-[\w-]+)=(.*)", re.DOTALL)
 """Override of an option such as ``task.options.--lr``: a key that Hydra's grammar has in mappings only."""
 _RANGE = re.compile(r"(tag|choice|interval|range|glob|int|float|sort|shuffle)\(.*\)", re.DOTALL)
 

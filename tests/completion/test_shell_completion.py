@@ -57,7 +57,10 @@ def offered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         ("sweeps run conf=digits 'train.mom", ["train.momentum="]),
         ("sweeps run conf=digits checkpoint.k", ["checkpoint.keep="]),
         ("sweeps run conf=digits search.stop.pl", ["search.stop.plateau."]),
-        ("sweeps run conf=digits train.optimizer=a", ["train.optimizer=adamw", "train.optimizer=adam"]),
+        (
+            "sweeps run conf=digits train.optimizer=a",
+            ["train.optimizer=adamw", "train.optimizer=adam", "train.optimizer=adamw_8bit"],
+        ),
         ("sweeps run conf=digits train.compile=", ["train.compile=true", "train.compile=false"]),
         ("sweeps run conf=digits data._t", ["data._target_="]),
         ("sweeps run conf=digits space.train.l", ["space.train.lr."]),

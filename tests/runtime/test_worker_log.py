@@ -238,7 +238,8 @@ def test_a_worker_that_hangs_in_native_code_with_the_gil_says_where(tmp_path: Pa
         wait_for(lambda: "users.py" in logged(tmp_path))
     told = hang_error("no report for 60 s: its workers hang", [("n", 1), ("n", 2)], ("vm", "vm"), str(tmp_path))
     place = f"{tmp_path}/users.py:3 in train: re.match('(a*)*b', 'a' * 40)"
-    assert told.described == f"no report for 60 s: its workers hang (worker 1 at {place})"
+    stacks = "all stacks are in logs/ of the trial's run"
+    assert told.described == f"no report for 60 s: its workers hang (worker 1 at {place}); {stacks}"
     assert "--- worker 0 ---\n(it has written no stacks)" in told.traceback
 
 

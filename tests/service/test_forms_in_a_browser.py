@@ -88,7 +88,7 @@ def test_keys_are_completed_by_keyboard(page: Page) -> None:
     expect(overrides).to_have_attribute("aria-activedescendant", chosen.get_attribute("id") or "")
     page.keyboard.press("Enter")
     expect(overrides).to_have_value("seed=1\ntrain.optimizer=")
-    expect(completions.get_by_role("option")).to_have_count(3, timeout=WITHIN_MS)
+    expect(completions.get_by_role("option")).to_have_count(6, timeout=WITHIN_MS)
     page.keyboard.press("Escape")
     expect(completions).to_be_hidden()
     page.keyboard.type("sgd")

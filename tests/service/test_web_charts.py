@@ -255,6 +255,7 @@ print(*({name.partition(".")[0] for name in {*sys.modules} - before} & {"optuna"
 """
 
 
+@pytest.mark.slow
 def test_the_first_viewer_of_a_figure_does_not_wait_for_libraries(uri: str) -> None:
     record_small_sweep(uri)
     done = subprocess.run([sys.executable, "-c", IMPORTED, uri], capture_output=True, text=True, check=False)

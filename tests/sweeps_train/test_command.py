@@ -95,6 +95,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Done:
     return run(folder, "conf=mine.yaml", points(*kinds), "search.default_first=false", "cluster.num_cpus=2", "--name=s")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_program_that_fails_is_started_again_with_its_newest_complete_checkpoint(sweep: Done) -> None:
     trial = sweep.document["trials"][1]
@@ -109,6 +110,7 @@ def test_a_program_that_fails_is_started_again_with_its_newest_complete_checkpoi
     assert min(each.value for each in history) == pytest.approx(0.5 / 6)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_pruned_program_gets_sigterm_and_then_sigkill(sweep: Done) -> None:
     trial = sweep.document["trials"][2]
@@ -117,6 +119,7 @@ def test_a_pruned_program_gets_sigterm_and_then_sigkill(sweep: Done) -> None:
     assert programs(sweep.folder) == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_its_checkpoint_is_the_trials_and_is_in_mlflow(sweep: Done) -> None:
     trial = sweep.document["trials"][0]

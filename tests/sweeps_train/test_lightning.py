@@ -88,7 +88,9 @@ def test_lightning_reads_a_modules_checkpoint(sweep: Done) -> None:
     assert module.hparams["hidden"] == 32
 
 
-@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning", "ignore:.*does not have many workers")
+@pytest.mark.filterwarnings(
+    "ignore:.*LeafSpec:FutureWarning", "ignore:.*does not have many workers", "ignore:.*`srun` command"
+)
 @pytest.mark.parametrize(
     ("options", "reports"),
     [
@@ -123,7 +125,9 @@ def test_each_validation_is_a_report_or_each_epoch_where_there_is_none(
     assert {path.name for path in tmp_path.rglob("*.ckpt")} <= {"checkpoint.ckpt"}, "Lightning has saved its own"
 
 
-@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning", "ignore:.*does not have many workers")
+@pytest.mark.filterwarnings(
+    "ignore:.*LeafSpec:FutureWarning", "ignore:.*does not have many workers", "ignore:.*`srun` command"
+)
 @pytest.mark.parametrize("has_schedule", [False, True])
 def test_a_module_that_continues_trains_with_its_changed_values(has_schedule: bool, tmp_path: Path) -> None:
     import torch

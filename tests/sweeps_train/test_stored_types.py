@@ -84,6 +84,7 @@ def on_each_strategy() -> dict[str, Any]:
     return {kind: uninterrupted_and_resumed(whole(kind, **options), Path(kind)) for kind, options in STRATEGIES.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_sharded_models_are_stored_and_resumed_alike(working_folder: Path) -> None:
     write_prompts(working_folder)

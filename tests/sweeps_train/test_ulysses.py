@@ -57,6 +57,7 @@ def one_document_a_sequence() -> float:
     return recorder.final["train/loss"] if recorder.reports else 0.0
 
 
+@pytest.mark.slow
 def test_documents_need_not_be_as_many_as_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_prompts(tmp_path)
     together = on_two_workers(one_document_a_sequence, tmp_path)[0]

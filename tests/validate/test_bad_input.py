@@ -241,7 +241,7 @@ def test_a_name_may_have_letters_of_any_language() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["run", "conf=digits", "--nme=x"], ["no option --nme", "did you mean --name?", "sweeps run [OPTIONS]"]),
+        (["run", "conf=digits", "--nme=x"], ["no option --nme", "did you mean --name", "sweeps run [OPTIONS]"]),
         (["run", "--dry"], ["did you mean --dry-run?", "Try: python -m sweeps run --help"]),
         (["show"], ["SWEEP", "Try: python -m sweeps show --help"]),
         (["token", "create", "--usr=x"], ["did you mean --user?", "Try: python -m sweeps token create --help"]),
@@ -303,7 +303,7 @@ def test_reports_and_trials_that_cannot_be(uri: str, capsys: pytest.CaptureFixtu
 def test_what_nobody_foresaw_is_one_line_and_a_file_with_the_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise KeyError("lost")
 
     monkeypatch.setattr("sweeps.plan.plan.make_plan", broken)

@@ -54,7 +54,7 @@ class Train:
     optimizer: (
         Literal["adamw", "adam", "sgd", "adamw_8bit", "paged_adamw_8bit", "paged_adamw_32bit"] | CustomOptimizer
     ) = "adamw"
-    """Optimizer: of torch; of bitsandbytes, with averages of 8 bits instead of 32 (``_8bit``), in memory that moves
+    """Optimizer of torch, or of bitsandbytes: with averages of 8 bits instead of 32 (``_8bit``), in memory that moves
     between GPU and CPU when it is short (``paged_``); or any other, by its ``_target_``."""
     lr: PositiveFloat = 1e-3
     """Peak learning rate."""
