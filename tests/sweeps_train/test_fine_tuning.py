@@ -143,7 +143,7 @@ def on_fsdp() -> dict[str, Any]:
     torch.set_num_threads(1)
     results: dict[str, Any] = {}
     for name, model, optimizer in (
-        ("lora", {"lora": ADAPTERS | {"use_dora": True, "modules_to_save": ["embed_tokens"]}}, "adamw"),
+        ("lora", {"lora": ADAPTERS | {"use_dora": True}}, "adamw"),
         ("optimizer", {"lora": None}, OPTIMIZERS[1]),
     ):
         for kind in ("ddp", "fsdp"):
@@ -168,7 +168,7 @@ def test_sharded_models_train_the_same_with_further_adapters_and_optimizers(work
     results, _ = on_two_workers(on_fsdp, working_folder)
     for name in ("lora", "optimizer"):
         assert results[name, "fsdp"] == pytest.approx(results[name, "ddp"], rel=1e-4)
-    assert "train.optimizer" in results["refused"]
+    assert "not supported" in results["refused"]  # torch's own words: its factored state cannot be divided
 
 
 @pytest.mark.parametrize(
@@ -179,6 +179,7 @@ def test_sharded_models_train_the_same_with_further_adapters_and_optimizers(work
         ({"model": {"quantization": "nf4"}, "strategy": {"kind": "fsdp"}}, "model.quantization=nf4: .*strategy=ddp"),
         ({"model": {"lora": {"use_dora": True}}, "strategy": {"kind": "tensor_parallel"}}, "use_dora=true: .*fsdp"),
         ({"model": {"lora": {"modules_to_save": ["lm_head"]}}, "strategy": {"kind": "pipeline"}}, "modules_to_save=.*"),
+        ({"model": {"lora": {"modules_to_save": ["lm_head"]}}, "strategy": {"kind": "fsdp"}}, "modules_to_save=.*ddp"),
         ({"train": {"optimizer": "adamw_8bit"}, "strategy": {"kind": "fsdp"}}, "train.optimizer=adamw_8bit: .*ddp"),
     ],
 )

@@ -204,10 +204,10 @@ def check_fine_tuning(model: Model, train: Train, strategy: Strategy) -> None:
             f"model.lora.use_dora=true: needs the norms of whole layers, which strategy.kind={kind} divides; use "
             "strategy=ddp or fsdp, or model.lora.use_dora=false"
         )
-    if (splits_layers or kind == "pipeline") and model.lora.modules_to_save:
+    if kind not in ("ddp", "context_parallel") and model.lora.modules_to_save:
         raise ValueError(
             f"model.lora.modules_to_save={model.lora.modules_to_save}: strategy.kind={kind} does not divide copies of "
-            "modules; use strategy=ddp or fsdp, or model.lora.modules_to_save=[]"
+            "modules; use strategy=ddp, or model.lora.modules_to_save=[]"
         )
 
 

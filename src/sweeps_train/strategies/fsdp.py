@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Protocol
 
 import torch
@@ -70,6 +71,8 @@ def wrap_fsdp(model: nn.Module, mesh: DeviceMesh, config: ShardingOptions, preci
     Returns:
         The model, now also an ``FSDPModule``.
     """
+    # A model whose head is taken out returns its hidden states as a view, which nothing here changes in place.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     mixed = MixedPrecisionPolicy(param_dtype=precision.type, reduce_dtype=torch.float32 if precision.type else None)
     pinned = pins_memory(torch.device(mesh.device_type))
     offload = CPUOffloadPolicy(pin_memory=pinned) if config.cpu_offload else OffloadPolicy()
