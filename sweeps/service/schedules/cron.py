@@ -17,17 +17,9 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
+from sweeps.launch.calendar import SHORTHANDS
 from sweeps.suggestions import did_you_mean
 
-SHORTHANDS = {
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-    "@monthly": "0 0 1 * *",
-    "@weekly": "0 0 * * 0",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@hourly": "0 * * * *",
-}
 _MAY_BE = {
     "minute": "0-59",
     "hour": "0-23",
