@@ -7,8 +7,9 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 
@@ -58,7 +59,10 @@ def connected(config: SweepConfig) -> Iterator[Connection]:
         # The processes that Ray starts inherit our environment. A runtime environment would have the same effect, but
         # then the processes that Ray keeps ready for the first actors could not be used.
         with _environment(environment if local else {}), listening_on_loopback(enabled=local):
-            context = ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **arguments)
+            start = partial(
+                ray.init, address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **arguments
+            )
+            context = _started_here(start) if local else start()
     except (ConnectionError, ValueError, RuntimeError) as error:  # nothing answers, or the address has no known form
         raise UserError(
             f"cluster.address={cluster.address}: no Ray cluster answers there ({str(error).splitlines()[0]}); "
@@ -68,6 +72,28 @@ def connected(config: SweepConfig) -> Iterator[Connection]:
         yield Connection(alive_nodes(), answering_dashboard(getattr(context, "dashboard_url", None)))
     finally:
         ray.shutdown()
+
+
+def _started_here(start: Callable[[], Any]) -> Any:
+    """Start Ray on this machine, again if it fails: its processes wait only some seconds for each other, and on a busy
+    machine one may take longer, or another program may have taken a port meanwhile.
+
+    Raises:
+        UserError: It failed twice.
+    """
+    import ray
+
+    failure = ""
+    for _ in range(2):
+        try:
+            return start()
+        except Exception as error:  # noqa: BLE001 - Ray raises several, some of them plain `Exception`
+            ray.shutdown()
+            failure = str(error).partition("\n")[0]
+    raise UserError(
+        f"cluster.address=local: Ray did not start on this machine, twice ({failure}); see whether it is out of memory "
+        "or of space for temporary files, or too busy, and run the command again"
+    )
 
 
 def answering_dashboard(address: str | None) -> str | None:

@@ -119,10 +119,10 @@ def sweeps(cluster: SlurmCluster, tmp_path: Path) -> Iterator[Sweeps]:
 
 
 def test_a_sweep_on_two_nodes_is_requeued_at_its_time_limit_and_continues_by_itself(sweeps: Sweeps) -> None:
-    length = ("search.num_trials=40", "train.max_steps=150", "train.eval_every=25")
+    length = ("search.num_trials=150", "train.max_steps=150", "train.eval_every=25")
     options = ("cluster.slurm.time_limit=1:00:00", "cluster.slurm.stop_before_limit_s=120")
     job = sweeps.submit("limited", "conf=digits", *TWO_NODES, *options, *length)
-    sweeps.wait_for(r"\[\d+/40\] trial 0002 ", "limited", 600)
+    sweeps.wait_for(r"\[\d+/150\] trial 0002 ", "limited", 600)
     hours, minutes, _ = sweeps.cluster.job(job)["RunTime"].split(":")
     limit = int(hours) * 60 + int(minutes) + 4  # now, however long all this took on a busy machine
     sweeps.cluster.ask("scontrol", "update", f"JobId={job}", f"TimeLimit={limit}")
@@ -136,7 +136,7 @@ def test_a_sweep_on_two_nodes_is_requeued_at_its_time_limit_and_continues_by_its
     found = sweeps.show("limited")
     assert found["status"] == "finished"
     assert {trial["state"] for trial in found["trials"]} <= {"finished", "pruned"}
-    assert len(found["trials"]) == 40
+    assert len(found["trials"]) == 150
     for trial in found["trials"]:  # no step is lost, and none is recorded twice
         steps = sweeps.steps(trial["run_id"], "eval/loss")
         assert steps == list(range(25, steps[-1] + 1, 25))

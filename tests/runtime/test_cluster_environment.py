@@ -14,8 +14,9 @@ from ipaddress import ip_address
 import pytest
 from recording import free_port
 
+from sweeps.errors import UserError
 from sweeps.runtime import cluster
-from sweeps.runtime.cluster import _environment, answering_dashboard
+from sweeps.runtime.cluster import _environment, _started_here, answering_dashboard
 
 
 def test_variables_for_ray_are_taken_back_and_those_that_are_set_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,3 +88,18 @@ def test_a_dashboard_is_there_if_it_answers(dashboard: str, monkeypatch: pytest.
     monkeypatch.setattr(cluster, "DASHBOARD_WITHIN_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert answering_dashboard(f"127.0.0.1:{silent.getsockname()[1]}") is None
+
+
+def test_a_local_start_that_fails_once_is_tried_again_and_a_second_failure_is_one_message() -> None:
+    starts: list[int] = []
+
+    def start(failures: int) -> str:
+        starts.append(failures)
+        if len(starts) <= failures:
+            raise Exception("The current node timed out during startup.\nmore")  # noqa: TRY002 - as Ray does
+        return "started"
+
+    assert _started_here(lambda: start(1)) == "started"
+    starts.clear()
+    with pytest.raises(UserError, match=r"did not start on this machine, twice \(The current node timed out"):
+        _started_here(lambda: start(2))
