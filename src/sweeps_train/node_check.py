@@ -11,6 +11,10 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 from statistics import median
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 REPEATS = 5
 CPU_SIZE, GPU_SIZE = 1024, 8192
@@ -41,19 +45,18 @@ def matrix_product_s() -> list[float]:
     return [_product_s(device) for device in devices]
 
 
-def _product_s(device: object) -> float:
+def _product_s(device: torch.device) -> float:
     import torch
 
-    place = torch.device(str(device))
-    on_gpu = place.type == "cuda"
+    on_gpu = device.type == "cuda"
     size = GPU_SIZE if on_gpu else CPU_SIZE
-    left = torch.ones(size, size, device=place, dtype=torch.bfloat16 if on_gpu else torch.float32)
+    left = torch.ones(size, size, device=device, dtype=torch.bfloat16 if on_gpu else torch.float32)
     taken = []
     for _ in range(REPEATS + 1):
         began = time.perf_counter()
         torch.matmul(left, left)
         if on_gpu:
-            torch.cuda.synchronize(place)
+            torch.cuda.synchronize(device)
         taken.append(time.perf_counter() - began)
     return median(taken[1:])  # the first one starts threads and chooses a kernel
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from sweeps_train.config import BITSANDBYTES_OPTIMIZERS, CustomOptimizer, Train
+from sweeps_train.errors import is_out_of_memory
 from sweeps_train.targets import call_target
 
 if TYPE_CHECKING:
@@ -61,6 +63,29 @@ def _custom(config: CustomOptimizer, settings: list[dict[str, Any]], lr: float) 
             f"train.optimizer._target_={config.target} returned {type(made).__name__}; it must be a torch Optimizer"
         )
     return made
+
+
+@contextmanager
+def named_in_errors(config: Train, strategy: str) -> Iterator[None]:
+    """Name the setting of a user's own optimizer in an error of its step.
+
+    Args:
+        config: Config that has the optimizer.
+        strategy: Kind of the strategy, which may divide the tensors that the optimizer gets.
+
+    Raises:
+        ValueError: The step failed, and not for lack of memory.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(config.optimizer, CustomOptimizer) or is_out_of_memory(error):
+            raise
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ValueError(
+            f"train.optimizer._target_={config.optimizer.target}: its step fails with strategy.kind={strategy} "
+            f"({first[:200]}); use strategy=ddp, or another optimizer"
+        ) from error
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer, strategy: Strategy) -> dict[str, dict[str, Any]]:

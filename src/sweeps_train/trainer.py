@@ -19,7 +19,7 @@ from sweeps_train.data.sampler import SampleOrder, longest_first
 from sweeps_train.distributed import Workers
 from sweeps_train.flops import FlopMeter
 from sweeps_train.micro_batch import choose_micro_batch_size
-from sweeps_train.optimizer import build_optimizer, learning_rate
+from sweeps_train.optimizer import build_optimizer, learning_rate, named_in_errors
 from sweeps_train.out_of_memory import OutOfMemoryHandler
 from sweeps_train.peak_performance import peak_of
 from sweeps_train.precision import Precision
@@ -189,7 +189,8 @@ class Trainer:
         if max_grad_norm is not None:
             scaler.unscale_(self.optimizer)
             self.strategy.clip_grad_norm(max_grad_norm)
-        scaler.step(self.optimizer)
+        with named_in_errors(self.config.train, self.config.strategy.kind):
+            scaler.step(self.optimizer)
         scaler.update()
         self.strategy.zero_grad()
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sweeps.doctor.probes import Node
 
 SLOWNESS = ("speed", "network")
-"""Checks whose warnings say that a node is slow, or that it is in use."""
+"""Checks whose warnings say that a node is slow."""
 
 
 def examine(config: SweepConfig) -> Iterator[Finding]:

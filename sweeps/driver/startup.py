@@ -101,10 +101,9 @@ def place(plan: Plan, view: View, cluster: Connection) -> Fit:
         unfit = unfit_nodes(config, plan.folder.parent)
         out = {label(NODE_ID_LABEL, node) for node in unfit}
         nodes = [node for node in nodes if not out & set(node)]
-    starting = getattr(view, "starting", None)  # a user's own view may lack it
+    starting = getattr(view, "starting", lambda _: None)  # a user's own view may lack it
     for finding in unfit.values():
-        if starting is not None:
-            starting(f"{plan.name}: leaves out {finding.where}: {finding.found}")
+        starting(f"{plan.name}: leaves out {finding.where}: {finding.found}")
     return replace(fit(config, plan.scalings, nodes), excluded_nodes=tuple(unfit))
 
 

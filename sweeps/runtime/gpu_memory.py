@@ -70,4 +70,7 @@ def cluster_gpu_memory(nodes: Sequence[dict[str, float]]) -> int | None:
     done, waiting = ray.wait(asked, num_returns=len(asked), timeout=WITHIN_S) if asked else ([], [])
     for each in waiting:
         ray.cancel(each)
-    return min((size for sizes in ray.get(done) for size in sizes), default=None)
+    try:
+        return min((size for sizes in ray.get(done) for size in sizes), default=None)
+    except ray.exceptions.RayError:  # it is only for a message: the sweep starts without it
+        return None

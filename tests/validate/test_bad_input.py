@@ -241,7 +241,10 @@ def test_a_name_may_have_letters_of_any_language() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["run", "conf=digits", "--nme=x"], ["no option --nme", "did you mean --name", "sweeps run [OPTIONS]"]),
+        (
+            ["run", "conf=digits", "--nme=x"],
+            ["no option --nme", "did you mean --name, --resume?", "sweeps run [OPTIONS]"],
+        ),
         (["run", "--dry"], ["did you mean --dry-run?", "Try: python -m sweeps run --help"]),
         (["show"], ["SWEEP", "Try: python -m sweeps show --help"]),
         (["token", "create", "--usr=x"], ["did you mean --user?", "Try: python -m sweeps token create --help"]),

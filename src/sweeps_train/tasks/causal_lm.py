@@ -121,7 +121,7 @@ class CausalLMTraining:
         if self._separates_documents and "document_ends" in batch and batch["input_ids"].device.type == "cuda":
             inputs["attention_mask"] = document_mask(batch["document_ends"], batch["input_ids"].shape[1])
         elif self._is_causal and "position_ids" not in batch:
-            # Without any mask transformers looks for documents in the positions, which waits for the GPU.
+            # Given no mask, transformers looks for documents in the positions, which waits for the GPU.
             inputs["attention_mask"] = torch.ones_like(batch["input_ids"])
         logits: torch.Tensor = model(**inputs, use_cache=False).logits
         return logits
