@@ -14,7 +14,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright
 
 from axe_playwright_python.sync_playwright import Axe  # noqa: E402 - after the line that may skip it
 from playwright.sync_api import Browser, Page, ViewportSize, expect  # noqa: E402
-from recording import CONFIG, open_recorder  # noqa: E402
+from recording import CONFIG, open_recorder, wait_until  # noqa: E402
 
 from sweeps.tracking.recorder import Recorder  # noqa: E402
 from sweeps.trial_files import log_name, logs_folder  # noqa: E402
@@ -125,8 +125,9 @@ def test_a_choice_leaves_the_page_and_its_table_scrolled_where_they_were(page: P
     before = page.evaluate("scrollY")
     page.get_by_role("link", name="took").click()
     expect(page.locator("th[aria-sort]")).to_contain_text("took")
-    page.wait_for_function("document.querySelector('#trials-scroll').scrollTop === 40")
-    page.wait_for_function(f"Math.abs(scrollY - {before}) < 3")
+    # Not `wait_for_function`: it asks again from within the page, whose policy forbids to evaluate a text there.
+    wait_until(lambda: table.evaluate("table => table.scrollTop") == 40, WITHIN_MS / 1000)
+    wait_until(lambda: abs(page.evaluate("scrollY") - before) < 3, WITHIN_MS / 1000)
 
 
 def test_a_point_leads_to_its_trial(page: Page) -> None:
