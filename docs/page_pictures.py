@@ -34,6 +34,11 @@ SHOWN = {
     "schedule": "service-schedule",
     "submit": "service-submit",
     "new-schedule": "service-new-schedule",
+    "edit-schedule": "service-edit-schedule",
+    "table": "service-table",
+    "report": "service-report",
+    "sign-in": "service-sign-in",
+    "unknown": "service-unknown",
     "api": "service-api",
 }
 """Pages whose pictures are in docs/images/, and the beginnings of their files' names."""
@@ -80,6 +85,7 @@ def find_pages(browser: Browser, address: str, token: Path | None) -> dict[str, 
         "new-schedule": "/new-schedule",
         "api": "/api/docs",
         "unknown": "/sweeps/none-such",
+        "sign-in": "/sign-in",
     }
     page.goto(address)
     names = addresses_of(page, "td .name")
@@ -88,6 +94,8 @@ def find_pages(browser: Browser, address: str, token: Path | None) -> dict[str, 
         found["sweep"] = next((name for name in names if "large" in name), names[-1])
         page.goto(urljoin(address, found["sweep"]))
         found["trial"] = addresses_of(page, "a.trial")[0]
+        found["table"] = f"{found['sweep']}/figures/curves/table"
+        found["report"] = f"{found['sweep']}/report"
     if len(names) > 1:
         found["compare"] = "/compare?" + "&".join(
             f"sweep={name.removeprefix('/sweeps/')}" for name in (names[0], found["sweep"])
@@ -95,6 +103,7 @@ def find_pages(browser: Browser, address: str, token: Path | None) -> dict[str, 
     page.goto(urljoin(address, "/schedules"))
     if schedules := addresses_of(page, "td .name"):
         found["schedule"] = schedules[0]
+        found["edit-schedule"] = f"{schedules[0]}/edit"
     page.context.close()
     return found
 

@@ -18,6 +18,52 @@ NOT_RUN = re.compile(r"<!-- not run: (?P<reason>.+) -->")
 NAMED = re.compile(r"`(?P<file>[\w./]+\.(?:py|yaml|jsonl))`[^`\n]*:$")
 NAMED_INSIDE = re.compile(r"# (?P<file>[\w./]+\.(?:py|yaml))\b")
 
+MODULE = """
+def train(config):
+    from ray.train import report
+
+    report({"loss": config["lr"]})
+
+trainer = training = train
+
+def data():
+    pass
+
+class Model:
+    pass
+"""
+SCRIPT = """
+import argparse
+import json
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+parser.add_argument("--width", type=int, default=16)
+parser.add_argument("--hidden", type=int, default=16)
+parser.add_argument("--epochs", type=int, default=1)
+options = parser.parse_args()
+print(json.dumps({"loss": options.lr}))
+"""
+OTHER_FILES = {
+    "texts.jsonl": '{"text": "a document"}\n' * 20,
+    "customers.csv": "id,age,city,visits,joined,member,spent\n"
+    + "".join(
+        f"{n},{n % 60},{'OLR'[n % 3]},{n % 7},2024-01-{n % 28 + 1:02},{'ny'[n % 2]},{n / 7}\n" for n in range(90)
+    ),
+    "module.py": MODULE,
+    "train.py": SCRIPT,
+    "winner.yaml": "defaults: [digits, _self_]\n",
+    "trial7.yaml": "defaults: [digits, _self_]\n",
+    "sweep.yaml": "program: train.py\nmethod: random\nmetric: {name: loss}\nparameters: {lr: {min: 0.0, max: 1.0}}\n",
+    "my_module.py": "from ray import tune\nparam_space = {'lr': tune.loguniform(1e-4, 1e-1)}\n"
+    "tune_config = tune.TuneConfig(metric='loss', mode='min', num_samples=4)\n",
+    "base.yaml": "model: {layers: 1}\noptimizer: {name: adam, lr: 0.1}\n",
+    "PATH/.keep": "",
+    "conf/service/team.yaml": "queue: {running: 2}\n",
+    "my/service/team.yaml": "queue: {running: 2}\n",
+}
+"""Files that the documents suppose, besides those that they show."""
+
 
 @dataclass(frozen=True)
 class Block:

@@ -41,5 +41,5 @@ def convert(source: str, output: Path | None, name: str | None, tune_config: str
     for path in write_new_files(output, {f"{conversion.name}.yaml": text}):
         say(f"wrote {path}")
     say("next: print the plan")
-    target = " task._target_=TARGET" if conversion.lacks_target else ""
-    stdout.print(f"{command}{target} --dry-run", markup=False, highlight=False, soft_wrap=True)
+    missing = "" if conversion.missing is None else f" {conversion.missing}"
+    stdout.print(f"{command}{missing} --dry-run", markup=False, highlight=False, soft_wrap=True)

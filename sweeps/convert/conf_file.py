@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sweeps.convert.conversion import Conversion
+from sweeps.convert.conversion import MISSING, Conversion
 from sweeps.scaffold.conf_text import flow, nested, scalar
 
 GROUPS = (("checkpoint", "best_and_last"), ("tracking", "mlflow"), ("cluster", "local"))
@@ -76,19 +76,26 @@ def _defaults(conversion: Conversion) -> Iterator[str]:
 
 def _task(conversion: Conversion) -> Iterator[str]:
     yield "task:"
-    if conversion.task == "command":
+    if conversion.task == "function":
+        yield f"  _target_: {_value(conversion.target)}"
+    elif conversion.command:
         yield "  command:"
         yield from (f"    - {scalar(word)}" for word in conversion.command)
     else:
-        open_target = "??? # give it here, or on the command line"
-        yield f"  _target_: {open_target if conversion.lacks_target else scalar(conversion.target)}"
+        yield f"  command: {_value(MISSING)}"
+    if conversion.processes != "one":
+        yield f"  processes: {conversion.processes}"
     if conversion.arguments:
         yield "  arguments:"
         yield from _mapping(nested(conversion.arguments), "    ")
     else:
         yield "  arguments: {}"
-    metrics = list(dict.fromkeys([*conversion.metrics, *conversion.reported_metrics]))
-    yield f"  metrics: {scalar(metrics)}"
+    if conversion.read:
+        yield "  read:"
+        yield from (f"    - {flow(source)}" for source in conversion.read)
+    if conversion.rename:
+        yield f"  rename: {flow(conversion.rename)}"
+    yield f"  metrics: {scalar(conversion.all_metrics)}"
 
 
 def _mapping(values: Mapping[str, Any], indent: str) -> Iterator[str]:
@@ -97,7 +104,11 @@ def _mapping(values: Mapping[str, Any], indent: str) -> Iterator[str]:
             yield f"{indent}{scalar(key)}:"
             yield from _mapping(value, f"{indent}  ")
         else:
-            yield f"{indent}{scalar(key)}: {scalar(value)}"
+            yield f"{indent}{scalar(key)}: {_value(value)}"
+
+
+def _value(value: Any) -> str:
+    return f"{MISSING} # give it here, or on the command line" if value == MISSING else scalar(value)
 
 
 def _search(conversion: Conversion) -> Iterator[str]:

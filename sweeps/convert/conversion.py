@@ -9,6 +9,8 @@ from typing import Any, Literal
 from sweeps.convert.distributions import Converted, Distribution, grid_size, some_value
 from sweeps.scaffold.conf_text import nested
 
+MISSING = "???"
+"""Value that the file does not say, and that has to be given."""
 DEFAULT_TRIALS = 20
 """Trials of a search whose file sets no number."""
 
@@ -20,11 +22,17 @@ class Conversion:
     tool: str
     """Kind of the file, such as ``a W&B sweep``."""
     name: str = "converted"
-    task: Literal["function", "torchrun_script", "command"] = "function"
-    target: str = "???"
-    """A script's file, or the import path of a function; ``???`` where the file does not say it."""
+    task: Literal["function", "command"] = "function"
+    target: str = MISSING
+    """Import path of a function; for the task ``function`` only."""
     command: list[str] = field(default_factory=list)
-    """Words of ``task.command``, with placeholders for arguments; for the task ``command`` only."""
+    """Words of ``task.command``, with placeholders for arguments; empty where the file does not say it."""
+    processes: Literal["one", "per_worker"] = "one"
+    """Value of ``task.processes``."""
+    read: list[dict[str, str]] = field(default_factory=list)
+    """Value of ``task.read``; empty for its default."""
+    rename: dict[str, str] = field(default_factory=dict)
+    """Value of ``task.rename``."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Values that are not searched, by dotted name."""
     space: dict[str, Distribution] = field(default_factory=dict)
@@ -57,9 +65,18 @@ class Conversion:
         self.name = cleaned or self.name
 
     @property
-    def lacks_target(self) -> bool:
-        """Whether the file does not say what is trained."""
-        return self.task != "command" and self.target == "???"
+    def all_metrics(self) -> list[str]:
+        """The objectives, and what is reported besides."""
+        return list(dict.fromkeys([*self.metrics, *self.reported_metrics]))
+
+    @property
+    def missing(self) -> str | None:
+        """Override that gives what the file does not say; None if it says everything."""
+        if self.task == "function":
+            return "task._target_=MODULE.FUNCTION" if self.target == MISSING else None
+        if not self.command:
+            return """'task.command="PROGRAM {arguments}"'"""
+        return next((f"task.arguments.{name}=..." for name, value in self.arguments.items() if value == MISSING), None)
 
     def complete(self) -> None:
         """Decide what follows from several parts.
@@ -83,14 +100,7 @@ class Conversion:
                 self.notes.append(f"the file sets no number of trials; search.num_trials is {DEFAULT_TRIALS}")
         if self.scheduler["kind"] in ("pbt", "pb2") and "mutate" not in self.scheduler:
             self.scheduler["mutate"] = [f"task.arguments.{name}" for name in self.space]
-        dotted = [name for name in self.space if "." in name]
-        # A search sets values in sections that exist, and a placeholder of a command needs a value.
-        for name in self.space if self.task == "command" else dotted:
-            self.arguments.setdefault(name, some_value(self.space[name]))
-        if dotted and self.task == "torchrun_script":
-            first = dotted[0].partition(".")[0]
-            self.notes.append(
-                f"{', '.join(dotted)}: the script gets nested arguments as JSON, --{first}={{...}}; `python -m sweeps "
-                f"init --from SCRIPT.py` writes a launcher for one that takes --{dotted[0]}=VALUE, or Hydra's "
-                f"{dotted[0]}=VALUE"
-            )
+        for name, distribution in self.space.items():
+            # A search sets values in sections that exist, and a placeholder of a command needs a value.
+            if self.task == "command" or "." in name:
+                self.arguments.setdefault(name, some_value(distribution))

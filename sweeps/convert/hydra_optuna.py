@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import RangeSweep
@@ -10,10 +13,11 @@ from hydra.core.override_parser.types import RangeSweep
 from sweeps.compose.overrides import parse_overrides
 from sweeps.compose.ranges import distribution_of_range
 from sweeps.convert import distributions
-from sweeps.convert.conversion import Conversion
+from sweeps.convert.conversion import MISSING, Conversion
 from sweeps.convert.distributions import Converted
 from sweeps.convert.source_file import SourceFile, as_number
 from sweeps.errors import ConfigError
+from sweeps.scaffold.hydra_options import config_of
 
 AT = ("hydra", "sweeper")
 DIRECTIONS = {"minimize": "min", "maximize": "max"}
@@ -37,6 +41,8 @@ NOT_CARRIED = {
     "optuna_config": "settings of an old version of the sweeper",
 }
 DEFAULT_TRIALS = 20
+APPLICATION = "application"
+"""Argument that has the application's file, where it was not found."""
 
 
 def is_hydra_optuna(values: Mapping[str, Any]) -> bool:
@@ -50,7 +56,7 @@ def read_hydra_optuna(file: SourceFile) -> Conversion:
     Raises:
         UserError: A mistake in the file, with its line.
     """
-    conversion = Conversion(tool="a config of Hydra's Optuna sweeper", task="torchrun_script")
+    conversion = Conversion(tool="a config of Hydra's Optuna sweeper", task="command")
     conversion.set_name(file.get(str, *AT, "study_name") or file.path.stem)
     conversion.sampler = _sampler(file, conversion)
     _read_direction(file, conversion)
@@ -59,20 +65,16 @@ def read_hydra_optuna(file: SourceFile) -> Conversion:
     conversion.max_concurrent = None if jobs is None else int(jobs)
     seed = file.number(*AT, "sampler", "seed")
     conversion.seed = 0 if seed is None else int(seed)
-    for name, value in _values(file.values):
-        conversion.arguments[name] = value
+    conversion.arguments = dict(_values(file.values))
     _read_params(file, conversion)
     _read_search_space(file, conversion)
+    _read_command(file, conversion)
     for key in file.require(dict, *AT):
         if key not in READ and file.get(object, *AT, key) not in (None, 0.0):
             reason = NOT_CARRIED.get(key, "has no equivalent")
             conversion.notes.append(f"line {file.line(*AT, key)}: hydra.sweeper.{key}: {reason}")
     named = ", ".join(conversion.metrics)
-    conversion.notes.append(f"the application returns its objective; let it print it as JSON instead, under {named}")
-    conversion.notes.append(
-        "give task._target_: the launcher that `python -m sweeps init --from APPLICATION.py` writes passes the "
-        "values on as Hydra takes them, name=value"
-    )
+    conversion.notes.append(f"the application returns its objective; let it print it as JSON besides, under {named}")
     return conversion
 
 
@@ -171,3 +173,37 @@ def _read_search_space(file: SourceFile, conversion: Conversion) -> None:
             conversion.search(name, distributions.uniform(low, high, whole=kind == "int"))
         else:
             conversion.search(name, distributions.stepped(low, high, step))
+
+
+def _read_command(file: SourceFile, conversion: Conversion) -> None:
+    """Start the application with an override for each value of the sweeper; its own config has the others."""
+    overrides = [
+        name
+        for section in ("params", "search_space")
+        for name in file.get(dict, *AT, section) or {}
+        if not name.startswith("~")
+    ]
+    given = {name.lstrip("+") for name in overrides}
+    conversion.arguments = {name: value for name, value in conversion.arguments.items() if name in given}
+    application = _application(file.path)
+    if application is None:
+        conversion.arguments[APPLICATION] = MISSING
+        conversion.notes.append(f"give the application's file in task.arguments.{APPLICATION}")
+    conversion.command = [
+        "python",
+        f"{{{APPLICATION}}}" if application is None else str(application),
+        # Hydra names its folder by the second, and trials may start in the same one.
+        "hydra.run.dir={trial.folder}/hydra",
+        *(f"{name}={{{name.lstrip('+')}}}" for name in overrides),
+    ]
+
+
+def _application(config: Path) -> Path | None:
+    """Find the script whose ``@hydra.main`` has a config, in the config's folder or in the one above."""
+    for folder in (config.parent, config.parent.parent):
+        for script in sorted(folder.glob("*.py")):
+            with contextlib.suppress(OSError, ValueError, SyntaxError):
+                found = config_of(ast.parse(script.read_text()))
+                if found is not None and (folder / found.folder / f"{found.name}.yaml").samefile(config):
+                    return script
+    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from sweeps.convert import distributions
@@ -20,7 +20,7 @@ ALGORITHMS = {
     "bayesianoptimization": ("gp", "none"),
     "cmaes": ("cmaes", "none"),
     "sobol": ("qmc", "none"),
-    "hyperband": ("random", "hyperband"),
+    "hyperband": ("random", "asha"),
     "pbt": ("random", "pbt"),
 }
 """Sampler and scheduler for each algorithm."""
@@ -36,16 +36,20 @@ OF_SPEC = {
     "maxTrialCount",
     "parameters",
     "trialTemplate",
+    "metricsCollectorSpec",
 }
 NOT_CARRIED = {
     "maxFailedTrialCount": "a sweep ends when its trials fail with the same error; see search.max_retries",
-    "metricsCollectorSpec": "the task reports its metrics; a script prints them as JSON",
     "resumePolicy": "every sweep can be resumed",
     "nasConfig": "there is no architecture search",
 }
-LONGEST = 81
-"""Evaluations of a whole trial where the file does not say it."""
 REFERENCE = re.compile(r"\$\{trialParameters\.([^}]+)\}")
+OF_TRIAL = {"${trialSpec.Name}": "trial.name"}
+"""Placeholders for what a trial parameter may take from the trial itself."""
+METRICS_FORMAT = r"([\w|-]+)\s*=\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[Ee][+-]?\d+)?)"
+"""Regular expression like that by which Katib reads the output, unless an experiment has its own."""
+PARENTHESIS = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|[()]")
+"""Parentheses, and what may contain some that make no group: an escaped sign, a class of signs."""
 
 
 def is_katib_experiment(values: Mapping[str, Any]) -> bool:
@@ -66,11 +70,12 @@ def read_katib_experiment(file: SourceFile) -> Conversion:
     trials, parallel = file.number("spec", "maxTrialCount"), file.number("spec", "parallelTrialCount")
     conversion.num_trials = None if trials is None else int(trials)
     conversion.max_concurrent = None if parallel is None else int(parallel)
-    names = _read_template(file, conversion)
     for index in range(len(file.require(list, "spec", "parameters"))):
         at = ("spec", "parameters", index)
-        name = file.require(str, *at, "name")
-        conversion.search(names.get(name, name), _distribution(file, at))
+        conversion.search(file.require(str, *at, "name"), _distribution(file, at))
+    _read_template(file, conversion)
+    if conversion.command:
+        _read_metrics_collector(file, conversion)
     for key in file.require(dict, "spec"):
         if key not in OF_SPEC:
             reason = NOT_CARRIED.get(key, "has no equivalent")
@@ -111,19 +116,21 @@ def _read_algorithm(file: SourceFile, conversion: Conversion) -> None:
         seed = as_number(settings.pop(key, (None, 0))[0])
         if seed is not None and seed >= 0:
             conversion.seed = int(seed)
-    if scheduler == "hyperband":
+    if scheduler == "asha":
         eta = as_number(settings.pop("eta", (None, 0))[0])
-        longest = as_number(settings.pop("r_l", (None, 0))[0])
+        settings.pop("r_l", None)
         conversion.scheduler |= {} if eta is None else {"eta": eta}
-        conversion.scheduler["longest"] = longest or LONGEST
         conversion.notes.append(
-            "hyperband: rungs are counted in evaluations here, and not in a searched parameter; set "
-            "search.scheduler.longest to the evaluations of a whole trial"
+            "hyperband is asha here: it also stops trials at rungs, which are counted in evaluations and not in a "
+            "searched parameter; a program with task.checkpoints can have hyperband"
         )
     if scheduler == "pbt":
         quantile = as_number(settings.pop("truncation_threshold", (None, 0))[0])
         conversion.scheduler |= {} if quantile is None else {"quantile": quantile}
-        conversion.notes.append("pbt: the population is all of search.num_trials")
+        conversion.notes.append(
+            "pbt: the population is all of search.num_trials; say in task.checkpoints where it saves, and give "
+            "the program {checkpoint}, from which it continues"
+        )
     for name, (value, line) in settings.items():
         conversion.notes.append(f"line {line}: algorithmSettings: {name}={value} has no equivalent")
 
@@ -189,48 +196,99 @@ def _numbers(low: float, high: float, step: float | None, shape: str, *, whole: 
 # --- the trial template -----------------------------------------------------------------------------------------
 
 
-def _read_template(file: SourceFile, conversion: Conversion) -> dict[str, str]:
-    """Read the container's command: the script, its fixed arguments, and the argument that each parameter becomes."""
+def _read_template(file: SourceFile, conversion: Conversion) -> None:
+    """Take over the container's command, with a placeholder for each parameter."""
     at = ("spec", "trialTemplate")
     if file.get(dict, *at) is None:
-        return {}
+        return
+    conversion.task = "command"
     references = {
         str(each.get("name")): str(each.get("reference"))
         for each in file.get(list, *at, "trialParameters") or []
         if isinstance(each, Mapping)
     }
     spec = file.get(dict, *at, "trialSpec")
-    if spec is None:
-        conversion.notes.append(f"line {file.line(*at)}: trialTemplate: the command is elsewhere; give task._target_")
-        return {}
-    words = [
-        part
-        for word in _command(spec, file.get(str, *at, "primaryContainerName"))
-        for part in (word.split() if ".py " in word else [word])  # sh -c "python train.py ..."
-    ]
-    conversion.num_workers = _workers(spec)
-    conversion.notes.append(
-        f"line {file.line(*at)}: trialTemplate: see scaling and cluster for what image, resources and volumes say"
-    )
-    script = next((index for index, word in enumerate(words) if word.endswith(".py")), None)
-    if script is None:
+    words = [] if spec is None else _command(spec, file.get(str, *at, "primaryContainerName"))
+    if not words:
         conversion.notes.append(
-            f"{' '.join(words)[:100] or 'the container'}: starts no Python script; give task._target_"
+            f"line {file.line(*at)}: trialTemplate: the command is in another file or in the image; give task.command"
         )
-        return {}
-    conversion.task, conversion.target = "torchrun_script", words[script]
+        return
+    conversion.command = [_with_placeholders(word, references) for word in words]
+    conversion.num_workers = _workers(spec)
+    if conversion.num_workers > 1:
+        conversion.processes = "per_worker"
     conversion.notes.append(
-        f"{words[script]}: is the path in the container; give the script here as task._target_, and let it print "
-        f"{conversion.metrics[0]} as JSON"
+        f"line {file.line(*at)}: trialTemplate: paths of the command are those in the container; for what image, "
+        "resources and volumes say, see scaling and cluster"
     )
-    names = {}
-    for name, value in _options(words[script + 1 :], conversion):
-        found = REFERENCE.fullmatch(value)
-        if found is None:
-            conversion.arguments[name] = value if as_number(value) is None else as_number(value)
+    unused = [name for name in conversion.space if f"{{{name}}}" not in " ".join(conversion.command)]
+    if unused:
+        conversion.notes.append(f"{', '.join(unused)}: not in the command; add it to task.command, or remove it here")
+
+
+def _with_placeholders(word: str, references: Mapping[str, str]) -> str:
+    """Return a word of the command with ``{rate}`` for ``${trialParameters.learningRate}``."""
+    parts = REFERENCE.split(word)  # texts and names by turns
+    for index, part in enumerate(parts):
+        reference = references.get(part, part)
+        is_name = index % 2 == 1
+        found = f"{{{OF_TRIAL.get(reference, reference)}}}"
+        parts[index] = found if is_name else part.replace("{", "{{").replace("}", "}}")
+    return "".join(parts)
+
+
+def _read_metrics_collector(file: SourceFile, conversion: Conversion) -> None:
+    """Read what Katib reads: lines NAME=VALUE of the output, or those of the file's own formats."""
+    at = ("spec", "metricsCollectorSpec")
+    if (kind := file.get(str, *at, "collector", "kind") or "StdOut") != "StdOut":
+        conversion.notes.append(
+            f"line {file.line(*at)}: metricsCollectorSpec: {kind}: name the source in task.read; in the command and in "
+            "task.read, {trial.folder} is a folder of the trial's own"
+        )
+        return
+    conversion.read = [{"kind": "json"}, {"kind": "dict"}]
+    groups = {}
+    for index, metric in enumerate(conversion.all_metrics):
+        groups[metric] = metric if metric.isidentifier() else f"metric_{index}"
+    conversion.rename = {group: metric for metric, group in groups.items() if group != metric}
+    for metrics_format in file.get(list, *at, "source", "filter", "metricsFormat") or [METRICS_FORMAT]:
+        if (pattern := _pattern(str(metrics_format), groups)) is None:
+            conversion.notes.append(
+                f"line {file.line(*at)}: metricsFormat: {metrics_format}: must have two groups, of name and value; "
+                "write a regular expression into task.read"
+            )
         else:
-            names[references.get(found[1], found[1])] = name
-    return names
+            conversion.read.append({"kind": "regex", "pattern": pattern})
+
+
+def _pattern(metrics_format: str, groups: Mapping[str, str]) -> str | None:
+    r"""Return a regular expression that finds each metric anywhere in a line.
+
+    Args:
+        metrics_format: Katib's regular expression, which has a group for the name of any metric and one for its value.
+        groups: Name of the group of each metric.
+
+    >>> _pattern(r"(\w+): (\d+)", {"loss": "loss"})
+    '^(?:(?=.*?(?<![\\w|-])loss: (?P<loss>\\d+)))?'
+    """
+    depth = 0
+    starts, ends = [], []
+    for each in PARENTHESIS.finditer(metrics_format):
+        if each[0] == "(":
+            starts += [each.start()] if depth == 0 else []
+            depth += 1
+        elif each[0] == ")":
+            depth -= 1
+            ends += [each.end()] if depth == 0 else []
+    if len(starts) != 2 or len(ends) != 2:
+        return None
+    before, between = metrics_format[: starts[0]], metrics_format[ends[0] : starts[1]]
+    value = metrics_format[starts[1] + 1 :]
+    return "^" + "".join(
+        f"(?:(?=.*?{before}(?<![\\w|-]){re.escape(metric)}{between}(?P<{group}>{value}))?"
+        for metric, group in groups.items()
+    )
 
 
 def _command(node: Any, container: str | None) -> list[str]:
@@ -264,17 +322,3 @@ def _workers(node: Any) -> int:
             return int(nodes)
         return max((_workers(each) for each in node.values()), default=1)
     return max((_workers(each) for each in node), default=1) if isinstance(node, list) else 1
-
-
-def _options(words: list[str], conversion: Conversion) -> Iterator[tuple[str, str]]:
-    """Pairs of a name and a value: ``--name=value`` or ``--name value``."""
-    waiting = list(words)
-    while waiting:
-        word = waiting.pop(0)
-        name, sign, value = word.removeprefix("--").partition("=")
-        if word.startswith("--") and sign:
-            yield name, value
-        elif word.startswith("--") and waiting and not waiting[0].startswith("--"):
-            yield name, waiting.pop(0)
-        else:
-            conversion.notes.append(f"the argument {word} of the command has no value; a search gives --name=value")

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
+from converting import argument, converted, plan_of
 
 from sweeps.cli import run_command
 from sweeps.errors import ConfigError
-from sweeps.plan.plan import Plan, make_plan
 from sweeps_train.command.command_line import command_line
-from sweeps_train.config import CommandConfig
+from sweeps_train.config import CommandConfig, CommandTask
 
 # Inputs are of the forms that the tools' own examples have.
 WANDB = """
@@ -53,43 +52,6 @@ parameters:
     parameters:
       rate: {values: [0.001, 0.0001]}
       inner: {parameters: {beta: {values: [0.9, 0.95, 0.99]}}}
-"""
-KATIB = """---
-apiVersion: kubeflow.org/v1beta1
-kind: Experiment
-metadata: {namespace: kubeflow, name: shapes}
-spec:
-  objective: {type: minimize, goal: 0.01, objectiveMetricName: loss, additionalMetricNames: [accuracy]}
-  algorithm:
-    algorithmName: tpe
-    algorithmSettings: [{name: random_state, value: "7"}, {name: gamma, value: "0.3"}]
-  earlyStopping:
-    algorithmName: medianstop
-    algorithmSettings: [{name: min_trials_required, value: "5"}, {name: start_step, value: "2"}]
-  parallelTrialCount: 3
-  maxTrialCount: 12
-  maxFailedTrialCount: 3
-  parameters:
-    - {name: rate, parameterType: double, feasibleSpace: {min: "0.001", max: "0.1", distribution: logUniform}}
-    - {name: momentum, parameterType: double, feasibleSpace: {min: "0.5", max: "0.9", step: "0.1"}}
-    - {name: layers, parameterType: int, feasibleSpace: {min: "1", max: "4"}}
-    - {name: solver, parameterType: categorical, feasibleSpace: {list: [sgd, adam]}}
-    - {name: width, parameterType: discrete, feasibleSpace: {list: ["32", "64"]}}
-    - {name: noise, parameterType: double, feasibleSpace: {min: "0", max: "6", distribution: normal}}
-  trialTemplate:
-    primaryContainerName: training
-    trialParameters:
-      - {name: learningRate, reference: rate}
-      - {name: momentum, reference: momentum}
-      - {name: depth, reference: layers}
-    trialSpec:
-      kind: PyTorchJob
-      spec:
-        pytorchReplicaSpecs:
-          Master: {replicas: 1, template: {spec: {containers: [&c {name: training, image: shapes, command:
-            [python3, /opt/fit.py, --epochs=1, "--lr=${trialParameters.learningRate}",
-             --momentum, "${trialParameters.momentum}", "--depth=${trialParameters.depth}", --fast]}]}}}
-          Worker: {replicas: 2, template: {spec: {containers: [*c]}}}
 """
 HYDRA = """
 defaults:
@@ -158,24 +120,6 @@ def _user(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     (working_folder / "fit.py").write_text("import sys; print(sys.argv)\n")
     (working_folder / "stand_in.py").write_text("def train(config):\n    print(dict(config))\n")
-
-
-def converted(text: str, *options: str) -> dict[str, Any]:
-    """Convert a file, and read what was written."""
-    Path("source.yaml").write_text(text)
-    assert run_command(["convert", "source.yaml", "--output=conf", *options]) == (0, None)
-    (file,) = Path("conf").iterdir()
-    loaded: dict[str, Any] = yaml.safe_load(file.read_text())
-    return loaded
-
-
-def plan_of(conf: dict[str, Any], target: str | None = None) -> Plan:
-    tokens = [] if target is None else [f"task._target_={target}"]
-    return make_plan([f"conf={conf['name']}", "cluster.num_cpus=4", *tokens], [Path("conf")], None, "")
-
-
-def argument(conf: dict[str, Any], name: str) -> Any:
-    return conf["space"][f"task.arguments.{name}"]
 
 
 def test_a_sweep_of_weights_and_biases(capsys: pytest.CaptureFixture[str]) -> None:
@@ -265,47 +209,6 @@ def test_a_grid_over_a_range_without_steps_becomes_random_and_says_so() -> None:
     assert plan_of(conf).config.search.sampler.kind == "random"
 
 
-def test_an_experiment_of_katib() -> None:
-    conf = converted(KATIB)
-    assert conf["name"] == "shapes"
-    assert conf["seed"] == 7
-    assert conf["task"]["_target_"] == "/opt/fit.py"
-    assert conf["task"]["arguments"] == {"epochs": 1}
-    assert conf["task"]["metrics"] == ["loss", "accuracy"]
-    assert argument(conf, "lr") == {"type": "float", "low": 0.001, "high": 0.1, "log": True}
-    assert argument(conf, "momentum") == {"type": "float", "low": 0.5, "high": 0.9, "step": 0.1}
-    assert argument(conf, "depth") == {"type": "int", "low": 1, "high": 4}
-    assert argument(conf, "solver") == {"type": "categorical", "choices": ["sgd", "adam"]}
-    assert argument(conf, "width") == {"type": "ordinal", "choices": [32, 64]}
-    assert argument(conf, "noise")["prior"]["value"] == 3.0
-    assert conf["scaling"]["num_workers"] == 3
-    search = conf["search"]
-    assert (search["num_trials"], search["max_concurrent"], search["stop"]) == (12, 3, {"target": 0.01})
-    assert search["scheduler"] == {"min_trials": 5, "grace": 2}
-    text = Path("conf/shapes.yaml").read_text()
-    for words in ("gamma=0.3 has no equivalent", "maxFailedTrialCount", "the argument --fast", "path in the container"):
-        assert words in text
-    assert plan_of(conf, "fit.py").config.search.scheduler.kind == "median"
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "sampler", "scheduler"),
-    [
-        ("random", "random", "none"),
-        ("multivariate-tpe", "tpe", "none"),
-        ("bayesianoptimization", "gp", "none"),
-        ("cmaes", "cmaes", "none"),
-        ("sobol", "qmc", "none"),
-        ("hyperband", "random", "hyperband"),
-        ("pbt", "random", "pbt"),
-    ],
-)
-def test_each_algorithm_of_katib_has_its_sampler_and_scheduler(algorithm: str, sampler: str, scheduler: str) -> None:
-    text = KATIB.replace("algorithmName: tpe", f"algorithmName: {algorithm}").replace("earlyStopping", "later")
-    config = plan_of(converted(text), "fit.py").config
-    assert (config.search.sampler.kind, config.search.scheduler.kind) == (sampler, scheduler)
-
-
 def test_a_config_of_hydras_optuna_sweeper() -> None:
     conf = converted(HYDRA)
     assert conf["name"] == "two_goals"
@@ -320,12 +223,35 @@ def test_a_config_of_hydras_optuna_sweeper() -> None:
     assert argument(conf, "model.width") == {"type": "int", "low": 8, "high": 128, "log": True}
     assert argument(conf, "rate") == {"type": "float", "low": 1e-5, "high": 0.1, "log": True}
     assert argument(conf, "solver") == {"type": "categorical", "choices": ["adam", "sgd"]}
-    assert conf["task"]["arguments"] == {"model": {"width": 16}, "rate": 0.001, "solver": "adam", "extra": 3}
+    given = conf["task"]["arguments"]
+    assert (given["application"], given["model"], given["rate"], given["extra"]) == ("???", {"width": 16}, 0.001, 3)
+    assert "folder" not in given  # the application's own config has it
     search = conf["search"]
     assert (search["metric"], search["mode"]) == (["objective_0", "objective_1"], ["min", "max"])
     assert (search["num_trials"], search["max_concurrent"]) == (40, 4)
     assert "custom_search_space: a function cannot be carried over" in Path("conf/two_goals.yaml").read_text()
-    assert plan_of(conf, "fit.py").config.search.sampler.kind == "nsga2"
+    plan = plan_of(conf, "task.arguments.application=fit.py")
+    assert plan.config.search.sampler.kind == "nsga2"
+    task = plan.config.task
+    assert isinstance(task, CommandTask)
+    values = {**task.arguments, "trial.folder": "here", "model.width": 32, "solver": None}
+    assert command_line(task, values.__getitem__) == [
+        *("python", "fit.py", "hydra.run.dir=here/hydra", "x=-5.5", "steps=1", "model.width=32", "rate=0.001"),
+        *("solver=null", "+extra=3"),
+    ]
+
+
+def test_the_application_of_a_hydra_config_is_found_beside_its_folder() -> None:
+    Path("folder").mkdir()
+    script = 'import hydra\n@hydra.main(config_path="folder", config_name="{}")\ndef main(config): ...\n'
+    Path("other.py").write_text(script.format("other"))
+    Path("broken.py").write_text("def (\n")
+    Path("app.py").write_text(script.format("config"))
+    Path("folder/config.yaml").write_text(HYDRA_OLD)
+    assert run_command(["convert", "folder/config.yaml", "--output=conf"]) == (0, None)
+    conf = yaml.safe_load(Path("conf/config.yaml").read_text())
+    assert conf["task"]["command"][:2] == ["python", "app.py"]
+    plan_of(conf)
 
 
 def test_the_old_form_of_the_sweepers_space() -> None:
@@ -333,7 +259,7 @@ def test_the_old_form_of_the_sweepers_space() -> None:
     assert argument(conf, "x") == {"type": "float", "low": -5.5, "high": 5.5, "step": 0.5}
     assert argument(conf, "rate") == {"type": "float", "low": 0.0001, "high": 0.1, "log": True}
     assert conf["search"]["num_trials"] == 20
-    assert plan_of(conf, "fit.py").config.search.sampler.kind == "tpe"
+    assert plan_of(conf, "task.arguments.application=fit.py").config.search.sampler.kind == "tpe"
 
 
 def test_a_param_space_of_ray_tune(capsys: pytest.CaptureFixture[str]) -> None:
@@ -356,11 +282,11 @@ def test_a_param_space_of_ray_tune(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().err
     assert "linked: sample_from" in told
     assert "device: a config cannot hold" in told
-    assert plan_of(conf, "stand_in.train").config.search.scheduler.kind == "median"
+    assert plan_of(conf, "task._target_=stand_in.train").config.search.scheduler.kind == "median"
     assert run_command(["convert", "tuned_space:trainer", "--output=conf", "--name=grid"]) == (0, None)
     grid = yaml.safe_load(Path("conf/grid.yaml").read_text())
     assert grid["search"]["num_trials"] == 6
-    assert plan_of(grid, "stand_in.train").config.search.sampler.kind == "grid"
+    assert plan_of(grid, "task._target_=stand_in.train").config.search.sampler.kind == "grid"
 
 
 def test_without_a_folder_the_conf_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
@@ -403,9 +329,6 @@ def test_no_file_is_overwritten() -> None:
             "method: random\nparameters:\n  a: {distribution: log_uniform_values, min: 0, max: 1}\n",
             ["line 3", "min=0 has no logarithm"],
         ),
-        (KATIB.replace("algorithmName: tpe", "algorithmName: enas"), ["line 8", "enas searches architectures"]),
-        (KATIB.replace('max: "0.1"', 'maximum: "0.1"'), ["line 17", "rate: feasibleSpace has no max"]),
-        (KATIB.replace("type: minimize", "type: min"), ["line 6", "did you mean minimize"]),
         (HYDRA.replace("choice(adam, sgd)", "choice(adam"), ["line 19", "solver=choice(adam"]),
         (HYDRA.replace("[minimize, maximize]", "up"), ["line 8", "hydra.sweeper.direction=up"]),
         ("a: &a\n  b: *a\n", ["nested too deeply"]),

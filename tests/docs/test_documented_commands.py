@@ -1,7 +1,7 @@
 """Every command and every block of code in the documents works as it stands there.
 
 A block that cannot be run has a comment before it: ``<!-- not run: reason -->``. Commands that train are planned here;
-``test_documented_life.py`` runs them.
+``test_documented_life.py`` and ``test_documented_sweeps.py`` run them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from documents import CHECKOUT, DOCUMENTS, LANGUAGES, Block, blocks, blocks_of, words, write_files
+from documents import CHECKOUT, DOCUMENTS, LANGUAGES, OTHER_FILES, Block, blocks, blocks_of, words, write_files
 from recording import open_recorder
 
 from sweeps.cli import app, run_command
@@ -42,46 +42,6 @@ NEED_A_MODEL = {"--register", "--export", "--save-model"}
 ONLY_PARSED = {"resume", "extend", "stop", "retrain", "reproduce", "report", "submit", "ui", "token"}
 """Verbs that train, draw, listen or change a database: their arguments are parsed here."""
 ENDLESS = {"--follow", "--watch"}
-MODULE = """
-def train(config):
-    return config["lr"]
-
-trainer = training = train
-
-def data():
-    pass
-
-class Model:
-    pass
-"""
-SCRIPT = """
-import argparse
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--lr", type=float, default=0.1)
-parser.add_argument("--width", type=int, default=16)
-parser.add_argument("--hidden", type=int, default=16)
-parser.add_argument("--epochs", type=int, default=1)
-"""
-OTHER_FILES = {
-    "texts.jsonl": '{"text": "a document"}\n' * 20,
-    "customers.csv": "id,age,city,visits,joined,member,spent\n"
-    + "".join(
-        f"{n},{n % 60},{'OLR'[n % 3]},{n % 7},2024-01-{n % 28 + 1:02},{'ny'[n % 2]},{n / 7}\n" for n in range(90)
-    ),
-    "module.py": MODULE,
-    "train.py": SCRIPT,
-    "winner.yaml": "defaults: [digits, _self_]\n",
-    "trial7.yaml": "defaults: [digits, _self_]\n",
-    "sweep.yaml": "program: train.py\nmethod: random\nmetric: {name: loss}\nparameters: {lr: {min: 0.0, max: 1.0}}\n",
-    "my_module.py": "from ray import tune\nparam_space = {'lr': tune.loguniform(1e-4, 1e-1)}\n"
-    "tune_config = tune.TuneConfig(metric='loss', mode='min', num_samples=4)\n",
-    "base.yaml": "model: {layers: 1}\noptimizer: {name: adam, lr: 0.1}\n",
-    "PATH/.keep": "",
-    "conf/service/team.yaml": "queue: {running: 2}\n",
-    "my/service/team.yaml": "queue: {running: 2}\n",
-}
-"""Files that the documents suppose, besides those that they show."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Examples of sweeps over other programs (docs/examples): their plans, their files, and real runs of TRL."""
+"""Examples of sweeps over other programs (docs/examples): their plans, their files, and real runs of some."""
 
 from __future__ import annotations
 
@@ -109,6 +109,46 @@ ROWS = {
         {"prompt": f"Count to {n}: ", "chosen": count(n), "rejected": count(n, down=True)} for n in range(1, 41)
     ],
 }
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_program_is_searched_by_the_lines_that_xgboost_prints(tmp_path: Path) -> None:
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    done = run(tmp_path, "conf=xgboost", "--config-dir=docs/examples/xgboost", "search.num_trials=6", within_s=500)
+    assert done.status == 0, done.err
+    trials = done.document["trials"]
+    assert {trial["state"] for trial in trials} == {"finished", "pruned"}
+    best = done.document["best"]
+    assert best["value"] < 0.2
+    history = done.client.get_metric_history(best["run_id"], "eval/loss")
+    assert [point.step for point in history] == list(range(60))
+    assert list((tmp_path / "outputs").glob("*/trials/*/program/model.ubj"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif("PYTORCH_EXAMPLES" not in os.environ, reason="needs PYTORCH_EXAMPLES, a clone of pytorch/examples")
+def test_pytorchs_example_of_a_language_model_is_searched_unchanged(tmp_path: Path) -> None:
+    for part in ("train", "valid", "test"):
+        (tmp_path / f"{part}.txt").write_text("one two three four five six seven eight nine ten\n" * 300)
+    done = run(
+        tmp_path,
+        "conf=pytorch_word_language_model",
+        f"--config-dir={EXAMPLES}",
+        f"task.arguments.script={Path(os.environ['PYTORCH_EXAMPLES']) / 'word_language_model' / 'main.py'}",
+        f"task.arguments.text={tmp_path}",
+        "task.arguments.epochs=9",
+        "search.num_trials=4",
+        "space.task.arguments.width.high=65",
+        within_s=800,
+    )
+    assert done.status == 0, done.err
+    assert done.document["counts"]["failed"] == 0
+    best = done.document["best"]
+    history = done.client.get_metric_history(best["run_id"], "eval/perplexity")
+    assert [point.step for point in history] == list(range(1, 10))
+    assert history[-1].value < history[0].value
 
 
 @pytest.mark.slow

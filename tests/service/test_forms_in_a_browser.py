@@ -1,4 +1,4 @@
-"""The forms of the service in a real browser: previews while a person types, completions, and accessibility."""
+"""The forms of the service in a real browser: previews while a person types, and completions."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from web_server import WebServer, close, new_service
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
 
-from axe_playwright_python.sync_playwright import Axe  # noqa: E402 - after the line that may skip it
-from playwright.sync_api import Browser, Page, expect  # noqa: E402
+from playwright.sync_api import Browser, Page, expect  # noqa: E402 - after the line that may skip it
 
 from sweeps.service.auth import tokens  # noqa: E402
 from sweeps.service.database.engine import writing  # noqa: E402
-from sweeps.service.queue import jobs  # noqa: E402
-from sweeps.service.queue.requests import Run  # noqa: E402
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -173,28 +169,3 @@ def test_the_api_is_tried_from_its_documentation(
     finally:
         server.stop()
         close(server.service)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_and_a_phone_needs_no_scrolling_sideways(
-    browser: Browser, server: WebServer, scheme: Literal["light", "dark"]
-) -> None:
-    with writing(server.service.database) as connection:
-        jobs.submit(connection, Run(conf="digits"), f"waits-{scheme}", user="mira", project="chat", now=time.time())
-    context = browser.new_context(base_url=server.url, color_scheme=scheme)
-    page = context.new_page()
-    page.set_default_timeout(WITHIN_MS)
-    for path in ("/submit", "/new-schedule", "/schedules", "/schedules/nightly", "/queue", "/api/docs"):
-        page.goto(path)
-        if path in ("/submit", "/new-schedule"):
-            expect(page.locator("#preview dl")).to_be_visible(timeout=WITHIN_MS)
-        if path == "/api/docs":
-            page.locator("#operations-sweeps-plan_api_v1_plans_post .opblock-summary-control").click()
-            page.get_by_role("button", name="Try it out").click()
-        for width in (1400, 390):
-            page.set_viewport_size({"width": width, "height": 900})
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-            found = Axe().run(page)
-            assert found.violations_count == 0, f"{path}\n{found.generate_report()}"
-    context.close()

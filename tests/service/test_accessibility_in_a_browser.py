@@ -1,0 +1,183 @@
+"""Every page of the service in a real browser: axe finds nothing, light and dark, on a desk and on a phone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from searched_sweep import BEST, FAILED, record_searched_sweep
+from web_server import WebServer, close, new_service
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
+
+from axe_playwright_python.sync_playwright import Axe  # noqa: E402 - after the line that may skip it
+from playwright.sync_api import Browser, Page, expect  # noqa: E402
+from recording import CONFIG, open_recorder  # noqa: E402
+
+from sweeps.service.api.app import make_app  # noqa: E402
+from sweeps.service.auth import tokens  # noqa: E402
+from sweeps.service.database.engine import writing  # noqa: E402
+from sweeps.service.queue import jobs  # noqa: E402
+from sweeps.service.queue.requests import Run  # noqa: E402
+
+WITHIN_MS = 60_000
+"""Until a figure or a preview has come on a busy machine."""
+WIDTHS = (1400, 390)
+SWEEP = "/sweeps/searched"
+RUNNING = "/sweeps/alive/trials/0000"
+PAGES = {
+    "/": ["/", "/?status=finished"],
+    "/sweeps/{name}": [SWEEP, "/sweeps/alive", "/sweeps/waits", "/sweeps/none-such"],
+    "/sweeps/{name}/trials/{trial}": [f"{SWEEP}/trials/{BEST}", f"{SWEEP}/trials/{FAILED}", RUNNING],
+    "/sweeps/{name}/figures/{figure}/table": [f"{SWEEP}/figures/curves/table"],
+    "/sweeps/{name}/report": [f"{SWEEP}/report"],
+    "/compare": ["/compare?sweep=searched&sweep=alive"],
+    "/queue": ["/queue"],
+    "/schedules": ["/schedules"],
+    "/schedules/{name}": ["/schedules/evening", "/schedules/gone"],
+    "/schedules/{name}/edit": ["/schedules/evening/edit"],
+    "/new-schedule": ["/new-schedule"],
+    "/submit": ["/submit", "/submit?conf=none-such"],
+    "/sign-in": ["/sign-in"],
+    "/api/docs": ["/api/docs"],
+}
+"""Addresses to look at, by route."""
+PARTS = {
+    "/compare/figure",
+    "/plotly.js",
+    "/schedules/{name}/figure",
+    "/submit/complete",
+    "/sweeps/{name}/figures/{figure}",
+    "/sweeps/{name}/trials/{trial}/logs/{worker}",
+}
+"""Routes that answer with something else than a page."""
+WITH_PREVIEW = ("/submit", "/new-schedule", "/schedules/evening/edit")
+
+
+def _request(server: WebServer, method: str, path: str, document: Any = None) -> None:
+    request = urllib.request.Request(
+        f"{server.url}/api/v1/{path}",
+        method=method,
+        data=None if document is None else json.dumps(document).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    urllib.request.urlopen(request, timeout=WITHIN_MS / 1000).close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[WebServer]:
+    """A service with a sweep of each kind, a waiting job, and schedules that were edited and removed."""
+    folder = tmp_path_factory.mktemp("service")
+    shutil.copy(empty_database, folder / "mlflow.db")
+    uri = f"sqlite:///{folder}/mlflow.db"
+    patch = pytest.MonkeyPatch()
+    patch.setenv("MLFLOW_TRACKING_URI", uri)
+    record_searched_sweep(uri, folder / "outputs")
+    alive = open_recorder(uri, "alive", folder=folder / "outputs/alive")
+    alive.trials.start("0000", {"train.lr": 0.1}, CONFIG, 1)
+    alive.trials.log("0000", 1, {"eval/loss": 0.5})
+    server = WebServer(new_service(folder))
+    with writing(server.service.database) as connection:
+        jobs.submit(connection, Run(conf="digits"), "waits", user="mira", project="chat", now=time.time())
+    schedule = {"name": "evening", "cron": "30 20 * * *", "conf": "digits", "overrides": ["search.num_trials=3"]}
+    _request(server, "POST", "schedules", {"schedule": schedule})
+    _request(server, "PUT", "schedules/evening", {"schedule": {**schedule, "timezone": "Asia/Tokyo"}})
+    _request(server, "POST", "schedules", {"schedule": {**schedule, "name": "gone"}})
+    _request(server, "DELETE", "schedules/gone")
+    yield server
+    server.stop()
+    close(server.service)
+    alive.close("finished")
+    patch.undo()
+
+
+@pytest.fixture
+def page(browser: Browser, server: WebServer) -> Iterator[Page]:
+    context = browser.new_context(base_url=server.url)
+    page = context.new_page()
+    page.set_default_timeout(WITHIN_MS)
+    yield page
+    context.close()
+
+
+def problems_of(page: Page) -> list[str]:
+    """Return what axe finds, and what is wider than the screen, at each width and in each colour scheme."""
+    found = []
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            found.append(f"wider than {width} pixels")
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            result = Axe().run(page)
+            if result.violations_count:
+                found.append(f"{width} {scheme}: {result.generate_report()}")
+    return found
+
+
+def test_every_page_of_the_service_is_looked_at(server: WebServer) -> None:
+    routes = {
+        route.path
+        for route in make_app(server.service).routes
+        if "GET" in getattr(route, "methods", ()) and not route.path.startswith("/api/v1")
+    }
+    assert routes - PARTS == set(PAGES)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("path", [path for paths in PAGES.values() for path in paths])
+def test_axe_finds_nothing_and_no_page_is_wider_than_the_screen(page: Page, path: str) -> None:
+    page.goto(path)
+    for figure in page.locator("[data-figure]").all():
+        figure.scroll_into_view_if_needed()
+        expect(figure.locator(".js-plotly-plot").first).to_be_attached(timeout=WITHIN_MS)
+    if path in WITH_PREVIEW:
+        expect(page.locator("#preview dl")).to_be_visible(timeout=WITHIN_MS)
+    if path == "/api/docs":
+        page.locator("#operations-sweeps-plan_api_v1_plans_post .opblock-summary-control").click()
+        page.get_by_role("button", name="Try it out").click()
+    assert problems_of(page) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("path", [SWEEP, "/sweeps/alive", "/sweeps/waits", RUNNING, "/queue", "/schedules/evening"])
+def test_axe_finds_nothing_in_what_a_button_asks(page: Page, path: str) -> None:
+    page.goto(path)
+    buttons = page.locator("button[popovertarget]:not([popovertargetaction])")
+    assert buttons.count() > 0
+    for button in buttons.all():
+        page.set_viewport_size({"width": WIDTHS[0], "height": 900})
+        button.click()
+        expect(page.get_by_role("dialog")).to_be_visible()
+        assert problems_of(page) == [], button.inner_text()
+        page.keyboard.press("Escape")
+
+
+@pytest.mark.slow
+def test_axe_finds_nothing_where_a_person_signs_in(
+    browser: Browser, tmp_path: Path, empty_database: Path, server: WebServer
+) -> None:
+    shutil.copy(empty_database, tmp_path / "mlflow.db")
+    guarded = WebServer(new_service(tmp_path))
+    try:
+        with writing(guarded.service.database) as connection:
+            tokens.create(connection, "mira", "run", time.time())
+        context = browser.new_context(base_url=guarded.url)
+        page = context.new_page()
+        page.goto("/queue")
+        page.get_by_label("Token").fill("sweeps_" + "x" * 43)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("alert")).to_contain_text("not good")
+        assert problems_of(page) == []
+        context.close()
+    finally:
+        guarded.stop()
+        close(guarded.service)
