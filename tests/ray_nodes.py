@@ -27,7 +27,12 @@ class RayNodes:
         self.address = ""
 
     def start(
-        self, *, num_cpus: int = 2, environment: Mapping[str, str] | None = None, before: Sequence[str] = ()
+        self,
+        *,
+        num_cpus: int = 2,
+        environment: Mapping[str, str] | None = None,
+        before: Sequence[str] = (),
+        options: Sequence[str] = (),
     ) -> subprocess.Popen[bytes]:
         """Start a node and wait until it has joined.
 
@@ -35,10 +40,11 @@ class RayNodes:
             num_cpus: Its logical CPUs.
             environment: Additional environment variables.
             before: Command that runs the node, such as ``unshare``, which makes mounts of its own.
+            options: Further options of ``ray start``, which replace those of the same name.
         """
         role = ["--address", self.address] if self.address else ["--head", "--port=0", "--include-dashboard=false"]
         command = [*before, *RAY, "start", *role, f"--num-cpus={num_cpus}", "--block", "--disable-usage-stats"]
-        command.append("--object-store-memory=100000000")
+        command += ["--object-store-memory=100000000", *options]
         log = self._folder / f"node-{len(self._nodes)}.log"
         with log.open("wb") as file:
             node = subprocess.Popen(

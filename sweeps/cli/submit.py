@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from sweeps.cli.app import as_json, stdout, tracking_uri, verb
+from sweeps.cli.app import PROGRAM, as_json, stdout, tracking_uri, verb
 from sweeps.cli.output import print_json, say, typed
 
 if TYPE_CHECKING:
@@ -46,14 +47,17 @@ def submit(
     dashboard = None
     if sweep is None:
         submission = new_submission(tokens, config_dirs, name, typed(), to)
+        tracking_uri = submission.config.tracking.uri
     else:
         submission, dashboard = _resumed(sweep, to, tracking_uri)
     if to == "ray":
-        _to_ray(submission, dashboard, is_printed=is_printed, as_json=as_json)
+        is_submitted = _to_ray(submission, dashboard, is_printed=is_printed, as_json=as_json)
     elif to == "slurm":
-        _to_slurm(submission, is_printed=is_printed, as_json=as_json)
+        is_submitted = _to_slurm(submission, is_printed=is_printed, as_json=as_json)
     else:
-        _to_kuberay(submission, is_printed=is_printed, as_json=as_json)
+        is_submitted = _to_kuberay(submission, is_printed=is_printed, as_json=as_json)
+    if is_submitted:
+        _say_what_next(submission.name, to, tracking_uri)
 
 
 def _resumed(sweep: str, to: Target, uri: str | None) -> tuple[Submission, str | None]:
@@ -72,19 +76,22 @@ def _resumed(sweep: str, to: Target, uri: str | None) -> tuple[Submission, str |
     return resumed_submission(record, composition.config, to), record.tags.get(TAG_DASHBOARD)
 
 
-def _to_ray(submission: Submission, dashboard: str | None, *, is_printed: bool, as_json: bool) -> None:
+def _to_ray(submission: Submission, dashboard: str | None, *, is_printed: bool, as_json: bool) -> bool:
+    """Submit to Ray Jobs, or print the job; returns whether it was submitted, as the next two functions do."""
     from sweeps.launch import ray_jobs
 
     job = ray_jobs.ray_job(submission, dashboard)
     if is_printed:
         print_json(job.as_json())
-        return
+        return False
     ray_jobs.submit(job)
-    answer = f"job {job.submission_id}; its log: ray job logs --address {job.address} --follow {job.submission_id}"
-    _submitted(submission, {"job": job.submission_id, "address": job.address}, answer, as_json=as_json)
+    log = f"ray job logs --address {job.address} --follow {job.submission_id}"
+    about = {"job": job.submission_id, "address": job.address}
+    _submitted(submission, about, f"job {job.submission_id}", log, as_json=as_json)
+    return True
 
 
-def _to_slurm(submission: Submission, *, is_printed: bool, as_json: bool) -> None:
+def _to_slurm(submission: Submission, *, is_printed: bool, as_json: bool) -> bool:
     from sweeps.launch import slurm
 
     if is_printed:
@@ -93,15 +100,17 @@ def _to_slurm(submission: Submission, *, is_printed: bool, as_json: bool) -> Non
             print_json({"sweep": submission.name, "script": script})
         else:
             stdout.out(script, end="", highlight=False)
-    elif slurm.is_inside_job():
+        return False
+    if slurm.is_inside_job():
         say(f"{submission.name}: this is a job of Slurm already; it runs here, on the nodes of the job")
         sys.exit(slurm.run_in_place(submission))
-    else:
-        job, log = slurm.submit(submission)
-        _submitted(submission, {"job": job, "log": str(log)}, f"job {job} of Slurm; its log: {log}", as_json=as_json)
+    job, log = slurm.submit(submission)
+    about = {"job": job, "log": str(log)}
+    _submitted(submission, about, f"job {job} of Slurm", f"tail -F {shlex.quote(str(log))}", as_json=as_json)
+    return True
 
 
-def _to_kuberay(submission: Submission, *, is_printed: bool, as_json: bool) -> None:
+def _to_kuberay(submission: Submission, *, is_printed: bool, as_json: bool) -> bool:
     from sweeps.launch import kuberay
 
     documents = kuberay.manifests(submission)
@@ -110,16 +119,37 @@ def _to_kuberay(submission: Submission, *, is_printed: bool, as_json: bool) -> N
             print_json(documents)
         else:
             stdout.out(kuberay.written(documents), end="", highlight=False)
-        return
+        return False
     answer = kuberay.apply(documents)
     job = documents[-1]["metadata"]
-    _submitted(submission, {"job": job["name"], "namespace": job["namespace"]}, answer, as_json=as_json)
-    say(f"its log: kubectl logs --namespace {job['namespace']} --follow --selector job-name={job['name']}")
+    log = f"kubectl logs --namespace {job['namespace']} --follow --selector job-name={job['name']}"
+    _submitted(submission, {"job": job["name"], "namespace": job["namespace"]}, answer, log, as_json=as_json)
+    return True
 
 
-def _submitted(submission: Submission, job: dict[str, str], answer: str, *, as_json: bool) -> None:
+def _submitted(submission: Submission, job: dict[str, str], answer: str, log: str, *, as_json: bool) -> None:
+    """Print what was submitted, and the command that shows its log."""
     if as_json:
         print_json({"sweep": submission.name, **job})
     else:
         stdout.print(submission.name, highlight=False)
     say(answer)
+    say(f"log       {log}")
+
+
+def _say_what_next(sweep: str, to: Target, uri: str | None) -> None:
+    """Print what can be typed next, on this machine or on another one.
+
+    Args:
+        sweep: Its name.
+        to: Kind of cluster.
+        uri: Its tracking store; None for the default one.
+    """
+    from sweeps.redact import holds_password
+    from sweeps.tracking import default_uri
+
+    is_known = uri is None or uri == default_uri() or holds_password(uri)
+    where = "" if uri is None or is_known else f" --tracking-uri={shlex.quote(uri)}"
+    say(f"progress  {PROGRAM} show {sweep} --watch{where}")
+    say(f"stop      {PROGRAM} stop {sweep}{where}")
+    say(f"go on     {PROGRAM} submit --resume={sweep} --to={to}{where}, if it was stopped or lost its machine")

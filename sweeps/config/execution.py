@@ -33,7 +33,7 @@ class Scaling:
     num_workers: PositiveInt = 2
     """Number of processes that train one trial together."""
     use_gpu: Flag | Literal["auto"] = "auto"
-    """Whether each worker gets one GPU; auto: if the cluster has GPUs."""
+    """Whether each worker gets one GPU; auto: if the cluster has GPUs, or its autoscaler may add nodes with some."""
     resources_per_worker: Annotated[dict[str, NonNegativeFloat], Reach.NOTHING] = Field(default_factory=dict)
     """Resources that Ray reserves for each worker besides its GPU. Default: one CPU; with a GPU as many as its node has
     for each GPU, at most 8 and less one that stays free. A worker has as many threads (``OMP_NUM_THREADS``)."""
@@ -89,6 +89,18 @@ class Tracking:
 
 
 @dataclass(config=STRICT, kw_only=True)
+class NodeType:
+    """Kind of node that Ray's autoscaler may add to a running cluster."""
+
+    resources: Annotated[dict[str, NonNegativeFloat], Reach.NOTHING]
+    """Resources of each node: ``{CPU: 8, GPU: 1}``."""
+    max_workers: PositiveInt
+    """Maximum number of such nodes at a time."""
+    labels: Annotated[dict[str, str], Reach.NOTHING] = Field(default_factory=dict)
+    """Labels of each node: ``{market-type: spot}``."""
+
+
+@dataclass(config=STRICT, kw_only=True)
 class Cluster:
     """Ray cluster on which trials run."""
 
@@ -109,6 +121,11 @@ class Cluster:
     """Environment variables of this process that the workers on all nodes of a running cluster get: names, and
     beginnings of names followed by ``*`` (``[HF_TOKEN, "NCCL_*"]``). Only the names are recorded and shown. Workers of
     a local cluster have all variables anyway."""
+    node_types: Annotated[dict[str, NodeType], Reach.NOTHING] = Field(default_factory=dict)
+    """Nodes that the autoscaler of a running cluster may add, by the name of their type; default: what its config on
+    the head node says (``available_node_types``). Give them where it is elsewhere, as with KubeRay."""
+    node_timeout_s: PositiveFloat = 3600.0
+    """Seconds that a trial waits for nodes that the autoscaler may add; then it fails, and is retried."""
     slurm: Annotated[Slurm | None, Reach.LAUNCH] = None
     """Job for ``submit --to slurm``."""
     kuberay: Annotated[KubeRay | None, Reach.LAUNCH] = None

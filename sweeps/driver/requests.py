@@ -11,6 +11,7 @@ from sweeps.errors import UserError
 from sweeps.plan.extend import check_running, describe_search
 from sweeps.plan.plan import Plan
 from sweeps.plan.saved_sweep import reopened, save
+from sweeps.runtime.autoscaler import nodes_to_come
 from sweeps.runtime.cluster import alive_nodes
 from sweeps.runtime.placement import fit
 from sweeps.tracking.reader import load_sweep
@@ -50,7 +51,9 @@ class RequestHandler:
         extended = reopened(load_sweep(self.plan.config.tracking.uri, self.plan.name), changes)
         save(extended)
         self.plan = extended
-        concurrent = fit(extended.config, extended.scalings, alive_nodes()).concurrent
+        nodes = alive_nodes()
+        nodes += nodes_to_come(extended.config.cluster, nodes)
+        concurrent = fit(extended.config, extended.scalings, nodes).concurrent
         self._session.state.extend(extended.composition, concurrent)
         self._session.recorder.record_config(extended.composition.as_yaml())
         self._limiter.max_concurrent = concurrent

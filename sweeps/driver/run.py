@@ -181,6 +181,7 @@ def _open_session(
         workers_per_node=trials.workers_per_node,
         cpus_per_gpu=trials.cpus_per_gpu,
         excluded_nodes=trials.excluded_nodes,
+        awaits=trials.needs if trials.may_grow else None,
         earlier=earlier,
         memory=memory,
     )
@@ -219,6 +220,7 @@ def _search(plan: Plan, session: Session) -> str:
         state.workers_per_node,
         state.cpus_per_gpu,
         state.excluded_nodes,
+        plan.config.cluster.node_timeout_s if state.awaits else 0.0,
     )
     signals = ShutdownSignals(state)
     session.start()

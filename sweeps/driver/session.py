@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from sweeps.driver.node_watch import NodeWatch
 from sweeps.driver.state import SweepState
 from sweeps.driver.trial_lifecycle import TrialLifecycle
 from sweeps.driver.worker_events import WorkerEvents
@@ -28,6 +29,7 @@ class Session:
         self.state, self.recorder, self.broker = state, recorder, broker
         self.worker_events = WorkerEvents(state, recorder)
         self.lifecycle = TrialLifecycle(state, recorder, self.worker_events, broker)
+        self._node_watch = NodeWatch(state, state.awaits) if state.awaits else None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="event-loop", daemon=True)
 
@@ -82,4 +84,6 @@ class Session:
         state.count_usage()
         front = [(each.trial, each.values, each.parameters) for each in state.front() if each.values is not None]
         self.recorder.update(state.counts(), front, state.time())
+        if self._node_watch is not None:
+            self._node_watch.look()
         state.view.changed(state)

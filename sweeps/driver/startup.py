@@ -14,7 +14,7 @@ from sweeps.config.objectives import Objectives
 from sweeps.config.space import ConstantDistribution
 from sweeps.constants import TAG_DASHBOARD, TAG_SWEEP
 from sweeps.driver.state import View
-from sweeps.errors import ConfigError, UserError
+from sweeps.errors import ConfigError, DoesNotFit, UserError
 from sweeps.files import FOLDER_MODE
 from sweeps.folder import DRIVER_LOCK, LOG_FILE
 from sweeps.plan.extend import is_longer
@@ -22,6 +22,7 @@ from sweeps.plan.memory import gpu_room, machine_room
 from sweeps.plan.plan import Plan
 from sweeps.plan.preflight import Preflight
 from sweeps.plan.saved_sweep import COPY_FILE, SWEEP_FILE, saved
+from sweeps.runtime.autoscaler import describe_nodes, describe_resources, nodes_to_come
 from sweeps.runtime.cluster import Connection
 from sweeps.runtime.gpu_memory import cluster_gpu_memory
 from sweeps.runtime.placement import NODE_ID_LABEL, Fit, fit, label, memory_per_worker
@@ -104,7 +105,16 @@ def place(plan: Plan, view: View, cluster: Connection) -> Fit:
     starting = getattr(view, "starting", lambda _: None)  # a user's own view may lack it
     for finding in unfit.values():
         starting(f"{plan.name}: leaves out {finding.where}: {finding.found}")
-    return replace(fit(config, plan.scalings, nodes), excluded_nodes=tuple(unfit))
+    coming = nodes_to_come(config.cluster, nodes)
+    if coming:
+        has = f"{describe_resources(nodes)} on {len(nodes)} node{'s'[: len(nodes) > 1]}"
+        starting(f"{plan.name}: the cluster has {has}; its autoscaler may add {describe_nodes(coming)}")
+    try:
+        trials = fit(config, plan.scalings, [*nodes, *coming])
+    except DoesNotFit as error:
+        grown = f", also when its autoscaler has added {describe_nodes(coming)}" if coming else ""
+        raise DoesNotFit(f"{error}{grown}") from None
+    return replace(trials, excluded_nodes=tuple(unfit), may_grow=bool(coming))
 
 
 def check_datasets(plan: Plan) -> DatasetCheck:

@@ -55,6 +55,8 @@ class SweepState:
     """CPUs that a worker gets for each of its GPUs, unless the config gives their number."""
     excluded_nodes: tuple[str, ...] = ()
     """Ids of the nodes that no worker is placed on."""
+    awaits: str | None = None
+    """Resources of one trial in words, if the cluster may have to grow before it has them."""
     earlier: SweepRecord | None = None
     """Record of the sessions before this one."""
     memory: MemoryEstimate | None = None

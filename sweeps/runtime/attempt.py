@@ -142,9 +142,10 @@ class Attempt:
         if self.reports.request():
             self._silence.end(counts=False)  # the workers were silent because they waited for this
 
-    def silence(self, hang_timeout_s: float) -> tuple[float, float]:
+    def silence(self, hang_timeout_s: float, start_timeout_s: float = 0.0) -> tuple[float, float]:
         """Seconds since the workers' last event, and the most that are allowed in this phase."""
-        allowed = max(hang_timeout_s, START_WITHIN_S) if self.phase is Phase.STARTING else hang_timeout_s
+        is_starting = self.phase is Phase.STARTING
+        allowed = max(hang_timeout_s, START_WITHIN_S, start_timeout_s) if is_starting else hang_timeout_s
         return self._silence.seconds, allowed
 
     async def wait_for_stop(self) -> StopRequest:

@@ -64,13 +64,14 @@ class Broker:
             attempt.request_stop(StopRequest.SAVE)
         return attempt.number, delivered
 
-    async def next_report(self, trial: str, hang_timeout_s: float) -> Report | Ended:
+    async def next_report(self, trial: str, hang_timeout_s: float, start_timeout_s: float = 0.0) -> Report | Ended:
         """Wait for the trial's next report, or for its end. Workers that post nothing for ``hang_timeout_s`` count as
-        hanging; those that have not begun are given longer, since a machine may be busy."""
+        hanging; those that have not begun are given longer, since a machine may be busy, and at least
+        ``start_timeout_s``."""
         attempt = self._attempts[trial]
         attempt.request_report()
         while True:
-            silent, allowed = attempt.silence(hang_timeout_s)
+            silent, allowed = attempt.silence(hang_timeout_s, start_timeout_s)
             if silent >= allowed:
                 return await self._end_hang(attempt, silent)
             try:

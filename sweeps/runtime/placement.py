@@ -57,12 +57,19 @@ class Fit:
     """Largest number of workers that run on one node at a time."""
     cpus_per_gpu: float = 1.0
     """CPUs that a worker gets for each of its GPUs, unless the config gives their number."""
+    may_grow: bool = False
+    """Whether some trials may have to wait for nodes that the cluster's autoscaler adds."""
 
-    def describe(self) -> str:
+    @property
+    def needs(self) -> str:
+        """Resources of one trial in words."""
         needs = ", ".join(f"{amount:g} {name}" for name, amount in self.per_worker.items())
         data = f", and {self.data_cpus:g} CPU for its datasets" if self.data_cpus else ""
         workers = "1 worker" if self.num_workers == 1 else f"{self.num_workers} workers"
-        return f"{workers} of {needs}{data}; {self.concurrent} at once"
+        return f"{workers} of {needs}{data}"
+
+    def describe(self) -> str:
+        return f"{self.needs}; {self.concurrent} at once"
 
 
 def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resources]) -> Fit:

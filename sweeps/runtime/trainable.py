@@ -43,6 +43,8 @@ class TrialContext:
     """CPUs that a worker gets for each of its GPUs, unless the config gives their number."""
     excluded_nodes: tuple[str, ...] = ()
     """Ids of the nodes that no worker is placed on."""
+    start_timeout_s: float = 0.0
+    """Seconds that workers are given to start, if that is longer than usual: a cluster may have to grow first."""
 
     @property
     def trials(self) -> Path:
@@ -167,7 +169,10 @@ class Trial(tune.Trainable):
         return True
 
     def _next_report(self) -> Report | Ended:
-        event: Report | Ended = ray.get(self._context.broker.next_report.remote(self._trial, self._hang_timeout_s))
+        next_report = self._context.broker.next_report
+        event: Report | Ended = ray.get(
+            next_report.remote(self._trial, self._hang_timeout_s, self._context.start_timeout_s)
+        )
         return event
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:

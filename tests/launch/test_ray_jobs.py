@@ -11,12 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from ray_nodes import RayNodes
+from recording import free_port
 from stores import make_store
 
 from sweeps.cli import run_command
@@ -100,49 +101,73 @@ def test_a_print_shows_the_job_and_its_files(here: Path, capsys: pytest.CaptureF
     assert {"mine.py", "sweeps/conf/digits.yaml", "sweeps/cli/run.py", "sweeps_train/loop.py"} <= set(shown["files"])
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-@dataclass(frozen=True)
-class Head:
-    """A Ray cluster of one node with a job server."""
-
-    dashboard: str
-    environment: dict[str, str]
-
-
-@pytest.fixture(scope="module")
-def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Machines]:
     if importlib.util.find_spec("aiohttp_cors") is None:
         pytest.skip("needs ray[default]: pip install -e '.[cluster]'")
-    folder = tmp_path_factory.mktemp("head")
-    environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
-    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
-    # The cluster has no Sweeps of this checkout.
-    checkout = Path(__file__).parents[2]
-    paths = [each for each in environment.get("PYTHONPATH", "").split(":") if not Path(each).is_relative_to(checkout)]
-    port, dashboard = free_port(), free_port()
-    process = subprocess.Popen(
-        [
-            *("ray", "start", "--head", "--block", f"--port={port}", f"--dashboard-port={dashboard}", "--num-cpus=2"),
-            *(f"--temp-dir=/tmp/ray-jobs-{os.getpid()}", "--min-worker-port=0", "--max-worker-port=0"),
-            *("--dashboard-agent-listen-port=0", f"--ray-client-server-port={free_port()}", "--disable-usage-stats"),
-        ],
-        cwd=folder,
-        env={**environment, "PYTHONPATH": ":".join(paths)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("machines with folders of their own need root")
+    machines = Machines(tmp_path)
+    yield machines
+    machines.close()
+
+
+class Machines:
+    """A Ray cluster of two nodes with a job server, and two machines beside it: ``here`` submits, and ``other`` looks.
+
+    The cluster's nodes see neither of these, nor each other's Ray folder; all see ``shared``.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.here, self.other, self.shared, self.nodes = (
+            folder / each for each in ("here", "other", "shared", "nodes")
+        )
+        for each in (self.here / "mine", self.here / "my_conf", self.other, self.shared, self.nodes):
+            each.mkdir(parents=True)
+        (self.here / "mine" / "__init__.py").touch()
+        (self.here / "mine" / "weight.py").write_text("WEIGHT = 2.0\n")
+        (self.here / "mine" / "training.py").write_text(MODULE)
+        (self.here / "my_conf" / "own.yaml").write_text(CONF)
+        self.cluster = RayNodes(folder / "nodes")
+        dashboard = free_port()
+        self.dashboard = f"http://127.0.0.1:{dashboard}"
+        # The nodes have no Sweeps of this checkout; it must travel.
+        checkout = Path(__file__).parents[2]
+        paths = [
+            each for each in os.environ.get("PYTHONPATH", "").split(":") if not Path(each).is_relative_to(checkout)
+        ]
+        environment = {"PYTHONPATH": ":".join(paths), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        hidden = " && ".join(f"mount -t tmpfs none {each}" for each in (self.here, self.other))
+        apart = ["unshare", "--mount", "sh", "-c", f'{hidden} && exec "$@"', "node"]
+        options = ["--include-dashboard=true", f"--dashboard-port={dashboard}", "--dashboard-agent-listen-port=0"]
+        self.cluster.start(num_cpus=1, environment=environment, before=apart, options=options)
+        self.cluster.start(
+            num_cpus=1, environment=environment, before=apart, options=["--dashboard-agent-listen-port=0"]
+        )
+        self.environment = {**os.environ, **self.cluster.environment}
         wait(lambda: answers(dashboard), 120, "dashboard")
-        yield Head(f"http://127.0.0.1:{dashboard}", environment)
-    finally:
-        process.terminate()
-        process.wait(60)
-        shutil.rmtree(f"/tmp/ray-jobs-{os.getpid()}", ignore_errors=True)
+
+    def close(self) -> None:
+        self.cluster.stop()
+
+    def sweeps(self, machine: Path, *arguments: str, **variables: str) -> Any:
+        """The document of a verb that succeeds."""
+        done = subprocess.run(
+            [sys.executable, "-m", "sweeps", *arguments, "--json"],
+            cwd=machine,
+            env=self.environment | variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+    def here_goes_away(self) -> None:
+        """The machine that has submitted ends; its code is checked out on the other one."""
+        shutil.copytree(self.here / "mine", self.other / "mine")
+        shutil.move(self.here, self.folder / "gone")
 
 
 def answers(port: int) -> bool:
@@ -157,52 +182,54 @@ def wait(is_so: Callable[[], bool], within_s: float, what: str) -> None:
         time.sleep(1)
 
 
+OWN = (
+    *("conf=own", "~task.arguments", "~space", "+task.arguments.x=0.5", "task.arguments.x=interval(0.0, 1.0)"),
+    *("cluster=ray", "--config-dir=my_conf", "--to=ray", "--name=travelled"),
+)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_sweep_runs_on_a_cluster_and_is_watched_stopped_and_resumed_from_elsewhere(
-    head: Head, tmp_path: Path
-) -> None:
-    here, other, shared = (tmp_path / name for name in ("here", "other", "shared"))
-    for folder in (here / "mine", here / "my_conf", other, shared):
-        folder.mkdir(parents=True)
-    (here / "mine" / "__init__.py").touch()
-    (here / "mine" / "weight.py").write_text("WEIGHT = 2.0\n")
-    (here / "mine" / "training.py").write_text(MODULE)
-    (here / "my_conf" / "own.yaml").write_text(CONF)
-    make_store(shared / "mlflow.db")
-    store = f"sqlite:///{shared}/mlflow.db"
+def test_a_sweep_runs_on_a_cluster_and_is_watched_stopped_and_resumed_from_elsewhere(machines: Machines) -> None:
+    make_store(machines.shared / "mlflow.db")
+    store = f"sqlite:///{machines.shared}/mlflow.db"
+    stores = [f"output_dir={machines.shared}/outputs", f"tracking.uri={store}"]
+    submitted = machines.sweeps(machines.here, "submit", *OWN, *stores, f"cluster.address={machines.dashboard}")
+    assert submitted == {"sweep": "travelled", "job": "travelled", "address": machines.dashboard}
+    machines.here_goes_away()
+    goes_on_elsewhere(machines, store, {})
 
-    def sweeps(folder: Path, *arguments: str, status: int = 0) -> Any:
-        command = [sys.executable, "-m", "sweeps", *arguments, "--json"]
-        done = subprocess.run(command, cwd=folder, env=head.environment, capture_output=True, text=True, check=False)
-        assert done.returncode == status, done.stderr
-        return json.loads(done.stdout)
 
-    stores = [f"output_dir={shared}/outputs", f"tracking.uri={store}"]
-    cluster = ["cluster=ray", f"cluster.address={head.dashboard}"]
-    own = ["~task.arguments", "~space", "+task.arguments.x=0.5", "task.arguments.x=interval(0.0, 1.0)"]
-    submitted = sweeps(
-        here, "submit", "conf=own", *own, *stores, *cluster, "--config-dir=my_conf", "--to=ray", "--name=travelled"
-    )
-    assert submitted == {"sweep": "travelled", "job": "travelled", "address": head.dashboard}
-    shutil.move(here, tmp_path / "gone")  # the machine that submitted it
+def goes_on_elsewhere(machines: Machines, store: str, variables: dict[str, str]) -> None:
+    """Watch, stop and resume the submitted sweep from a machine that has only its code, and look at all its points."""
+
+    def ask(*arguments: str) -> Any:
+        return machines.sweeps(machines.other, *arguments, f"--tracking-uri={store}", **variables)
 
     def shown() -> dict[str, Any]:
-        found = sweeps(other, "list", f"--tracking-uri={store}")
-        if not any(each["sweep"] == "travelled" for each in found):
-            return {"status": "unknown", "trials": []}
-        return dict(sweeps(other, "show", "travelled", f"--tracking-uri={store}"))
+        is_known = any(each["sweep"] == "travelled" for each in ask("list"))
+        return dict(ask("show", "travelled")) if is_known else {"status": "unknown", "trials": []}
 
-    wait(lambda: any(trial["steps"] or trial["value"] for trial in shown()["trials"]), 240, "report")
-    assert sweeps(other, "stop", "travelled", f"--tracking-uri={store}")["status"] == "stopped"
-    shutil.copytree(tmp_path / "gone" / "mine", other / "mine")
-    again = sweeps(other, "submit", "--resume=travelled", f"--tracking-uri={store}", "--to=ray")
-    assert again["address"] == head.dashboard  # as the sweep's record has it
-    wait(lambda: shown()["status"] == "finished", 300, "end")
-    trials = shown()["trials"]
-    assert [trial["state"] for trial in trials] == ["finished", "finished"]
+    def steps() -> int:
+        return sum(trial["steps"] or 0 for trial in shown()["trials"])
+
+    wait(lambda: steps() > 0, 240, "report")
+    assert ask("stop", "travelled")["status"] == "stopped"
+    before = steps()
+    again = ask("submit", "--resume=travelled", "--to=ray")
+    assert again["address"] == machines.dashboard  # as the sweep's record has it
+    wait(lambda: steps() > before, 240, "further report")
+    assert ask("stop", "travelled")["status"] == "stopped"
+    finished = machines.sweeps(
+        *(machines.other, "resume", "travelled", f"--tracking-uri={store}"),
+        **variables,
+        RAY_ADDRESS=machines.cluster.address,
+    )
+    assert finished["status"] == "finished"
+    assert [trial["state"] for trial in finished["trials"]] == ["finished", "finished"]
     client = MlflowClient(store)
-    for trial in trials:
-        points = client.get_metric_history(trial["run_id"], "travelled")
-        assert [point.step for point in points] == list(range(1, 31))
-        assert {point.value for point in points} == {1.0}  # the workers have the Sweeps that was sent
+    for trial in finished["trials"]:
+        points = client.get_metric_history(trial["run_id"], "loss")
+        assert [point.step for point in points] == list(range(1, 31))  # none is lost, and none recorded twice
+        travelled = client.get_metric_history(trial["run_id"], "travelled")
+        assert {point.value for point in travelled} == {1.0}  # the workers have the Sweeps that was sent

@@ -1,6 +1,7 @@
 """Sweeps on a real Slurm of two nodes: requeued at their time limit, after lost nodes and failures; several at once.
 
-``make test-slurm`` installs what they need and runs them.
+``make test-slurm`` installs what they need and runs them all; the quick tests contain the first one, where it is
+installed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,13 @@ class Sweeps:
             *("scaling.num_workers=1", *tokens),
         )
 
-    def sweeps(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def in_place(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a verb inside of a job of one node."""
+        return self.sweeps(*arguments, before=("salloc", "--nodes=1", "--cpus-per-task=2"))
+
+    def sweeps(self, *arguments: str, before: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "sweeps", *arguments],
+            [*before, sys.executable, "-m", "sweeps", *arguments],
             cwd=self.folder,
             env={**self.cluster.environment, "SWEEPS_CACHE": str(self.folder / "cache")},
             capture_output=True,
@@ -118,6 +123,20 @@ def sweeps(cluster: SlurmCluster, tmp_path: Path) -> Iterator[Sweeps]:
     cluster.wait(lambda: cluster.ask("squeue", "-h") == "", 60, "empty queue")
 
 
+def test_a_sweep_runs_as_a_job_and_the_next_commands_are_shown(sweeps: Sweeps) -> None:
+    tokens = ("conf=digits", "search.num_trials=2", "train.max_steps=20", "tracking.report=false")
+    done = sweeps.sweeps("submit", *tokens, "--to=slurm", "--name=quick")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "quick\n"
+    log = sweeps.folder / "outputs/.submitted/quick/slurm.log"
+    assert f"log       tail -F {log}" in done.stderr
+    for command in ("show quick --watch", "stop quick", "submit --resume=quick --to=slurm"):
+        assert f"python -m sweeps {command}" in done.stderr
+    sweeps.wait_for("the sweep has ended", "quick", 200)
+    assert sweeps.show("quick")["counts"]["finished"] == 2
+
+
+@pytest.mark.slow
 def test_a_sweep_on_two_nodes_is_requeued_at_its_time_limit_and_continues_by_itself(sweeps: Sweeps) -> None:
     length = ("search.num_trials=150", "train.max_steps=150", "train.eval_every=25")
     options = ("cluster.slurm.time_limit=1:00:00", "cluster.slurm.stop_before_limit_s=120")
@@ -144,6 +163,7 @@ def test_a_sweep_on_two_nodes_is_requeued_at_its_time_limit_and_continues_by_its
     assert sweeps.cluster.job(job)["Restarts"] == "1"
 
 
+@pytest.mark.slow
 def test_a_sweep_survives_a_node_that_is_lost(sweeps: Sweeps) -> None:
     job = sweeps.slow("lost", 30)
     sweeps.wait_for("trial 0000 started", "lost", 300)
@@ -172,6 +192,7 @@ def drivers(name: str) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.slow
 def test_a_failure_is_retried_and_counted_and_a_mistake_is_not(sweeps: Sweeps) -> None:
     job = sweeps.slow("killed", 20, "cluster.slurm.max_failures=1")
     sweeps.wait_for("trial 0000 started", "killed", 300)
@@ -192,6 +213,7 @@ def test_a_failure_is_retried_and_counted_and_a_mistake_is_not(sweeps: Sweeps) -
     sweeps.wait_for(rf"job {number}-0: the sweep cannot run", "wrong", 120)
 
 
+@pytest.mark.slow
 def test_two_jobs_on_one_node_do_not_meet(sweeps: Sweeps) -> None:
     jobs = [sweeps.slow(name, 25, "cluster.slurm.options=['--nodelist=n1']") for name in ("left", "right")]
     for name in ("left", "right"):
@@ -204,6 +226,7 @@ def test_two_jobs_on_one_node_do_not_meet(sweeps: Sweeps) -> None:
     assert [path.name for job in jobs for path in Path("/tmp").glob(f"ray-{job}-*")] == []
 
 
+@pytest.mark.slow
 def test_jobs_of_one_name_wait_for_each_other_and_mails_are_sent(sweeps: Sweeps) -> None:
     own = ("cluster.slurm.singleton=true", "cluster.slurm.job_name=alone", "cluster.slurm.mail_to=me@example.org")
     first, second = (sweeps.slow(name, 3, *own) for name in ("one", "two"))
@@ -216,17 +239,32 @@ def test_jobs_of_one_name_wait_for_each_other_and_mails_are_sent(sweeps: Sweeps)
     assert "me@example.org" in mails
 
 
+@pytest.mark.slow
+def test_a_stopped_sweep_is_continued_by_another_job_and_in_place(sweeps: Sweeps) -> None:
+    def steps() -> int:
+        return sum(trial["steps"] or 0 for trial in sweeps.show("again")["trials"])
+
+    sweeps.slow("again", 40)
+    sweeps.wait_for("trial 0000 started", "again", 300)
+    sweeps.cluster.wait(lambda: steps() > 0, 60, "report")
+    assert sweeps.sweeps("stop", "again").returncode == 0
+    before = steps()
+    resume = ("submit", "--resume=again", "--to=slurm")
+    job = json.loads(sweeps.sweeps(*resume, "--json").stdout)["job"]
+    sweeps.wait_for(f"job {job}-0: runs on", "again", 120)
+    sweeps.cluster.wait(lambda: steps() > before, 240, "report of the second job")
+    assert sweeps.sweeps("stop", "again").returncode == 0
+    done = sweeps.in_place(*resume)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (trial,) = sweeps.show("again")["trials"]
+    assert trial["state"] == "finished"
+    assert sweeps.steps(trial["run_id"], "reported") == list(range(1, 41))
+
+
+@pytest.mark.slow
 def test_inside_of_a_job_the_sweep_runs_in_place(sweeps: Sweeps) -> None:
-    command = [sys.executable, "-m", "sweeps", "submit", "conf=digits", "search.num_trials=2", "train.max_steps=20"]
-    command += ["--to=slurm", "--name=inside", "tracking.report=false"]
-    done = subprocess.run(
-        ["salloc", "--nodes=1", "--cpus-per-task=2", *command],
-        cwd=sweeps.folder,
-        env={**sweeps.cluster.environment, "SWEEPS_CACHE": str(sweeps.folder / "cache")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    tokens = ("conf=digits", "search.num_trials=2", "train.max_steps=20", "tracking.report=false")
+    done = sweeps.in_place("submit", *tokens, "--to=slurm", "--name=inside")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "it runs here" in done.stderr
     assert sweeps.show("inside")["status"] == "finished"

@@ -1,0 +1,66 @@
+"""Messages about trials that wait for nodes, on a cluster whose autoscaler adds them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from sweeps.driver.state import SweepState
+from sweeps.runtime.autoscaler import describe_resources
+from sweeps.runtime.cluster import alive_nodes
+
+EVERY_S = 5.0
+"""Seconds between two looks at the cluster."""
+PATIENCE_S = 10.0
+"""Seconds that workers may take to start on a node that is there; only then their trial may be waiting."""
+
+
+class NodeWatch:
+    """Says which trials wait for nodes, and when nodes have come."""
+
+    def __init__(self, state: SweepState, needs: str) -> None:
+        """
+        Args:
+            state: State of the sweep.
+            needs: Resources of one trial in words.
+        """
+        self._state, self._needs = state, needs
+        self._looked = 0.0
+        self._waiting: set[str] = set()
+        self._nodes = 0
+
+    def look(self) -> None:
+        """Announce what has changed. The sweep's lock is held."""
+        if time.monotonic() - self._looked < EVERY_S:
+            return
+        self._looked = time.monotonic()
+        before, self._waiting = self._waiting, self._waiting_trials()
+        if not before and not self._waiting:
+            return
+        nodes = alive_nodes()
+        if before and len(nodes) > self._nodes:
+            self._state.announce(f"the cluster has grown to {len(nodes)} nodes: {describe_resources(nodes)}")
+        self._nodes = len(nodes)
+        if self._waiting - before:
+            trials, wait = ("trial", "waits") if len(self._waiting) == 1 else ("trials", "wait")
+            self._state.announce(
+                f"{trials} {', '.join(sorted(self._waiting))} {wait} until the cluster's autoscaler has added nodes: "
+                f"each needs {self._needs}; the cluster has {describe_resources(nodes)}"
+            )
+
+    def _waiting_trials(self) -> set[str]:
+        """Trials whose workers have no place yet: the last ones, as many as there are groups of workers without one."""
+        now = time.time()
+        starting = [trial for trial in self._state.trials.values() if trial.is_starting and trial.assigned]
+        late = [trial for trial in starting if now - (trial.assigned or now) > PATIENCE_S]
+        if not late:
+            return set()
+        late.sort(key=lambda trial: trial.assigned or now)
+        return {trial.trial for trial in late[max(0, len(late) - _pending_groups()) :]}
+
+
+def _pending_groups() -> int:
+    from ray.util import placement_group_table
+
+    table: dict[str, dict[str, Any]] = placement_group_table()
+    return sum(group["state"] == "PENDING" for group in table.values())

@@ -1,0 +1,113 @@
+"""Nodes that Ray's autoscaler may add to a running cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sweeps.config.execution import Cluster, NodeType
+from sweeps.runtime.placement import label
+
+ANSWER_WITHIN_S = 30.0
+"""Maximum seconds for a process on the head node to answer. Without an answer the cluster has a fixed size."""
+HEAD = "node:__internal_head__"
+"""Resource that only the head node of a cluster has."""
+NODE_TYPE_LABEL = "ray.io/node-group"
+"""Label that Ray gives to the nodes that an autoscaler has added: the name of their type."""
+ASKED = ("max_workers", "available_node_types", "head_node_type")
+"""Keys of the autoscaler's config that tell how far the cluster may grow."""
+DEFAULT_MAX_WORKERS = 2
+"""Number of nodes that Ray's autoscaler adds at most, if its config does not say."""
+
+
+def nodes_to_come(cluster: Cluster, nodes: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    """Return the nodes that the autoscaler may still add to the connected cluster; none if it has no autoscaler.
+
+    Args:
+        cluster: Config of the cluster. Its ``node_types`` replace what the autoscaler's own config says.
+        nodes: Resources and labels of the nodes that the cluster has.
+    """
+    if cluster.address == "local":
+        return []
+    config = {} if cluster.node_types else _config_on_head()
+    types = cluster.node_types or _node_types(config)
+    coming, present = [], 0
+    for name, kind in types.items():
+        alive = sum(label(NODE_TYPE_LABEL, name) in node for node in nodes)
+        coming += [_node(name, kind)] * (kind.max_workers - alive)
+        present += alive
+    # The limit on all nodes together is smaller than the sum of the types' at times: the largest ones count.
+    coming.sort(key=lambda node: (node.get("GPU", 0.0), node.get("CPU", 0.0)), reverse=True)
+    most = sum(kind.max_workers for kind in types.values())
+    return coming[: max(0, min(most, config.get("max_workers", most)) - present)]
+
+
+def describe_nodes(nodes: Sequence[Mapping[str, float]]) -> str:
+    """Describe nodes by their types, as ``4 x gpu (8 CPU, 1 GPU)``."""
+    counts = Counter(_description(node) for node in nodes)
+    return ", ".join(f"{count} x {each}" for each, count in counts.items())
+
+
+def describe_resources(nodes: Sequence[Mapping[str, float]]) -> str:
+    """Describe the CPUs and GPUs of nodes together, as ``12 CPU, 2 GPU``."""
+    return ", ".join(f"{sum(node.get(name, 0) for node in nodes):g} {name}" for name in ("CPU", "GPU"))
+
+
+def _description(node: Mapping[str, float]) -> str:
+    start = label(NODE_TYPE_LABEL, "")
+    name = next(each.removeprefix(start) for each in node if each.startswith(start))
+    return f"{name} ({', '.join(f'{amount:g} {each}' for each, amount in node.items() if each in ('CPU', 'GPU'))})"
+
+
+def _node(name: str, kind: NodeType) -> dict[str, float]:
+    labels = {**kind.labels, NODE_TYPE_LABEL: name}
+    return dict(kind.resources) | {label(each, value): float("inf") for each, value in labels.items()}
+
+
+def _node_types(config: Mapping[str, Any]) -> dict[str, NodeType]:
+    """Types of nodes in the autoscaler's config, without that of the head, unless it may add such nodes, too."""
+    known = {}
+    for name, kind in config.get("available_node_types", {}).items():
+        is_head = name == config.get("head_node_type")
+        most = kind.get("max_workers", 0 if is_head else config.get("max_workers", DEFAULT_MAX_WORKERS))
+        if most > 0:
+            resources = {each: float(amount) for each, amount in (kind.get("resources") or {}).items()}
+            known[name] = NodeType(resources=resources, max_workers=most, labels=kind.get("labels") or {})
+    return known
+
+
+def _config_on_head() -> dict[str, Any]:
+    """Config of the cluster's autoscaler; empty if it has none, or one whose config is not on the head node."""
+    import ray
+
+    ask = ray.remote(autoscaler_config).options(num_cpus=0, max_retries=0, resources={HEAD: 0.001})
+    try:
+        found: dict[str, Any] = ray.get(ask.remote(), timeout=ANSWER_WITHIN_S)
+    except ray.exceptions.RayError:
+        return {}
+    return found
+
+
+def autoscaler_config() -> dict[str, Any]:
+    """Runs on the head node: the config that the autoscaler there was started with, by ``ray up`` or by ``ray start
+    --autoscaling-config``. Ray has no other way to ask for it."""
+    import psutil
+    import ray
+    import yaml
+
+    address = f"--gcs-address={ray.get_runtime_context().gcs_address}"
+    option = "--autoscaling-config="
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        files = [word.removeprefix(option) for word in words if word.startswith(option)] if address in words else []
+        if files:
+            try:
+                config = yaml.safe_load(Path(files[0]).expanduser().read_text(encoding="utf-8"))
+            except (OSError, yaml.YAMLError):  # a file that is gone: the autoscaler read it long ago
+                return {}
+            return {
+                key: config[key] for key in ("max_workers", "available_node_types", "head_node_type") if key in config
+            }
+    return {}

@@ -1,0 +1,46 @@
+"""Nodes that an autoscaler may add, from the config of a sweep and from the autoscaler's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sweeps.config.execution import Cluster, NodeType
+from sweeps.runtime import autoscaler
+from sweeps.runtime.autoscaler import NODE_TYPE_LABEL, describe_nodes, nodes_to_come
+from sweeps.runtime.placement import label
+
+HEAD = {"CPU": 4.0}
+GPU_NODE = {"CPU": 8.0, "GPU": 1.0, label(NODE_TYPE_LABEL, "gpu"): 1.0}
+UP = {
+    "max_workers": 3,
+    "head_node_type": "head",
+    "available_node_types": {
+        "head": {"resources": {"CPU": 4}},
+        "cpu": {"resources": {"CPU": 16}, "max_workers": 2},
+        "gpu": {"resources": {"CPU": 8, "GPU": 1}, "labels": {"zone": "a"}, "node_config": {"key": "secret"}},
+    },
+}
+
+
+def test_the_types_in_the_config_say_how_far_a_cluster_grows_less_what_it_has() -> None:
+    kinds = {"gpu": NodeType(resources={"CPU": 8, "GPU": 1}, max_workers=3)}
+    cluster = Cluster(address="auto", node_types=kinds)
+    assert describe_nodes(nodes_to_come(cluster, [HEAD])) == "3 x gpu (8 CPU, 1 GPU)"
+    assert len(nodes_to_come(cluster, [HEAD, GPU_NODE, GPU_NODE])) == 1
+    assert nodes_to_come(cluster, [HEAD, *[GPU_NODE] * 4]) == []  # those that are too many are about to go
+    assert nodes_to_come(Cluster(node_types=kinds), [HEAD]) == []  # a cluster on this machine does not grow
+
+
+def test_the_autoscalers_own_config_limits_each_type_and_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    config: dict[str, Any] = UP
+    monkeypatch.setattr(autoscaler, "_config_on_head", lambda: config)
+    coming = nodes_to_come(Cluster(address="auto"), [HEAD])
+    assert describe_nodes(coming) == "3 x gpu (8 CPU, 1 GPU)"  # of 3 gpu and 2 cpu, 3 at a time
+    assert all(label("zone", "a") in node for node in coming)
+    assert len(nodes_to_come(Cluster(address="auto"), [HEAD, GPU_NODE])) == 2
+    config = {**UP, "max_workers": 9}
+    assert describe_nodes(nodes_to_come(Cluster(address="auto"), [HEAD])) == "9 x gpu (8 CPU, 1 GPU)"
+    config = {}
+    assert nodes_to_come(Cluster(address="auto"), [HEAD]) == []
