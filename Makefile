@@ -13,9 +13,11 @@ RUN := $(VENV)/bin/python -m
 PROCESSES = $(shell $(PYTHON) -c "import os; print(min(os.cpu_count() + 1, 4))")
 BESIDE = -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 READY := $(VENV)/.ready
+# Above that environment one with ray[default], which would make the start of every local Ray slower.
+CLUSTER := $(VENV)/cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo nightly-demo test test-slow test-gpu test-slurm lint format docs lock clean
+.PHONY: help env demo nightly-demo test test-slow test-gpu test-slurm test-ray-jobs lint format docs lock clean
 
 help: ## show this list
 	@echo "Sweeps: hyperparameter search for distributed training"
@@ -45,6 +47,10 @@ test-slurm: $(READY) ## sweeps on a real Slurm of two nodes, which this installs
 	@echo "==> pytest -m slurm"
 	@$(RUN) pytest -m slurm $(PYTEST_ARGS)
 
+test-ray-jobs: $(CLUSTER)/.ready ## sweeps through Ray Jobs on a cluster of two nodes (as root), with ray[default] in .venv/cluster
+	@echo "==> pytest -m slow tests/launch/test_ray_jobs.py"
+	@$(CLUSTER)/bin/python -m pytest -m slow tests/launch/test_ray_jobs.py $(PYTEST_ARGS)
+
 test-gpu: $(READY) ## the tests and the benchmark of GPUs, with a report to send to us (docs/gpu_checklist.md)
 	@$(VENV)/bin/python benchmarks/gpu_checklist.py $(GPU_ARGS)
 
@@ -63,8 +69,8 @@ format: $(READY) ## let ruff mend and lay out the code
 docs: $(READY) ## build the documentation as a site, which `python -m sweeps serve` then has under /docs
 	@$(VENV)/bin/python docs/build_site.py
 
-lock: $(READY) ## write constraints.txt anew from what is in .venv, after `pip install --upgrade` there
-	@$(RUN) pip freeze --all --exclude-editable | grep -v "^pip==" | sed 's/+[a-z0-9.]*$$//' > $(VENV)/constraints.txt
+lock: $(CLUSTER)/.ready ## write constraints.txt anew from what is in .venv, after `pip install --upgrade` there
+	@$(CLUSTER)/bin/python -m pip freeze --all --exclude-editable | grep -v "^pip==" | sed 's/+[a-z0-9.]*$$//' > $(VENV)/constraints.txt
 	@{ sed '/^[^#]/,$$d' constraints.txt; cat $(VENV)/constraints.txt; } > $(VENV)/constraints.new
 	@cp $(VENV)/constraints.new constraints.txt
 	@touch $(READY)
@@ -75,7 +81,7 @@ clean: ## remove .venv, caches and builds; sweeps and their records stay
 
 # Exact versions for every call of pip, for the environments that it builds sdists in too: those inherit the
 # variables and not the options. A relative path, since pip splits the value at spaces.
-$(READY): export PIP_CONSTRAINT = constraints.txt
+$(READY) $(CLUSTER)/.ready: export PIP_CONSTRAINT = constraints.txt
 $(READY): export PIP_BUILD_CONSTRAINT = constraints.txt
 $(READY): export PIP_DISABLE_PIP_VERSION_CHECK = 1
 $(READY): pyproject.toml constraints.txt
@@ -92,3 +98,13 @@ $(READY): pyproject.toml constraints.txt
 	@$(RUN) pip check --quiet
 	@touch $@
 	@echo "==> The environment is ready"
+
+# Its packages come first, and then those of .venv: the line in the .pth file adds these and their own .pth files.
+FOLDER = "import sysconfig; print(sysconfig.get_path('purelib'))"
+$(CLUSTER)/.ready: $(READY)
+	@echo "==> Adding ray[default] in $(CLUSTER)"
+	@$(RUN) venv --without-pip $(CLUSTER)
+	@echo "import site; site.addsitedir('$$($(VENV)/bin/python -c $(FOLDER))')" \
+	  > "$$($(CLUSTER)/bin/python -c $(FOLDER))/below.pth"
+	@$(CLUSTER)/bin/python -m pip install -qq --disable-pip-version-check 'ray[default]'
+	@touch $@
