@@ -138,13 +138,11 @@ class Machines:
             each for each in os.environ.get("PYTHONPATH", "").split(":") if not Path(each).is_relative_to(checkout)
         ]
         environment = {"PYTHONPATH": ":".join(paths), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        hidden = " && ".join(f"mount -t tmpfs none {each}" for each in (self.here, self.other))
-        apart = ["unshare", "--mount", "sh", "-c", f'{hidden} && exec "$@"', "node"]
-        options = ["--include-dashboard=true", f"--dashboard-port={dashboard}", "--dashboard-agent-listen-port=0"]
+        options = [f"--dashboard-port={dashboard}", "--include-dashboard=true", "--dashboard-agent-listen-port=0"]
+        apart = hiding(self.here, self.other)
         self.cluster.start(num_cpus=1, environment=environment, before=apart, options=options)
-        self.cluster.start(
-            num_cpus=1, environment=environment, before=apart, options=["--dashboard-agent-listen-port=0"]
-        )
+        apart = hiding(self.here, self.other, Path("/tmp/ray"))
+        self.cluster.start(num_cpus=1, environment=environment, before=apart, options=options[2:])
         self.environment = {**os.environ, **self.cluster.environment}
         wait(lambda: answers(dashboard), 120, "dashboard")
 
@@ -168,6 +166,12 @@ class Machines:
         """The machine that has submitted ends; its code is checked out on the other one."""
         shutil.copytree(self.here / "mine", self.other / "mine")
         shutil.move(self.here, self.folder / "gone")
+
+
+def hiding(*folders: Path) -> list[str]:
+    """Command that runs another one, which sees empty folders in place of these."""
+    mounts = "".join(f"mount -t tmpfs none {each} && " for each in folders)
+    return ["unshare", "--mount", "sh", "-c", f'{mounts} exec "$@"', "node"]
 
 
 def answers(port: int) -> bool:
