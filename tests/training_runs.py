@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import copy
+import functools
 import gc
+import importlib
 import json
 import multiprocessing
 import os
 import pickle
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -22,6 +27,18 @@ from sweeps_train.reporter import Stop
 # The loop leaves the number of threads alone where it is given; Ray and torchrun give it, too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+PRELOADED = (
+    "pytest",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor.parallel",
+    "torch.distributed.pipelining",
+    "datasets",
+    "peft",
+    "transformers.models.llama.modeling_llama",
+    "sweeps_train.loop",
+    "sweeps_train.trainer",
+)
+"""Modules that nearly every training imports."""
 PROMPTS = "prompts.jsonl"
 
 IMAGES: dict[str, Any] = {
@@ -133,27 +150,74 @@ def on_two_workers(scenario: Callable[[], Any], folder: Path) -> list[Any]:
     return on_workers(2, scenario, folder)
 
 
-def on_workers(number: int, scenario: Callable[[], Any], folder: Path, backend: str = "gloo") -> list[Any]:
+def on_workers(
+    number: int, scenario: Callable[[], Any], folder: Path, backend: str = "gloo", *, is_fresh: bool = False
+) -> list[Any]:
     """Run a scenario (a function of a module) on every rank in ``folder``, and return the results by rank; over NCCL,
-    each on its own GPU."""
-    context = multiprocessing.get_context("spawn")
+    each on its own GPU. With ``is_fresh`` each is a new interpreter, which has imported nothing."""
     meeting = Path(tempfile.mkdtemp(dir=folder))
-    processes = [
-        context.Process(target=_worker, args=(scenario, folder, meeting, rank, number, backend))
-        for rank in range(number)
-    ]
+    work = pickle.dumps((scenario, folder, meeting, number, backend))
+    if is_fresh or backend != "gloo":
+        statuses = _run_workers(multiprocessing.get_context("spawn"), work, number)
+    else:
+        statuses = _run_forked(work, number)
+    assert statuses == [0] * number
+    return [pickle.loads((meeting / str(rank)).read_bytes()) for rank in range(number)]
+
+
+def _run_workers(context: Any, work: bytes, number: int) -> list[int]:
+    """Exit statuses of the processes."""
+    processes = [context.Process(target=_worker, args=(work, rank)) for rank in range(number)]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
-    assert [process.exitcode for process in processes] == [0] * number
-    return [pickle.loads((meeting / str(rank)).read_bytes()) for rank in range(number)]
+    return [process.exitcode for process in processes]
 
 
-def _worker(scenario: Callable[[], Any], folder: Path, meeting: Path, rank: int, number: int, backend: str) -> None:
+def _run_forked(work: bytes, number: int) -> list[int]:
+    process, connection = _forker()
+    try:
+        connection.send((work, number, dict(os.environ), [*sys.path]))
+        statuses: list[int] = connection.recv()
+    except BaseException:  # such as the time limit of a test, whose workers may wait for each other for ever
+        os.killpg(process.pid, signal.SIGKILL)
+        _forker.cache_clear()
+        raise
+    return statuses
+
+
+@functools.cache
+def _forker() -> tuple[Any, Any]:
+    """A process that has imported what trainings do and forks the workers, and the connection to it. A worker then
+    starts at once; an interpreter of its own would import the libraries for seconds."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_fork_workers, args=(theirs,))
+    process.start()
+    theirs.close()
+    atexit.register(ours.close)  # ends it, before multiprocessing waits for it
+    return process, ours
+
+
+def _fork_workers(connection: Any) -> None:
+    os.setsid()
+    for module in PRELOADED:
+        importlib.import_module(module)
+    with contextlib.suppress(EOFError):
+        while True:
+            work, number, environment, path = connection.recv()
+            os.environ.clear()
+            os.environ.update(environment)
+            sys.path[:] = path
+            connection.send(_run_workers(multiprocessing.get_context("fork"), work, number))
+
+
+def _worker(work: bytes, rank: int) -> None:
     import torch
     import torch.distributed as dist
 
+    scenario, folder, meeting, number, backend = pickle.loads(work)
     os.chdir(folder)
     if backend == "nccl":
         torch.cuda.set_device(rank)

@@ -77,7 +77,7 @@ def _restore(searcher: OptunaSearcher, lookup: Lookup, session: Session) -> None
             point=trial.params,
             results=[{**report.metrics, STEP: report.step, "training_iteration": report.step} for report in reports],
             state=states.get(trial.state, TrialState.RUNNING),
-            values=trial.values or (None if trial.value is None else (trial.value,)),
+            values=trial.all_values() or None,
             reason=trial.error,
         )
         searcher.restore_trial(restored)

@@ -162,7 +162,7 @@ def _status_of(trial: TrialRecord) -> TrialStatus:
         attempt=0 if unfinished else trial.attempts,
         earlier_attempts=trial.attempts if unfinished else 0,
         step=trial.steps,
-        values=trial.values or (None if trial.value is None else (trial.value,)),
+        values=trial.all_values() or None,
         violation=trial.violation,
         error=trial.error,
         spans=list(trial.spans),

@@ -98,8 +98,8 @@ def exported(record: SweepRecord, trial: TrialRecord, file: Path) -> str:
         raise ConfigError(f"--export={file}: must end in .yaml, like every config")
     config = alone(record, trial)
     config["tracking"]["uri"] = _portable(config["tracking"]["uri"])
-    values = trial.values or (() if trial.value is None else (trial.value,))
-    reached = "".join(f", {metric} {short(value)}" for metric, value in zip(record.metrics, values, strict=False))
+    values = zip(record.metrics, trial.all_values(), strict=False)
+    reached = "".join(f", {metric} {short(value)}" for metric, value in values)
     header = [
         f"Trial {trial.trial} of {record.sweep} ({trial.state} after {trial.steps} steps{reached}).",
         f"Run:      python -m sweeps run conf={file}",

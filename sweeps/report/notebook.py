@@ -13,7 +13,7 @@ from sweeps.report.formatting import duration
 from sweeps.report.tables import by_rank, trial_cells
 from sweeps.report.watch import Load, next_record
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps.tracking.summary import describe, describe_no_best, short_names
+from sweeps.tracking.summary import describe, describe_no_best, parameter_names
 from sweeps.tracking.values import short
 
 Show = Callable[[dict[str, str]], object]
@@ -73,13 +73,12 @@ def trials_html(
         params: The parameters of each trial, by path.
         best: Ids of the best trials, whose rows are bold.
     """
-    paths = list(dict.fromkeys(path for each in params for path in each))
-    names = short_names(dict.fromkeys(paths))
+    names = parameter_names(params)
     lines: list[list[object]] = []
     for row, values in zip(rows, params, strict=True):
-        cells: list[object] = [*row, *(short(values[path]) if path in values else "" for path in paths)]
+        cells: list[object] = [*row, *(short(values[path]) if path in values else "" for path in names)]
         lines.append([Markup("<b>{}</b>").format(cell) for cell in cells] if row[0] in best else cells)
-    return html_table([*columns, *(names[path] for path in paths)], lines)
+    return html_table([*columns, *names.values()], lines)
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:

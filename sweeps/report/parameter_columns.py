@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from sweeps.tracking.summary import short_names
+from sweeps.tracking.summary import parameter_names
 from sweeps.tracking.values import short
 
 GAP = 2
@@ -44,18 +44,17 @@ def parameter_table(
     for index, column in enumerate(columns):
         table.add_column(column.name, justify="right" if column.right else "left", no_wrap=True)
         used += GAP + max(map(cell_len, [column.name, *(str(row[index]) for row in rows)]))
-    paths = list(dict.fromkeys(path for each in params for path in each))
-    names = short_names(dict.fromkeys(paths))
-    texts = {path: [short(each[path])[:LONGEST_CELL] if path in each else "" for each in params] for path in paths}
+    names = parameter_names(params)
+    texts = {path: [short(each[path])[:LONGEST_CELL] if path in each else "" for each in params] for path in names}
     shown: list[str] = []
-    for path in paths:
-        used += GAP + max(map(cell_len, [names[path], *texts[path]]))
+    for path, name in names.items():
+        used += GAP + max(map(cell_len, [name, *texts[path]]))
         if used > width:
             break
         shown.append(path)
-        table.add_column(names[path], justify="right", no_wrap=True)
+        table.add_column(name, justify="right", no_wrap=True)
     for index, row in enumerate(rows):
         table.add_row(*row, *(texts[path][index] for path in shown))
-    hidden = [names[path] for path in paths[len(shown) :]]
+    hidden = list(names.values())[len(shown) :]
     text = f"no room for {', '.join(hidden)}: a wider terminal shows them" if hidden else ""
     return table, Text(text, "dim", no_wrap=True, overflow="ellipsis") if hidden else None

@@ -67,7 +67,7 @@ class ReportData:
         return [
             trial
             for trial in self.record.trials
-            if len(values_of(trial)) == len(self.record.metrics) and all(map(math.isfinite, values_of(trial)))
+            if len(trial.all_values()) == len(self.record.metrics) and all(map(math.isfinite, trial.all_values()))
         ]
 
     def having(self, path: str) -> list[TrialRecord]:
@@ -78,7 +78,7 @@ class ReportData:
     def ranked(self) -> list[TrialRecord]:
         """Trials with values, from the best to the worst by the first objective."""
         sign = 1 if self.record.mode == "min" else -1
-        return sorted(self.valued, key=lambda trial: sign * values_of(trial)[0])
+        return sorted(self.valued, key=lambda trial: sign * trial.all_values()[0])
 
     def thinned(self, most: int) -> list[TrialRecord]:
         """Select up to ``most`` trials with values, in their order: a tenth are the best, the others evenly spaced."""
@@ -143,11 +143,6 @@ def fetch_curves(
     return {trial.trial: _thinned(histories[trial.run_id], points) for trial in chosen if trial.run_id in histories}
 
 
-def values_of(trial: TrialRecord) -> tuple[float, ...]:
-    """One value for each objective; empty if the trial has none."""
-    return trial.values or (() if trial.value is None else (trial.value,))
-
-
 def can_be_best(trial: TrialRecord) -> bool:
     """Whether a trial counts as a result: it neither failed nor broke a limit."""
     return trial.state != "failed" and trial.violation is None
@@ -158,7 +153,7 @@ def best_values(trials: Iterable[TrialRecord], mode: str, objective: int = 0) ->
     better = min if mode == "min" else max
 
     def value(trial: TrialRecord) -> float | None:
-        values = values_of(trial)
+        values = trial.all_values()
         is_result = can_be_best(trial) and len(values) > objective and math.isfinite(values[objective])
         return values[objective] if is_result else None
 

@@ -14,7 +14,7 @@ from sweeps.report.folder import existing_report
 from sweeps.report.formatting import STATE_STYLES, duration
 from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
-from sweeps.tracking.summary import describe_no_best, short_names
+from sweeps.tracking.summary import describe_no_best, parameter_names
 from sweeps.tracking.values import short
 
 
@@ -84,23 +84,18 @@ def by_rank(record: SweepRecord) -> list[TrialRecord]:
 
 def _trials_table(record: SweepRecord, trials: Sequence[TrialRecord]) -> Table:
     """Table of trials with all their parameters."""
-    paths = list(dict.fromkeys(path for trial in record.trials for path in trial.params))
-    names = short_names(dict.fromkeys(paths))
+    names = parameter_names(trial.params for trial in record.trials)
     has_retries = any(trial.attempts > 1 for trial in trials)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("trial", "state"):
         table.add_column(name, no_wrap=True)
     for name in (*record.metrics, "step", "took", *(["attempts"] if has_retries else [])):
         table.add_column(name, justify="right")
-    for path in paths:
-        table.add_column(names[path], justify="right")
+    for name in names.values():
+        table.add_column(name, justify="right")
     for trial in trials:
-        cells = [short(trial.params[path]) if path in trial.params else "" for path in paths]
-        table.add_row(
-            *trial_cells(record, trial),
-            *([str(trial.attempts)] if has_retries else []),
-            *cells,
-        )
+        cells = [short(trial.params[path]) if path in trial.params else "" for path in names]
+        table.add_row(*trial_cells(record, trial), *([str(trial.attempts)] if has_retries else []), *cells)
     return table
 
 
@@ -112,8 +107,7 @@ def trial_cells(record: SweepRecord, trial: TrialRecord) -> list[str | Text]:
 
 def _values(record: SweepRecord, trial: TrialRecord) -> list[str]:
     """Texts of a trial's values, one for each objective."""
-    values = trial.values or (() if trial.value is None else (trial.value,))
-    return [short(value) for value in values] or [""] * len(record.metrics)
+    return [short(value) for value in trial.all_values()] or [""] * len(record.metrics)
 
 
 def print_best(record: SweepRecord, console: Console, *, label: str | None = None) -> None:

@@ -14,7 +14,7 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.config.service import Service
 from sweeps.driver.reproduce import plan_reproduction
-from sweeps.errors import UnknownName, UserError
+from sweeps.errors import UserError
 from sweeps.plan.export import choose, config_of
 from sweeps.plan.extend import ask_driver, read_changes
 from sweeps.plan.retrain import plan_retraining
@@ -22,7 +22,6 @@ from sweeps.plan.saved_sweep import reopened
 from sweeps.registry.names import check_registration
 from sweeps.report.folder import report_folder
 from sweeps.report.plan_summary import PlanPreview
-from sweeps.service.auth.config_policy import ConfigPolicy
 from sweeps.service.auth.models import check_model
 from sweeps.service.auth.principal import Principal, project_of
 from sweeps.service.auth.priorities import check_priority
@@ -38,7 +37,7 @@ from sweeps.service.queue.runner import JobRunner
 from sweeps.service.record_cache import RecordCache
 from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.firing import fire_now
-from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.reader import find_sweep, load_sweep
 from sweeps.tracking.record import SweepRecord
 
 if TYPE_CHECKING:
@@ -66,12 +65,6 @@ class Commands:
         self._plans = Plans(config, tuple(config_dirs))
         self._planner = planner
         self._stops = DriverStops()
-        self._policy = ConfigPolicy(
-            config.access,
-            tracking_uri=config.tracking_uri,
-            output_dir=config.output_dir,
-            config_dirs=config_dirs,
-        )
 
     # --- new sweeps --------------------------------------------------------------------------------------------
 
@@ -204,13 +197,13 @@ class Commands:
         Raises:
             UserError: The request is not allowed, or cannot run.
         """
-        request, begun = job.parsed_request, self._begun(job)
+        request, begun = job.parsed_request, find_sweep(self._config.tracking_uri, job.sweep)
         changes = request.changes if isinstance(request, Extend) else ()
-        approve = partial(self._policy.check, sweep_exists=lambda _: True)
+        approve = partial(self._plans.policy.check, sweep_exists=lambda _: True)
         if isinstance(request, Run) and begun is None:
             placed = set(with_output_dir(self._config, ()))  # added by the service itself
             overrides = [each for each in request.overrides if each not in placed]
-            self._policy.check_request(request.conf, overrides)
+            self._plans.policy.check_request(request.conf, overrides)
             composition = compose_sweep(request.conf, request.overrides, ConfSearchPath(self._config_dirs))
             approve(composition)
             return
@@ -224,13 +217,6 @@ class Commands:
             uri = self._config.tracking_uri
             plan_reproduction(uri, request.sweep, request.trial, request.name, "", self._config_dirs, approve)
 
-    def _begun(self, job: Job) -> SweepRecord | None:
-        """Return the record of the job's sweep; None if it has not begun."""
-        try:
-            return load_sweep(self._config.tracking_uri, job.sweep)
-        except UnknownName:
-            return None
-
     # --- inside -------------------------------------------------------------------------------------------------
 
     def _plan(self, principal: Principal, work: Callable[..., T], *arguments: Any) -> T:
@@ -240,14 +226,6 @@ class Commands:
     def _sweep_exists(self, principal: Principal, sweep: str) -> bool:
         """Whether a sweep is visible to a principal and in the store, whose errors would name other users' sweeps."""
         return any(line.summary.sweep == sweep for line in self._records.sweeps(principal).content)
-
-    def _check_free(self, sweep: str) -> None:
-        """Refuse the name of a recorded sweep, which may have been made on a terminal: the job would get that sweep."""
-        try:
-            load_sweep(self._config.tracking_uri, sweep)
-        except UnknownName:
-            return
-        raise UserError(f"name={sweep}: there is a sweep of this name already; choose another")
 
     def _check_model(self, principal: Principal, model: str) -> None:
         if not principal.may("admin"):
@@ -266,8 +244,10 @@ class Commands:
 
     def _submit(self, principal: Principal, request: Request, sweep: str, project: str | None, priority: int) -> Job:
         check_priority(principal, priority, self._config.access)
-        if not isinstance(request, Resume | Extend) and request.name is not None:
-            self._check_free(request.name)
+        name = None if isinstance(request, Resume | Extend) else request.name
+        # A recorded sweep may have been made on a terminal; the job would get that sweep.
+        if name is not None and find_sweep(self._config.tracking_uri, name) is not None:
+            raise UserError(f"name={name}: there is a sweep of this name already; choose another")
         with writing(self._engine) as connection:
             if project is None and (maker := jobs.creator(connection, sweep)) is not None:
                 project = maker.project

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from sweeps import constants
 from sweeps.errors import UnknownName
@@ -31,6 +32,13 @@ def list_sweeps(uri: str) -> list[SweepSummary]:
     now = time.time()
     parents = fetch_runs(uri, {constants.TAG_KIND: "sweep"})
     return [_summary(parent, now) for parent in reversed(parents)]
+
+
+def find_sweep(uri: str, name: str) -> SweepRecord | None:
+    """Return one sweep as ``load_sweep`` does; None if there is no sweep of this name."""
+    with suppress(UnknownName):
+        return load_sweep(uri, name)
+    return None
 
 
 def load_sweep(uri: str, name: str, experiment: str | None = None) -> SweepRecord:

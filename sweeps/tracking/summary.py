@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sweeps.tracking.mlflow_pages import trials_page
@@ -32,6 +32,11 @@ def short_names(paths: Mapping[str, Any]) -> dict[str, str]:
     parts = {path: path.split(".") for path in paths}
     often = Counter(part[-1] for part in parts.values())
     return {path: part[-1] if often[part[-1]] == 1 else ".".join(part[-2:]) for path, part in parts.items()}
+
+
+def parameter_names(params: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the short names of all parameters of some trials, by path, in the order of their first appearance."""
+    return short_names(dict.fromkeys(path for each in params for path in each))
 
 
 def describe_no_best(sweep: SweepRecord) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
 
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import UnknownName
@@ -34,11 +36,12 @@ _OTHER_STACKS = re.compile(
 """Stacks of threads other than the one that trains, which are left out."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(use_attribute_docstrings=True))
 class LogPart:
-    """A part of a worker's log, with secrets hidden."""
+    """A part of a worker's log, at most 1 MiB, with secrets hidden."""
 
     text: str
+    """The text."""
     position: int
     """Position of the next part in everything that the worker has printed, in bytes."""
     more: bool

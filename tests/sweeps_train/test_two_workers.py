@@ -18,7 +18,7 @@ from training_runs import (
     TEXT,
     Recorder,
     configured,
-    on_two_workers,
+    on_workers,
     run,
     slow_libraries,
     write_prompts,
@@ -91,7 +91,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def two_workers(folder: Path) -> list[Results]:
-    return on_two_workers(scenario, folder)
+    return on_workers(2, scenario, folder, is_fresh=True)  # one of the tests asks what it has imported
 
 
 @pytest.mark.parametrize("task", RESUMED)

@@ -16,7 +16,7 @@ from sweeps.report.figures.style import (
     robust_range,
     time_unit,
 )
-from sweeps.report.report_data import ReportData, best_values, values_of
+from sweeps.report.report_data import ReportData, best_values
 from sweeps.tracking.record import TrialRecord
 
 
@@ -68,7 +68,7 @@ def _figure(data: ReportData, objective: int, trials: Sequence[TrialRecord], pos
             figure.add_trace(
                 scatter(
                     x=[x for x, _ in chosen],
-                    y=[values_of(trial)[objective] for _, trial in chosen],
+                    y=[trial.all_values()[objective] for _, trial in chosen],
                     text=[trial_hover(trial, len(trials)) for _, trial in chosen],
                     customdata=[trial.trial for _, trial in chosen],
                     mode="markers",
@@ -81,7 +81,7 @@ def _figure(data: ReportData, objective: int, trials: Sequence[TrialRecord], pos
     mode = data.record.modes[objective]
     best = best_values(trials, mode, objective)
     figure.add_trace(go.Scatter(x=positions, y=best, mode="lines", name="best so far", line=line, hoverinfo="skip"))
-    values = [values_of(trial)[objective] for trial in trials]
+    values = [trial.all_values()[objective] for trial in trials]
     limits = robust_range(values, mode)
     style_figure(figure, meta=count_outside(values, limits), hovermode="closest")
     return figure.update_yaxes(title=data.record.metrics[objective], range=limits)

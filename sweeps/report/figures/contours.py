@@ -14,7 +14,7 @@ from sweeps.report.figures.optuna_study import build_study, distribution_of, lab
 from sweeps.report.figures.parameter_axis import ParameterAxis, set_log_ticks
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
 from sweeps.report.figures.style import VALUE_SCALE, value_range
-from sweeps.report.report_data import ReportData, values_of
+from sweeps.report.report_data import ReportData
 
 CONTOUR_TRIALS = 120
 """Largest number of trials of a figure: Optuna interpolates at every pair of their values."""
@@ -78,7 +78,7 @@ def contour_pairs(data: ReportData, order: Sequence[str]) -> list[tuple[str, str
 def _covers_a_plane(data: ReportData, pair: tuple[str, str]) -> bool:
     """Whether enough trials have both parameters, differ in value, and do not lie on a line."""
     trials = [trial for trial in data.valued if set(pair) <= set(trial.params)]
-    if len(trials) < FEWEST_TRIALS or len({values_of(trial)[0] for trial in trials}) < 2:
+    if len(trials) < FEWEST_TRIALS or len({trial.all_values()[0] for trial in trials}) < 2:
         return False
     columns = []
     for path in pair:

@@ -15,7 +15,7 @@ from sweeps.config.space import CategoricalDistribution as Choice
 from sweeps.config.space import Distribution
 from sweeps.config.space import OrdinalDistribution as Order
 from sweeps.report.formatting import shorten
-from sweeps.report.report_data import ReportData, values_of
+from sweeps.report.report_data import ReportData
 from sweeps.tracking.record import TrialRecord
 
 LONGEST_CHOICE = 28
@@ -38,7 +38,7 @@ def build_study(data: ReportData, trials: Sequence[TrialRecord]) -> optuna.Study
             _frozen(
                 {data.names[path]: label(value) for path, value in trial.params.items() if path in distributions},
                 {data.names[path]: distributions[path] for path in trial.params if path in distributions},
-                values_of(trial),
+                trial.all_values(),
             )
             for trial in trials
         ]

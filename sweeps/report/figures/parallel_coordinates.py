@@ -15,7 +15,7 @@ from sweeps.report.figures.optuna_study import distribution_of, label
 from sweeps.report.figures.parameter_axis import ParameterAxis
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
 from sweeps.report.figures.style import VALUE_SCALE, robust_range, value_range
-from sweeps.report.report_data import ReportData, evenly, values_of
+from sweeps.report.report_data import ReportData, evenly
 from sweeps.tracking.record import TrialRecord
 
 LINES = 300
@@ -36,7 +36,7 @@ def parallel_coordinates(data: ReportData, order: Sequence[str]) -> Section | No
         return None
     record, trials = data.record, chosen_for_lines(data)
     axes = make_axes(data, order, trials)
-    values = [values_of(trial)[0] for trial in trials]
+    values = [trial.all_values()[0] for trial in trials]
     limits = value_range(values, record.mode)
     figure = go.Figure(
         go.Parcoords(
@@ -94,7 +94,7 @@ def make_axes(data: ReportData, order: Sequence[str], trials: Sequence[TrialReco
         for path in order[:AXES]
     ]
     for index, metric in enumerate(data.record.metrics):
-        values = [values_of(trial)[index] for trial in trials]
+        values = [trial.all_values()[index] for trial in trials]
         axes.append({"label": metric, "values": values, "range": robust_range(values, data.record.modes[index])})
     return axes
 

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from sweeps.report.figures.hover import trial_hover
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
 from sweeps.report.figures.style import BEST_COLOUR, STATE_COLOURS, WEBGL_FROM, robust_range
-from sweeps.report.report_data import ReportData, values_of
+from sweeps.report.report_data import ReportData
 
 
 def pareto_front(data: ReportData) -> Section | None:
@@ -44,7 +44,7 @@ def _figure(data: ReportData, x: int, y: int) -> go.Figure:
             continue
         is_front = colour == BEST_COLOUR
         points = sorted(
-            (values_of(trial)[x], values_of(trial)[y], trial_hover(trial, len(data.valued)), trial.trial)
+            (trial.all_values()[x], trial.all_values()[y], trial_hover(trial, len(data.valued)), trial.trial)
             for trial in trials
         )
         figure.add_trace(
@@ -66,4 +66,4 @@ def _figure(data: ReportData, x: int, y: int) -> go.Figure:
 
 
 def _range(data: ReportData, objective: int) -> tuple[float, float] | None:
-    return robust_range([values_of(trial)[objective] for trial in data.valued], data.record.modes[objective])
+    return robust_range([trial.all_values()[objective] for trial in data.valued], data.record.modes[objective])

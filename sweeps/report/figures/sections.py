@@ -21,13 +21,14 @@ SectionMaker = Callable[[], Section | None]
 
 
 def section_makers(
-    data: ReportData, found: Callable[[], Sequence[Mapping[str, Importance]]]
+    data: ReportData, found: Callable[[], Sequence[Mapping[str, Importance]]], marked: str | None = None
 ) -> Mapping[str, SectionMaker]:
     """Functions that make the sections, by the name of their figures, in the order of the report.
 
     Args:
         data: The sweep.
         found: Computes ``importances`` of each objective, which takes seconds; called only where they are needed.
+        marked: Trial that is marked in the slices.
     """
 
     def order() -> list[str]:
@@ -39,7 +40,7 @@ def section_makers(
         "learning_curves": lambda: learning_curves(data),
         "parallel_coordinates": lambda: parallel_coordinates(data, order()),
         "importance": lambda: importance(data, found()),
-        "slices": lambda: slices(data, order()),
+        "slices": lambda: slices(data, order(), marked),
         "contours": lambda: contours(data, order()),
         "timeline": lambda: timeline(data),
     }

@@ -14,7 +14,7 @@ from sweeps.report.figures.optuna_study import build_study, distribution_of, lab
 from sweeps.report.figures.parameter_axis import ParameterAxis, set_log_ticks
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
 from sweeps.report.figures.style import BACKGROUND, BEST_COLOUR, SCALE, robust_range
-from sweeps.report.report_data import ReportData, values_of
+from sweeps.report.report_data import ReportData
 
 SLICE_TRIALS = 600
 MOST_SLICES = 16
@@ -34,7 +34,7 @@ def slices(data: ReportData, order: Sequence[str], marked: str | None = None) ->
     trials = data.thinned(SLICE_TRIALS)
     study = build_study(data, trials)
     metric = data.record.metric
-    limits = robust_range([values_of(trial)[0] for trial in data.valued], data.record.mode)
+    limits = robust_range([trial.all_values()[0] for trial in data.valued], data.record.mode)
     figures = []
     for path in order[:MOST_SLICES]:
         name = data.names[path]
@@ -81,7 +81,7 @@ def _mark(figure: go.Figure, data: ReportData, path: str, trial: str | None) -> 
     is_number = isinstance(distribution_of(data, path), FloatDistribution | IntDistribution)
     figure.add_scatter(
         x=[value if is_number else str(value)],
-        y=[values_of(record)[0]],
+        y=[record.all_values()[0]],
         mode="markers",
         customdata=[record.trial],
         marker={"symbol": "star", "size": 15, "color": BEST_COLOUR, "line": {"width": 1, "color": BACKGROUND}},

@@ -21,7 +21,7 @@ from plotly.offline import get_plotlyjs
 from sweeps.redact import redact_uri, without_credentials
 from sweeps.report.figures.section import Section
 from sweeps.report.page.tiles import tiles
-from sweeps.report.report_data import ReportData, values_of
+from sweeps.report.report_data import ReportData
 from sweeps.report.tables import mlflow_pages
 from sweeps.tracking.record import TrialRecord
 from sweeps.tracking.summary import describe_no_best
@@ -47,7 +47,7 @@ def render(data: ReportData, sections: Sequence[Section]) -> str:
         sections=sections,
         facts=_facts(data),
         tiles=tiles(data),
-        front=[(trial, values_of(trial)) for trial in record.front[:MOST_OF_FRONT]],
+        front=[(trial, trial.all_values()) for trial in record.front[:MOST_OF_FRONT]],
         more_front=max(0, len(record.front) - MOST_OF_FRONT),
         no_best=describe_no_best(record),
         errors=_errors(record.trials),
@@ -112,7 +112,7 @@ def _table(data: ReportData) -> Mapping[str, Any]:
     columns = ["trial", "state", *record.metrics, "steps", "attempts", "seconds", *data.paths, "note"]
     rows = []
     for trial in record.trials:
-        values = [finite(value) for value in values_of(trial)] or [None] * len(record.metrics)
+        values = [finite(value) for value in trial.all_values()] or [None] * len(record.metrics)
         seconds = None if trial.ended is None else record.took(trial)
         took = None if seconds is None else round(seconds, 1)
         params = [_cell(trial.params.get(path)) for path in data.paths]

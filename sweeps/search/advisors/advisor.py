@@ -22,6 +22,7 @@ class Advisor(Protocol):
         Returns:
             Values by path; empty to set none.
         """
+        return {}
 
     def refuse(self, study: optuna.Study, point: Mapping[str, Any]) -> str | None:
         """Reason why a point is not worth training; None if it is.
@@ -33,3 +34,4 @@ class Advisor(Protocol):
             study: The study, with all trials so far.
             point: The point.
         """
+        return None

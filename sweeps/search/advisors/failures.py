@@ -11,6 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.config.space import ConstantDistribution, Distribution, IntDistribution
 from sweeps.constants import NUMBER, REASON
+from sweeps.search.advisors.advisor import Advisor
 from sweeps.search.encoding import UnitCube, Vector
 from sweeps.space.distributions import Space
 from sweeps.worker_error import without_location
@@ -50,7 +51,7 @@ def classify(reason: str) -> Failure | None:
     return "diverged" if DIVERGED.search(reason) else "crashed"
 
 
-class FailureAdvisor:
+class FailureAdvisor(Advisor):
     """Refuses points near to which trials failed repeatedly; one failure alone refuses nothing.
 
     **Out of memory** is assumed to be monotone: a point is refused if two trials ran out of memory whose sizes were all
@@ -90,10 +91,6 @@ class FailureAdvisor:
         self._skipped: set[int] = set()
         self._out_of_memory: list[dict[str, Any]] = []
         self._forest: _Forest | None = None
-
-    def fix(self, study: optuna.Study, number: int) -> Mapping[str, Any]:
-        """Set nothing: failures only tell which points to avoid."""
-        return {}
 
     def refuse(self, study: optuna.Study, point: Mapping[str, Any]) -> str | None:
         """Reason to refuse a point, by the failures so far; None if there is none."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sweeps.config.search import Limit
+from sweeps.search.advisors.advisor import Advisor
 from sweeps.search.encoding import UnitCube, Vector
 from sweeps.space.distributions import Space
 
@@ -46,7 +47,7 @@ class _Fitted(NamedTuple):
     """Number of trials that its length scales were fitted to."""
 
 
-class MemoryEstimate:
+class MemoryEstimate(Advisor):
     """Predicts the peak memory of a trial's worker from the memory that earlier trials reported. Also an advisor.
 
     The model is a Gaussian process (scikit-learn's) of the logarithms of the peaks, in the unit cube. Its error grows
@@ -155,10 +156,6 @@ class MemoryEstimate:
         return ""
 
     # --- the advisor --------------------------------------------------------------------------------------------
-
-    def fix(self, study: optuna.Study, number: int) -> Mapping[str, Any]:
-        """Set nothing: memory only tells which points to avoid."""
-        return {}
 
     def refuse(self, study: optuna.Study, point: Mapping[str, Any]) -> str | None:
         """Reason to refuse a point that will exceed a limit on memory, even if it takes less than estimated."""

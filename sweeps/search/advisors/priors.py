@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sweeps.config.space import CategoricalDistribution, ConstantDistribution, Distribution, Prior
+from sweeps.search.advisors.advisor import Advisor
 from sweeps.search.encoding import position, value_at
 from sweeps.space.distributions import Space
 
@@ -19,7 +20,7 @@ HALVED_AFTER = 10
 """Trials after which half of the confidence is left; a third is left after twice as many, and so on."""
 
 
-class PriorAdvisor:
+class PriorAdvisor(Advisor):
     """Draws some of the first points from a person's prior (``prior: {value, confidence}``).
 
     In trial n a parameter is drawn from its prior with a probability of ``confidence * 10 / (10 + n)``, and by the
@@ -67,10 +68,6 @@ class PriorAdvisor:
             for path, (distribution, prior) in self._priors.items()
             if threshold < prior.confidence
         }
-
-    def refuse(self, study: optuna.Study, point: Mapping[str, Any]) -> str | None:
-        """Refuse nothing."""
-        return None
 
 
 def _draw(distribution: Distribution, prior: Prior, random: np.random.Generator) -> Any:

@@ -34,6 +34,8 @@ RESOURCES: tuple[APIRouter, ...] = (
 MAX_MISTAKES = 50
 """Maximum number of validation errors in a response."""
 PROBLEMS = (401, 403, 404, 409, 422, 503, 504)
+STATUS = {TrackingUnreachable: 503, TimeLimitExceeded: 504, UnknownName: 404, Conflict: 409, UserError: 422}
+"""Status of each kind of error; the last is the base class of the others."""
 
 logger = logging.getLogger(__name__)
 
@@ -77,18 +79,11 @@ def _make_api() -> FastAPI:
 
 async def _answer_error(request: Request, error: Exception) -> JSONResponse:
     """Answer an error with the message that the command line prints."""
-    if isinstance(error, TrackingUnreachable):
-        return JSONResponse({"detail": str(error)}, 503, {"Retry-After": str(RETRY_AFTER_S)})
-    if isinstance(error, TimeLimitExceeded):
-        return JSONResponse({"detail": str(error)}, 504)
-    if isinstance(error, UnknownName):
-        return JSONResponse({"detail": str(error)}, 404)
-    if isinstance(error, Conflict):
-        return JSONResponse({"detail": str(error)}, 409)
-    if isinstance(error, UserError):
-        return JSONResponse({"detail": str(error)}, 422)
-    logger.error("%s %s: %s", request.method, request.url.path, error)
-    return JSONResponse({"detail": str(error)}, 409)
+    status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), None)
+    if status is None:
+        logger.error("%s %s: %s", request.method, request.url.path, error)
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else None
+    return JSONResponse({"detail": str(error)}, status or 409, headers)
 
 
 async def _answer_invalid(_request: Request, error: Exception) -> JSONResponse:

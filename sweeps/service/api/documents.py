@@ -17,13 +17,18 @@ Priority = Annotated[int, Field(ge=-1000, le=1000)]
 Project = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9@._+-]{0,99}$")]
 
 
-class Queued(Body):
-    """Project and priority of a new job."""
+class Prioritised(Body):
+    """Body of a request that makes a job."""
+
+    priority: Priority = 0
+    """Higher starts first."""
+
+
+class Queued(Prioritised):
+    """Body of a request that makes a sweep."""
 
     project: Project | None = None
     """Project; default: the first of the token, else the user's name."""
-    priority: Priority = 0
-    """Higher starts first."""
 
 
 class JobDocument(Document):

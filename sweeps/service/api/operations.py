@@ -6,7 +6,8 @@ import io
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path
-from pydantic import Field
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 from sweeps.report.choices import choices_document
 from sweeps.report.terminal import plain_console
@@ -14,6 +15,7 @@ from sweeps.service.api.depends import Serving
 from sweeps.service.api.schema import Body, Document
 from sweeps.service.auth import tokens
 from sweeps.service.auth.auth import admin, reader
+from sweeps.service.auth.tokens import Token
 from sweeps.service.database.engine import writing
 from sweeps.service.queue.requests import SweepName
 
@@ -70,30 +72,8 @@ class TokenBody(Body):
     """Seconds until the token expires; null: never."""
 
 
-class TokenDocument(Document):
-    """Description of a token."""
-
-    id: int
-    """Number of the token."""
-    label: str
-    """Note for people."""
-    user: str
-    """Name of the user."""
-    role: str
-    """read, run or admin."""
-    projects: list[str]
-    """Projects that the user may see and use."""
-    created: float
-    """Time of its creation."""
-    expires: float | None
-    """Time at which it expires."""
-    revoked: float | None
-    """Time at which it was revoked."""
-    used: float | None
-    """Time of its last use."""
-
-
-class NewToken(TokenDocument):
+@dataclass(frozen=True, config=ConfigDict(use_attribute_docstrings=True))
+class NewToken(Token):
     """A new token, which is shown only once."""
 
     token: str
@@ -133,32 +113,25 @@ def clean(service: Serving, body: CleanBody) -> Cleaned:
 
 
 @router.get("/tokens", dependencies=[Depends(admin)])
-def list_tokens(service: Serving) -> list[TokenDocument]:
+def list_tokens(service: Serving) -> list[Token]:
     """All tokens, including revoked and expired ones."""
     with service.database.connect() as connection:
-        return [TokenDocument.model_validate(token.as_json()) for token in tokens.list_tokens(connection)]
+        return tokens.list_tokens(connection)
 
 
 @router.post("/tokens", status_code=201, dependencies=[Depends(admin)])
 def create_token(service: Serving, body: TokenBody) -> NewToken:
     """Create a token, which is shown only once."""
     with writing(service.database) as connection:
-        token, secret = tokens.create(
-            connection,
-            body.user,
-            body.role,
-            service.clock.now(),
-            projects=body.projects,
-            label=body.label,
-            lasts_s=body.lasts_s,
-        )
-    return NewToken.model_validate({**token.as_json(), "token": secret})
+        options = body.model_dump(exclude={"user", "role"})
+        token, secret = tokens.create(connection, body.user, body.role, service.clock.now(), **options)
+    return NewToken(**vars(token), token=secret)
 
 
 @router.delete("/tokens/{number}", dependencies=[Depends(admin)])
 def revoke_token(
     service: Serving, number: Annotated[int, Path(description="Number of a token.", ge=1, lt=2**31)]
-) -> TokenDocument:
+) -> Token:
     """Revoke a token at once."""
     with writing(service.database) as connection:
-        return TokenDocument.model_validate(tokens.revoke(connection, number, service.clock.now()).as_json())
+        return tokens.revoke(connection, number, service.clock.now())

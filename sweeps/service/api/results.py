@@ -85,10 +85,7 @@ def export(
     principal: Reader,
     name: Name,
     trial: Trial = None,
-    file: Annotated[
-        str,
-        Query(description="File name, for the command in its comment.", pattern=r"^[^\x00-\x1f]+$", max_length=1000),
-    ] = "best.yaml",
+    file: FileName = "best.yaml",
 ) -> PlainTextResponse:
     """The best trial, or another one, as a config for ``run conf=FILE``."""
     from sweeps.plan import export as one_trial
@@ -106,19 +103,11 @@ def config(service: Serving, principal: Reader, name: Name) -> PlainTextResponse
 @router.post("/sweeps/{name}/register", dependencies=[Depends(expensive)])
 def register(service: Serving, principal: Runner, name: Name, body: RegisterBody) -> Registered:
     """Register a trial's checkpoint as a model version in MLflow."""
-    return Registered.model_validate(
-        service.commands.register(
-            principal, name, body.model, trial=body.trial, alias=body.alias, merged=body.merged
-        ).as_json()
-    )
+    return Registered.model_validate(service.commands.register(principal, name, **body.model_dump()).as_json())
 
 
 @router.get("/compare", dependencies=[Depends(expensive)])
-def compare(
-    service: Serving,
-    principal: Reader,
-    sweep: Compared,
-) -> dict[str, Any]:
+def compare(service: Serving, principal: Reader, sweep: Compared) -> dict[str, Any]:
     """Sweeps of the same metric side by side: the document of ``compare --json``."""
     return compare_sweeps([service.records.sweep(principal, each) for each in sweep]).as_json()
 

@@ -20,6 +20,7 @@ from sweeps.service.auth.principal import Principal, project_of
 from sweeps.service.promotion.night import of_schedule
 from sweeps.service.schedules.definition import find_definition
 from sweeps.service.schedules.overview import coming, states
+from sweeps.service.schedules.saved import Version
 
 router = APIRouter(tags=["schedules"])
 
@@ -78,7 +79,7 @@ class ScheduleDocument(Document):
             name=name,
             schedule=_SETTINGS.dump_python(definition.schedule, mode="json"),
             description=editor.description(name),
-            tag=editor.tag(name),
+            tag=service.saved_schedules.tag(name),
             is_saved=definition.is_saved,
             may_change=editor.may_change(principal, definition),
         )
@@ -89,21 +90,6 @@ class CheckedSchedule(Document):
 
     coming: list[dict[str, Any]]
     """Its next firings."""
-
-
-class VersionDocument(Document):
-    """A saved version of a schedule."""
-
-    number: int
-    """Number, from 1."""
-    user: str
-    """User who saved it; empty if the file was edited by hand."""
-    time: float
-    """Time at which it was saved, in seconds since 1970 (UTC)."""
-    action: str
-    """Action of the user: saved, paused, resumed, removed, ..."""
-    text: str | None
-    """The YAML; null: the schedule was removed."""
 
 
 @router.get("/schedules")
@@ -197,9 +183,9 @@ def resume(service: Serving, principal: Runner, name: Schedule) -> ScheduleDocum
 
 
 @router.get("/schedules/{name}/versions")
-def versions(service: Serving, principal: Reader, name: Schedule) -> list[VersionDocument]:
+def versions(service: Serving, principal: Reader, name: Schedule) -> list[Version]:
     """Saved versions of a schedule, the newest first; also those of a removed one."""
-    return [VersionDocument(**vars(each)) for each in service.schedule_editor.versions(principal, name)]
+    return service.schedule_editor.versions(principal, name)
 
 
 @router.post("/schedules/{name}/versions/{number}/bring-back")

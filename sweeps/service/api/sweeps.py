@@ -16,8 +16,8 @@ from sweeps.service.api.documents import (
     Extended,
     JobDocument,
     Line,
-    Priority,
-    Project,
+    Prioritised,
+    Queued,
     Sweep,
     Sweeps,
     Trial,
@@ -38,14 +38,7 @@ Tokens = Annotated[list[Token], Field(max_length=1000)]
 """Overrides; ``access.max_overrides`` may allow fewer, with a message of its own."""
 
 
-class _Body(Body):
-    """Body of requests that make a job."""
-
-    priority: Priority = 0
-    """Higher starts first."""
-
-
-class RunBody(_Body):
+class RunBody(Queued):
     """Body of ``run``."""
 
     model_config = ConfigDict(
@@ -58,15 +51,13 @@ class RunBody(_Body):
     """Overrides, as on the command line."""
     name: SweepName | None = None
     """Name of the sweep; default: the config's and the time."""
-    project: Project | None = None
-    """Project; default: the first of the token, else the user's name."""
 
     def to_request(self) -> Run:
         """Return the request of the queue."""
         return Run(conf=self.conf, overrides=self.overrides, name=self.name)
 
 
-class ExtendBody(_Body):
+class ExtendBody(Prioritised):
     """Body of ``extend``."""
 
     changes: Annotated[Tokens, Field(min_length=1)]
@@ -80,7 +71,7 @@ class StopBody(Body):
     """Trial to stop; default: the whole sweep."""
 
 
-class RetrainBody(_Body):
+class RetrainBody(Queued):
     """Body of ``retrain``."""
 
     trial: Id | None = None
@@ -97,8 +88,6 @@ class RetrainBody(_Body):
     """Whether to merge LoRA adapters into their base model."""
     no_register: bool = False
     """Whether to train only."""
-    project: Project | None = None
-    """Project; default: the first of the token, else the user's name."""
 
     def to_request(self, sweep: str) -> Retrain:
         """Return the request of the queue."""
@@ -106,15 +95,13 @@ class RetrainBody(_Body):
         return Retrain.model_validate({**values, "sweep": sweep, "register": self.model})
 
 
-class ReproduceBody(_Body):
+class ReproduceBody(Queued):
     """Body of ``reproduce``."""
 
     trial: Id | None = None
     """Number of the trial; default: all."""
     name: SweepName | None = None
     """Name of the new sweep; default: derived from the old one."""
-    project: Project | None = None
-    """Project; default: the first of the token, else the user's name."""
 
     def to_request(self, sweep: str) -> Reproduce:
         """Return the request of the queue."""
@@ -156,9 +143,8 @@ def sweeps(
 @router.post("/sweeps", status_code=202)
 def run(service: Serving, principal: Runner, body: RunBody) -> JobDocument:
     """Queue a sweep."""
-    return JobDocument.of(
-        service.commands.run(principal, body.to_request(), project=body.project, priority=body.priority)
-    )
+    job = service.commands.run(principal, body.to_request(), project=body.project, priority=body.priority)
+    return JobDocument.of(job)
 
 
 @router.post("/plans")
@@ -230,7 +216,7 @@ def stop(service: Serving, principal: Runner, name: Name, body: StopBody | None 
 
 
 @router.post("/sweeps/{name}/resume", status_code=202)
-def resume(service: Serving, principal: Runner, name: Name, body: _Body | None = None) -> JobDocument:
+def resume(service: Serving, principal: Runner, name: Name, body: Prioritised | None = None) -> JobDocument:
     """Resume a sweep that was interrupted or stopped."""
     return JobDocument.of(service.commands.resume(principal, Resume(sweep=name), priority=body.priority if body else 0))
 

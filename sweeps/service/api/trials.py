@@ -11,7 +11,7 @@ from sweeps.report.trial import trial_document
 from sweeps.service.api.depends import Name, Serving
 from sweeps.service.api.schema import Document
 from sweeps.service.auth.auth import Reader, expensive
-from sweeps.tracking.trial_logs import TrialLogs
+from sweeps.tracking.trial_logs import LogPart, TrialLogs
 
 router = APIRouter(tags=["sweeps"])
 
@@ -25,17 +25,6 @@ class LogWorkers(Document):
 
     workers: list[int]
     """Ranks of the workers."""
-
-
-class LogPart(Document):
-    """Part of a worker's log, at most 1 MiB, with secrets redacted."""
-
-    text: str
-    """The text."""
-    position: int
-    """Start of the next part."""
-    more: bool
-    """Whether there is more to read now."""
 
 
 @router.get("/sweeps/{name}/trials/{trial}")
@@ -58,5 +47,4 @@ def log(
 ) -> LogPart:
     """Part of a worker's log from a position on."""
     record = service.records.sweep(principal, name)
-    part = TrialLogs(record, export.choose(record, trial)).read(worker, position)
-    return LogPart(text=part.text, position=part.position, more=part.more)
+    return TrialLogs(record, export.choose(record, trial)).read(worker, position)

@@ -7,9 +7,10 @@ import hashlib
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
 from sweeps.errors import ConfigError, UnknownName
@@ -26,19 +27,28 @@ USED_EVERY_S = 60.0
 """Minimum seconds between two updates of the time of last use."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(use_attribute_docstrings=True))
 class Token:
     """Description of a token. Times are seconds since 1970 (UTC)."""
 
     id: int
+    """Number of the token."""
     label: str
+    """Note for people."""
     user: str
+    """Name of the user."""
     role: Role
+    """read, run or admin."""
     projects: tuple[str, ...]
+    """Projects that the user may see and use."""
     created: float
+    """Time of its creation."""
     expires: float | None
+    """Time at which it expires."""
     revoked: float | None
+    """Time at which it was revoked."""
     used: float | None
+    """Time of its last use."""
 
     @property
     def principal(self) -> Principal:

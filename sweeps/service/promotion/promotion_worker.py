@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 
 from sweeps.config.nights import Champion
 from sweeps.constants import NIGHTS_ARTIFACT
-from sweeps.errors import SweepsError, UnknownName, UserError
+from sweeps.errors import SweepsError, UserError
 from sweeps.plan.plan import make_plan
 from sweeps.service.clock import Clock
 from sweeps.service.database.engine import writing
@@ -33,7 +33,7 @@ from sweeps.service.queue.heartbeat import Heartbeat
 from sweeps.service.queue.jobs import Job
 from sweeps.service.queue.requests import Run
 from sweeps.tracking.client import connect
-from sweeps.tracking.reader import load_sweep
+from sweeps.tracking.reader import find_sweep, load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord
 
 logger = logging.getLogger(__name__)
@@ -113,9 +113,8 @@ class PromotionWorker(Poller):
     # --- its sweep has ended ------------------------------------------------------------------------------------
 
     def _after_sweep(self, night: Night, job: Job) -> Night:
-        try:
-            record = load_sweep(self._uri, night.sweep)
-        except UnknownName:
+        record = find_sweep(self._uri, night.sweep)
+        if record is None:
             return self._decide(night, "failed", job.error or "It left no record.")
         best, settings = record.best, night.settings.champion
         if settings is not None:
@@ -186,15 +185,13 @@ class PromotionWorker(Poller):
             champion = _trial_at(record, night.point)
             champions, challengers = [] if champion is None else [champion], [challenger]
         else:
-            try:
-                record = load_sweep(self._uri, night.repeats)
-            except UnknownName:
+            repeats = find_sweep(self._uri, night.repeats)
+            if repeats is None:
                 return self._decide(night, "kept", "The champion stays: the repeats left no record.")
+            record, time = repeats, repeats.time
             champions = [] if night.point is None else of_contender(record, night.point)
             challengers = of_contender(record, challenger.params)
-            night = night.with_(
-                wall_s=(night.wall_s or 0.0) + record.time.wall_s, cost=(night.cost or 0.0) + record.time.cost
-            )
+            night = night.with_(wall_s=(night.wall_s or 0.0) + time.wall_s, cost=(night.cost or 0.0) + time.cost)
         night = night.with_(champions=values_of(champions), challengers=values_of(challengers))
         night = night.with_(
             noise=noise_of(night, self._earlier_nights(night)),

@@ -48,6 +48,12 @@ class Plans:
     config: Service
     config_dirs: tuple[Path, ...]
 
+    @property
+    def policy(self) -> ConfigPolicy:
+        """The operator's policy for configs."""
+        access, uri, output_dir = self.config.access, self.config.tracking_uri, self.config.output_dir
+        return ConfigPolicy(access, tracking_uri=uri, output_dir=output_dir, config_dirs=self.config_dirs)
+
     def run(self, sweep_exists: SweepExists, request: Run) -> Planned:
         """Plan a ``run``."""
         approve = self._check_request(sweep_exists, request.conf, request.overrides)
@@ -101,15 +107,8 @@ class Plans:
         Raises:
             ConfigError: The operator does not allow them.
         """
-        config = self.config
-        policy = ConfigPolicy(
-            config.access,
-            tracking_uri=config.tracking_uri,
-            output_dir=config.output_dir,
-            config_dirs=self.config_dirs,
-        )
-        policy.check_request(conf, overrides)
-        return lambda composition: policy.check(composition, sweep_exists)
+        self.policy.check_request(conf, overrides)
+        return lambda composition: self.policy.check(composition, sweep_exists)
 
 
 def with_output_dir(config: Service, overrides: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from sqlalchemy import Engine
 
 from sweeps.config.service import Queue
-from sweeps.errors import SweepsError, TrackingUnreachable, UnknownName
+from sweeps.errors import SweepsError, TrackingUnreachable
 from sweeps.folder import LOG_FILE
 from sweeps.service import subprocesses
 from sweeps.service.clock import Clock
@@ -341,12 +341,9 @@ class JobRunner(Poller):
 
     def _record(self, job: Job) -> SweepRecord | None:
         """Return the record of the job's sweep; None if it has not begun."""
-        from sweeps.tracking.reader import load_sweep
+        from sweeps.tracking.reader import find_sweep
 
-        try:
-            return load_sweep(self._uri, job.sweep)
-        except UnknownName:
-            return None
+        return find_sweep(self._uri, job.sweep)
 
 
 def _call(listener: Callable[[Job], T], job: Job) -> T:

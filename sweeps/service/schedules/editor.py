@@ -84,14 +84,6 @@ class ScheduleEditor:
         is_own = definition.is_saved and definition.schedule.user == principal.user
         return principal.may("admin") or (principal.may("run") and is_own)
 
-    def tag(self, name: str) -> str:
-        """Return the state of a schedule's saved file, for the ``tag`` of a later change."""
-        return self._saved.tag(name)
-
-    def text(self, name: str) -> str | None:
-        """Return the YAML of a saved schedule; None if it is not saved."""
-        return self._saved.text(name)
-
     def description(self, name: str) -> str:
         """Return the first line of a schedule's file."""
         text = self._saved.text(name)

@@ -15,17 +15,18 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.dataclasses import dataclass
 
 from sweeps.compose.config_source import explain
 from sweeps.compose.schema_errors import read_as
 from sweeps.config.schedule import LONGEST_NAME, Schedule
-from sweeps.errors import ConfigError, Conflict, UnknownName
+from sweeps.errors import ConfigError, Conflict
 from sweeps.files import FOLDER_MODE, private_opener, replacing, write_json
 from sweeps.service.schedules.definition import Definition
 
@@ -39,7 +40,7 @@ _ENABLED = re.compile(r"^enabled:[^\n#]*(?<! )", re.MULTILINE)
 _SCHEDULE = TypeAdapter(Schedule)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(use_attribute_docstrings=True))
 class Version:
     """A saved version of a schedule."""
 
@@ -48,11 +49,11 @@ class Version:
     user: str
     """User who saved it; empty if the file was edited by hand."""
     time: float
-    """Unix time at which it was saved."""
+    """Time at which it was saved, in seconds since 1970 (UTC)."""
     action: str
     """``saved``, ``paused``, ``resumed``, ``brought back``, ``removed`` or ``edited in its file``."""
     text: str | None
-    """The YAML; None: the schedule was removed."""
+    """The YAML; null: the schedule was removed."""
 
 
 class SavedSchedules:
@@ -89,17 +90,6 @@ class SavedSchedules:
         found = self._versions(name)
         by_hand = self._by_hand(name, found)
         return [*([by_hand] if by_hand is not None else []), *reversed(found)]
-
-    def version(self, name: str, number: int) -> Version:
-        """Return one version.
-
-        Raises:
-            UnknownName: There is none of this number.
-        """
-        found = next((each for each in self.versions(name) if each.number == number), None)
-        if found is None:
-            raise UnknownName(f"{name} has no version {number}")
-        return found
 
     def earlier_texts(self, name: str) -> Iterator[str]:
         """Yield the YAML of a schedule's versions, the newest first; each is read when it is asked for."""

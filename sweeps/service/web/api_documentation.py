@@ -9,13 +9,12 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from fastapi.responses import Response
 from fastapi.staticfiles import StaticFiles
 
-from sweeps.service.auth.auth import Reader
 from sweeps.service.web.error_pages import PageRoute
-from sweeps.service.web.pages import Shared
+from sweeps.service.web.pages import ReaderVisit
 
 ADDRESS = "/api/docs"
 
@@ -23,9 +22,9 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 
 @router.get(ADDRESS)
-def documentation(request: Request, pages: Shared, principal: Reader) -> Response:
+def documentation(visit: ReaderVisit) -> Response:
     """Page of the API's documentation."""
-    return pages.answer(request, "api.html", principal, here="API")
+    return visit.answer("api.html", here="API")
 
 
 def swagger_files() -> StaticFiles:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response
 
 from sweeps.errors import SweepsError
-from sweeps.report.comparison import MOST_DIFFERENCES, compare_sweeps
+from sweeps.report.comparison import MOST_DIFFERENCES, Comparison, compare_sweeps
 from sweeps.report.figures.comparison import comparison_figure
 from sweeps.report.figures.section import Section, SectionFigure
-from sweeps.service.auth.auth import Reader, expensive
-from sweeps.service.auth.principal import Principal
+from sweeps.service.auth.auth import expensive
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.figures import as_json
-from sweeps.service.web.pages import Pages, Shared
+from sweeps.service.web.pages import ReaderVisit, Visit
 from sweeps.service.web.rendering import conditional
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -35,28 +34,22 @@ Names = Annotated[list[Annotated[str, Query(max_length=200)]], Query(max_length=
 
 
 @router.get("/compare", dependencies=[Depends(expensive)])
-def compare(
-    request: Request,
-    pages: Shared,
-    principal: Reader,
-    sweep: Names = [],  # noqa: B006 - a default
-) -> Response:
+def compare(visit: ReaderVisit, sweep: Names = []) -> Response:  # noqa: B006 - a default
     """Form for the names, and the comparison of the named sweeps."""
     names = list(dict.fromkeys(name.strip() for name in sweep if name.strip()))
     comparison, trouble = None, ""
     if len(names) > 1:
         try:
-            comparison = compare_sweeps([pages.service.records.sweep(principal, name) for name in names])
+            comparison = _compared(visit, names)
         except SweepsError as error:
             trouble = str(error)
-    return pages.answer(
-        request,
+    offered = [row.sweep for row in visit.pages.rows(visit.principal) if row.recorded and row.sweep not in names]
+    return visit.answer(
         "compare.html",
-        principal,
         status=422 if trouble else 200,
         here="Sweeps",
         names=names,
-        offered=_offered(pages, principal, names),
+        offered=offered[:OFFERED],
         most=MOST,
         trouble=trouble,
         comparison=comparison,
@@ -66,13 +59,12 @@ def compare(
 
 
 @router.get("/compare/figure", dependencies=[Depends(expensive)])
-def figure(request: Request, pages: Shared, principal: Reader, sweep: Names) -> Response:
+def figure(visit: ReaderVisit, sweep: Names) -> Response:
     """The figure of a comparison as JSON."""
-    compared = compare_sweeps([pages.service.records.sweep(principal, name) for name in dict.fromkeys(sweep)])
-    figures = [SectionFigure(figure=comparison_figure(compared), min_width=680)]
+    figures = [SectionFigure(figure=comparison_figure(_compared(visit, dict.fromkeys(sweep))), min_width=680)]
     section = Section(slug="comparison", title="Comparison", text=TEXT, figures=figures)
-    return conditional(request, as_json(section, ""), "application/json")
+    return conditional(visit.request, as_json(section, ""), "application/json")
 
 
-def _offered(pages: Pages, principal: Principal, names: Sequence[str]) -> list[str]:
-    return [row.sweep for row in pages.rows(principal) if row.recorded and row.sweep not in names][:OFFERED]
+def _compared(visit: Visit, names: Iterable[str]) -> Comparison:
+    return compare_sweeps([visit.service.records.sweep(visit.principal, name) for name in names])

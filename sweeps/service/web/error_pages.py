@@ -19,6 +19,14 @@ from sweeps.service.web.rendering import answer
 SIGN_IN = "/sign-in"
 
 
+class Answered(Exception):
+    """Raised with the response to a request whose page cannot be shown."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__()
+        self.response = response
+
+
 class PageRoute(APIRoute):
     """Route whose errors are pages, where the API answers with JSON."""
 
@@ -29,6 +37,8 @@ class PageRoute(APIRoute):
         async def handle_with_error_page(request: Request) -> Response:
             try:
                 return await handle(request)
+            except Answered as answered:
+                return answered.response
             except (HTTPException, RequestValidationError, SweepsError) as error:
                 return _error_page(request, error)
             except DBAPIError as error:

@@ -6,13 +6,13 @@ A figure is made when a browser asks for it, and kept in ``FigureCache``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from sweeps.constants import CONFIG_ARTIFACT
@@ -21,13 +21,12 @@ from sweeps.report.figures.learning_curves import ValueAxis, learning_curves
 from sweeps.report.figures.nights import nights_section
 from sweeps.report.figures.style import DARK
 from sweeps.report.report_data import ReportData, evenly, fetch_curves
-from sweeps.service.auth.auth import Reader
 from sweeps.service.promotion.night import nights_of
-from sweeps.service.schedules.definition import find_definition
-from sweeps.service.web.error_pages import PageRoute
+from sweeps.service.web.error_pages import Answered, PageRoute
 from sweeps.service.web.figure_cache import FigureCache
-from sweeps.service.web.pages import Shared
+from sweeps.service.web.pages import ReaderVisit, Visit
 from sweeps.service.web.rendering import conditional
+from sweeps.service.web.rows import Row
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.client import connect
 from sweeps.tracking.metric_history import fetch_metric_names
@@ -50,6 +49,8 @@ FIGURES = {
     "timeline": "Timeline",
 }
 """Figures of a sweep and their labels."""
+REPORTED = {"best": "best_so_far", "front": "pareto_front"}
+"""Names of the report's figures that have other ones here."""
 TABLES = {
     "curves": ("line", "step", "value", "trial"),
     "importance": ("evaluator", "share", "parameter", ""),
@@ -149,9 +150,7 @@ def report_data(figures: FigureCache, record: SweepRecord) -> ReportData:
 
 @router.get("/sweeps/{name}/figures/{figure}")
 def figure(
-    request: Request,
-    pages: Shared,
-    principal: Reader,
+    visit: ReaderVisit,
     name: str,
     figure: str,
     metric: Annotated[str, Query(max_length=LONGEST_METRIC)] = "",
@@ -159,17 +158,21 @@ def figure(
     trial: Annotated[list[str], Query(max_length=MOST_CHOSEN)] = [],  # noqa: B006 - a default
 ) -> Response:
     """One figure of a sweep as JSON."""
-    row = pages.row(principal, name)
-    if row is None or not row.recorded or figure not in FIGURES:
-        return pages.unknown(request, principal, name)
-    record = pages.service.records.sweep(principal, name).settled()
-    choices = read_choices(record, metric, axis, trial)
-    text = pages.figures.get(record, (figure, choices), lambda: _document(pages.figures, record, figure, choices))
-    return conditional(request, text, "application/json")
+    _, record = _shown(visit, name, figure, FIGURES)
+    choices, figures = read_choices(record, metric, axis, trial), visit.pages.figures
+
+    def document() -> str:
+        return as_json(make_section(figures, record, figure, choices), f"/sweeps/{quote(record.sweep)}/trials/")
+
+    return conditional(visit.request, figures.get(record, (figure, choices), document), "application/json")
 
 
-def _document(figures: FigureCache, record: SweepRecord, figure: str, choices: Choices) -> str:
-    return as_json(make_section(figures, record, figure, choices), f"/sweeps/{quote(record.sweep)}/trials/")
+def _shown(visit: Visit, name: str, figure: str, known: Container[str]) -> tuple[Row, SweepRecord]:
+    """Row and record of a sweep whose figure is shown."""
+    row = visit.row(name, recorded=True)
+    if figure not in known:
+        raise Answered(visit.unknown(name))
+    return row, visit.service.records.sweep(visit.principal, name).settled()
 
 
 def as_json(section: Section | None, leads_to: str) -> str:
@@ -230,63 +233,47 @@ def _section_of_search(figures: FigureCache, data: ReportData, figure: str, choi
     """Section of a figure other than the learning curves; these take up to seconds of computation."""
     record = data.record
     # Optuna and scikit-learn take a second to import, and learning curves do without them.
-    from sweeps.report.figures import best_so_far, contours, parallel_lines, pareto_front, slices, timeline
-    from sweeps.report.figures.importance import by_importance, importance, importances
+    from sweeps.report.figures.importance import by_importance, importances
+    from sweeps.report.figures.parallel_lines import parallel_lines
+    from sweeps.report.figures.sections import section_makers
 
     def found() -> list[dict[str, Importance]]:
         return figures.get(record, "importances", lambda: [importances(data, n) for n in range(len(record.metrics))])
 
-    def order() -> list[str]:
-        return by_importance(data, found()[0])
-
-    marked = choices.trials[0] if choices.trials else None
-    sections: dict[str, Callable[[], Section | None]] = {
-        "parallel": lambda: parallel_lines.parallel_lines(data, order(), choices.trials),
-        "importance": lambda: importance(data, found()),
-        "slices": lambda: slices.slices(data, order(), marked),
-        "contours": lambda: contours.contours(data, order()),
-        "best": lambda: best_so_far.best_so_far(data),
-        "front": lambda: pareto_front.pareto_front(data),
-        "timeline": lambda: timeline.timeline(data),
-    }
-    return sections[figure]()
+    if figure == "parallel":
+        return parallel_lines(data, by_importance(data, found()[0]), choices.trials)
+    makers = section_makers(data, found, choices.trials[0] if choices.trials else None)
+    return makers[REPORTED.get(figure, figure)]()
 
 
 @router.get("/schedules/{name}/figure")
-def nights(request: Request, pages: Shared, principal: Reader, name: str) -> Response:
+def nights(visit: ReaderVisit, name: str) -> Response:
     """The nights of a schedule as JSON."""
-    find_definition(pages.service.scheduler.visible_to(principal), name)
-    with pages.service.database.connect() as connection:
+    visit.service.schedule_editor.find(visit.principal, name)
+    with visit.service.database.connect() as connection:
         found = nights_of(connection, name)
-    return conditional(request, as_json(nights_section(found), "/sweeps/"), "application/json")
+    return conditional(visit.request, as_json(nights_section(found), "/sweeps/"), "application/json")
 
 
 @router.get("/sweeps/{name}/figures/{figure}/table")
 def table(
-    request: Request,
-    pages: Shared,
-    principal: Reader,
+    visit: ReaderVisit,
     name: str,
     figure: str,
     metric: Annotated[str, Query(max_length=LONGEST_METRIC)] = "",
     trial: Annotated[list[str], Query(max_length=MOST_CHOSEN)] = [],  # noqa: B006 - a default
 ) -> Response:
     """One figure of a sweep as a table, for those who cannot see it or have no JavaScript."""
-    row = pages.row(principal, name)
-    if row is None or not row.recorded or figure not in TABLES:
-        return pages.unknown(request, principal, name)
-    record = pages.service.records.sweep(principal, name).settled()
-    choices = read_choices(record, metric, "all", trial)
+    row, record = _shown(visit, name, figure, TABLES)
+    choices, figures = read_choices(record, metric, "all", trial), visit.pages.figures
 
     def rows() -> list[tuple[str, ...]]:
-        section = make_section(pages.figures, record, figure, choices)
+        section = make_section(figures, record, figure, choices)
         return [] if section is None else [line for each in section.figures for line in table_rows(each.figure)]
 
-    found = pages.figures.get(record, ("table", figure, choices), rows)
-    return pages.answer(
-        request,
+    found = figures.get(record, ("table", figure, choices), rows)
+    return visit.answer(
         "figure_table.html",
-        principal,
         here="Sweeps",
         row=row,
         title=FIGURES[figure],

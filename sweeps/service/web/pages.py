@@ -1,25 +1,29 @@
-"""State that all pages share: the list of sweeps, cached figures, and links to MLflow and Ray."""
+"""State that all pages share: the list of sweeps, cached figures, links to MLflow and Ray; and a visit of a page."""
 
 from __future__ import annotations
 
 import difflib
 import threading
 import time
+from dataclasses import dataclass
 from typing import Annotated, Any
-from urllib.parse import quote
 
 from fastapi import Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
+from sweeps.completion.conf_names import ConfNames
 from sweeps.redact import without_credentials
+from sweeps.report.expected_cost import ExpectedCost, expected_cost
+from sweeps.report.plan_summary import PlanPreview
 from sweeps.service.app_context import AppContext
-from sweeps.service.auth.auth import COOKIE, form_token
+from sweeps.service.auth.auth import COOKIE, Reader, Runner, form_token
 from sweeps.service.auth.principal import Principal, visible
 from sweeps.service.queue import jobs
 from sweeps.service.record_cache import SweepLine
+from sweeps.service.web.error_pages import Answered
 from sweeps.service.web.figure_cache import FigureCache
 from sweeps.service.web.past_sweeps import PastSweeps
-from sweeps.service.web.rendering import answer
+from sweeps.service.web.rendering import addresses, answer
 from sweeps.service.web.rows import Row, rows_of
 from sweeps.service.web.sweep_view import ExternalSites
 
@@ -39,6 +43,7 @@ class Pages:
         self.service = service
         self.figures = FigureCache()
         self.past = PastSweeps(service.records)
+        self.conf_names = ConfNames(service.config_dirs)
         config = service.config
         server = config.tracking_uri if config.tracking_uri.startswith(("http://", "https://")) else None
         mlflow = config.mlflow_url or (server and without_credentials(server))
@@ -73,30 +78,67 @@ class Pages:
         rows = rows_of([], older)
         return rows[0] if rows and visible(principal, rows[0].owner) else None
 
-    def trial_address(self, sweep: str, trial: str) -> str:
-        """Address of a trial's page."""
-        return f"/sweeps/{quote(sweep)}/trials/{trial}"
-
     def changed(self) -> None:
         """Discard the cached list after a change."""
         with self._lock:
             self._made = 0.0
 
+
+@dataclass(frozen=True)
+class Visit:
+    """A request for a page, and the user who makes it."""
+
+    request: Request
+    pages: Pages
+    principal: Principal
+
+    @property
+    def service(self) -> AppContext:
+        """The service."""
+        return self.pages.service
+
+    def row(self, name: str, *, recorded: bool = False) -> Row:
+        """Row of a sweep.
+
+        Args:
+            name: Name of the sweep.
+            recorded: Whether the store must have a record of it.
+
+        Raises:
+            Answered: There is none, or the user may not see it.
+        """
+        row = self.pages.row(self.principal, name)
+        if row is None or (recorded and not row.recorded):
+            raise Answered(self.unknown(name))
+        return row
+
     def redirect(self, address: str) -> Response:
         """Show another page after a change."""
-        self.changed()
+        self.pages.changed()
         return RedirectResponse(address, 303)
 
-    def answer(self, request: Request, template: str, principal: Principal, **context: Any) -> Response:
-        """Render a page for a principal."""
-        more: dict[str, Any] = {"signed_in": COOKIE in request.cookies, "form_token": form_token(request)}
-        return answer(request, template, principal=principal, **more, **context)
+    def answer(self, template: str, **context: Any) -> Response:
+        """Render a page; ``rendering.answer`` has the arguments."""
+        return answer(
+            self.request,
+            template,
+            principal=self.principal,
+            may_run=self.principal.may("run"),
+            signed_in=COOKIE in self.request.cookies,
+            form_token=form_token(self.request),
+            address=addresses(self.request),
+            **context,
+        )
 
-    def unknown(self, request: Request, principal: Principal, name: str) -> Response:
+    def expected_cost(self, conf: str, preview: PlanPreview | None) -> ExpectedCost | None:
+        """Expected time and cost of a planned sweep; None if there is no plan, or no earlier sweep of the config."""
+        return None if preview is None else expected_cost(preview.work, self.pages.past.of(self.principal, conf))
+
+    def unknown(self, name: str) -> Response:
         """Page for a sweep that does not exist or is not visible; it does not say which."""
-        near = difflib.get_close_matches(name, [row.sweep for row in self.rows(principal)], n=3, cutoff=0.5)
+        near = difflib.get_close_matches(name, [row.sweep for row in self.pages.rows(self.principal)], n=3, cutoff=0.5)
         text = f"There is no sweep {name!r}, or you may not see it."
-        return self.answer(request, "message.html", principal, status=404, title="No such sweep", text=text, near=near)
+        return self.answer("message.html", status=404, title="No such sweep", text=text, near=near)
 
 
 def _pages(request: Request) -> Pages:
@@ -104,5 +146,15 @@ def _pages(request: Request) -> Pages:
     return pages
 
 
-Shared = Annotated[Pages, Depends(_pages)]
-"""Type of the routes' argument."""
+def _of_reader(request: Request, pages: Annotated[Pages, Depends(_pages)], principal: Reader) -> Visit:
+    return Visit(request, pages, principal)
+
+
+def _of_runner(request: Request, pages: Annotated[Pages, Depends(_pages)], principal: Runner) -> Visit:
+    return Visit(request, pages, principal)
+
+
+ReaderVisit = Annotated[Visit, Depends(_of_reader)]
+"""Visit of a user who may look."""
+RunnerVisit = Annotated[Visit, Depends(_of_runner)]
+"""Visit of a user who may start and change sweeps."""

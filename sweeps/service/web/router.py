@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from sweeps.errors import UnknownName
 from sweeps.redact import redact_uri
 from sweeps.report.folder import existing_report
 from sweeps.service.api import results
-from sweeps.service.auth.auth import Reader
-from sweeps.service.auth.principal import Principal
 from sweeps.service.web.error_pages import PageRoute
-from sweeps.service.web.pages import EVERYBODY, Pages, Shared
+from sweeps.service.web.pages import EVERYBODY, ReaderVisit, Visit
 from sweeps.service.web.paging import page_of
-from sweeps.service.web.rendering import addresses
 from sweeps.service.web.rows import TABS
 from sweeps.service.web.sweep_figures import NOTHING_CHOSEN, SweepChoices, figures_view
 from sweeps.service.web.sweep_view import sweep_view
@@ -43,19 +40,15 @@ DONE = {
 
 
 @router.get("/")
-def sweeps(
-    request: Request, pages: Shared, principal: Reader, state: Words = "", q: Words = "", page: PageNumber = 1
-) -> Response:
+def sweeps(visit: ReaderVisit, state: Words = "", q: Words = "", page: PageNumber = 1) -> Response:
     """List of all sweeps: running, queued, then the newest."""
     words = q.lower().split()
-    found = [row for row in pages.rows(principal) if row.holds(words)]
+    found = [row for row in visit.pages.rows(visit.principal) if row.holds(words)]
     state = state if state in TABS else ""
     counts = Counter(row.group for row in found)
-    seen = pages.service.records.sweeps(EVERYBODY)
-    return pages.answer(
-        request,
+    seen = visit.service.records.sweeps(EVERYBODY)
+    return visit.answer(
         "sweeps.html",
-        principal,
         here="Sweeps",
         tabs=[(each, label, counts[each] if each else len(found)) for each, label in TABS.items()],
         state=state,
@@ -63,111 +56,80 @@ def sweeps(
         shown=page_of([row for row in found if state in ("", row.group)], page),
         trouble=redact_uri(seen.trouble),
         taken=seen.taken,
-        address=addresses(request),
     )
 
 
 @router.get("/sweeps/{name}")
-def sweep(
-    request: Request,
-    pages: Shared,
-    principal: Reader,
-    name: str,
-    chosen: Annotated[SweepChoices, Query()],
-) -> Response:
+def sweep(visit: ReaderVisit, name: str, chosen: Annotated[SweepChoices, Query()]) -> Response:
     """Page of one sweep."""
-    return sweep_page(request, pages, principal, name, chosen, message=DONE.get(chosen.done, ""))
+    return sweep_page(visit, name, chosen, message=DONE.get(chosen.done, ""))
 
 
 def sweep_page(
-    request: Request,
-    pages: Pages,
-    principal: Principal,
-    name: str,
-    chosen: SweepChoices = NOTHING_CHOSEN,
-    *,
-    message: str = "",
-    status: int = 200,
+    visit: Visit, name: str, chosen: SweepChoices = NOTHING_CHOSEN, *, message: str = "", status: int = 200
 ) -> Response:
     """Page of a sweep.
 
     Args:
-        request: The request.
-        pages: The service's pages.
-        principal: The user.
+        visit: The user's visit.
         name: Name of the sweep.
         chosen: What the viewer has chosen to see.
         message: Message at the top; an error unless the status is 200.
         status: Status of the response.
     """
-    row = pages.row(principal, name)
-    if row is None:
-        return pages.unknown(request, principal, name)
+    row = visit.row(name)
     try:
-        seen = pages.service.records.snapshot(principal, name) if row.recorded else None
+        seen = visit.service.records.snapshot(visit.principal, name) if row.recorded else None
     except UnknownName:  # removed since the list was read
-        return pages.unknown(request, principal, name)
+        return visit.unknown(name)
     record = seen.content.settled() if seen is not None else None
     table = trials_table(record, chosen.sort, down=chosen.down, page=chosen.page) if record is not None else None
-    return pages.answer(
-        request,
+    return visit.answer(
         "sweep.html",
-        principal,
         status=status,
         here="Sweeps",
         row=row,
-        may_run=principal.may("run"),
-        view=sweep_view(row, seen, record, pages.sites),
-        figures=figures_view(pages.figures, record, chosen) if record is not None else None,
+        view=sweep_view(row, seen, record, visit.pages.sites),
+        figures=figures_view(visit.pages.figures, record, chosen) if record is not None else None,
         table=table,
         message=message,
-        address=addresses(request),
     )
 
 
 @router.get("/sweeps/{name}/report")
-def report(request: Request, pages: Shared, principal: Reader, name: str) -> Response:
+def report(visit: ReaderVisit, name: str) -> Response:
     """Report of a sweep; it runs in a sandbox, so that its scripts cannot reach the service."""
-    row = pages.row(principal, name)
-    if row is None or not row.recorded:
-        return pages.unknown(request, principal, name)
-    if existing_report(pages.service.records.sweep(principal, name)) is None:
-        return pages.answer(request, "no_report.html", principal, here="Sweeps", row=row)
-    return results.report(pages.service, principal, name)
+    row = visit.row(name, recorded=True)
+    if existing_report(visit.service.records.sweep(visit.principal, name)) is None:
+        return visit.answer("no_report.html", here="Sweeps", row=row)
+    return results.report(visit.service, visit.principal, name)
 
 
 @router.get("/queue")
-def queue(request: Request, pages: Shared, principal: Reader, done: Words = "") -> Response:
+def queue(visit: ReaderVisit, done: Words = "") -> Response:
     """Page of the queue: running and waiting jobs."""
-    return queue_page(request, pages, principal, message=DONE.get(done, ""))
+    return queue_page(visit, message=DONE.get(done, ""))
 
 
-def queue_page(
-    request: Request, pages: Pages, principal: Principal, *, message: str = "", status: int = 200
-) -> Response:
+def queue_page(visit: Visit, *, message: str = "", status: int = 200) -> Response:
     """Page of the queue.
 
     Args:
-        request: The request.
-        pages: The service's pages.
-        principal: The user.
+        visit: The user's visit.
         message: Message at the top; an error unless the status is 200.
         status: Status of the response.
     """
-    rows, limits = pages.rows(principal), pages.service.config.queue
+    rows, limits = visit.pages.rows(visit.principal), visit.service.config.queue
     limits_text = [f"{limits.running} at once on each machine"]
     limits_text += [f"{limits.per_user} of a user"] if limits.per_user else []
     limits_text += [f"{limits.per_project} of a project"] if limits.per_project else []
-    return pages.answer(
-        request,
+    return visit.answer(
         "queue.html",
-        principal,
         status=status,
         here="Queue",
         message=message,
         limits=", ".join(limits_text),
         running=[row for row in rows if row.group == "running"],
         waiting=sorted((row for row in rows if row.waits), key=lambda row: row.queue_key),
-        may_run=principal.may("run"),
-        server=str(request.base_url).rstrip("/"),
+        server=str(visit.request.base_url).rstrip("/"),
     )

@@ -6,21 +6,18 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Annotated, NamedTuple
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from sqlalchemy import Connection, select
 
-from sweeps.service.auth.auth import Reader
-from sweeps.service.auth.principal import Principal
 from sweeps.service.database import tables
 from sweeps.service.promotion.night import OPEN, of_schedule
 from sweeps.service.schedules.definition import Definition
 from sweeps.service.schedules.overview import coming, states
 from sweeps.service.schedules.saved import Version, difference
 from sweeps.service.web.error_pages import PageRoute
-from sweeps.service.web.pages import Pages, Shared
+from sweeps.service.web.pages import ReaderVisit, Visit
 from sweeps.service.web.paging import page_of
-from sweeps.service.web.rendering import addresses
 from sweeps.service.web.sweep_view import Fact
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -62,18 +59,15 @@ Done = Annotated[str, Query(max_length=20)]
 
 
 @router.get("/schedules")
-def schedules(request: Request, pages: Shared, principal: Reader, done: Done = "") -> Response:
+def schedules(visit: ReaderVisit, done: Done = "") -> Response:
     """List of the schedules that the user may see."""
-    service = pages.service
+    service, principal = visit.service, visit.principal
     with service.database.connect() as connection:
         found = states(service.scheduler.visible_to(principal), service.clock.now(), connection)
-    return pages.answer(
-        request,
+    return visit.answer(
         "schedules.html",
-        principal,
         here="Schedules",
         schedules=found,
-        may_run=principal.may("run"),
         trouble=(service.scheduler.trouble or "") if principal.may("admin") else "",
         removed=service.schedule_editor.removed(principal),
         message=DONE.get(done, ""),
@@ -82,53 +76,33 @@ def schedules(request: Request, pages: Shared, principal: Reader, done: Done = "
 
 @router.get("/schedules/{name}")
 def schedule(
-    request: Request,
-    pages: Shared,
-    principal: Reader,
-    name: str,
-    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
-    done: Done = "",
+    visit: ReaderVisit, name: str, page: Annotated[int, Query(ge=1, le=1_000_000)] = 1, done: Done = ""
 ) -> Response:
     """Page of one schedule."""
-    return schedule_page(request, pages, principal, name, page=page, message=DONE.get(done, ""))
+    return schedule_page(visit, name, page=page, message=DONE.get(done, ""))
 
 
-def schedule_page(
-    request: Request,
-    pages: Pages,
-    principal: Principal,
-    name: str,
-    *,
-    page: int = 1,
-    message: str = "",
-    status: int = 200,
-) -> Response:
+def schedule_page(visit: Visit, name: str, *, page: int = 1, message: str = "", status: int = 200) -> Response:
     """Page of a schedule, or of the versions of a removed one.
 
     Args:
-        request: The request.
-        pages: The service's pages.
-        principal: The user.
+        visit: The user's visit.
         name: Name of the schedule.
         page: Page of its firings.
         message: Message at the top; an error unless the status is 200.
         status: Status of the response.
     """
-    editor = pages.service.schedule_editor
+    editor, principal = visit.service.schedule_editor, visit.principal
     changes = _changes(editor.versions(principal, name))
     if name in editor.removed(principal):
         removed = {"name": name, "changes": changes, "message": message, "here": "Schedules"}
-        return pages.answer(
-            request, "schedule_removed.html", principal, status=status, may_run=principal.may("run"), **removed
-        )
+        return visit.answer("schedule_removed.html", status=status, **removed)
     definition = editor.find(principal, name)
-    with pages.service.database.connect() as connection:
+    with visit.service.database.connect() as connection:
         firings, nights = _firings(connection, name), of_schedule(connection, name)
-    ahead = [each.due for each in islice(coming([definition], pages.service.clock.now()), MOST_COMING)]
-    return pages.answer(
-        request,
+    ahead = [each.due for each in islice(coming([definition], visit.service.clock.now()), MOST_COMING)]
+    return visit.answer(
         "schedule.html",
-        principal,
         status=status,
         here="Schedules",
         message=message,
@@ -138,14 +112,12 @@ def schedule_page(
         description=editor.description(name),
         may_change=editor.may_change(principal, definition),
         changes=changes,
-        tag=editor.tag(name),
+        tag=visit.service.saved_schedules.tag(name),
         coming=ahead,
         facts=_facts(definition),
         firings=page_of(firings, page, ROWS),
         nights={night.due: night for night in nights},
         has_nights=any(night.verdict not in OPEN for night in nights),
-        may_run=principal.may("run"),
-        address=addresses(request),
     )
 
 

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query
 from fastapi.responses import PlainTextResponse, Response
 from pydantic import BaseModel, Field
 
 from sweeps.errors import SweepsError, UnknownName
 from sweeps.plan import export
 from sweeps.service.api.trials import TrialId, Worker
-from sweeps.service.auth.auth import Reader, Runner, expensive
-from sweeps.service.auth.principal import Principal
+from sweeps.service.auth.auth import expensive
 from sweeps.service.web.error_pages import PageRoute
 from sweeps.service.web.figures import LONGEST_METRIC, figure_address, read_choices, report_data
-from sweeps.service.web.pages import Pages, Shared
-from sweeps.service.web.rendering import addresses
+from sweeps.service.web.pages import ReaderVisit, RunnerVisit, Visit
 from sweeps.service.web.sweep_figures import curves_view
 from sweeps.service.web.trial_view import trial_view
-from sweeps.tracking.record import SweepRecord
 from sweeps.tracking.trial_logs import TrialLogs
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -47,46 +45,26 @@ SPACE = {"slices": "Each parameter", "parallel": "All parameters"}
 
 
 @router.get("/sweeps/{name}/trials/{trial}")
-def trial(
-    request: Request,
-    pages: Shared,
-    principal: Reader,
-    name: str,
-    trial: TrialId,
-    chosen: Annotated[TrialChoices, Query()],
-) -> Response:
+def trial(visit: ReaderVisit, name: str, trial: TrialId, chosen: Annotated[TrialChoices, Query()]) -> Response:
     """Page of one trial."""
-    message = STOPPED if chosen.done == "stop" else ""
-    return trial_page(request, pages, principal, name, trial, chosen, message=message)
+    return trial_page(visit, name, trial, chosen, message=STOPPED if chosen.done == "stop" else "")
 
 
 def trial_page(
-    request: Request,
-    pages: Pages,
-    principal: Principal,
-    name: str,
-    trial: str,
-    chosen: TrialChoices,
-    *,
-    message: str = "",
-    status: int = 200,
+    visit: Visit, name: str, trial: str, chosen: TrialChoices, *, message: str = "", status: int = 200
 ) -> Response:
     """Page of a trial.
 
     Args:
-        request: The request.
-        pages: The service's pages.
-        principal: The user.
+        visit: The user's visit.
         name: Name of the sweep.
         trial: Id of the trial; ``7`` is ``0007``.
         chosen: What the viewer has chosen to see.
         message: Message at the top; an error unless the status is 200.
         status: Status of the response.
     """
-    row = pages.row(principal, name)
-    if row is None or not row.recorded:
-        return pages.unknown(request, principal, name)
-    record = pages.service.records.sweep(principal, name).settled()
+    row, pages = visit.row(name, recorded=True), visit.pages
+    record = visit.service.records.sweep(visit.principal, name).settled()
     shown = export.choose(record, trial)
     choices = read_choices(record, chosen.metric, chosen.axis, [shown.trial])
     best = [] if record.best is None else [record.best.trial]
@@ -96,10 +74,8 @@ def trial_page(
     logs = TrialLogs(record, shown)
     workers = logs.workers()
     worker = chosen.worker if chosen.worker in workers else workers[0] if workers else None
-    return pages.answer(
-        request,
+    return visit.answer(
         "trial.html",
-        principal,
         status=status,
         here="Sweeps",
         row=row,
@@ -113,32 +89,27 @@ def trial_page(
         worker=worker,
         log=logs.last_lines(worker, LINES) if worker is not None else [],
         traceback=logs.traceback() if shown.failures or shown.state == "failed" else None,
-        may_stop=principal.may("run") and shown.state == "running" and record.status == "running",
+        may_stop=visit.principal.may("run") and shown.state == "running" and record.status == "running",
         message=message,
-        address=addresses(request),
     )
 
 
 @router.post("/sweeps/{name}/trials/{trial}/stop")
-def stop(request: Request, pages: Shared, principal: Runner, name: str, trial: TrialId) -> Response:
+def stop(visit: RunnerVisit, name: str, trial: TrialId) -> Response:
     """Stop a running trial; its sweep continues."""
     try:
-        pages.service.commands.stop(principal, name, trial)
+        visit.service.commands.stop(visit.principal, name, trial)
     except UnknownName:
         raise
     except SweepsError as error:
-        return trial_page(
-            request, pages, principal, name, trial, TrialChoices.model_validate({}), message=str(error), status=422
-        )
-    record: SweepRecord = pages.service.records.sweep(principal, name)
-    return pages.redirect(f"{pages.trial_address(record.sweep, export.choose(record, trial).trial)}?done=stop")
+        return trial_page(visit, name, trial, TrialChoices.model_validate({}), message=str(error), status=422)
+    record = visit.service.records.sweep(visit.principal, name)
+    return visit.redirect(f"/sweeps/{quote(record.sweep)}/trials/{export.choose(record, trial).trial}?done=stop")
 
 
 @router.get("/sweeps/{name}/trials/{trial}/logs/{worker}", dependencies=[Depends(expensive)])
-def log(request: Request, pages: Shared, principal: Reader, name: str, trial: TrialId, worker: Worker) -> Response:
+def log(visit: ReaderVisit, name: str, trial: TrialId, worker: Worker) -> Response:
     """The whole log of a worker, as text."""
-    row = pages.row(principal, name)
-    if row is None or not row.recorded:
-        return pages.unknown(request, principal, name)
-    record = pages.service.records.sweep(principal, name)
+    visit.row(name, recorded=True)
+    record = visit.service.records.sweep(visit.principal, name)
     return PlainTextResponse(TrialLogs(record, export.choose(record, trial)).read_all(worker))

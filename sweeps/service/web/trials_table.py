@@ -10,7 +10,7 @@ from typing import Any
 from sweeps.report.tables import by_rank, took
 from sweeps.service.web.paging import Page, page_of
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps.tracking.summary import short_names
+from sweeps.tracking.summary import parameter_names
 from sweeps.tracking.values import short
 
 RANK = "rank"
@@ -75,20 +75,19 @@ def _sorted(trials: Sequence[TrialRecord], value: Callable[[TrialRecord], Any], 
 
 
 def _columns(record: SweepRecord) -> list[Column]:
-    paths = list(dict.fromkeys(path for trial in record.trials for path in trial.params))
-    names = short_names(dict.fromkeys(paths))
+    names = parameter_names(trial.params for trial in record.trials)
     return [
         *(_metric(index, metric) for index, metric in enumerate(record.metrics)),
         _column("steps", "steps", lambda trial: trial.steps, lambda trial: f"{trial.steps:,}"),
         _column("took", "took", partial(_seconds, record), partial(took, record)),
         *([_column("attempts", "attempts", lambda trial: trial.attempts)] if _has_retries(record) else []),
-        *(_parameter(path, names[path], record.trials) for path in paths),
+        *(_parameter(path, name, record.trials) for path, name in names.items()),
     ]
 
 
 def _metric(index: int, metric: str) -> Column:
     def value(trial: TrialRecord) -> float | None:
-        values = trial.values or (() if trial.value is None else (trial.value,))
+        values = trial.all_values()
         return values[index] if index < len(values) else None
 
     def text(trial: TrialRecord) -> str:
