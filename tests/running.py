@@ -69,4 +69,6 @@ def points(*values: dict[str, Any]) -> str:
     return f"search.points=[{text}]"
 
 
+NO_PREFLIGHT = "preflight.timeout_s=0"
+"""Leaves out the process that builds each model before the trials, where it is not the point."""
 SHORT = ("train.max_steps=40", "train.eval_every=10", "train.log_every=5")

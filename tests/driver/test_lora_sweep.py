@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from mlflow import artifacts
-from running import Done, run
+from running import NO_PREFLIGHT, Done, run
 
 from sweeps_train import load_model
 
@@ -23,7 +23,7 @@ def lora(tmp_path_factory: pytest.TempPathFactory) -> Done:
         "train.lr=0.005",
         "model.lora.target_modules=choice(mlp,attention)",
     )
-    return run(tmp_path_factory.mktemp("lora"), "conf=llm_lora", *tokens, "--name=lora")
+    return run(tmp_path_factory.mktemp("lora"), "conf=llm_lora", *tokens, NO_PREFLIGHT, "--name=lora")
 
 
 def test_lora_trials_learn_and_their_adapters_load_from_mlflow_alone(lora: Done) -> None:

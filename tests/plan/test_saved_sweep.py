@@ -17,8 +17,9 @@ import pytest
 from continuing import ONE_AT_ONCE, SEARCH, SPACE, histories, journal, verb, wait_for
 from mlflow import MlflowClient
 from mlflow.artifacts import load_text
-from running import Done, run, start
+from running import NO_PREFLIGHT, Done, run, start
 
+from sweeps.cli import run_command
 from sweeps.constants import NUMBER
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.events import Log, Report
@@ -31,7 +32,8 @@ from sweeps.tracking.reader import load_sweep
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("reopening")
-    return run(folder, *SEARCH, *ONE_AT_ONCE, "--name", "short", "search.num_trials=5", "search.stop.target=0.02")
+    one_worker = ("cluster.num_cpus=1", "scaling.num_workers=1", NO_PREFLIGHT)
+    return run(folder, *SEARCH, *one_worker, "--name", "short", "search.num_trials=5", "search.stop.target=0.02")
 
 
 def test_a_target_ends_the_search_at_the_trial_that_reaches_it(short: Done) -> None:
@@ -58,9 +60,11 @@ def test_a_target_ends_the_search_at_the_trial_that_reaches_it(short: Done) -> N
     ],
 )
 def test_what_extend_cannot_change_is_refused_before_anything_starts(
-    short: Done, change: str, words: list[str]
+    short: Done, change: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, err, _ = verb(short.folder, "extend", "short", change)
+    monkeypatch.chdir(short.folder)
+    status, _ = run_command(["extend", "short", change])
+    err = capsys.readouterr().err
     assert status == 2
     assert all(word in err for word in words), err
     assert "Traceback" not in err

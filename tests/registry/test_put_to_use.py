@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from mlflow import artifacts
-from running import SHORT, Done, run, start
+from running import NO_PREFLIGHT, SHORT, Done, run, start
 from serving import Api
 
 from sweeps_train import load_model
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(300)
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Done:
     """Three trials under ASHA; the model is among what is searched, and only the best trial keeps its checkpoints."""
     tokens = (*SHORT, "checkpoint.trials=1", "search.num_trials=3", "train.lr=0.01", "model.dropout=0.2")
-    return run(tmp_path_factory.mktemp("searched"), "conf=digits", *tokens, "--name=searched")
+    return run(tmp_path_factory.mktemp("searched"), "conf=digits", *tokens, NO_PREFLIGHT, "--name=searched")
 
 
 def call(folder: Path, *arguments: str, status: int = 0) -> tuple[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from mlflow import MlflowClient
 from recording import held, record_with_checkpoints
 from running import start
 
+from sweeps.cli import run_command
 from sweeps.errors import ConfigError, UnknownName
 from sweeps.plan.saved_sweep import SWEEP_FILE
 from sweeps.retention.cleaning import clean, keep_only_the_best, plan_cleaning
@@ -116,13 +119,30 @@ def check_one_case(draw: random.Random) -> None:
             assert remaining + removals[-1].size > policy.max_size
 
 
+@pytest.fixture(scope="module")
+def recorded(empty_database: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Folder in which two sweeps were recorded, whose store has its path, and a copy of its contents."""
+    folder, copy = tmp_path_factory.mktemp("recorded"), tmp_path_factory.mktemp("copies") / "recorded"
+    shutil.copy(empty_database, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        record_with_checkpoints(f"sqlite:///{folder}/mlflow.db", "old", "new")
+    shutil.copytree(folder, copy)
+    return folder, copy
+
+
 @pytest.fixture
-def store(working_folder: Path, empty_database: Path) -> str:
+def store(recorded: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> str:
     """Two sweeps that have ended: each with four trials that hold checkpoints, the third of them the best."""
-    shutil.copy(empty_database, working_folder)
-    uri = f"sqlite:///{working_folder}/mlflow.db"
-    record_with_checkpoints(uri, "old", "new")
-    return uri
+    folder, copy = recorded
+    for changed in folder.iterdir():
+        if changed.is_dir():
+            shutil.rmtree(changed)
+    shutil.copytree(copy, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("mlflow.db"))
+    with closing(sqlite3.connect(copy / "mlflow.db")) as before, closing(sqlite3.connect(folder / "mlflow.db")) as now:
+        before.backup(now)  # into the same file, which MLflow has open
+    monkeypatch.chdir(folder)
+    return f"sqlite:///{folder}/mlflow.db"
 
 
 ALL, NONE = (True, True, True), (False, False, False)
@@ -193,17 +213,18 @@ def test_a_sweep_may_keep_its_best_trials_alone(store: str) -> None:
     assert held(store, "new") == {"0000": NONE, "0001": NONE, "0002": ALL, "0003": ALL}
 
 
-def test_the_command_says_what_would_go_and_what_went(store: str, working_folder: Path) -> None:
-    def call(*arguments: str) -> tuple[int, str, str]:
-        process = start(working_folder, "clean", *arguments)
-        out, err = process.communicate(timeout=60)
-        return process.returncode, out, err
+def test_the_command_says_what_would_go_and_what_went(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def call(*arguments: str) -> tuple[str, str]:
+        capsys.readouterr()
+        run_command(["clean", *arguments])
+        return capsys.readouterr()
 
-    status, out, err = call("--older-than=0m", "--keep-last=1", "--dry-run")
-    assert (status, err) == (0, "")
+    process = start(Path.cwd(), "clean", "--older-than=0m", "--keep-last=1", "--dry-run")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
     assert "the best: 0002" in out
     assert "Nothing was removed." in out
-    status, out, _ = call("--keep-last=1", "--json")
+    out, _ = call("--keep-last=1", "--json")
     document: dict[str, Any] = json.loads(out)
     assert document["done"] is True
     assert {(each["sweep"], each["trial"]) for each in document["removed"]} == {
@@ -211,9 +232,9 @@ def test_the_command_says_what_would_go_and_what_went(store: str, working_folder
         ("old", "0001"),
         ("old", "0003"),
     }
-    assert "say what may go" in call()[2]
-    assert "--older-than=soon" in call("--older-than=soon")[2]
-    assert "did you mean old" in call("olt")[2]
+    assert "say what may go" in call()[1]
+    assert "--older-than=soon" in call("--older-than=soon")[1]
+    assert "did you mean old" in call("olt")[1]
 
 
 def test_ages_and_sizes_are_read_and_mistakes_named() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from mlflow import artifacts
-from running import Done, points, run
+from running import NO_PREFLIGHT, Done, points, run
 
 from sweeps_train.config import FunctionTask
 from sweeps_train.frameworks.ray_train import _bind, _numbers
@@ -95,6 +95,7 @@ def sweep(
         f"search.num_trials={len(faults)}",
         f"scaling.isolation={isolation}",
         "cluster.num_cpus=2",
+        NO_PREFLIGHT,
     )
     return done, [json.loads(line) for line in notes.read_text(encoding="utf-8").splitlines()]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
+from sweeps.search.samplers.study_view import WrappedSampler
 
-class ReseededSampler(BaseSampler):
+
+class ReseededSampler(WrappedSampler):
     """Makes a new sampler for each trial, seeded by the search's seed and the trial's number.
 
     The state of a random generator, and anything else that a sampler keeps between trials, would be lost with the
@@ -26,26 +26,12 @@ class ReseededSampler(BaseSampler):
             make: Makes a sampler from its seed, from 0 to 2^32 - 1.
             seed: Seed of the search; zero or positive.
         """
-        self._make = make
-        self._seed = seed
-        self.sampler = make(seed)
+        super().__init__(make(seed))
+        self._make, self._seed = make, seed
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         self.sampler = self._make(int(np.random.SeedSequence((self._seed, trial.number)).generate_state(1)[0]))
-        self.sampler.before_trial(study, trial)
-
-    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return self.sampler.infer_relative_search_space(study, trial)
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        return self.sampler.sample_relative(study, trial, search_space)
-
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        return self.sampler.sample_independent(study, trial, param_name, param_distribution)
+        super().before_trial(study, trial)
 
     def after_trial(
         self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
@@ -54,7 +40,7 @@ class ReseededSampler(BaseSampler):
             with warnings.catch_warnings():
                 # The docs of search.limits say which samplers learn from constraints.
                 warnings.filterwarnings("ignore", message="Constraints have been set")
-                self.sampler.after_trial(study, trial, state, values)
+                super().after_trial(study, trial, state, values)
         except RuntimeError as error:
             # A sampler that has tried all points stops Optuna's own loop, which does not run here. The searcher finds
             # out by itself that no point is left.

@@ -15,8 +15,8 @@ from optuna.trial import FrozenTrial, TrialState
 from sweeps.compat.optuna import StudyView
 
 
-class StudyViewSampler(BaseSampler, ABC):
-    """Wraps a sampler and replaces the trials that it learns from."""
+class WrappedSampler(BaseSampler):
+    """Leaves everything to another sampler."""
 
     def __init__(self, sampler: BaseSampler):
         """
@@ -24,20 +24,12 @@ class StudyViewSampler(BaseSampler, ABC):
             sampler: Makes the suggestions.
         """
         self.sampler = sampler
-        self._view: tuple[int, optuna.Study] | None = None
-
-    @abstractmethod
-    def trials(self, study: optuna.Study) -> Sequence[FrozenTrial]:
-        """The trials that the wrapped sampler learns from, for the next suggestion; in order of their number."""
 
     def _view_of(self, study: optuna.Study, trial: FrozenTrial) -> optuna.Study:
-        """The study with these trials: the same view for all parameters of one trial."""
-        if self._view is None or self._view[0] != trial.number:
-            self._view = trial.number, StudyView(study, self.trials(study))
-        return self._view[1]
+        """The study that the wrapped sampler learns from."""
+        return study
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        self._view = None
         return self.sampler.infer_relative_search_space(self._view_of(study, trial), trial)
 
     def sample_relative(
@@ -60,6 +52,26 @@ class StudyViewSampler(BaseSampler, ABC):
 
     def reseed_rng(self) -> None:
         self.sampler.reseed_rng()
+
+
+class StudyViewSampler(WrappedSampler, ABC):
+    """Wraps a sampler and replaces the trials that it learns from."""
+
+    _view: tuple[int, optuna.Study] | None = None
+
+    @abstractmethod
+    def trials(self, study: optuna.Study) -> Sequence[FrozenTrial]:
+        """The trials that the wrapped sampler learns from, for the next suggestion; in order of their number."""
+
+    def _view_of(self, study: optuna.Study, trial: FrozenTrial) -> optuna.Study:
+        """The study with these trials: the same view for all parameters of one trial."""
+        if self._view is None or self._view[0] != trial.number:
+            self._view = trial.number, StudyView(study, self.trials(study))
+        return self._view[1]
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        self._view = None
+        return super().infer_relative_search_space(study, trial)
 
 
 def completed(trial: FrozenTrial, value: float) -> FrozenTrial:

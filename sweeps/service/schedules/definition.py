@@ -154,12 +154,12 @@ class Definition:
         except ValueError:
             return False
 
-    def mistakes_of_sweep(self, due: float, approve: Approve | None = None) -> list[str]:
+    def mistakes_of_sweep(self, due: float) -> list[str]:
         """Return the mistakes in a firing's sweep; none for a disabled schedule, which may be unfinished."""
         if not self.schedule.enabled:
             return []
         try:
-            plan = self.plan(due, approve=approve)
+            plan = self.plan(due)
             if self.schedule.nights is not None:
                 check_nights(self.schedule.nights, plan)
         except UserError as error:
