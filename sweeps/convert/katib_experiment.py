@@ -270,7 +270,9 @@ def _pattern(metrics_format: str, groups: Mapping[str, str]) -> str | None:
         groups: Name of the group of each metric.
 
     >>> _pattern(r"(\w+): (\d+)", {"loss": "loss"})
-    '^(?:(?=.*?(?<![\\w|-])loss: (?P<loss>\\d+)))?'
+    '(?<![\\w|-])loss: (?P<loss>\\d+)'
+    >>> _pattern(r"(\w+)=(\d+)", {"a": "a", "b": "b"})
+    '^(?:(?=.*?(?<![\\w|-])a=(?P<a>\\d+)))?(?:(?=.*?(?<![\\w|-])b=(?P<b>\\d+)))?'
     """
     depth = 0
     starts, ends = [], []
@@ -285,10 +287,10 @@ def _pattern(metrics_format: str, groups: Mapping[str, str]) -> str | None:
         return None
     before, between = metrics_format[: starts[0]], metrics_format[ends[0] : starts[1]]
     value = metrics_format[starts[1] + 1 :]
-    return "^" + "".join(
-        f"(?:(?=.*?{before}(?<![\\w|-]){re.escape(metric)}{between}(?P<{group}>{value}))?"
-        for metric, group in groups.items()
-    )
+    found = [
+        f"{before}(?<![\\w|-]){re.escape(metric)}{between}(?P<{group}>{value}" for metric, group in groups.items()
+    ]
+    return found[0] if len(found) == 1 else "^" + "".join(f"(?:(?=.*?{each}))?" for each in found)
 
 
 def _command(node: Any, container: str | None) -> list[str]:
