@@ -85,7 +85,7 @@ def hint_for_override(token: str) -> str | None:
     if "suggest" in name:  # the first argument is Optuna's name of the parameter
         del arguments[:1]
     path, is_space = key.strip().lstrip("+").removeprefix("space."), key.startswith("space.")
-    ours = form.yaml if is_space or not form.override else form.override
+    ours = form.yaml if is_space or not form.override or "null" in arguments else form.override
     text = ours.format(**_bounds(arguments), choices=", ".join(each.strip("[]") for each in arguments) or "A, B")
     return f"write '{'space.' if ours == form.yaml else ''}{path}={text}'{f' ({form.note})' if form.note else ''}"
 

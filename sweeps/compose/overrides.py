@@ -38,7 +38,9 @@ def parse_overrides(tokens: Sequence[str]) -> list[Override]:
             override = parser.parse_override(_OPTION.sub(r"\1={\2: \3}", token))
         except HydraException as error:
             if (hint := hint_for_override(token)) is not None:
-                raise ConfigError(f"{token!r} is the notation of another tool; {hint}") from None
+                has_null = _RANGE.search(token) is not None and "null" in token  # Hydra's grammar allows none there
+                what = "has a null in a range" if has_null else "is the notation of another tool"
+                raise ConfigError(f"{token!r} {what}; {hint}") from None
             raise ConfigError(
                 f"{token!r} is not an override ({first_line(error)}); write key=value, and quote what the shell "
                 "would take, as in 'train.lr=interval(1e-4, 1e-2)'"

@@ -287,9 +287,7 @@ def _pattern(metrics_format: str, groups: Mapping[str, str]) -> str | None:
         return None
     before, between = metrics_format[: starts[0]], metrics_format[ends[0] : starts[1]]
     value = metrics_format[starts[1] + 1 :]
-    found = [
-        f"{before}(?<![\\w|-]){re.escape(metric)}{between}(?P<{group}>{value}" for metric, group in groups.items()
-    ]
+    found = [f"{before}(?<![\\w|-]){re.escape(metric)}{between}(?P<{group}>{value}" for metric, group in groups.items()]
     return found[0] if len(found) == 1 else "^" + "".join(f"(?:(?=.*?{each}))?" for each in found)
 
 

@@ -104,6 +104,10 @@ def test_an_option_of_a_group_that_a_config_does_not_choose_from_can_be_added(
         ("train.lr=log_uniform(1e-5,1e-2)", ["train.lr=tag(log, interval(1e-5, 1e-2))"]),
         ("train.lr=tune.loguniform(1e-5,1e-2)", ["train.lr=tag(log, interval(1e-5, 1e-2))"]),
         ("train.lr=uniform(0, 1)", ["train.lr=interval(0, 1)"]),
+        (
+            "train.max_grad_norm=choice(null, 1.0)",
+            ["has a null in a range", "space.train.max_grad_norm={type: categorical, choices: [null, 1.0]}"],
+        ),
         ("train.lr=tag(log, uniform(1e-5, 1e-2))", ["train.lr=tag(log, interval(1e-5, 1e-2))"]),
         ("train.lr=log(interval(1e-5, 1e-2))", ["train.lr=tag(log, interval(1e-5, 1e-2))"]),
         ("train.lr=quniform(0, 1, 0.1)", ["space.train.lr={type: float, low: 0, high: 1, step: 0.1}"]),
