@@ -132,7 +132,7 @@ def test_a_sweep_runs_as_a_job_and_the_next_commands_are_shown(sweeps: Sweeps) -
     assert f"log       tail -F {log}" in done.stderr
     for command in ("show quick --watch", "stop quick", "submit --resume=quick --to=slurm"):
         assert f"python -m sweeps {command}" in done.stderr
-    sweeps.wait_for("the sweep has ended", "quick", 200)
+    sweeps.wait_for("the sweep has ended", "quick", 400)
     assert sweeps.show("quick")["counts"]["finished"] == 2
 
 
