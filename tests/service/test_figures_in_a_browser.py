@@ -13,7 +13,7 @@ from web_server import WebServer, close, new_service
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
 
 from axe_playwright_python.sync_playwright import Axe  # noqa: E402 - after the line that may skip it
-from playwright.sync_api import Browser, Page, ViewportSize, expect  # noqa: E402
+from playwright.sync_api import Browser, Locator, Page, Route, ViewportSize, expect  # noqa: E402
 from recording import CONFIG, open_recorder, wait_until  # noqa: E402
 
 from sweeps.tracking.recorder import Recorder  # noqa: E402
@@ -116,18 +116,39 @@ def test_chosen_trials_are_compared_and_what_was_chosen_outlives_sorting_and_rel
 
 def test_a_choice_leaves_the_page_and_its_table_scrolled_where_they_were(page: Page) -> None:
     page.set_viewport_size({"width": 1400, "height": 360})
-    page.goto(SWEEP)
+    held: list[Route] = []
+    are_held = True
+
+    def hold(figure: Route) -> None:
+        if are_held:
+            held.append(figure)
+        else:
+            figure.continue_()
+
+    page.route("**/figures/**", hold)
+    with page.expect_request("**/figures/**"):
+        page.goto(SWEEP)
     table = page.locator("#trials-scroll")
     table.scroll_into_view_if_needed()
     table.evaluate("table => (table.scrollTop = 40)")
-    head = table.locator("thead th").first
-    assert abs((head.bounding_box() or {"y": 0})["y"] - (table.bounding_box() or {"y": 9})["y"]) < 2, "its head stays"
-    before = page.evaluate("scrollY")
+    before = top(table)
+    assert abs(top(table.locator("thead th").first) - before) < 2, "its head stays"
+    are_held = False
+    for figure in held:
+        figure.continue_()
+    expect(page.locator(".plot").first).to_be_attached()  # drawn above the table that is looked at
     page.get_by_role("link", name="took").click()
     expect(page.locator("th[aria-sort]")).to_contain_text("took")
     # Not `wait_for_function`: it asks again from within the page, whose policy forbids to evaluate a text there.
     wait_until(lambda: table.evaluate("table => table.scrollTop") == 40, WITHIN_MS / 1000)
-    wait_until(lambda: abs(page.evaluate("scrollY") - before) < 3, WITHIN_MS / 1000)
+    wait_until(lambda: abs(top(table) - before) < 3, WITHIN_MS / 1000)
+
+
+def top(element: Locator) -> float:
+    """Pixels from the upper edge of the window to that of an element."""
+    box = element.bounding_box()
+    assert box is not None
+    return box["y"]
 
 
 def test_a_point_leads_to_its_trial(page: Page) -> None:
