@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sweeps_train.atomic_write import UNFINISHED, unfinished
+from sweeps_train.compat.safetensors import checksummed_safetensors
 from sweeps_train.config import TRAINING_CONFIG, CausalLM, TableData, TrainingConfig
 from sweeps_train.estimators.model import ESTIMATOR_FILE, load_estimator
 from sweeps_train.integrity import ChecksummedFile, find_damage, flush_folder, quarantine, seal
@@ -70,7 +71,8 @@ def save_checkpoint(
         folder = unfinished(path)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        strategy.task.save(folder, weights)
+        with checksummed_safetensors(folder) as sums:
+            strategy.task.save(folder, weights)
         write_training_config(folder, config)
         write_json(folder / METRICS_FILE, metrics)
         state = {
@@ -83,7 +85,7 @@ def save_checkpoint(
         with ChecksummedFile(folder / STATE_FILE) as state_file:
             torch.save(state, state_file)  # type: ignore[arg-type] # it is only written to
         make_readable(folder)
-        finish(folder, path, {STATE_FILE: state_file.sum})
+        finish(folder, path, {**sums, STATE_FILE: state_file.sum})
     return path
 
 

@@ -85,12 +85,13 @@ _MIG_SLICES = {"A30": 4}
 """Compute slices of a whole GPU, where they are not seven."""
 
 
-def peak_tflops(name: str, precision: Literal["16 bit", "fp32", "tf32"]) -> float | None:
+def peak_tflops(name: str, precision: Literal["8 bit", "16 bit", "fp32", "tf32"]) -> float | None:
     """Peak performance of a device, or of the MIG slice of one.
 
     Args:
         name: The device's name, as the driver gives it.
-        precision: Type of the numbers that matrices are multiplied in.
+        precision: Type of the numbers that matrices are multiplied in. All devices that multiply 8-bit floating-point
+            numbers do so at twice the 16-bit performance.
 
     Returns:
         10^12 operations per second; None if the device is unknown.
@@ -113,15 +114,18 @@ def peak_tflops(name: str, precision: Literal["16 bit", "fp32", "tf32"]) -> floa
     part = int(slices[1]) / _MIG_SLICES.get(peak.words[0], 7) if slices else 1.0
     if precision == "tf32":
         return part * (peak.sixteen_bit / 2 if peak.has_tf32 else peak.fp32)
+    if precision == "8 bit":
+        return part * 2 * peak.sixteen_bit
     return part * (peak.fp32 if precision == "fp32" else peak.sixteen_bit)
 
 
-def peak_of(device: torch.device, dtype: torch.dtype | None) -> float | None:
+def peak_of(device: torch.device, dtype: torch.dtype | None, *, float8: bool = False) -> float | None:
     """Peak performance of this process's device for matrices of ``dtype``, in 10^12 operations per second.
 
     Args:
         device: The device.
         dtype: Type of the forward pass; None is that of the weights, float32.
+        float8: Whether linear layers multiply 8-bit numbers.
 
     Returns:
         None if the device is unknown, as all CPUs are.
@@ -129,6 +133,8 @@ def peak_of(device: torch.device, dtype: torch.dtype | None) -> float | None:
     if not is_accelerator(device):
         return None
     name = name_of(device)
+    if float8:
+        return peak_tflops(name, "8 bit")
     if dtype in (torch.bfloat16, torch.float16):
         return peak_tflops(name, "16 bit")
     return peak_tflops(name, "fp32" if torch.get_float32_matmul_precision() == "highest" else "tf32")

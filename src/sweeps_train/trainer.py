@@ -19,6 +19,7 @@ from sweeps_train.data.sampler import SampleOrder, longest_first
 from sweeps_train.distributed import Workers
 from sweeps_train.flops import FlopMeter
 from sweeps_train.micro_batch import choose_micro_batch_size
+from sweeps_train.models.float8 import check_float8, convert_to_float8
 from sweeps_train.optimizer import build_optimizer, learning_rate, named_in_errors
 from sweeps_train.out_of_memory import OutOfMemoryHandler
 from sweeps_train.peak_performance import peak_of
@@ -75,6 +76,9 @@ class Trainer:
         check_same_samples(self.workers, self.task.train_samples, self.task.eval_samples, contents=is_fixed)
         num_samples = len(self.task.train_samples)
         check_enough_samples(config.train, num_samples)
+        if config.train.precision == "fp8":
+            check_float8(self.workers.device)
+            convert_to_float8(self.task.model)
         if config.train.compile:
             self.task.model.compile()
         self.strategy.parallelize(self.task)
@@ -109,9 +113,8 @@ class Trainer:
         )
         self.memory = OutOfMemoryHandler(config, self.strategy, micro_batch_size, self.reporter.note)
         self.communication = CommunicationMeter(self.workers, config.train.communication_every)
-        self.flops = FlopMeter(
-            self.workers, config.train.peak_tflops or peak_of(self.workers.device, self.precision.type)
-        )
+        peak = peak_of(self.workers.device, self.precision.type, float8=config.train.precision == "fp8")
+        self.flops = FlopMeter(self.workers, config.train.peak_tflops or peak)
         self.measured = TrainMetrics(self.workers)
         self.reported_at = self.progress.step
 

@@ -52,9 +52,9 @@ class Scaling:
     """Seconds without any message from a trial's training workers after which they count as hanging: the trial fails,
     and is retried with new workers. Operations among the workers are given a minute more before they fail."""
     prepare_timeout_s: PositiveFloat = 14400.0
-    """Seconds that the workers of a built-in task may take to prepare a trial's data and model: to download, tokenize
-    and load them, or to wait until another node or another trial has done it. Meanwhile ``hang_timeout_s`` is for
-    workers whose processes have stopped."""
+    """Seconds that workers may take to prepare a trial: to download, tokenize and load the data and model of a built-in
+    task, or to wait until another node or another trial has done it; to import a user's function or estimator.
+    Meanwhile ``hang_timeout_s`` is for workers whose processes have stopped."""
 
     def __post_init__(self) -> None:
         if self.accelerator_type is not None and self.use_gpu is False:

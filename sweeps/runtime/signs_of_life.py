@@ -1,4 +1,5 @@
-"""Signs of life of a worker that prepares a trial: it may download, tokenize and load for hours without a report."""
+"""Signs of life of a worker that prepares a trial: it may import a user's code, download, tokenize and load for hours
+without a report."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ MOST_S = 10.0
 
 @contextmanager
 def signs_of_life(assignment: Assignment) -> Iterator[Callable[[], None]]:
-    """Tell the broker regularly that this worker prepares its data and model, from a thread.
+    """Tell the broker regularly that this worker prepares a trial, from a thread.
 
     They end with the time that the preparation may take. So workers that wait forever, such as for a lock, count as
     hanging at last, and those whose process has stopped do at once.

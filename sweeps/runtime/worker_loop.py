@@ -77,28 +77,27 @@ def _train(assignment: Assignment, *, is_main: bool) -> None:
         from sweeps_train.device_memory import limit_memory
 
         limit_memory(assignment.memory_share)
-    folder, metric, mode = assignment.checkpoint_folder, assignment.metric, assignment.mode
-    if isinstance(training, FunctionConfig | EstimatorConfig):
-        from sweeps_train.frameworks.ray_train import run_function
-
-        run_function(training, reporter=reporter, checkpoint_folder=folder, metric=metric, mode=mode)
-    elif isinstance(training, CommandConfig):
+    places: Any = {
+        "reporter": reporter,
+        "checkpoint_folder": assignment.checkpoint_folder,
+        "metric": assignment.metric,
+        "mode": assignment.mode,
+    }
+    if isinstance(training, CommandConfig):
         from sweeps_train.command.run import TrialIdentity, run_command
 
-        identity = TrialIdentity(assignment.sweep, assignment.trial, assignment.attempt)
-        run_command(training, reporter=reporter, checkpoint_folder=folder, metric=metric, mode=mode, identity=identity)
+        run_command(training, identity=TrialIdentity(assignment.sweep, assignment.trial, assignment.attempt), **places)
     else:
         with signs_of_life(assignment) as end_signs:
-            from sweeps_train.loop import train  # takes seconds, and minutes on a busy machine
+            # The imports take seconds, and minutes on a busy machine; those of a user's function, too.
+            if isinstance(training, FunctionConfig | EstimatorConfig):
+                from sweeps_train.frameworks.ray_train import run_function
 
-            train(
-                training,
-                reporter=reporter,
-                checkpoint_folder=folder,
-                metric=metric,
-                mode=mode,
-                largest_micro_batch=assignment.largest_micro_batch,
-                on_prepared=end_signs,
-            )
+                run_function(training, on_prepared=end_signs, **places)
+            else:
+                from sweeps_train.loop import train
+
+                largest = assignment.largest_micro_batch
+                train(training, largest_micro_batch=largest, on_prepared=end_signs, **places)
     if reporter is not None:
         reporter.flush()

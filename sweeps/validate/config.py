@@ -14,7 +14,7 @@ from sweeps.space.constraints import Constraints
 from sweeps.space.distributions import Lookup, Space
 from sweeps.space.initial_points import InitialPoints
 from sweeps.suggestions import did_you_mean
-from sweeps.validate.model import check_bitsandbytes, check_model_on_data
+from sweeps.validate.model import check_bitsandbytes, check_float8, check_model_on_data
 from sweeps.validate.numerics import check_numerics
 from sweeps.validate.search import search_mistakes
 from sweeps.validate.strategy import check_strategy
@@ -73,6 +73,7 @@ def check_training(config: SweepConfig) -> None:
     check_model_on_data(config)
     check_numerics(config)
     check_bitsandbytes(config)
+    check_float8(config)
     every, kind = config.checkpoint.every, config.search.scheduler.kind
     if config.search.pauses_trials and every and config.loop.eval_every % every:
         raise ConfigError(

@@ -66,6 +66,25 @@ def check_bitsandbytes(config: SweepConfig) -> None:
         )
 
 
+def check_float8(config: SweepConfig) -> None:
+    """
+    Raises:
+        ConfigError: 8-bit multiplications need torchao, which is not installed, or a GPU.
+    """
+    if config.train is None or config.train.precision != "fp8":
+        return
+    if config.scaling.use_gpu is False:
+        raise ConfigError(
+            "train.precision=fp8: needs a GPU, and scaling.use_gpu=false; use train.precision=auto, or "
+            "scaling.use_gpu=true"
+        )
+    if importlib.util.find_spec("torchao") is None:
+        raise ConfigError(
+            "train.precision=fp8: torchao is not installed; pip install 'ray-sweeps[fp8]', here and on every machine "
+            "that trains"
+        )
+
+
 def model_facts(path: str) -> dict[str, Any]:
     """Return ``config.json`` of a causal language model; empty if the file is not on this machine."""
     if path.startswith("builtin:"):

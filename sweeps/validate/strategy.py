@@ -14,6 +14,7 @@ from sweeps_train.config import (
     check_compile,
     check_exchange,
     check_fine_tuning,
+    check_precision,
 )
 from sweeps_train.config.strategy import ContextParallel, FSDPTensorParallel, Pipeline, TensorParallel, num_stages
 
@@ -32,6 +33,7 @@ def check_strategy(config: SweepConfig) -> None:
         check_compile(train, strategy)
         if config.model is not None:
             check_fine_tuning(config.model, train, strategy)
+            check_precision(config.model, train, strategy)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if num_workers == 1:

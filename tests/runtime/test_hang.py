@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from running import Done, points, run
 
 from sweeps.runtime import broker as broker_module
-from sweeps.runtime import hang
+from sweeps.runtime import hang, worker_loop
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Started
 from sweeps.runtime.native_stacks import hang_error
 from sweeps.runtime.signs_of_life import signs_of_life
 from sweeps.worker_error import WorkerError
+from sweeps_train.config import Checkpoint, FunctionConfig, FunctionTask
+from sweeps_train.frameworks import ray_train
 
 
 def test_workers_that_prepare_for_longer_than_a_hang_are_none_while_they_give_signs_of_life() -> None:
@@ -215,3 +220,58 @@ def test_a_hang_leaves_the_stacks_of_all_workers_in_the_run_of_its_trial(done: D
 def test_the_message_of_a_hang_says_where_all_stacks_are(tmp_path: Path) -> None:
     error = hang_error("no report for 20 s: its workers hang", [("node", 1)], ["a/0"], str(tmp_path))
     assert error.described == "no report for 20 s: its workers hang; all stacks are in logs/ of the trial's run"
+
+
+SLOW_TO_IMPORT = f"""
+import time
+
+time.sleep({PREPARES_S})
+
+import ray.train
+
+def train(config):
+    ray.train.report({{"loss": 1.0}})
+"""
+
+
+@pytest.mark.slow
+def test_a_function_whose_import_takes_longer_than_a_hang_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "slow_to_import.py").write_text(SLOW_TO_IMPORT, encoding="utf-8")
+    done = run(
+        tmp_path,
+        *("conf=ray_train_function", "space=null", "task._target_=slow_to_import.train", "task.arguments={}"),
+        *("task.metrics=[]", "search.metric=loss", "search.mode=min", "search.num_trials=1", "search.max_retries=0"),
+        *("preflight.timeout_s=0", "cluster.num_cpus=2", f"scaling.hang_timeout_s={HANG_S}"),
+    )
+    (trial,) = done.document["trials"]
+    assert (trial["state"], trial["attempts"]) == ("finished", 1), done.err
+
+
+def test_a_worker_gives_signs_of_life_while_it_imports_a_function_and_none_while_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signs = Signs()
+    given: list[int] = []
+
+    def wait() -> None:
+        ends = time.monotonic() + 60
+        while len(signs.given) < 2 and time.monotonic() < ends:
+            time.sleep(0.01)
+
+    monkeypatch.setitem(sys.modules, "gate", SimpleNamespace(wait=wait))
+    source = "import gate\ngate.wait()\ndef train():\n    pass\n"
+    (tmp_path / "imported_slowly.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def run_until_it_trains(training: FunctionConfig, *, on_prepared: Callable[[], object], **_: Any) -> None:
+        ray_train._function_of(training, "loss", "min")
+        on_prepared()
+        given.append(len(signs.given))
+        time.sleep(0.3)
+
+    monkeypatch.setattr(ray_train, "run_function", run_until_it_trains)
+    task: Any = {"kind": "function", "_target_": "imported_slowly.train"}
+    training = FunctionConfig(task=FunctionTask(**task), checkpoint=Checkpoint())
+    worker_loop._train(replace(assignment(signs, prepare_timeout_s=60), training=training), is_main=False)
+    assert given[0] >= 2
+    assert len(signs.given) <= given[0] + 1  # one may have been under way

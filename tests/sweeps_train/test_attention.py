@@ -146,6 +146,26 @@ def test_documents_kept_apart_by_their_borders_have_the_logits_of_a_dense_mask(
     assert has_kernel or "aten._local_scalar_dense.default" not in operations.names
 
 
+def test_documents_are_kept_apart_in_16_bits_where_autocast_trains_weights_in_32(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokens, _ = padded()
+    positions, ends = positions_and_ends()
+    model = model_of("Llama")
+    types: list[torch.dtype] = []
+
+    def has_kernel(query: torch.Tensor, value: torch.Tensor, dropout: float) -> bool:
+        types.extend([query.dtype, value.dtype])
+        return False
+
+    use_causal_attention(model)
+    monkeypatch.setattr(attention, "_has_kernel", has_kernel)
+    with torch.autocast("cpu", torch.bfloat16):
+        borders = document_mask(ends, LENGTH)
+        model(input_ids=tokens, position_ids=positions, attention_mask=borders, use_cache=False)
+    assert set(types) == {torch.bfloat16}
+
+
 def test_a_window_is_not_left_out_for_documents() -> None:
     assert not sees_whole_sequences(model_of("Mistral"))
 

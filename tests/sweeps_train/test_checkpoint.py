@@ -311,8 +311,9 @@ def test_a_training_continues_another_ones_checkpoint_with_its_own_values(optimi
         assert {int(state["step"]) for state in after.values()} == {8}
 
 
-def test_the_largest_file_of_a_loras_checkpoint_is_not_read_again_and_holds_only_what_is_trained(
-    tmp_path: Path, working_folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lora", [{"r": 32, "target_modules": "all-linear"}, None], ids=["lora", "all weights"])
+def test_weights_and_state_are_not_read_again_to_be_sealed(
+    lora: dict[str, Any] | None, tmp_path: Path, working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sweeps_train import integrity
 
@@ -325,17 +326,35 @@ def test_the_largest_file_of_a_loras_checkpoint_is_not_read_again_and_holds_only
 
     monkeypatch.setattr(integrity, "_size_and_checksum", counted)
     write_prompts(working_folder)
-    lora = {"r": 32, "target_modules": "all-linear"}
     run(configured(TEXT, train={"max_steps": 2}, model={"lora": lora}), tmp_path)
     (checkpoint,) = tmp_path.glob("step-*")
     sizes = {file.name: file.stat().st_size for file in checkpoint.iterdir()}
-    assert "adapter_model.safetensors" in read
-    assert STATE_FILE not in read
-    assert max(sizes, key=lambda name: sizes[name]) == STATE_FILE
-    adapters = sizes["adapter_model.safetensors"]
-    assert sizes[STATE_FILE] < 2.6 * adapters  # two moments of each of their weights
+    weights = "model.safetensors" if lora is None else "adapter_model.safetensors"
+    assert "tokenizer_config.json" in read
+    assert {STATE_FILE, weights}.isdisjoint(read)
+    assert sizes[STATE_FILE] < 2.6 * sizes[weights]  # two moments of each weight that is trained, and nothing else
     assert find_damage(checkpoint) is None
-    content = bytearray((checkpoint / STATE_FILE).read_bytes())
-    content[len(content) // 2] ^= 1
-    (checkpoint / STATE_FILE).write_bytes(content)
-    assert find_damage(checkpoint) == f"{STATE_FILE} is not what was written"
+    for name in (STATE_FILE, weights):
+        content = bytearray((checkpoint / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (checkpoint / name).write_bytes(content)
+        assert find_damage(checkpoint) == f"{name} is not what was written"
+        content[len(content) // 2] ^= 1
+        (checkpoint / name).write_bytes(content)
+
+
+def test_the_weights_of_an_image_model_are_not_read_again_either(tmp_path: Path) -> None:
+    from sweeps_train.compat import safetensors
+
+    summed: list[str] = []
+    size_and_checksum = safetensors._size_and_checksum
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            safetensors,
+            "_size_and_checksum",
+            lambda file, given: summed.append(file.name) or size_and_checksum(file, given),
+        )
+        run(configured(IMAGES, train={"max_steps": 1, "eval_every": 1}), tmp_path)
+    (checkpoint,) = tmp_path.glob("step-*")
+    assert summed == ["model.safetensors"]
+    assert find_damage(checkpoint) is None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
+from training_runs import on_two_workers
 
 from sweeps_train.data.packing import IGNORED
 from sweeps_train.tasks import cross_entropy
@@ -120,3 +124,46 @@ def test_on_a_gpu_ligers_kernel_computes_the_loss_where_it_is_installed(monkeypa
             weight = torch.empty(VOCABULARY, WIDTH, device=device)
             linear_cross_entropy(hidden, weight, None, torch.empty(TOKENS, dtype=torch.int64, device=device))
     assert asked == [{"ignore_index": IGNORED, "reduction": "sum", "accum_dtype": torch.float32}]
+
+
+UNEVEN = VOCABULARY + 1
+"""Words, which two workers cannot divide equally."""
+
+
+def losses_of_a_sharded_head() -> list[tuple[Any, ...]]:
+    """Loss and gradients of all logits on one worker and of a head whose words two workers share, and the largest
+    number of logits of one token and more that the latter had at a time."""
+    cross_entropy.CHUNK = 3 * (UNEVEN // 2 + 1)  # three tokens at a time
+    mesh = init_device_mesh("cpu", (2,))
+    found = []
+    for dtype, autocast in ((torch.float32, False), (torch.bfloat16, False), (torch.float32, True)):
+        torch.manual_seed(0)
+        values = torch.randn(TOKENS, WIDTH), torch.randn(UNEVEN, WIDTH), torch.randn(UNEVEN)
+        targets = torch.randint(UNEVEN, (TOKENS,))
+        targets[[0, 4]] = IGNORED
+        hidden, weight, bias = (each.to(dtype).requires_grad_() for each in values)
+        own_hidden = hidden.detach().clone().requires_grad_()
+        shards = [distribute_tensor(each.detach(), mesh, [Shard(0)]).requires_grad_() for each in (weight, bias)]
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            whole = of_all_logits(hidden, weight, bias, targets)
+            with LargestTensor() as watched:
+                sharded = linear_cross_entropy(own_hidden, shards[0], shards[1], targets)
+            with torch.no_grad():
+                held_out = linear_cross_entropy(own_hidden, shards[0], shards[1], targets)
+        (SCALE * whole).backward()
+        (SCALE * sharded).backward()
+        gradients = [own_hidden.grad, *(each.grad.full_tensor() for each in shards)]  # type: ignore[union-attr]
+        expected = [each.grad for each in (hidden, weight, bias)]
+        found.append((whole.detach(), sharded.detach(), held_out, expected, gradients, watched.numbers))
+    return found
+
+
+def test_a_head_that_workers_share_has_the_loss_and_the_gradients_of_all_logits(tmp_path: Path) -> None:
+    for by_type in on_two_workers(losses_of_a_sharded_head, tmp_path):
+        for (whole, sharded, held_out, expected, gradients, largest), tolerance in zip(
+            by_type, (1e-5, 2e-2, 2e-2), strict=True
+        ):
+            torch.testing.assert_close(sharded, whole, rtol=tolerance / 10, atol=0)
+            torch.testing.assert_close(held_out, sharded)
+            torch.testing.assert_close(gradients, expected, rtol=tolerance, atol=tolerance)
+            assert largest <= (UNEVEN // 2 + 1) * WIDTH  # this worker's part of the weight; not 7 tokens' logits

@@ -23,6 +23,7 @@ from sweeps_train.config.process import process_environment
 from sweeps_train.data.packing import IGNORED
 from sweeps_train.device import device_module, empty_cache, worker_device
 from sweeps_train.distributed import Workers
+from sweeps_train.models.float8 import check_float8
 from sweeps_train.precision import Precision
 from sweeps_train.strategies import build_strategy
 from sweeps_train.tasks import build_task, cross_entropy
@@ -88,6 +89,19 @@ def test_a_training_in_bf16_has_nearly_the_losses_of_one_in_fp32(device: torch.d
     exact, rounded = run(LORA), run(changed(LORA, precision="bf16"))
     assert losses(rounded) == pytest.approx(losses(exact), rel=0.02)
     assert losses(rounded) != losses(exact)
+
+
+@on_gpu
+def test_multiplying_8_bit_numbers_has_nearly_the_losses_of_16(device: torch.device) -> None:
+    pytest.importorskip("torchao")
+    try:
+        check_float8(device)
+    except ValueError as error:
+        pytest.skip(str(error))
+    whole = configured(TEXT, model={"lora": None}, train={"lr": 1e-3, "precision": "bf16"})
+    in_8_bits = losses(run(changed(whole, precision="fp8")))
+    assert in_8_bits != losses(run(whole))
+    assert in_8_bits == pytest.approx(losses(run(whole)), rel=0.02)
 
 
 @on_gpu

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 from training_runs import TEXT, configured, on_two_workers
 
 from sweeps_train.compat.fake_tensors import PeakMemory, fake_tensors
 from sweeps_train.config import TrainingConfig
 from sweeps_train.distributed import Workers
 from sweeps_train.memory_need import MemoryNeed, memory_need
+from sweeps_train.models.causal_lm import build_causal_lm
 from sweeps_train.precision import Precision
 from sweeps_train.strategies import build_strategy
 from sweeps_train.strategies.dtensor import local_shard
+from sweeps_train.tasks import blank_causal_lm
 from sweeps_train.tasks.blank_causal_lm import BlankCausalLM
+
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # of bitsandbytes' imports
 
 MIB = 2**20
 LENGTH, ROWS = 512, 4
@@ -50,11 +56,19 @@ def real_step(config: TrainingConfig, workers: Workers) -> tuple[int, int]:
     strategy.parallelize(task)  # type: ignore[arg-type]
     batch = task.longest_batch(config.train.global_batch_size // strategy.data_parallel.size)
     with PeakMemory() as memory:
-        for tensor in [*task.model.parameters(), *task.model.buffers()]:
+        for tensor in [*task.model.parameters(), *task.model.buffers(), *scales(task.model)]:
             memory.add(local_shard(tensor))
         weights = memory.now
         strategy.backward([batch], 1.0)
     return weights, memory.peak
+
+
+def scales(model: nn.Module) -> Iterator[torch.Tensor]:
+    """Tensors that bitsandbytes keeps beside quantized weights."""
+    for each in model.parameters():
+        state = getattr(each, "quant_state", None)
+        kept = state.as_dict().values() if state is not None else [getattr(each, "SCB", None)]
+        yield from (tensor for tensor in kept if isinstance(tensor, torch.Tensor))
 
 
 @pytest.mark.parametrize("lora", [None, {"r": 4}])
@@ -64,6 +78,30 @@ def test_a_step_without_values_takes_what_a_real_one_takes(lora: Any) -> None:
     need = alone(config)
     assert need.weights == weights
     assert need.weights + need.gradients + need.activations == pytest.approx(peak, rel=0.02)
+
+
+@pytest.mark.parametrize("quantization", ["nf4", "int8"])
+def test_a_step_on_a_quantized_base_takes_what_a_real_one_takes(
+    quantization: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lora = {"r": 4, "target_modules": "all-linear"}
+    config, plain = (
+        configured(
+            TEXT,
+            model={"quantization": kind, "lora": lora},
+            data={"sequence_length": LENGTH},
+            train={"global_batch_size": ROWS},
+        )
+        for kind in (quantization, "none")
+    )
+    need = alone(config)
+    with monkeypatch.context() as patch:
+        patch.setattr(blank_causal_lm, "build_blank_causal_lm", build_causal_lm)  # with values
+        weights, peak = real_step(config, Workers(0, 1, torch.device("cpu")))
+    assert need.weights == pytest.approx(weights, rel=0.01)
+    assert need.weights + need.gradients + need.activations == pytest.approx(peak, rel=0.1)
+    assert need.weights < 0.6 * alone(plain).weights
+    assert need.gradients == alone(plain).gradients
 
 
 KINDS = ("fsdp", "tensor_parallel", "context_parallel")
@@ -101,9 +139,10 @@ def test_logits_and_their_gradient_are_a_part_of_the_activations_where_they_are_
     whole: MemoryNeed,
 ) -> None:
     assert whole.logits == 0  # the loss takes a chunk of tokens at a time
-    sharded = memory_need(text("tensor_parallel"), 2, None, use_gpu=False)
-    assert sharded.logits == 2 * 4 * ROWS * LENGTH * 384
-    assert sharded.activations > sharded.logits
+    assert memory_need(text("tensor_parallel"), 2, None, use_gpu=False).logits == 0
+    adapted = alone(text(lora={"r": 4, "target_modules": ["q_proj", "lm_head"]}))  # the head adds its adapter
+    assert adapted.logits == 2 * 4 * ROWS * LENGTH * 384
+    assert adapted.activations > adapted.logits
 
 
 def test_adapters_have_gradients_and_the_base_model_has_none(whole: MemoryNeed) -> None:
@@ -223,3 +262,47 @@ def test_weights_are_those_that_are_published(name: str, tmp_path: Path) -> None
         assert sum(each.numel() for each in model.parameters()) == number
         # Trained weights are held in float32.
         assert sum(each.nbytes for each in model.parameters()) == 4 * number
+
+
+PUBLISHED_MEMORY = {
+    # model: bytes, tokens of the cache of keys and values in them, relative tolerance
+    "HuggingFaceTB/SmolLM2-1.7B": (3422.76e6, 0, 1e-5),
+    "meta-llama/Llama-3.2-1B": (2358 * MIB, 0, 1e-3),
+    "Qwen/Qwen2.5-0.5B": (0.97 * 2**30, 2049, 0.03),
+    "Qwen/Qwen3-4B": (7973 * MIB, 2049, 0.01),
+}
+"""Memory of the models in bf16: the model cards of SmolLM2 and of Llama 3.2 (the file of the baseline), and Qwen's
+benchmarks of generating 2,048 tokens. docs/gpu_sizing.md has the addresses."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PUBLISHED_MEMORY)
+def test_the_memory_of_models_in_16_bits_is_what_is_published(name: str, tmp_path: Path) -> None:
+    published, cached, tolerance = PUBLISHED_MEMORY[name]
+    sizes = PUBLISHED[name][1]
+    (tmp_path / "config.json").write_text(json.dumps(sizes), encoding="utf-8")
+    config = configured(TEXT, model={"path": str(tmp_path), "dtype": "bfloat16"}, data={"sequence_length": 64})
+    need = alone(config, use_gpu=True)
+    weights = need.weights - need.gradients  # without the adapters
+    heads, width = sizes["num_attention_heads"], sizes["hidden_size"]
+    cache = 2 * 2 * cached * sizes["num_hidden_layers"] * sizes["num_key_value_heads"]
+    assert weights + cache * sizes.get("head_dim", width // heads) == pytest.approx(published, rel=tolerance)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("quantization", "published_gib"), [("none", 16.2), ("nf4", 7.4)])
+def test_the_memory_of_fine_tuning_llama_8b_is_what_torchtune_measured(
+    quantization: str, published_gib: float, tmp_path: Path
+) -> None:
+    """torchtune's README: two packed samples of 2,048 tokens, rank 8 on all layers, recomputed activations, chunked
+    loss. It holds the 21 million weights of the adapters and their averages in bf16, and we in float32."""
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED["meta-llama/Llama-3.1-8B"][1]), encoding="utf-8")
+    config = configured(
+        TEXT,
+        model={"path": str(tmp_path), "dtype": "bfloat16", "gradient_checkpointing": True}
+        | {"quantization": quantization, "lora": {"r": 8, "target_modules": "all-linear"}},
+        data={"sequence_length": 2048, "packing": True, "prompt_field": None, "completion_field": None},
+        train={"global_batch_size": 2},
+    )
+    need = alone(config, use_gpu=True)
+    assert need.total / 2**30 == pytest.approx(published_gib, rel=0.1)

@@ -39,6 +39,9 @@ RMSPROP = "train.optimizer={_target_: torch.optim.RMSprop, arguments: {%s}}"
         ([RMSPROP % "momentun: 0.5"], r"no argument 'momentun'; did you mean momentum\?"),
         (["train.optimizer={_target_: torch.optim.RMSpro}"], "has no 'RMSpro'; did you mean RMSprop"),
         (["train.optimizer={_target_: torch.optim.SGD, momentum: 1}"], "^train.optimizer.momentum=1: there is no such"),
+        (["train.precision=fp8"], r"train.precision=fp8: .* also of frozen ones, .* use train.precision=bf16"),
+        (["train.precision=fp8", "model.lora=null", "strategy=tensor_parallel"], "fp8: layers that strategy.kind=tens"),
+        (["train.precision=fp8", "model.lora=null", "scaling.use_gpu=false"], "fp8: needs a GPU, and scaling.use_gpu"),
     ],
 )
 def test_mistakes_are_named_with_the_fix(overrides: list[str], message: str) -> None:
@@ -51,11 +54,21 @@ def test_what_works_is_accepted() -> None:
     check(RMSPROP % "momentum: 0.5", "++train.optimizer.arguments.alpha=interval(0.9, 0.99)")
 
 
+def test_8_bit_numbers_are_multiplied_where_torchao_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+
+    def with_torchao(name: str, package: str | None = None) -> ModuleSpec | None:
+        return ModuleSpec(name, None) if name == "torchao" else find(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", with_torchao)
+    check("train.precision=choice(bf16, fp8)", "model.lora=null", "space=none", "strategy=fsdp")
+
+
 def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
 
     def without(name: str, package: str | None = None) -> ModuleSpec | None:
-        return None if name == "bitsandbytes" else find(name, package)
+        return None if name in ("bitsandbytes", "torchao") else find(name, package)
 
     monkeypatch.setattr(importlib.util, "find_spec", without)
     check()
@@ -63,3 +76,5 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
         check("model.quantization=nf4")
     with pytest.raises(ConfigError, match=r"train.optimizer=adamw_8bit: bitsandbytes is not installed"):
         check("train.optimizer=adamw_8bit")
+    with pytest.raises(ConfigError, match=r"train.precision=fp8: torchao is not .*pip install 'ray-sweeps\[fp8\]'"):
+        check("train.precision=fp8", "model.lora=null", "space=none")

@@ -73,6 +73,7 @@ __all__ = [
     "check_fine_tuning",
     "check_fit",
     "check_folds",
+    "check_precision",
 ]
 
 
@@ -100,6 +101,7 @@ class TrainingConfig:
         check_exchange(self.train, self.strategy)
         check_compile(self.train, self.strategy)
         check_fine_tuning(self.model, self.train, self.strategy)
+        check_precision(self.model, self.train, self.strategy)
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -208,6 +210,22 @@ def check_fine_tuning(model: Model, train: Train, strategy: Strategy) -> None:
         raise ValueError(
             f"model.lora.modules_to_save={model.lora.modules_to_save}: strategy.kind={kind} does not divide copies of "
             "modules; use strategy=ddp, or model.lora.modules_to_save=[]"
+        )
+
+
+def check_precision(model: Model, train: Train, strategy: Strategy) -> None:
+    """Raise ``ValueError`` if 8-bit multiplications would not be faster for such a training, or are not supported."""
+    if train.precision != "fp8":
+        return
+    if strategy.kind not in ("ddp", "fsdp"):
+        raise ValueError(
+            f"train.precision=fp8: layers that strategy.kind={strategy.kind} divides are not converted; use "
+            "strategy=ddp or fsdp, or train.precision=bf16"
+        )
+    if isinstance(model, CausalLM) and model.lora is not None:
+        raise ValueError(
+            "train.precision=fp8: torchao computes gradients of all weights that it multiplies, also of frozen ones, "
+            "which is slower; train all weights (model.lora=null), or use train.precision=bf16"
         )
 
 

@@ -84,8 +84,10 @@ class Train:
     """Compile the model with ``torch.compile`` (needs a C++ compiler on the workers): the first steps and the first
     evaluation take about a minute longer, the others less time, above all on GPUs. The same mathematics up to rounding.
     Only with ``strategy=ddp``."""
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Autocast type; auto: bf16 where the GPU has it, fp16 on older GPUs, fp32 on CPUs."""
+    precision: Literal["auto", "fp32", "bf16", "fp16", "fp8"] = "auto"
+    """Autocast type; auto: bf16 where the GPU has it, fp16 on older GPUs, fp32 on CPUs. ``fp8``: bf16, and linear
+    layers multiply 8-bit numbers, by torchao, on GPUs that can (compute capability 8.9 or later: L4, RTX 40, H100; AMD
+    MI300); for training all weights of a large model with ``compile=true``, and ``strategy=ddp`` or ``fsdp``."""
     tf32: Flag | None = None
     """Multiply float32 numbers as TF32 on GPUs that have it: several times faster, with 11 instead of 24 significant
     bits. Null: torch's defaults, which are false for matrices and true for convolutions."""

@@ -65,6 +65,7 @@ def run_function(
     checkpoint_folder: str,
     metric: str,
     mode: str,
+    on_prepared: Callable[[], object] = lambda: None,
 ) -> None:
     """Run a user's function, or fit an estimator, until it returns or the reporter asks to stop. Every worker of a Ray
     Train group calls it.
@@ -78,6 +79,7 @@ def run_function(
         checkpoint_folder: Folder of the trial's checkpoints, on a file system that all workers share.
         metric: Metric by which the best checkpoint is chosen; every report must have it.
         mode: Whether ``min`` or ``max`` of it is best.
+        on_prepared: Called once, when the function or estimator is imported and is about to run.
 
     Raises:
         ValueError: The function cannot be called, or does not report the metric.
@@ -87,6 +89,7 @@ def run_function(
     with trial_shards(config.task if isinstance(config, FunctionConfig) else None) as shards:
         utils = TrialTrainFnUtils(config.checkpoint, reporter, Path(checkpoint_folder), metric, mode, shards)
         seed_all(config.seed, utils.rank)
+        on_prepared()
         try:
             with replaced_train_fn_utils(utils):
                 function()

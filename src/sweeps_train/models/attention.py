@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -99,6 +100,7 @@ def _attend(
     """Attention as transformers calls it, with heads as second dimension and tokens as third."""
     if attention_mask is not None and attention_mask.dtype == torch.int32:
         borders, length = attention_mask.flatten(), query.shape[2]
+        query, key, value = _as_in_autocast(query, key, value)
         if _has_kernel(query, value, dropout):
             return _attend_within(query, key, value, borders, scaling), None
         attention_mask = _dense(borders, len(query), length)
@@ -106,6 +108,15 @@ def _attend(
         module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
     )
     return output
+
+
+def _as_in_autocast(*tensors: torch.Tensor) -> Iterable[torch.Tensor]:
+    """The tensors in the type in which autocast gives them to torch's own attention: where weights are in float32, the
+    rotation by positions has made queries and keys float32."""
+    device = tensors[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    return [each.to(torch.get_autocast_dtype(device)) for each in tensors]
 
 
 def _has_kernel(query: torch.Tensor, value: torch.Tensor, dropout: float) -> bool:

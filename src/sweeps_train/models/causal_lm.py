@@ -15,12 +15,15 @@ from torch import nn
 
 from sweeps_train.config import CausalLM, Lora
 from sweeps_train.models.lora import add_lora, remove_lora
+from sweeps_train.models.quantization import bitsandbytes_config, quantize_blank
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# PEFT imports bitsandbytes where it is installed, which then warns of kernels for CPUs that only the hub has.
-logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
+# PEFT imports bitsandbytes where it is installed, which then warns of kernels for CPUs that only the hub has; and
+# torchao, which warns of its kernels for other devices, and has torch warn of its way to register constants.
+for _name in ("bitsandbytes.backends.cpu.ops", "torchao", "torch.utils._pytree"):
+    logging.getLogger(_name).setLevel(logging.ERROR)
 
 CPU = torch.device("cpu")
 BUILTIN_MODELS = {"builtin:tiny_llama": Path(__file__).parent / "tiny_llama"}
@@ -99,7 +102,7 @@ def _load(config: CausalLM, weights: Path | None, device: torch.device = CPU) ->
 
     quantized: dict[str, Any] = {}
     if config.quantization != "none":
-        quantized = {"quantization_config": _quantization(config), "device_map": {"": device}}
+        quantized = {"quantization_config": bitsandbytes_config(config.quantization), "device_map": {"": device}}
 
     with _no_progress_bar():
         try:
@@ -126,17 +129,6 @@ def _load(config: CausalLM, weights: Path | None, device: torch.device = CPU) ->
     return model
 
 
-def _quantization(config: CausalLM) -> Any:
-    """Configuration of bitsandbytes."""
-    from transformers import BitsAndBytesConfig
-
-    if config.quantization == "int8":
-        return BitsAndBytesConfig(load_in_8bit=True)  # type: ignore[no-untyped-call]
-    return BitsAndBytesConfig(  # type: ignore[no-untyped-call]
-        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True
-    )
-
-
 def _checkpoint_activations(model: Any) -> None:
     # Renamed within transformers 5.
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
@@ -151,12 +143,12 @@ def build_blank_causal_lm(config: CausalLM) -> nn.Module:
 
     Raises:
         OSError: The model's config is not on this machine.
-        NotImplementedError: The model is quantized, which is done with its values.
+        NotImplementedError: The adapters need the values of a quantized model.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    if config.quantization != "none":
-        raise NotImplementedError(f"model.quantization={config.quantization} cannot be computed without values")
+    if config.quantization != "none" and config.lora is not None and config.lora.use_dora:
+        raise NotImplementedError(f"DoRA on model.quantization={config.quantization} cannot be computed without values")
 
     known = AutoConfig.from_pretrained(
         model_location(config.path),
@@ -174,6 +166,8 @@ def build_blank_causal_lm(config: CausalLM) -> nn.Module:
         attn_implementation=attention,
         trust_remote_code=config.trust_remote_code,
     )
+    if config.quantization != "none":
+        quantize_blank(model, config.quantization)
     if config.gradient_checkpointing:
         _checkpoint_activations(model)
     return model if config.lora is None else add_lora(model, config.lora, None)

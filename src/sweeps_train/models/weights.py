@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import safetensors.torch
 import torch
-from safetensors.torch import save_file, save_model
 from torch import nn
 
 WEIGHTS_FILE = "model.safetensors"
@@ -15,6 +15,7 @@ WEIGHTS_FILE = "model.safetensors"
 def save_weights(model: nn.Module, folder: Path, weights: Mapping[str, torch.Tensor] | None = None) -> None:
     """Write the model's own weights, or those given if it has only shards of them."""
     if weights is None:
-        save_model(model, str(folder / WEIGHTS_FILE))
+        safetensors.torch.save_model(model, str(folder / WEIGHTS_FILE))
     else:
-        save_file({name: each.contiguous() for name, each in weights.items()}, str(folder / WEIGHTS_FILE))
+        contiguous = {name: each.contiguous() for name, each in weights.items()}
+        safetensors.torch.save_file(contiguous, str(folder / WEIGHTS_FILE))

@@ -44,7 +44,7 @@ class BlankCausalLM(CausalLMTraining):
         if autocasts:
             leave_casts_to_autocast(self.model)
         self._is_causal, self._separates_documents = use_causal_attention(self.model), False
-        self._head = None if "tensor" in config.strategy.kind else _detached_head(bare_model(self.model))
+        self._head = _detached_head(bare_model(self.model))
         self._cross_entropy = chunked_cross_entropy
 
     @property

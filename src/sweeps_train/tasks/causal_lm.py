@@ -77,8 +77,7 @@ class CausalLMTraining:
             leave_casts_to_autocast(self.model)
         self._is_causal = use_causal_attention(self.model)
         self._separates_documents = self._is_causal and sees_whole_sequences(self.model)
-        # Tensor parallel strategies shard the head itself.
-        self._head = None if "tensor" in config.strategy.kind else detach_head(self.model)
+        self._head = detach_head(self.model)
         self._cross_entropy = torch.compile(full_cross_entropy) if config.train.compile else chunked_cross_entropy
 
     def _adapted_base(self, model: CausalLM, lora: Lora, weights: Path | None, *, shards: bool) -> nn.Module:

@@ -14,9 +14,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 from sweeps_train.data.packing import IGNORED
+from sweeps_train.tasks.vocabulary_shard import VocabularyShard
 
 CHUNK = 2**25
 """Maximum number of logits per chunk: float32 copies of more need more memory than most models."""
@@ -31,8 +34,9 @@ def linear_cross_entropy(
 
     Args:
         hidden: Shape (tokens, width).
-        weight: Shape (vocabulary, width).
-        bias: Shape (vocabulary,), if there is one.
+        weight: Shape (vocabulary, width). If its rows are divided over workers, as a ``DTensor``, all of them must make
+            this call with the same tokens; each computes the logits of its own words.
+        bias: Shape (vocabulary,), if there is one; divided like the weight.
         targets: Shape (tokens,); ``IGNORED`` adds nothing.
 
     Returns:
@@ -42,6 +46,8 @@ def linear_cross_entropy(
         >>> linear_cross_entropy(torch.ones(3, 2), torch.zeros(8, 2), None, torch.tensor([1, 2, IGNORED]))
         tensor(4.1589)
     """
+    if isinstance(weight, DTensor):
+        return _sharded_cross_entropy(hidden, weight, bias, targets)
     if hidden.shape[0] * weight.shape[0] <= CHUNK:
         return full_cross_entropy(functional.linear(hidden, weight, bias), targets)
     if torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (hidden, weight, bias)):
@@ -50,7 +56,7 @@ def linear_cross_entropy(
                 hidden, weight, targets, bias, ignore_index=IGNORED, reduction="sum", accum_dtype=torch.float32
             )
             return loss.float()
-        chunked: torch.Tensor = _ChunkedLinear.apply(hidden, weight, bias, targets)  # type: ignore[no-untyped-call]
+        chunked: torch.Tensor = _ChunkedLinear.apply(hidden, weight, bias, targets, None)  # type: ignore[no-untyped-call]
         return chunked
     chunks = _chunks(weight.shape[0], hidden, targets)
     return torch.stack([full_cross_entropy(functional.linear(rows, weight, bias), some) for rows, some in chunks]).sum()
@@ -85,34 +91,54 @@ def full_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Ten
     return functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
 
 
+def _sharded_cross_entropy(
+    hidden: torch.Tensor, weight: DTensor, bias: torch.Tensor | None, targets: torch.Tensor
+) -> torch.Tensor:
+    shard = VocabularyShard.of(weight)
+    own_weight = weight.to_local()
+    own_bias = bias.to_local() if isinstance(bias, DTensor) else bias
+    if not torch.is_grad_enabled():  # otherwise gradients would be computed for parameters that require them
+        own_weight, own_bias = own_weight.detach(), None if own_bias is None else own_bias.detach()
+    loss: torch.Tensor = _ChunkedLinear.apply(hidden, own_weight, own_bias, targets, shard)  # type: ignore[no-untyped-call]
+    return loss
+
+
 class _ChunkedLinear(torch.autograd.Function):
     """Keeps the gradients of its inputs, which are small beside the logits. That of the weight is summed over the
     chunks in float32, also where the weight has 16 bits."""
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor
+        ctx: Any,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        targets: torch.Tensor,
+        shard: VocabularyShard | None,
     ) -> torch.Tensor:
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-        needs_hidden, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        needs_hidden, needs_weight, needs_bias, *_ = ctx.needs_input_grad
         of_hidden = torch.empty_like(hidden) if needs_hidden else None
         of_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
         of_bias = torch.zeros_like(bias, dtype=torch.float32) if bias is not None and needs_bias else None
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
-        vocabulary = weight.shape[0]
+        vocabulary = weight.shape[0] if shard is None else shard.largest
+        loss_and_gradient = _loss_and_gradient if shard is None else shard.loss_and_gradient
         with torch.autocast(device, enabled=False):
             cast_weight, cast_bias = weight.to(dtype), None if bias is None else bias.to(dtype)
             outs = _chunks(vocabulary, of_hidden) if of_hidden is not None else None
             for rows, some in _chunks(vocabulary, hidden.to(dtype), targets):
                 gradient = functional.linear(rows, cast_weight, cast_bias)
-                total += _loss_and_gradient(gradient, some, gradient)
+                total += loss_and_gradient(gradient, some, gradient)
                 if outs is not None:
                     next(outs)[0].copy_(gradient @ cast_weight)
                 if of_weight is not None:
                     of_weight += gradient.T @ rows
                 if of_bias is not None:
                     of_bias += gradient.sum(dim=0, dtype=torch.float32)
+        if shard is not None and of_hidden is not None:  # the other words add to it
+            dist.all_reduce(of_hidden, group=shard.group)
         found = (of_hidden, of_weight, of_bias)
         like = (hidden, weight, bias)
         ctx.save_for_backward(
@@ -125,7 +151,7 @@ class _ChunkedLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, factor: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return *(None if each is None else each.mul_(factor) for each in ctx.saved_tensors), None
+        return *(None if each is None else each.mul_(factor) for each in ctx.saved_tensors), None, None
 
 
 class _Chunked(torch.autograd.Function):

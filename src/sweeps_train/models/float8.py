@@ -1,0 +1,78 @@
+"""Multiplication of 8-bit floating-point numbers in linear layers, by torchao.
+
+Weights stay in the type in which they are trained. When they are multiplied, weights, inputs and gradients are
+converted to 8 bits with a scale for each tensor (Micikevicius et al., 2022, https://arxiv.org/abs/2209.05433).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from sweeps_train.device import name_of
+
+MULTIPLE = 16
+"""Number that divides the sizes of a matrix whose 8-bit numbers a GPU multiplies."""
+_AMD = ("gfx942", "gfx950")
+"""Architectures of AMD's MI300 and MI350."""
+_ROUTERS = ("gate", "router")
+"""Names of layers that choose experts, for which 8 bits are too few."""
+
+
+def check_float8(device: torch.device) -> None:
+    """
+    Raises:
+        ValueError: The device multiplies no 8-bit floating-point numbers.
+    """
+    if device.type == "cuda":
+        if torch.version.hip is not None:
+            able = torch.cuda.get_device_properties(device).gcnArchName.split(":")[0] in _AMD
+        else:
+            able = torch.cuda.get_device_capability(device) >= (8, 9)
+        if able:
+            return
+    raise ValueError(
+        f"train.precision=fp8: {name_of(device)} multiplies no 8-bit floating-point numbers; use train.precision=auto, "
+        "or a GPU of compute capability 8.9 or later (L4, L40, RTX 40, H100, ...)"
+    )
+
+
+def convert_to_float8(model: nn.Module, *, emulate: bool = False) -> None:
+    """Exchange the linear layers of a model whose sizes allow it, in place; their parameters and names stay.
+
+    The head of a language model and layers that choose experts are left alone.
+
+    Args:
+        model: The model, without wrappers.
+        emulate: Round to 8 bits, and multiply in float32, on devices that cannot do better.
+
+    Raises:
+        ValueError: The model has no such layer.
+    """
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None  # type: ignore[operator]
+    names: list[str] = []
+
+    def fits(module: nn.Module, name: str) -> bool:
+        able = (
+            isinstance(module, nn.Linear)
+            and module is not head
+            and name.rpartition(".")[2] not in _ROUTERS
+            and not module.in_features % MULTIPLE
+            and not module.out_features % MULTIPLE
+        )
+        if able:
+            names.append(name)
+        return able
+
+    # Padded: the number of tokens of a batch, which gradients of weights are sums over, may be any.
+    config: Any = Float8LinearConfig(emulate=emulate, pad_inner_dim=True)
+    convert_to_float8_training(model, module_filter_fn=fits, config=config)
+    if not names:
+        raise ValueError(
+            f"train.precision=fp8: a {type(model).__name__} has no linear layer whose sizes are multiples of "
+            f"{MULTIPLE}; use train.precision=bf16"
+        )

@@ -1,0 +1,62 @@
+"""The words of a vocabulary whose rows of the head a worker of a tensor parallel strategy has.
+
+Each worker computes the logits of its own words. A softmax needs three numbers for each token of the others': the
+largest logit, the sum of exponentials, and the logit of the target, which the workers exchange.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+from sweeps_train.data.packing import IGNORED
+
+
+@dataclass(frozen=True)
+class VocabularyShard:
+    """The words of this worker, which follow each other."""
+
+    first: int
+    """Index of the first one."""
+    largest: int
+    """Number of words of the worker that has most: the same on all, so that all make the same chunks of tokens."""
+    group: dist.ProcessGroup
+    """The workers that have the other words."""
+
+    @classmethod
+    def of(cls, weight: DTensor) -> VocabularyShard:
+        """The words of a weight of shape (vocabulary, width) that is sharded by its rows."""
+        mesh = weight.device_mesh
+        largest = -(-weight.shape[0] // mesh.size())
+        return cls(mesh.get_local_rank() * largest, largest, mesh.get_group())
+
+    def loss_and_gradient(self, logits: torch.Tensor, targets: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """Summed cross-entropy over all words; every worker of the group must call it.
+
+        Args:
+            logits: Logits of this worker's words, of shape (tokens, own words); may be changed.
+            targets: Shape (tokens,), with indices in the whole vocabulary; ``IGNORED`` adds nothing.
+            out: Gets the gradient; it may be the logits themselves.
+
+        Returns:
+            A scalar in float32, the same on all workers.
+        """
+        scores = logits.float()
+        largest = scores.amax(dim=-1)
+        dist.all_reduce(largest, dist.ReduceOp.MAX, self.group)
+        scores -= largest.unsqueeze(1)
+        place = targets - self.first
+        is_own = (place >= 0) & (place < scores.shape[1])
+        place = place.clamp(0, scores.shape[1] - 1).unsqueeze(1)
+        of_target = scores.gather(1, place).squeeze(1) * is_own
+        probabilities = scores.exp_()
+        sums = torch.stack([probabilities.sum(dim=-1), of_target])
+        dist.all_reduce(sums, group=self.group)
+        counts = targets != IGNORED
+        probabilities /= sums[0].unsqueeze(1)
+        probabilities.scatter_add_(1, place, -is_own.float().unsqueeze(1))
+        torch.mul(probabilities, counts.unsqueeze(1), out=out)
+        return ((sums[0].log() - sums[1]) * counts).sum()
