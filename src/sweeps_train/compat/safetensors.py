@@ -59,6 +59,6 @@ def _size_and_checksum(file: Path, tensors: Mapping[str, torch.Tensor]) -> list[
         name: entry["data_offsets"] for name, entry in json.loads(header).items() if name != "__metadata__"
     }
     for name in sorted(places, key=places.__getitem__):
-        content = tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        content = tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
         size, checksum = size + content.nbytes, zlib.crc32(content, checksum)
     return [size, checksum]
