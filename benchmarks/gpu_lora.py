@@ -12,7 +12,6 @@ that it runs.
 from __future__ import annotations
 
 import json
-import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,10 @@ import click
 import torch
 from results_document import markdown_table, write_between_marks
 from trained.blocks import measure
-from trained.tables import NAMES, described, machine, numbers
+from trained.tables import described, headers, machine, numbers, rows
 from trained.workloads import GPU, TINY, Workload
 
-HEADERS = [
-    "",
-    "loop",
-    "tokens per second",
-    "speedup of `sweeps_train`",
-    "FLOP utilisation",
-    "GPU memory",
-    "start",
-    "loss",
-]
+HEADERS = headers("tokens", "FLOP utilisation", "GPU memory")
 UTILIZATION, SPEED = "train/flop_utilization", "train/tokens_per_second"
 
 
@@ -94,22 +84,13 @@ def _measured(workload: Workload, arms: list[str], blocks: int, starts: int, *, 
 
 def table_rows(workload: str, measured: dict[str, Any]) -> list[list[str]]:
     """Rows of a table with ``HEADERS``, one for each arm of a workload."""
-    lines = []
-    for name, arm in measured.items():
-        ours, utilization = arm.get("ours is faster"), arm["flop_utilization"]
-        lines.append(
-            [
-                workload if name == "ours" else "",
-                NAMES[name],
-                f"{arm['per_second']:,.0f}",
-                "**{:.3f}** ({:.3f} to {:.3f})".format(*ours.values()) if ours else "",
-                f"{utilization:.1%}" if utilization is not None else "unknown",
-                f"{arm['peak_gpu_mib'] / 1024:.1f} GiB",
-                f"{statistics.median(arm['starts']):.1f} s",
-                f"{arm['last'].get('train/loss', float('nan')):.4g}",
-            ]
-        )
-    return lines
+
+    def own(arm: dict[str, Any]) -> tuple[str, str]:
+        utilization = arm["flop_utilization"]
+        used = f"{utilization:.1%}" if utilization is not None else "unknown"
+        return used, f"{arm['peak_gpu_mib'] / 1024:.1f} GiB"
+
+    return rows(workload, measured, own)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,11 @@ from typing import Any
 import click
 from results_document import markdown_table, write_between_marks
 from trained.blocks import measure
-from trained.tables import HEADERS, described, machine, numbers, rows
+from trained.tables import described, headers, machine, numbers, rows
 from trained.workloads import CPU
 
 ARMS = ("ours", "plain", "huggingface")
+HEADERS = headers("", "per CPU second", "memory")
 
 
 @click.command()
@@ -47,7 +48,7 @@ def main(
             arms = measure(workload, number, ARMS, blocks=blocks, starts=starts)
             title = f"{name}, {number} worker{'s' if number > 1 else ''}"
             found[title] = numbers(arms, workload.block * workload.units * number)
-            new = rows(title, found[title])
+            new = rows(title, found[title], _own)
             print(markdown_table(HEADERS, new, left=2), flush=True)
             lines += new
             if json_file is not None:
@@ -56,6 +57,10 @@ def main(
         write_between_marks(
             write, {"machine": here, "training": f"{markdown_table(HEADERS, lines, left=2)}\n\n{described(CPU, found)}"}
         )
+
+
+def _own(arm: dict[str, Any]) -> tuple[str, str]:
+    return f"{arm['per_cpu_second']:,.0f}", f"{arm['peak_gpu_mib'] or arm['peak_mib']:,.0f} MiB"
 
 
 if __name__ == "__main__":

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
+import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -23,3 +26,36 @@ def make_store(path: Path) -> None:
     """Make a store, if there is a folder and no store yet."""
     if path.parent.is_dir() and not path.exists():
         shutil.copy(empty_store(), path)
+
+
+class RecordedStore:
+    """A folder with a store of recorded sweeps, and a copy from which each test gets it as it was: paths in the folder
+    are in the store, and to record sweeps again takes seconds."""
+
+    def __init__(self, folder: Path, record: Callable[[str], None]) -> None:
+        """
+        Args:
+            folder: New folder for both.
+            record: Records the sweeps in a store, given by its URI, and in the working folder.
+        """
+        self.folder, self._copy = folder / "recorded", folder / "copy"
+        self.folder.mkdir()
+        make_store(self.folder / "mlflow.db")
+        with contextlib.chdir(self.folder):
+            record(self.uri)
+        shutil.copytree(self.folder, self._copy)
+
+    @property
+    def uri(self) -> str:
+        return f"sqlite:///{self.folder}/mlflow.db"
+
+    def restore(self) -> str:
+        """Undo all changes, and return the store's URI."""
+        for changed in self.folder.iterdir():
+            if changed.is_dir():
+                shutil.rmtree(changed)
+        shutil.copytree(self._copy, self.folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("mlflow.db"))
+        copy, own = (sqlite3.connect(each / "mlflow.db") for each in (self._copy, self.folder))
+        with contextlib.closing(copy), contextlib.closing(own):
+            copy.backup(own)  # into the same file, which MLflow has open
+        return self.uri

@@ -7,7 +7,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
@@ -23,6 +23,7 @@ NAMES = {
     "plain": "written by hand",
     "huggingface": "Hugging Face `Trainer`",
 }
+Own = Callable[[dict[str, Any]], tuple[str, str]]
 
 
 def machine(libraries: Sequence[str] = ("torch", "transformers", "accelerate")) -> str:
@@ -55,21 +56,24 @@ def numbers(arms: dict[str, Arm], per_block: float) -> dict[str, Any]:
     return found
 
 
-def rows(workload: str, measured: dict[str, Any]) -> list[list[str]]:
-    """Rows of a table, one for each arm."""
+def rows(workload: str, measured: dict[str, Any], own: Own) -> list[list[str]]:
+    """Rows of a table, one for each arm.
+
+    Args:
+        workload: Name of the workload.
+        measured: Its ``numbers``.
+        own: Texts of two columns of this table alone, for an arm.
+    """
     lines = []
     for name, arm in measured.items():
         ours = arm.get("ours is faster")
-        faster = "**{:.3f}** ({:.3f} to {:.3f})".format(*ours.values()) if ours else ""
-        memory = f"{arm['peak_gpu_mib'] or arm['peak_mib']:,.0f} MiB"
         lines.append(
             [
                 workload if name == "ours" else "",
                 NAMES[name],
                 f"{arm['per_second']:,.0f}",
-                faster,
-                f"{arm['per_cpu_second']:,.0f}",
-                memory,
+                "**{:.3f}** ({:.3f} to {:.3f})".format(*ours.values()) if ours else "",
+                *own(arm),
                 f"{statistics.median(arm['starts']):.1f} s",
                 f"{arm['last'].get('train/loss', math.nan):.4g}",
             ]
@@ -77,7 +81,9 @@ def rows(workload: str, measured: dict[str, Any]) -> list[list[str]]:
     return lines
 
 
-HEADERS = ["", "loop", "per second", "speedup of `sweeps_train`", "per CPU second", "memory", "start", "loss"]
+def headers(unit: str, *own: str) -> list[str]:
+    """Heads of such a table: what a second counts, and its own columns."""
+    return ["", "loop", f"{unit} per second".strip(), "speedup of `sweeps_train`", *own, "start", "loss"]
 
 
 def described(workloads: Mapping[str, Workload], measured: Iterable[str]) -> str:

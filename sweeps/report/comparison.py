@@ -10,13 +10,13 @@ from typing import Any
 
 import yaml
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from sweeps.constants import CONFIG_ARTIFACT
 from sweeps.errors import UserError
 from sweeps.report.formatting import duration
 from sweeps.report.report_data import best_values
+from sweeps.report.terminal import plain_table
 from sweeps.tracking.artifacts import read_text
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.values import finite, short
@@ -195,9 +195,7 @@ def worker_hours(trial: TrialRecord) -> float:
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print a row for each sweep, and the differences of their configs."""
     target = comparison.target
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name, justify in (("sweep", "left"), ("status", "left"), ("trials", "right"), ("best", "right")):
-        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    table = plain_table("sweep", "status", "trials", "best", right=("trials", "best"), overflow="fold")
     for name in ("took", comparison.unit):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("" if target is None else f"reached {short(target)} after")
@@ -218,9 +216,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         console.print("Their configs are the same.")
         return
     console.print()
-    different = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("differs", *(each.record.sweep for each in comparison.sweeps)):
-        different.add_column(name, overflow="fold")
+    different = plain_table("differs", *(each.record.sweep for each in comparison.sweeps), overflow="fold")
     for path, texts in list(comparison.differences.items())[:MOST_DIFFERENCES]:
         different.add_row(path, *texts)
     console.print(different)

@@ -23,11 +23,7 @@ MOST_ERRORS = 3
 
 
 def sweep_html(record: SweepRecord) -> str:
-    """Return a sweep's state, its best trial and its trials, the best first.
-
-    Args:
-        record: The sweep.
-    """
+    """Return a sweep's state, its best trial and its trials, the best first."""
     ranked = by_rank(record)
     shown = ranked[:MOST_TRIALS]
     table = trials_html(

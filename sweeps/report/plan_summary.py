@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from sweeps.config import SWEEP_CONFIG
 from sweeps.plan.memory import MemoryReport
 from sweeps.plan.plan import Plan
 from sweeps.redact import redact_uri
 from sweeps.report.expected_cost import Workload, workload_of
-from sweeps.report.terminal import plain_console
+from sweeps.report.terminal import plain_console, plain_table
 from sweeps.space.descriptions import describe_conditions, describe_distribution
 
 WIDTH = 200
@@ -113,7 +112,7 @@ def plan_text(plan: Plan) -> str:
 def print_plan(plan: Plan, console: Console, warnings: Sequence[str] = (), memory: MemoryReport | None = None) -> None:
     console.print(plan.composition.as_yaml().rstrip(), markup=False, highlight=False, soft_wrap=True)
     console.print()
-    table = Table("searched", "values", "when", box=None, pad_edge=False, header_style="dim")
+    table = plain_table("searched", "values", "when")
     for path in plan.space:
         distribution = plan.space[path]
         table.add_row(path, describe_distribution(distribution), describe_conditions(distribution))

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
+
+from sweeps.report.terminal import plain_table
 
 MOST_ROWS = 40
 
@@ -62,9 +63,7 @@ class Repeated:
 
 def print_repeated(repeated: Sequence[Repeated], console: Console) -> None:
     """Print a row for each metric: objectives first, and of these the different ones first."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("trial", "metric", "came out"):
-        table.add_column(name)
+    table = plain_table("trial", "metric", "came out")
     ordered = sorted(repeated, key=lambda each: (not each.counts, each.equal))
     for each in ordered[:MOST_ROWS]:
         style = "green" if each.equal else "red" if each.counts else "yellow"

@@ -12,6 +12,7 @@ from rich.text import Text
 from sweeps.redact import redact_uri, without_credentials
 from sweeps.report.folder import existing_report
 from sweeps.report.formatting import STATE_STYLES, duration
+from sweeps.report.terminal import plain_table
 from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
 from sweeps.tracking.summary import describe_no_best, parameter_names
@@ -29,13 +30,8 @@ def print_sweeps(sweeps: Sequence[SweepSummary], console: Console, where: str) -
     if not sweeps:
         console.print(f"There are no sweeps in {where}. Start one: python -m sweeps run conf=digits", soft_wrap=True)
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("sweep", "conf", "status"):
-        table.add_column(name)
-    for name in ("trials", "best"):
-        table.add_column(name, justify="right")
-    for name in ("metric", "started", "took"):
-        table.add_column(name)
+    columns = ("sweep", "conf", "status", "trials", "best", "metric", "started", "took")
+    table = plain_table(*columns, right=("trials", "best"))
     for each in sweeps:
         table.add_row(
             each.sweep,
@@ -86,9 +82,7 @@ def _trials_table(record: SweepRecord, trials: Sequence[TrialRecord]) -> Table:
     """Table of trials with all their parameters."""
     names = parameter_names(trial.params for trial in record.trials)
     has_retries = any(trial.attempts > 1 for trial in trials)
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("trial", "state"):
-        table.add_column(name, no_wrap=True)
+    table = plain_table("trial", "state", no_wrap=True)
     for name in (*record.metrics, "step", "took", *(["attempts"] if has_retries else [])):
         table.add_column(name, justify="right")
     for name in names.values():
@@ -172,11 +166,7 @@ def print_outcome(record: SweepRecord, console: Console, *, debug: bool = False)
 
 def mlflow_pages(record: SweepRecord) -> list[tuple[str, str]]:
     """Names and addresses of the sweep's trials and of their charts on MLflow's pages; without a server, the command
-    that starts one and prints them.
-
-    Args:
-        record: The sweep.
-    """
+    that starts one and prints them."""
     server = without_credentials(record.mlflow.tracking_uri).rstrip("/")
     if not server.startswith(("http://", "https://")):
         return [("compare", f"python -m sweeps ui {record.sweep}")]

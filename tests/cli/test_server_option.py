@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 from recording import record_small_sweep, wait_until
+from stores import RecordedStore
 
 from sweeps.cli import run_command
 from sweeps.compose.search_path import ConfSearchPath
@@ -49,11 +50,24 @@ class Serving:
         self.service.database.dispose()
 
 
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedStore:
+    def record(uri: str) -> None:
+        for name in ("digits-1", "digits-2"):
+            record_small_sweep(uri, name, compose_sweep("digits", [], ConfSearchPath()).as_yaml())
+
+    return RecordedStore(tmp_path_factory.mktemp("sweeps"), record)
+
+
+@pytest.fixture
+def uri(recorded: RecordedStore, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(recorded.folder)
+    return recorded.restore()
+
+
 @pytest.fixture
 def serving(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    for name in ("digits-1", "digits-2"):
-        record_small_sweep(uri, name, compose_sweep("digits", [], ConfSearchPath()).as_yaml())
     serving = Serving(uri)
     yield serving
     serving.stop()

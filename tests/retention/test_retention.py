@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ import pytest
 from mlflow import MlflowClient
 from recording import held, record_with_checkpoints
 from running import start
+from stores import RecordedStore
 
 from sweeps.cli import run_command
 from sweeps.errors import ConfigError, UnknownName
@@ -120,29 +118,15 @@ def check_one_case(draw: random.Random) -> None:
 
 
 @pytest.fixture(scope="module")
-def recorded(empty_database: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Folder in which two sweeps were recorded, whose store has its path, and a copy of its contents."""
-    folder, copy = tmp_path_factory.mktemp("recorded"), tmp_path_factory.mktemp("copies") / "recorded"
-    shutil.copy(empty_database, folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        record_with_checkpoints(f"sqlite:///{folder}/mlflow.db", "old", "new")
-    shutil.copytree(folder, copy)
-    return folder, copy
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedStore:
+    return RecordedStore(tmp_path_factory.mktemp("sweeps"), lambda uri: record_with_checkpoints(uri, "old", "new"))
 
 
 @pytest.fixture
-def store(recorded: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> str:
+def store(recorded: RecordedStore, monkeypatch: pytest.MonkeyPatch) -> str:
     """Two sweeps that have ended: each with four trials that hold checkpoints, the third of them the best."""
-    folder, copy = recorded
-    for changed in folder.iterdir():
-        if changed.is_dir():
-            shutil.rmtree(changed)
-    shutil.copytree(copy, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("mlflow.db"))
-    with closing(sqlite3.connect(copy / "mlflow.db")) as before, closing(sqlite3.connect(folder / "mlflow.db")) as now:
-        before.backup(now)  # into the same file, which MLflow has open
-    monkeypatch.chdir(folder)
-    return f"sqlite:///{folder}/mlflow.db"
+    monkeypatch.chdir(recorded.folder)
+    return recorded.restore()
 
 
 ALL, NONE = (True, True, True), (False, False, False)

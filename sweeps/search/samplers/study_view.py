@@ -19,10 +19,6 @@ class WrappedSampler(BaseSampler):
     """Leaves everything to another sampler."""
 
     def __init__(self, sampler: BaseSampler):
-        """
-        Args:
-            sampler: Makes the suggestions.
-        """
         self.sampler = sampler
 
     def _view_of(self, study: optuna.Study, trial: FrozenTrial) -> optuna.Study:

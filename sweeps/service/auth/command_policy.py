@@ -29,11 +29,6 @@ class CommandPolicy:
     """
 
     def __init__(self, access: Access, config_dirs: Sequence[Path] = ()) -> None:
-        """
-        Args:
-            access: Access section of the service's config.
-            config_dirs: Folders of the operator's configs.
-        """
         folders = ConfSearchPath(config_dirs).folders
         self._allowed = [
             section for name in access.allowed_commands if (section := _operators_section(folders, name)) is not None

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
+
+from sweeps.report.terminal import plain_table
 
 STYLES = {"first": "green", "promoted": "green", "regression": "red", "failed": "red"}
 
@@ -27,9 +28,8 @@ def print_nights(schedule: str, nights: Sequence[Mapping[str, Any]], console: Co
             highlight=False,
         )
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("due (UTC)", "sweep", "verdict", nights[-1]["metric"], "champion", "noise", "version", "reason"):
-        table.add_column(name)
+    metric = nights[-1]["metric"]
+    table = plain_table("due (UTC)", "sweep", "verdict", metric, "champion", "noise", "version", "reason")
     for night in nights:
         verdict = night["verdict"]
         style = STYLES.get(verdict)

@@ -33,14 +33,6 @@ class Housekeeping(Poller):
     """Removes old rows and logs once a day, on a thread of its own."""
 
     def __init__(self, engine: Engine, clock: Clock, queue: Queue, *, output_dir: Path, tracking_uri: str) -> None:
-        """
-        Args:
-            engine: The service's database.
-            clock: The service's clock.
-            queue: Limits of the queue, with the times to keep.
-            output_dir: Folder of the sweeps.
-            tracking_uri: Tracking URI of the sweeps.
-        """
         super().__init__("housekeeping", clock, self.step, INTERVAL_S, stop_within_s=10.0)
         self._engine, self._clock, self._queue = engine, clock, queue
         self._output_dir, self._uri = output_dir, tracking_uri

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
+from sweeps.report.terminal import plain_table
 from sweeps.service.schedules.saved import difference
 
 Document = Mapping[str, Any]
@@ -24,7 +24,7 @@ def print_schedules(schedules: Sequence[Document], console: Console) -> None:
     if not schedules:
         console.print("There are no schedules. Write one: schedule/NAME.yaml in a folder given with --config-dir")
         return
-    table = _table("schedule", "cron", "zone", "sweep", "last firing", "outcome", "next firing")
+    table = plain_table("schedule", "cron", "zone", "sweep", "last firing", "outcome", "next firing")
     for each in schedules:
         last = each["last"]
         table.add_row(
@@ -55,7 +55,7 @@ def print_coming(firings: Sequence[Document], console: Console) -> None:
             "There are no coming firings: no schedule is enabled. `python -m sweeps serve 'enable=[NAME]'` enables one."
         )
         return
-    table = _table("schedule", "due", "starts", "ended by")
+    table = plain_table("schedule", "due", "starts", "ended by")
     for each in firings:
         table.add_row(each["schedule"], _shown(each["due"]), _shown(each["starts"]), _shown(each["end_by"]))
     console.print(table)
@@ -78,13 +78,6 @@ def print_versions(name: str, versions: Sequence[Document], console: Console) ->
         console.print(f"{version['number']}  {when}  {version['action']}{who}", markup=False, highlight=False)
         for line in difference(before, version["text"]):
             console.print(f"   {line}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in columns:
-        table.add_column(name)
-    return table
 
 
 def _outcome(last: Document) -> str:
