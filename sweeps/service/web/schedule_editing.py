@@ -170,6 +170,7 @@ def _form(
         status: Status if there are mistakes.
     """
     live, principal = filled["then"] == "preview", visit.principal
+    preview = None if checked is None else checked.preview
     return visit.answer(
         "schedule_edit.html",
         status=status if mistakes and not live else 200,
@@ -178,7 +179,7 @@ def _form(
         form=filled,
         confs=visit.pages.conf_names.described(),
         checked=checked,
-        preview=checked and checked.preview,
+        preview=preview,
         mistakes=mistakes or {},
         lines=lines or [],
         drops_comments=bool(name) and has_more_comments(visit.service.saved_schedules.text(name)),
@@ -188,7 +189,7 @@ def _form(
         default_project=project_of(principal, None),
         projects=principal.projects,
         live=live,
-        expected=visit.expected_cost(filled["conf"], checked and checked.preview),
+        expected=visit.expected_cost(filled["conf"], preview),
         command="",
     )
 
