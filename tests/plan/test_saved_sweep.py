@@ -32,8 +32,8 @@ from sweeps.tracking.reader import load_sweep
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("reopening")
-    one_worker = ("cluster.num_cpus=1", "scaling.num_workers=1", NO_PREFLIGHT)
-    return run(folder, *SEARCH, *one_worker, "--name", "short", "search.num_trials=5", "search.stop.target=0.02")
+    tokens = (*SEARCH, *ONE_AT_ONCE, NO_PREFLIGHT, "search.num_trials=5", "search.stop.target=0.02")
+    return run(folder, *tokens, "--name", "short")
 
 
 def test_a_target_ends_the_search_at_the_trial_that_reaches_it(short: Done) -> None:
