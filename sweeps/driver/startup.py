@@ -112,7 +112,7 @@ def place(plan: Plan, view: View, cluster: Connection) -> Fit:
     try:
         trials = fit(config, plan.scalings, [*nodes, *coming])
     except DoesNotFit as error:
-        grown = f", also when its autoscaler has added {describe_nodes(coming)}" if coming else ""
+        grown = f"; this counts the nodes that its autoscaler may add: {describe_nodes(coming)}" if coming else ""
         raise DoesNotFit(f"{error}{grown}") from None
     return replace(trials, excluded_nodes=tuple(unfit), may_grow=bool(coming))
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from running import Done, points, run
 
+from sweeps.runtime import attempt, hang, worker_loop
 from sweeps.runtime import broker as broker_module
-from sweeps.runtime import hang, worker_loop
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.broker import Broker
 from sweeps.runtime.events import Ended, Started
@@ -44,6 +44,21 @@ def test_workers_that_prepare_for_longer_than_a_hang_are_none_while_they_give_si
     assert waited
     assert isinstance(ended, Ended)
     assert "its workers hang" in str(ended.error)
+
+
+def test_workers_that_wait_for_nodes_may_start_later_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt, "START_WITHIN_S", 0.1)
+
+    async def follow() -> tuple[float, Any]:
+        broker = Broker()
+        await broker.begin("0000")
+        began = time.monotonic()
+        ended = await asyncio.wait_for(broker.next_report("0000", 0.1, 1.0), 10)
+        return time.monotonic() - began, ended
+
+    waited_s, ended = asyncio.run(follow())
+    assert waited_s >= 0.9
+    assert "its workers do not start" in ended.error
 
 
 class WorkerActor:
