@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from converting import argument, converted, plan_of
 from sweeps.cli import run_command
 from sweeps.errors import ConfigError
 from sweeps_train.command.command_line import command_line
+from sweeps_train.command.output import parsers, record_in
 from sweeps_train.config import CommandConfig, CommandTask
 
 # Inputs are of the forms that the tools' own examples have.
@@ -241,17 +243,35 @@ def test_a_config_of_hydras_optuna_sweeper() -> None:
     ]
 
 
-def test_the_application_of_a_hydra_config_is_found_beside_its_folder() -> None:
+def test_the_application_of_a_hydra_config_is_found_beside_its_folder_and_takes_its_values(tmp_path: Path) -> None:
     Path("folder").mkdir()
-    script = 'import hydra\n@hydra.main(config_path="folder", config_name="{}")\ndef main(config): ...\n'
+    script = """
+import json, hydra
+
+@hydra.main(version_base=None, config_path="folder", config_name="{}")
+def main(config):
+    print(json.dumps(dict(objective=config.x, y=config.y)))
+
+main()
+"""
     Path("other.py").write_text(script.format("other"))
     Path("broken.py").write_text("def (\n")
     Path("app.py").write_text(script.format("config"))
-    Path("folder/config.yaml").write_text(HYDRA_OLD)
+    # As the sweeper's config, but without the choice of its plugin, which is not installed here.
+    Path("folder/config.yaml").write_text(
+        "hydra: {sweeper: {params: {x: 'interval(-5, 5)', y: 'choice(true, false)', +z: 'range(1, 3)'}}}\n"
+        "x: 1.0\ny: 0\n"
+    )
     assert run_command(["convert", "folder/config.yaml", "--output=conf"]) == (0, None)
     conf = yaml.safe_load(Path("conf/config.yaml").read_text())
-    assert conf["task"]["command"][:2] == ["python", "app.py"]
-    plan_of(conf)
+    task = plan_of(conf).config.task
+    assert isinstance(task, CommandTask)
+    values = {**task.arguments, "trial.folder": str(tmp_path), "x": -2.5, "y": False}
+    command = command_line(task, values.__getitem__)
+    assert command[:2] == ["python", "app.py"]
+    done = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True, check=True)
+    assert record_in(done.stdout.strip(), parsers(task.read)) == {"objective": -2.5}
+    assert (tmp_path / "hydra" / ".hydra" / "overrides.yaml").read_text() == "- x=-2.5\n- y=false\n- +z=1\n"
 
 
 def test_the_old_form_of_the_sweepers_space() -> None:

@@ -180,7 +180,8 @@ torch.distributed.init_process_group("gloo")
 value = torch.tensor(float(torch.distributed.get_rank()))
 torch.distributed.all_reduce(value)
 world = torch.distributed.get_world_size()
-print(json.dumps({"sum": value.item(), "world": world, "node": int(os.environ["GROUP_RANK"])}))
+local = int(os.environ["LOCAL_WORLD_SIZE"])
+print(json.dumps({"sum": value.item(), "world": world, "local": local, "node": int(os.environ["GROUP_RANK"])}))
 torch.distributed.destroy_process_group()
 """
 
@@ -195,7 +196,7 @@ task:
     --master-addr {master_address} --master-port {master_port} train.py --lr {lr}
   arguments: {lr: 0.01}
   processes: per_node
-  metrics: [sum, world, node]
+  metrics: [sum, world, local, node]
 scaling: {num_workers: 4, placement: SPREAD}
 space: {task.arguments.lr: {type: float, low: 0.001, high: 0.1}}
 search: {metric: sum, mode: min, num_trials: 1}
@@ -204,8 +205,8 @@ search: {metric: sum, mode: min, num_trials: 1}
     (folder / "train.py").write_text(ON_NODES)
     nodes = RayNodes(tmp_path)
     try:
-        nodes.start(num_cpus=2)
-        nodes.start(num_cpus=2)
+        for ip in ("127.0.0.1", "127.0.0.2"):  # Ray Train takes nodes of one address for one
+            nodes.start(num_cpus=2, options=[f"--node-ip-address={ip}"])
         for name, value in nodes.environment.items():
             monkeypatch.setenv(name, value)
         done = run(folder, "conf=mine.yaml", f"cluster.address={nodes.address}")
@@ -213,9 +214,9 @@ search: {metric: sum, mode: min, num_trials: 1}
         nodes.stop()
     assert done.status == 0, done.err
     best = done.document["best"]
-    assert best["value"] == 0 + 1 + 2 + 3
+    assert best["value"] == 0 + 1 + 2 + 3, "of all ranks"
     metrics = done.client.get_run(best["run_id"]).data.metrics
-    assert (metrics["world"], metrics["node"]) == (4, 0)
+    assert (metrics["world"], metrics["local"], metrics["node"]) == (4, 2, 0)
 
 
 @pytest.mark.slow

@@ -91,9 +91,11 @@ def _free_address() -> tuple[str, int]:
 
 
 def _count_nodes() -> int:
-    """Return the number of nodes of the worker group that this process belongs to."""
+    """Return the number of nodes of the worker group that this process belongs to: as Ray Train does, which gives them
+    their ranks, by their addresses."""
     group = ray.util.get_current_placement_group()
     if group is None:
         return 1
     table = ray.util.placement_group_table(group)
-    return len(set(table["bundles_to_node_id"].values()))
+    addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
+    return len({addresses[node] for node in table["bundles_to_node_id"].values()})
