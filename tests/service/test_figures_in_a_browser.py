@@ -1,4 +1,4 @@
-"""Figures, choices and the pages of trials in a real browser, and what axe finds on the pages, light and dark."""
+"""Figures, choices and the pages of trials in a real browser."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from web_server import WebServer, close, new_service
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[dev]'")
 
-from axe_playwright_python.sync_playwright import Axe  # noqa: E402 - after the line that may skip it
-from playwright.sync_api import Browser, Locator, Page, Route, ViewportSize, expect  # noqa: E402
+from playwright.sync_api import Browser, Locator, Page, Route, expect  # noqa: E402 - after the line that may skip it
 from recording import CONFIG, open_recorder, wait_until  # noqa: E402
 
 from sweeps.tracking.recorder import Recorder  # noqa: E402
@@ -23,17 +22,8 @@ pytestmark = pytest.mark.timeout(240)
 
 WITHIN_MS = 30_000
 """Until a figure has been made and drawn on a busy machine."""
-PHONE: ViewportSize = {"width": 390, "height": 844}
 SWEEP = "/sweeps/searched"
 TRIAL = f"{SWEEP}/trials/{BEST}"
-PAGES = [
-    "/",
-    SWEEP,
-    TRIAL,
-    f"{SWEEP}/trials/0003",
-    "/compare?sweep=searched&sweep=alive",
-    f"{SWEEP}/figures/curves/table",
-]
 
 
 @pytest.fixture(scope="module")
@@ -214,29 +204,4 @@ def test_without_scripts_the_choices_and_tables_still_work(browser: Browser, ser
     page.get_by_role("link", name="Learning curves as a table").click()
     expect(page.get_by_text("train/loss by step")).to_be_visible()
     expect(page.get_by_role("row")).to_have_count(1 + 6 * 2 + 6 * 10)
-    context.close()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", PAGES)
-def test_axe_finds_nothing_and_a_phone_needs_no_scrolling_sideways(
-    browser: Browser, server: WebServer, path: str
-) -> None:
-    context = browser.new_context(
-        base_url=server.url,
-        viewport=PHONE,
-        is_mobile=True,
-        has_touch=True,
-    )
-    page = context.new_page()
-    page.goto(path)
-    for figure in page.locator("[data-figure]").all():
-        figure.scroll_into_view_if_needed()
-        expect(figure.locator(".js-plotly-plot").first).to_be_attached(timeout=WITHIN_MS)
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    page.set_viewport_size({"width": 1400, "height": 900})
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        found = Axe().run(page)
-        assert found.violations_count == 0, f"{scheme}: {found.generate_report()}"
     context.close()
