@@ -97,5 +97,6 @@ def _count_nodes() -> int:
     if group is None:
         return 1
     table = ray.util.placement_group_table(group)
-    addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in nodes}
     return len({addresses[node] for node in table["bundles_to_node_id"].values()})
