@@ -77,6 +77,7 @@ def submit(job: RayJob) -> None:
     Raises:
         UserError: The job server does not answer, or refuses the job.
     """
+    from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
 
     with TemporaryDirectory() as folder:
@@ -90,7 +91,7 @@ def submit(job: RayJob) -> None:
                 runtime_env={"working_dir": str(archive)},
                 metadata={"sweep": job.submission.name},
             )
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (AuthenticationError, ConnectionError, RuntimeError, ValueError) as error:
             reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise UserError(
                 f"cluster.address={job.address}: its job server does not take the job ({reason}); the cluster must "

@@ -9,8 +9,12 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +43,8 @@ def train(config):
         with before.as_directory() as folder:
             first = json.loads(Path(folder, "step.json").read_text()) + 1
     travelled = float("_ray_pkg" in sweeps_train.__file__)
-    for step in range(first, 31):
-        time.sleep(0.5)
+    for step in range(first, 41):
+        time.sleep(1.0)
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "step.json").write_text(json.dumps(step))
             report = {"loss": weight.WEIGHT * config["x"] / step, "travelled": travelled}
@@ -84,6 +88,27 @@ def test_mistakes_are_named_before_anything_is_submitted(
     assert all(word in message for word in words), message
 
 
+class Refusal(BaseHTTPRequestHandler):
+    """Answer of a job server to a token that it does not know."""
+
+    def do_GET(self) -> None:
+        self.send_error(403, "Invalid authentication token")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_wrong_token_is_a_mistake_that_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with HTTPServer(("127.0.0.1", 0), Refusal) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"cluster.address=http://127.0.0.1:{server.server_port}"
+        assert run_command(["submit", "conf=digits", *STORES, "cluster=ray", address, "--to=ray"])[0] == 2
+        server.shutdown()
+    message = capsys.readouterr().err
+    assert "Authentication failed" in message
+    assert "RAY_AUTH_TOKEN" in message
+
+
 def test_the_address_of_a_dashboard_is_refused_where_a_cluster_is_joined(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,29 +126,36 @@ def test_a_print_shows_the_job_and_its_files(here: Path, capsys: pytest.CaptureF
     assert {"mine.py", "sweeps/conf/digits.yaml", "sweeps/cli/run.py", "sweeps_train/loop.py"} <= set(shown["files"])
 
 
-@pytest.fixture
-def machines(tmp_path: Path) -> Iterator[Machines]:
+@contextmanager
+def machines(folder: Path, *hidden: str, **variables: str) -> Iterator[Machines]:
     if importlib.util.find_spec("aiohttp_cors") is None:
-        pytest.skip("needs ray[default]: pip install -e '.[cluster]'")
+        pytest.skip("needs ray[default]: make test-ray-jobs")
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("machines with folders of their own need root")
-    machines = Machines(tmp_path)
-    yield machines
-    machines.close()
+    running = Machines(folder, hidden, variables)
+    try:
+        yield running
+    finally:
+        running.cluster.stop()
+        shutil.rmtree(running.temporary, ignore_errors=True)
 
 
 class Machines:
     """A Ray cluster of two nodes with a job server, and two machines beside it: ``here`` submits, and ``other`` looks.
 
-    The cluster's nodes see neither of these, nor each other's Ray folder; all see ``shared``.
+    The cluster's nodes see neither of these, nor each other's Ray folder; all see ``shared``, unless it is hidden.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, hidden: Sequence[str], variables: Mapping[str, str]) -> None:
+        """
+        Args:
+            folder: Empty folder for the machines' own.
+            hidden: Further folders in it that the nodes do not see.
+            variables: Environment variables of all machines.
+        """
         self.folder = folder
-        self.here, self.other, self.shared, self.nodes = (
-            folder / each for each in ("here", "other", "shared", "nodes")
-        )
-        for each in (self.here / "mine", self.here / "my_conf", self.other, self.shared, self.nodes):
+        self.here, self.other, self.shared = (folder / each for each in ("here", "other", "shared"))
+        for each in (self.here / "mine", self.here / "my_conf", self.other, self.shared, folder / "nodes"):
             each.mkdir(parents=True)
         (self.here / "mine" / "__init__.py").touch()
         (self.here / "mine" / "weight.py").write_text("WEIGHT = 2.0\n")
@@ -134,25 +166,24 @@ class Machines:
         self.dashboard = f"http://127.0.0.1:{dashboard}"
         # The nodes have no Sweeps of this checkout; it must travel.
         checkout = Path(__file__).parents[2]
-        paths = [
-            each for each in os.environ.get("PYTHONPATH", "").split(":") if not Path(each).is_relative_to(checkout)
-        ]
-        environment = {"PYTHONPATH": ":".join(paths), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        options = [f"--dashboard-port={dashboard}", "--include-dashboard=true", "--dashboard-agent-listen-port=0"]
-        apart = hiding(self.here, self.other)
-        self.cluster.start(num_cpus=1, environment=environment, before=apart, options=options)
-        apart = hiding(self.here, self.other, Path("/tmp/ray"))
-        self.cluster.start(num_cpus=1, environment=environment, before=apart, options=options[2:])
-        self.environment = {**os.environ, **self.cluster.environment}
+        known = os.environ.get("PYTHONPATH", "").split(":")
+        paths = [each for each in known if not Path(each).is_relative_to(checkout)]
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = {**variables, "PYTHONPATH": ":".join(paths), "PATH": path}
+        agent = "--dashboard-agent-listen-port=0"
+        # Ray gives jobs the address of the newest cluster in this folder, and sockets have long names.
+        self.temporary = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
+        options = [f"--dashboard-port={dashboard}", "--include-dashboard=true", f"--temp-dir={self.temporary}", agent]
+        own = [self.here, self.other, *(folder / each for each in hidden)]
+        self.cluster.start(num_cpus=1, environment=environment, before=hiding(*own), options=options)
+        self.cluster.start(num_cpus=1, environment=environment, before=hiding(*own, self.temporary), options=[agent])
+        self.environment = {**os.environ, **self.cluster.environment, **variables}
         wait(lambda: answers(dashboard), 120, "dashboard")
 
-    def close(self) -> None:
-        self.cluster.stop()
-
-    def sweeps(self, machine: Path, *arguments: str, **variables: str) -> Any:
+    def sweeps(self, machine: Path, *arguments: str, before: Sequence[str] = (), **variables: str) -> Any:
         """The document of a verb that succeeds."""
         done = subprocess.run(
-            [sys.executable, "-m", "sweeps", *arguments, "--json"],
+            [*before, sys.executable, "-m", "sweeps", *arguments, "--json"],
             cwd=machine,
             env=self.environment | variables,
             capture_output=True,
@@ -194,21 +225,22 @@ OWN = (
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_sweep_runs_on_a_cluster_and_is_watched_stopped_and_resumed_from_elsewhere(machines: Machines) -> None:
-    make_store(machines.shared / "mlflow.db")
-    store = f"sqlite:///{machines.shared}/mlflow.db"
-    stores = [f"output_dir={machines.shared}/outputs", f"tracking.uri={store}"]
-    submitted = machines.sweeps(machines.here, "submit", *OWN, *stores, f"cluster.address={machines.dashboard}")
-    assert submitted == {"sweep": "travelled", "job": "travelled", "address": machines.dashboard}
-    machines.here_goes_away()
-    goes_on_elsewhere(machines, store, {})
+def test_a_sweep_runs_on_a_cluster_and_is_watched_stopped_and_resumed_from_elsewhere(tmp_path: Path) -> None:
+    with machines(tmp_path) as running:
+        make_store(running.shared / "mlflow.db")
+        store = f"sqlite:///{running.shared}/mlflow.db"
+        submit_and_go_on(running, f"{running.shared}/outputs", store)
 
 
-def goes_on_elsewhere(machines: Machines, store: str, variables: dict[str, str]) -> None:
-    """Watch, stop and resume the submitted sweep from a machine that has only its code, and look at all its points."""
+def submit_and_go_on(running: Machines, output_dir: str, store: str) -> None:
+    """Submit a sweep; then watch, stop and resume it from a machine that has only its code, and look at its points."""
+    places = (f"output_dir={output_dir}", f"tracking.uri={store}", f"cluster.address={running.dashboard}")
+    submitted = running.sweeps(running.here, "submit", *OWN, *places)
+    assert submitted == {"sweep": "travelled", "job": "travelled", "address": running.dashboard}
+    running.here_goes_away()
 
-    def ask(*arguments: str) -> Any:
-        return machines.sweeps(machines.other, *arguments, f"--tracking-uri={store}", **variables)
+    def ask(*arguments: str, before: Sequence[str] = (), **variables: str) -> Any:
+        return running.sweeps(running.other, *arguments, f"--tracking-uri={store}", before=before, **variables)
 
     def shown() -> dict[str, Any]:
         is_known = any(each["sweep"] == "travelled" for each in ask("list"))
@@ -221,19 +253,17 @@ def goes_on_elsewhere(machines: Machines, store: str, variables: dict[str, str])
     assert ask("stop", "travelled")["status"] == "stopped"
     before = steps()
     again = ask("submit", "--resume=travelled", "--to=ray")
-    assert again["address"] == machines.dashboard  # as the sweep's record has it
+    assert again["address"] == running.dashboard  # as the sweep's record has it
     wait(lambda: steps() > before, 240, "further report")
     assert ask("stop", "travelled")["status"] == "stopped"
-    finished = machines.sweeps(
-        *(machines.other, "resume", "travelled", f"--tracking-uri={store}"),
-        **variables,
-        RAY_ADDRESS=machines.cluster.address,
-    )
+    # As on a node that has not run the jobs: Ray has unpacked no code there.
+    unpacked = hiding(*running.temporary.glob("session_*/runtime_resources"))
+    finished = ask("resume", "travelled", before=unpacked, RAY_ADDRESS=running.cluster.address)
     assert finished["status"] == "finished"
     assert [trial["state"] for trial in finished["trials"]] == ["finished", "finished"]
     client = MlflowClient(store)
     for trial in finished["trials"]:
         points = client.get_metric_history(trial["run_id"], "loss")
-        assert [point.step for point in points] == list(range(1, 31))  # none is lost, and none recorded twice
-        travelled = client.get_metric_history(trial["run_id"], "travelled")
-        assert {point.value for point in travelled} == {1.0}  # the workers have the Sweeps that was sent
+        assert [point.step for point in points] == list(range(1, 41))  # none is lost, and none recorded twice
+    first = client.get_metric_history(finished["trials"][0]["run_id"], "travelled")[0]
+    assert first.value == 1.0  # the workers had the Sweeps that was sent
