@@ -17,7 +17,8 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parent.parent
 FIGURE = CHECKOUT / "docs" / "images" / "architecture.svg"
 SHARED = "shared modules"
-"""Box of the modules at the top level of ``sweeps/`` and of ``compat``, which every package may import."""
+"""Box of the modules at the top level of ``sweeps/`` and of ``SHARED_PACKAGES``, which every package may import."""
+SHARED_PACKAGES = ("compat", "storage")
 TRAINING = "sweeps_train"
 PURPOSES = {
     "cli": "verbs of the command line",
@@ -41,7 +42,7 @@ PURPOSES = {
     "scaffold": "files of a new project",
     "compose": "YAML and overrides to a config",
     "config": "typed schema",
-    SHARED: "errors, constants, files, compat, ...",
+    SHARED: "errors, files, compat, storage, ...",
     TRAINING: "training library, runs on workers",
 }
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 220, 46, 26, 42, 20
@@ -80,8 +81,9 @@ def _box(module: str) -> str | None:
         return TRAINING
     if root != "sweeps" or part in ("", "__init__", "__main__"):
         return None
-    is_package = (CHECKOUT / "sweeps" / part).is_dir() and part != "compat"
-    return part if is_package else SHARED if (CHECKOUT / "sweeps" / f"{part}.py").exists() or part == "compat" else None
+    if part in SHARED_PACKAGES or (CHECKOUT / "sweeps" / f"{part}.py").exists():
+        return SHARED
+    return part if (CHECKOUT / "sweeps" / part).is_dir() else None
 
 
 def levels(graph: Graph) -> dict[str, int]:

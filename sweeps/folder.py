@@ -1,7 +1,8 @@
 """The sweep's folder, and the lock by which one driver at a time holds it.
 
 A file lock excludes drivers on the same machine. Storage that machines share may not pass on such locks, so a driver
-also writes a heartbeat into the folder, for which drivers on other machines look.
+also writes a heartbeat into the folder, for which drivers on other machines look. The heartbeat of a sweep in an object
+store is an object there.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from sweeps.errors import UserError
+from sweeps.files import FOLDER_MODE
+from sweeps.storage.object_store import ObjectStore
 
 DRIVER_LOCK = "driver.lock"
 """File that the sweep's driver locks."""
@@ -40,26 +43,33 @@ logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def only_driver(folder: Path, sweep: str, *, machine: str | None = None) -> Iterator[None]:
+def only_driver(
+    folder: Path, sweep: str, *, machine: str | None = None, store: ObjectStore | None = None
+) -> Iterator[None]:
     """Hold a sweep's folder, as its only driver.
 
     Args:
-        folder: Folder of the sweep.
+        folder: Folder of the sweep; of one in an object store, this machine's copy.
         sweep: Name of the sweep.
         machine: Identity of the machine; default: this one.
+        store: Place of the sweep in an object store.
 
     Raises:
         UserError: Another driver runs this sweep; two would train its trials twice.
     """
-    machine = machine or _machine()
+    # Copies in different folders of one machine have different locks.
+    machine = machine or (_machine() if store is None else f"{_machine()}/{folder}")
+    file = _DriverFile(folder if store is None else store)
+    if store is not None:
+        folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     lock = FileLock(folder / DRIVER_LOCK, timeout=0)
     try:
         lock.acquire()
     except Timeout:
         raise UserError(f"{sweep} is run by another process already; {_watch(sweep)}") from None
     try:
-        _wait_for_silence(folder, sweep, machine)
-        with _heartbeats(folder, sweep, machine):
+        _wait_for_silence(file, sweep, machine)
+        with _heartbeats(file, sweep, machine):
             yield
     finally:
         lock.release()
@@ -70,54 +80,59 @@ def last_heartbeat(folder: Path) -> str | None:
 
     None if it has ended by itself, or this machine does not see the folder.
     """
-    last = _read(folder)
+    last = _DriverFile(folder).read()
     return None if last is None else f"{last['id']} {last['beat']}"
 
 
 def driver_was_killed(folder: Path) -> bool:
     """Whether the last driver of this folder ran on this machine, and was killed."""
-    last = _read(folder)
-    if last is None or last["machine"] != _machine():
+    last = _DriverFile(folder).read()
+    return last is not None and last["machine"] == _machine() and not is_held(folder)
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a driver on this machine holds a folder."""
+    if not (folder / DRIVER_LOCK).exists():
         return False
     try:
         with FileLock(folder / DRIVER_LOCK, timeout=0):
-            return True
+            return False
     except Timeout:
-        return False
+        return True
 
 
-def _wait_for_silence(folder: Path, sweep: str, machine: str) -> None:
+def _wait_for_silence(file: _DriverFile, sweep: str, machine: str) -> None:
     """Wait until a driver on another machine counts as dead.
 
     Raises:
         UserError: Its heartbeat goes on.
     """
-    last = _read(folder)
+    last = file.read()
     if last is None or last["machine"] == machine:
         return  # the lock excludes drivers on this machine
     logger.warning("%s was last run on %s; waiting %.0f s to see that it no longer is", sweep, _host(last), SILENCE_S)
     deadline = time.monotonic() + SILENCE_S
     while time.monotonic() < deadline:
         time.sleep(BEAT_S / 4)
-        if _read(folder) != last:
+        if file.read() != last:
             raise UserError(f"{sweep} is run by another process already, on {_host(last)}; {_watch(sweep)}")
 
 
 @contextlib.contextmanager
-def _heartbeats(folder: Path, sweep: str, machine: str) -> Iterator[None]:
+def _heartbeats(file: _DriverFile, sweep: str, machine: str) -> Iterator[None]:
     me = {"id": uuid.uuid4().hex, "machine": machine, "pid": os.getpid()}
     closed = threading.Event()
-    _write(folder, {**me, "beat": 0})
+    file.write({**me, "beat": 0})
 
     def beat() -> None:
         count = 0
         while not closed.wait(BEAT_S):
             with contextlib.suppress(OSError):  # a disk that is full or cannot be reached is tried again
                 count += 1
-                other = _read(folder)
+                other = file.read()
                 if other is not None and other["id"] != me["id"]:
                     _leave(sweep, other)
-                _write(folder, {**me, "beat": count})
+                file.write({**me, "beat": count})
 
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()
@@ -127,7 +142,7 @@ def _heartbeats(folder: Path, sweep: str, machine: str) -> Iterator[None]:
         closed.set()
         thread.join()
         with contextlib.suppress(OSError):
-            (folder / DRIVER_FILE).unlink()
+            file.remove()
 
 
 def _leave(sweep: str, other: dict[str, Any]) -> None:
@@ -136,26 +151,48 @@ def _leave(sweep: str, other: dict[str, Any]) -> None:
     os._exit(LEFT)
 
 
-def _read(folder: Path) -> dict[str, Any] | None:
-    """Content of the last driver's file; None if the driver ended by itself.
+class _DriverFile:
+    """File with the identity and the heartbeat of a sweep's driver."""
 
-    The file is opened anew each time, since NFS then asks its server.
-    """
-    for _ in range(3):  # it may be half written
+    def __init__(self, place: Path | ObjectStore) -> None:
+        self._place = place
+
+    def read(self) -> dict[str, Any] | None:
+        """Content of the last driver's file; None if the driver ended by itself.
+
+        The file is opened anew each time, since NFS then asks its server.
+        """
+        for _ in range(3):  # it may be half written
+            try:
+                text = self._text()
+                content: dict[str, Any] | None = None if text is None else json.loads(text)
+            except ValueError:
+                time.sleep(0.05)
+            else:
+                return content
+        return None
+
+    def write(self, content: dict[str, Any]) -> None:
+        # In place, and not by renaming: other machines may cache names for long.
+        text = json.dumps(content) + "\n"
+        if isinstance(self._place, ObjectStore):
+            self._place.write(DRIVER_FILE, text.encode())
+        else:
+            (self._place / DRIVER_FILE).write_text(text, encoding="utf-8")
+
+    def remove(self) -> None:
+        if isinstance(self._place, ObjectStore):
+            self._place.remove(DRIVER_FILE)
+        else:
+            (self._place / DRIVER_FILE).unlink()
+
+    def _text(self) -> bytes | str | None:
+        if isinstance(self._place, ObjectStore):
+            return self._place.read(DRIVER_FILE)
         try:
-            content: dict[str, Any] = json.loads((folder / DRIVER_FILE).read_text(encoding="utf-8"))
+            return (self._place / DRIVER_FILE).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
-        except ValueError:
-            time.sleep(0.05)
-        else:
-            return content
-    return None
-
-
-def _write(folder: Path, content: dict[str, Any]) -> None:
-    # In place, and not by renaming: other machines may cache names for long.
-    (folder / DRIVER_FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
 def _machine() -> str:

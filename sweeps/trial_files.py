@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from sweeps.storage.location import joined
 from sweeps.worker_error import WorkerError
 
 LOGS = "logs"
@@ -19,6 +20,16 @@ START_LINE = "--- sweeps: "
 def logs_folder(sweep: Path, trial: str) -> Path:
     """Folder of a trial's logs."""
     return sweep / "trials" / trial / LOGS
+
+
+def logs_location(sweep: str, trial: str) -> str:
+    """Path or URI of the folder of a trial's logs.
+
+    Args:
+        sweep: Path or URI of the sweep's folder.
+        trial: The trial's id.
+    """
+    return joined(sweep, f"trials/{trial}/{LOGS}")
 
 
 def log_name(rank: int) -> str:

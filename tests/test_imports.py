@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 # layers, and parts of one layer import none of each other's. A new part joins the lowest layer that can do its work.
 LAYERS: list[set[str]] = [
     {"compat", "conf_folders", "constants", "errors", "files", "html_table", "redact", "suggestions", "worker_error"},
+    {"storage"},
     {"folder", "scaffold", "trial_files", "versions"},
     {"config"},
     {"compose"},
@@ -42,10 +43,12 @@ LAYERS: list[set[str]] = [
 # Who may import `sweeps_train`: those who run training, look at its data or load its models all of it, those who
 # check a config its torch-free schema, and what reads files and tables, which is as free of it.
 TRAINING = {"doctor", "plan", "provenance", "registry", "runtime"}
-TRAINING_SCHEMA = {"config", "validate"}
+TRAINING_SCHEMA = {"config", "storage", "validate"}
 SCHEMA = (
     "sweeps_train.config",
+    "sweeps_train.cache_folder",
     "sweeps_train.data.files",
+    "sweeps_train.integrity",
     "sweeps_train.tables",
     *(f"sweeps_train.command.{name}" for name in ("command_line", "config_files", "output", "placeholders")),
     "sweeps_train.estimators.construct",

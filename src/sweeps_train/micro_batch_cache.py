@@ -13,8 +13,8 @@ from typing import Any
 from filelock import FileLock
 
 from sweeps_train.atomic_write import atomic_write
+from sweeps_train.cache_folder import cache_folder
 from sweeps_train.config import CausalLM, TextData, TrainingConfig
-from sweeps_train.data.array_cache import cache_folder
 from sweeps_train.device import counts_memory, is_accelerator, name_of
 from sweeps_train.device_memory import is_crowded, usable_memory
 from sweeps_train.strategies import Strategy

@@ -130,7 +130,8 @@ class Trainer:
         if self.checkpoint_folder is None:
             return None
         found = prepare_resume(self.checkpoint_folder, self.reporter.note) if self.workers.rank == 0 else None
-        found = self.workers.broadcast(found)
+        name = self.workers.broadcast(None if found is None else found.name)
+        found = None if name is None else self.checkpoint_folder / name  # whose path may differ between nodes
         if found is not None and not resume:
             raise ValueError(
                 f"checkpoint_folder={self.checkpoint_folder} holds checkpoints of an earlier training; "

@@ -269,5 +269,6 @@ def importance(sweep: str, *, objective: int = 0, tracking_uri: str | None = Non
 def store(tracking_uri: str | None) -> str:
     """Return the MLflow store or server that a function of the API uses."""
     from sweeps.tracking import default_uri
+    from sweeps.tracking.stored_record import local_store
 
-    return tracking_uri or default_uri()
+    return local_store(tracking_uri or default_uri())

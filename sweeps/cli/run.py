@@ -23,6 +23,7 @@ from sweeps.cli.output import (
 from sweeps.cli.source import Source, client_of, sweep_source
 from sweeps.errors import UserError
 from sweeps.folder import LOG_FILE
+from sweeps.storage.state_mirror import refresh
 
 if TYPE_CHECKING:
     from sweeps.plan.plan import Plan
@@ -70,7 +71,8 @@ def run(
 
     plan = make_plan(tokens, config_dirs, name, typed(), where="again" if again else "here")
     if dry_run or detach:
-        plan.check_hub()  # a run does it itself
+        plan.check_hub()  # a run does both itself
+        plan.check_store()
     if dry_run:
         print_dry_run(plan, as_json=as_json)
         return
@@ -86,12 +88,14 @@ def run(
 
 def _continue_if_begun(plan: Plan, *, as_json: bool) -> None:
     """Continue the sweep of this name and exit, if its recording has begun; otherwise make way for a new one."""
+    if plan.store is not None:
+        refresh(plan.store, plan.folder)
     if has_journal(plan.folder):
         from sweeps.tracking.reader import load_sweep
 
         _continue(load_sweep(plan.config.tracking.uri, plan.name), None, as_json=as_json)
     elif plan.folder.exists():  # its driver was killed while Ray started
-        from sweeps.driver.startup import remove_folder
+        from sweeps.driver.holding import remove_folder
 
         remove_folder(plan)
 

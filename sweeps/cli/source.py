@@ -27,8 +27,9 @@ class Source:
     def uri(self) -> str:
         """The MLflow store: the given one, or the default."""
         from sweeps.tracking import default_uri
+        from sweeps.tracking.stored_record import local_store
 
-        return self.tracking_uri or default_uri()
+        return local_store(self.tracking_uri or default_uri())
 
     def client(self, **only_here: object) -> Client | None:
         """Return ``client_of`` this service; other options of the verb may exclude ``--server``, too."""

@@ -17,6 +17,7 @@ from pydantic.dataclasses import dataclass
 from sweeps.config.execution import Cluster, NonEmpty, Scaling, Tracking
 from sweeps.config.search import Search
 from sweeps.config.space import Distribution
+from sweeps.storage.location import is_remote
 from sweeps_train.command.placeholders import config_values
 from sweeps_train.config import (
     STRICT,
@@ -60,6 +61,9 @@ UserTask = FunctionTask | CommandTask
 AnyTraining = TrainingConfig | FunctionConfig | CommandConfig | EstimatorConfig
 """Training of any task, as workers get it."""
 
+UPLOADED_WITHIN_S = 600.0
+"""Seconds that an object store which does not answer is tried before an attempt fails; and the most that a trial which
+ends may take to upload its last checkpoint."""
 TRAINING_SECTIONS = ("model", "data", "train", "strategy")
 """Sections that built-in tasks require, and that a user's own function does not have."""
 IGNORED_SECTIONS = {"function": TRAINING_SECTIONS, "estimator": ("model", "train", "strategy")}
@@ -108,7 +112,9 @@ class SweepConfig:
     preflight: Preflight = Field(default_factory=Preflight)
     """Check of a user's own data and model before the first trial."""
     output_dir: Annotated[NonEmpty, Reach.FOLDER] = "outputs"
-    """Folder for checkpoints and Ray's files, with one subfolder for each sweep."""
+    """Folder for checkpoints and Ray's files, with one subfolder for each sweep. On a cluster, all nodes must share it,
+    or it is in an object store that all nodes reach: ``s3://BUCKET/FOLDER``, ``gs://...``, or any other address of an
+    Arrow or fsspec file system."""
 
     @model_validator(mode="before")
     @classmethod
@@ -183,7 +189,8 @@ class SweepConfig:
     @property
     def ends_within_s(self) -> float:
         """Maximum seconds that a trial may take to end when it is asked to, besides the time until it notices."""
-        return self.task.grace_s if isinstance(self.task, CommandTask) else 0.0
+        upload_s = UPLOADED_WITHIN_S if is_remote(self.output_dir) else 0.0
+        return upload_s + (self.task.grace_s if isinstance(self.task, CommandTask) else 0.0)
 
     def training(self) -> AnyTraining:
         """Return the part of the config that workers need."""

@@ -107,7 +107,7 @@ def _disks(states: Mapping[str, NodeState]) -> Iterator[Finding]:
 
 
 def _storage(name: str, state: NodeState, wanted: Look) -> Iterator[Finding]:
-    folder = wanted.marker.parent
+    folder = wanted.folder
     if not state.sees_marker:
         fix = "set output_dir to a folder that all nodes mount; checkpoints written there would be lost"
         yield Finding("storage", "failed", name, f"does not share output_dir={folder}", fix)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from sweeps.config import SweepConfig
 from sweeps.doctor.finding import Finding
-from sweeps.doctor.machine import check_packages, check_tracking, expected_versions, make_marker
+from sweeps.doctor.machine import check_packages, check_tracking, expected_versions, marked
 from sweeps.errors import UserError
 from sweeps.runtime.cluster import connected
+from sweeps.storage.location import is_remote
 
 if TYPE_CHECKING:
     from sweeps.doctor.probes import Node
@@ -28,31 +29,29 @@ def examine(config: SweepConfig) -> Iterator[Finding]:
     """
     yield from check_packages()
     yield from check_tracking(config.tracking)
-    folder = Path(config.output_dir).absolute()
+    folder = config.output_dir if is_remote(config.output_dir) else str(Path(config.output_dir).absolute())
     try:
-        marker = make_marker(folder)
+        with marked(folder) as marker:
+            yield Finding("storage", "ok", "", f"output_dir={folder} can be written")
+            yield from _examine_cluster(config, folder, marker)
     except OSError as error:
         fix = "set output_dir to a folder that can be written"
         yield Finding("storage", "failed", "", f"output_dir={folder}: {error.strerror}", fix)
-        return
-    try:
-        yield Finding("storage", "ok", "", f"output_dir={folder} can be written")
-        yield from _examine_cluster(config, marker)
-    finally:
-        marker.unlink(missing_ok=True)
+    except UserError as error:
+        yield Finding("storage", "failed", "", str(error))
 
 
-def _examine_cluster(config: SweepConfig, marker: Path) -> Iterator[Finding]:
+def _examine_cluster(config: SweepConfig, folder: str, marker: str) -> Iterator[Finding]:
     try:
         with connected(config):
             from sweeps.doctor.probes import cluster_nodes
 
-            yield from _examine_nodes(config, marker, cluster_nodes())
+            yield from _examine_nodes(config, folder, marker, cluster_nodes())
     except UserError as error:
         yield Finding("cluster", "failed", "", str(error))
 
 
-def _examine_nodes(config: SweepConfig, marker: Path, nodes: Sequence[Node]) -> Iterator[Finding]:
+def _examine_nodes(config: SweepConfig, folder: str, marker: str, nodes: Sequence[Node]) -> Iterator[Finding]:
     from sweeps.doctor.cluster import check_nodes
     from sweeps.doctor.node_state import Look
     from sweeps.doctor.probes import Probes
@@ -61,8 +60,12 @@ def _examine_nodes(config: SweepConfig, marker: Path, nodes: Sequence[Node]) -> 
     uri = config.tracking.uri
     wanted = Look(
         packages=[name for name in expected if name != "python"],
+        folder=folder,
         marker=marker,
-        folders={"output_dir": str(marker.parent), "temporary files": tempfile.gettempdir()},
+        folders={
+            **({} if is_remote(folder) else {"output_dir": folder}),
+            "temporary files": tempfile.gettempdir(),
+        },
         server=uri if uri.startswith(("http://", "https://")) else None,
     )
     probes = Probes(nodes)
@@ -72,13 +75,13 @@ def _examine_nodes(config: SweepConfig, marker: Path, nodes: Sequence[Node]) -> 
         probes.close()
 
 
-def unfit_nodes(config: SweepConfig, folder: Path) -> dict[str, Finding]:
+def unfit_nodes(config: SweepConfig, folder: str) -> dict[str, Finding]:
     """Nodes of the connected cluster that should not train, by id, each with its first finding: those where a check
     fails, and those that compute or communicate slowly.
 
     Args:
         config: Config of the sweep.
-        folder: Folder that all nodes should share.
+        folder: Path or URI of a folder that all nodes should share.
 
     Raises:
         OSError: The folder cannot be written.
@@ -88,11 +91,8 @@ def unfit_nodes(config: SweepConfig, folder: Path) -> dict[str, Finding]:
     nodes = cluster_nodes()
     if len(nodes) < 2:
         return {}
-    marker = make_marker(folder)
-    try:
-        findings = list(_examine_nodes(config, marker, nodes))
-    finally:
-        marker.unlink(missing_ok=True)
+    with marked(folder) as marker:
+        findings = list(_examine_nodes(config, folder, marker, nodes))
     unfit: dict[str, Finding] = {}
     for finding in findings:
         if finding.verdict == "failed" or (finding.verdict == "warning" and finding.check in SLOWNESS):

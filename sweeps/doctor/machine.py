@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import tempfile
 import uuid
@@ -15,6 +16,8 @@ from sweeps.config.execution import Tracking
 from sweeps.doctor.finding import Finding
 from sweeps.errors import TrackingUnreachable
 from sweeps.redact import redact_uri
+from sweeps.storage.location import is_remote
+from sweeps.storage.object_store import checked_store
 from sweeps.tracking.client import connect, first_cause
 
 DISTRIBUTION = "ray-sweeps"
@@ -56,16 +59,35 @@ def check_packages() -> Iterator[Finding]:
         yield Finding("packages", "ok", "", names)
 
 
-def make_marker(folder: Path) -> Path:
-    """Write a file into the folder of sweeps that every node should see.
+@contextlib.contextmanager
+def marked(folder: str) -> Iterator[str]:
+    """Write a file into the folder of sweeps that every node should see, and remove it at the end.
+
+    Args:
+        folder: Path or URI.
+
+    Yields:
+        The name of the file.
 
     Raises:
-        OSError: The folder cannot be made or written.
+        OSError: The folder cannot be made or written; ``UserError`` of an object store.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    marker = folder / f".doctor-{uuid.uuid4().hex}"
-    marker.write_text("", encoding="utf-8")
-    return marker
+    marker = f".doctor-{uuid.uuid4().hex}"
+    if is_remote(folder):
+        store = checked_store("output_dir", folder)
+        store.write(marker, b"")
+        try:
+            yield marker
+        finally:
+            store.remove(marker)
+        return
+    file = Path(folder) / marker
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("", encoding="utf-8")
+    try:
+        yield marker
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def check_tracking(tracking: Tracking) -> Iterator[Finding]:

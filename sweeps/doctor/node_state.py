@@ -16,6 +16,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from sweeps.errors import UserError
+from sweeps.storage.location import is_remote
+from sweeps.storage.object_store import ObjectStore, checked_store
+
 ANSWERS_WITHIN_S = 5.0
 """Maximum seconds for a tracking server to answer a node."""
 
@@ -26,8 +30,10 @@ class Look:
 
     packages: Sequence[str]
     """Names of distributions whose versions are asked for."""
-    marker: Path
-    """File that the driver has written into the folder of sweeps."""
+    folder: str
+    """Folder of sweeps: a path, or a URI in an object store."""
+    marker: str
+    """Name of a file that the driver has written into it."""
     folders: Mapping[str, str]
     """Folders whose free disk is measured: purpose and path."""
     server: str | None
@@ -66,7 +72,7 @@ def now() -> float:
 def look(wanted: Look) -> NodeState:
     """Look at the node that this process runs on."""
     gpus, nccl = _accelerators()
-    sees = wanted.marker.is_file()
+    sees, write_error = _folder(wanted.folder, wanted.marker)
     return NodeState(
         host=socket.gethostname(),
         python=platform.python_version(),
@@ -76,9 +82,21 @@ def look(wanted: Look) -> NodeState:
         nccl=nccl,
         disks={purpose: _free(folder) for purpose, folder in wanted.folders.items()},
         sees_marker=sees,
-        write_error=_try_to_write(wanted.marker.parent) if sees else "",
+        write_error=write_error,
         server_error=_reach(wanted.server) if wanted.server else "",
     )
+
+
+def _folder(folder: str, marker: str) -> tuple[bool, str]:
+    """Whether the folder of sweeps is the driver's, and the error of writing into it, which may be empty."""
+    if not is_remote(folder):
+        sees = (Path(folder) / marker).is_file()
+        return sees, _try_to_write(Path(folder)) if sees else ""
+    try:
+        checked_store("output_dir", folder)
+    except UserError as error:
+        return True, str(error)
+    return ObjectStore(folder).read(marker) is not None, ""
 
 
 def _try_to_write(folder: Path) -> str:

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sweeps.constants import TAG_ENDED
+from sweeps.driver.cluster import joined_cluster
 from sweeps.driver.finish import close_record, finish
+from sweeps.driver.holding import bring_reports, held, make_folder, remove_folder
 from sweeps.driver.provenance import record_provenance
 from sweeps.driver.requests import RequestHandler
 from sweeps.driver.session import Session
@@ -22,22 +24,19 @@ from sweeps.driver.startup import (
     check_hub_on_cluster,
     connect_in_background,
     estimate_memory,
-    make_folder,
     memory_lines,
     open_recorder,
     place,
-    remove_folder,
 )
 from sweeps.driver.state import SweepState, View
 from sweeps.errors import StorageFull, Undelivered, UserError, is_disk_full
-from sweeps.folder import only_driver
 from sweeps.plan.memory import questions_worth_asking
 from sweeps.plan.plan import Plan
 from sweeps.plan.preflight import Preflight
 from sweeps.plan.saved_sweep import save
 from sweeps.redact import redact_uri
-from sweeps.runtime.cluster import connected
 from sweeps.runtime.placement import Fit
+from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.search.samplers.saved_trials import save_earlier
 from sweeps.tracking.client import first_cause
 from sweeps.tracking.control_channel import RequestListener, clear_request
@@ -70,7 +69,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
         announce_start(plan, view)
         tracking = connect_in_background(config.tracking.uri)
         asked = questions_worth_asking(plan)[:MAX_AT_START]
-        with only_driver(plan.folder, plan.name), Preflight(plan, asked) as preflight, connected(config) as cluster:
+        with held(plan) as copy, Preflight(plan, asked) as preflight, joined_cluster(plan) as cluster:
             trials = place(plan, view, cluster)
             datasets, check_hub = check_datasets(plan), check_hub_on_cluster(plan)
             tracking.result()  # no trial may start that could not be recorded
@@ -80,7 +79,7 @@ def run(plan: Plan, view: View) -> SweepRecord:
             check_hub()
             save(plan)
             save_earlier(plan.folder, earlier)
-            recorder = open_recorder(plan, cluster.dashboard)
+            recorder = open_recorder(plan, cluster.dashboard, copy)
             provenance = record_provenance(plan, recorder)
             memory = estimate_memory(plan, trials, cluster.nodes)
             _search_and_record(
@@ -106,18 +105,19 @@ def resume(plan: Plan, view: View) -> SweepRecord:
     """
     config = plan.config
     with contextlib.chdir(plan.working_folder):
-        with only_driver(plan.folder, plan.name):
+        with held(plan) as copy:
             began = time.monotonic()
             announce_start(plan, view, resumed=True)
             tracking = connect_in_background(config.tracking.uri)
-            with connected(config) as cluster:
+            with joined_cluster(plan) as cluster:
                 tracking.result()
                 clear_request(load_sweep(config.tracking.uri, plan.name))
                 trials = place(plan, view, cluster)
                 adapt_study(plan)
                 save(plan)
-                recorder = open_recorder(plan, cluster.dashboard, resume=True)
+                recorder = open_recorder(plan, cluster.dashboard, copy, resume=True)
                 earlier = load_sweep(config.tracking.uri, plan.name)  # with what its last driver had not delivered
+                bring_reports(plan, earlier)
                 memory = estimate_memory(plan, trials, cluster.nodes, earlier)
                 _search_and_record(plan, recorder, view, trials, memory, earlier=earlier, began=began)
         return finish(plan)
@@ -215,6 +215,8 @@ def _search(plan: Plan, session: Session) -> str:
     context = TrialContext(
         composition,
         str(plan.folder),
+        plan.uri,
+        SharedFolder.marked(plan.folder) if plan.uri is None else None,
         state.use_gpu,
         session.broker,
         state.workers_per_node,
@@ -230,7 +232,7 @@ def _search(plan: Plan, session: Session) -> str:
             reconcile(searcher, plan.points.lookup, session)
             limiter = PauseAwareLimiter(searcher, state.concurrent, restart_together=plan.config.search.pauses_trials)
             requests = RequestHandler(plan, session, limiter, signals)
-            with RequestListener(session.recorder.ids, requests.handle), signals.handled():
+            with RequestListener(session.recorder.ids, requests.handle, plan.location), signals.handled():
                 build_tuner(plan, session, limiter, context).fit()
             session.lifecycle.all_ended()
             if shutdown.status is not None or requests.plan is plan:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -14,21 +13,17 @@ from sweeps.config.objectives import Objectives
 from sweeps.config.space import ConstantDistribution
 from sweeps.constants import TAG_DASHBOARD, TAG_SWEEP
 from sweeps.driver.state import View
-from sweeps.errors import ConfigError, DoesNotFit, UserError
-from sweeps.files import FOLDER_MODE
-from sweeps.folder import DRIVER_LOCK, LOG_FILE
+from sweeps.errors import ConfigError, DoesNotFit
 from sweeps.plan.extend import is_longer
 from sweeps.plan.memory import gpu_room, machine_room
 from sweeps.plan.plan import Plan
 from sweeps.plan.preflight import Preflight
-from sweeps.plan.saved_sweep import COPY_FILE, SWEEP_FILE, saved
+from sweeps.plan.saved_sweep import saved
 from sweeps.runtime.autoscaler import describe_nodes, describe_resources, nodes_to_come
 from sweeps.runtime.cluster import Connection
 from sweeps.runtime.gpu_memory import cluster_gpu_memory
 from sweeps.runtime.placement import NODE_ID_LABEL, Fit, fit, label, memory_per_worker
-from sweeps.search.samplers.saved_trials import EARLIER_FILE
 from sweeps.space.distributions import Space
-from sweeps.tracking.journal import JOURNAL_FILE
 from sweeps.tracking.store import fetch_metrics
 from sweeps.tracking.uris import sqlite_path
 from sweeps.validate.arguments import configs_of_trials
@@ -46,7 +41,6 @@ MAX_NOTES = 4
 """Maximum number of notes on the config that are shown when it starts."""
 ANSWER_ON_CLUSTER_WITHIN_S = ANSWER_WITHIN_S + 20.0
 """Maximum seconds until the hub has been asked from the cluster, with the start of a process there."""
-_BEFORE_THE_SEARCH = {DRIVER_LOCK, LOG_FILE, SWEEP_FILE, COPY_FILE, JOURNAL_FILE, EARLIER_FILE}
 
 
 def announce_start(plan: Plan, view: View, *, resumed: bool = False) -> None:
@@ -67,27 +61,6 @@ def announce_start(plan: Plan, view: View, *, resumed: bool = False) -> None:
     starting(f"{plan.name}: starting Ray and connecting to MLflow")
 
 
-def make_folder(plan: Plan) -> None:
-    """Make the folder of a new sweep.
-
-    Raises:
-        UserError: It cannot be made.
-    """
-    try:
-        plan.folder.mkdir(mode=FOLDER_MODE, parents=True)
-    except OSError as error:
-        raise UserError(
-            f"output_dir={plan.config.output_dir}: cannot make the folder {plan.folder} ({error.strerror}); "
-            "set output_dir to a folder that can be written"
-        ) from None
-
-
-def remove_folder(plan: Plan) -> None:
-    """Remove the folder of a sweep that could not start; one in which the search has begun holds more, and stays."""
-    if {path.name for path in plan.folder.iterdir()} <= _BEFORE_THE_SEARCH:
-        shutil.rmtree(plan.folder, ignore_errors=True)
-
-
 def place(plan: Plan, view: View, cluster: Connection) -> Fit:
     """Compute how many trials run at a time; leave out unfit nodes if ``cluster.check_nodes`` asks for it.
 
@@ -99,7 +72,7 @@ def place(plan: Plan, view: View, cluster: Connection) -> Fit:
     if config.cluster.check_nodes:
         from sweeps.doctor.doctor import unfit_nodes
 
-        unfit = unfit_nodes(config, plan.folder.parent)
+        unfit = unfit_nodes(config, str(plan.folder.parent) if plan.uri is None else config.output_dir)
         out = {label(NODE_ID_LABEL, node) for node in unfit}
         nodes = [node for node in nodes if not out & set(node)]
     starting = getattr(view, "starting", lambda _: None)  # a user's own view may lack it
@@ -171,12 +144,15 @@ def connect_in_background(uri: str) -> Future[MlflowClient]:
     return client
 
 
-def open_recorder(plan: Plan, dashboard: str | None, *, resume: bool = False) -> Recorder:
+def open_recorder(
+    plan: Plan, dashboard: str | None, copy: Callable[[], bool] | None, *, resume: bool = False
+) -> Recorder:
     """Open the record of a sweep in MLflow.
 
     Args:
         plan: The sweep.
         dashboard: Address of the cluster's dashboard.
+        copy: Copies the sweep's folder into its object store, if it is in one.
         resume: Whether to continue an existing record.
     """
     from sweeps.tracking.parent_run import SweepInfo
@@ -188,15 +164,17 @@ def open_recorder(plan: Plan, dashboard: str | None, *, resume: bool = False) ->
         conf=conf,
         objectives=Objectives.of(plan.config.search),
         folder=plan.folder,
+        uri=plan.uri,
+        copy=copy,
         config_yaml=plan.composition.as_yaml(),
         command=plan.command,
         description=f"`{plan.command}`",
         parameters=[path for path in plan.space if not isinstance(plan.space[path], ConstantDistribution)],
         tags=plan.tags,
     )
-    recorder = Recorder.open(
-        tracking.uri, tracking.experiment or conf, sweep, checkpoints=tracking.checkpoints, resume=resume
-    )
+    # Checkpoints in an object store are where everybody can load them.
+    checkpoints = "reference" if plan.uri is not None and tracking.checkpoints == "copy" else tracking.checkpoints
+    recorder = Recorder.open(tracking.uri, tracking.experiment or conf, sweep, checkpoints=checkpoints, resume=resume)
     recorder.attach({}, {TAG_DASHBOARD: dashboard or ""})
     return recorder
 

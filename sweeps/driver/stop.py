@@ -12,6 +12,7 @@ from sweeps.folder import driver_was_killed
 from sweeps.tracking.control_channel import send_request
 from sweeps.tracking.reader import load_sweep
 from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.stored_record import local_store
 
 ENDED_WITHIN_S = 90.0
 """Maximum seconds for a driver to record the end, over a slow network to MLflow."""
@@ -32,7 +33,7 @@ def stop(record: SweepRecord, trial: str | None = None) -> SweepRecord:
     """
     trial = None if trial is None else trial.zfill(4)
     request_stop(record, trial)
-    return wait_for_end(lambda: load_sweep(record.mlflow.tracking_uri, record.sweep), trial)
+    return wait_for_end(lambda: load_sweep(local_store(record.mlflow.tracking_uri), record.sweep), trial)
 
 
 def request_stop(record: SweepRecord, trial: str | None = None) -> None:

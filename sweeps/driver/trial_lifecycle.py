@@ -15,7 +15,6 @@ from sweeps.driver.worker_events import WorkerEvents
 from sweeps.errors import UserError
 from sweeps.runtime.placement import reserved_per_trial
 from sweeps.tracking.summary import describe
-from sweeps.trial_files import logs_folder
 
 if TYPE_CHECKING:
     from sweeps.tracking.recorder import Recorder
@@ -219,7 +218,7 @@ class TrialLifecycle:
             is_best = status in state.front()
         attempts = status.attempt + status.earlier_attempts
         self._recorder.trials.end(end.trial, end.state, status.step, attempts, end.error)
-        self._recorder.trials.attach_logs(end.trial, logs_folder(state.folder, end.trial))
+        self._recorder.trials.attach_logs(end.trial)
         text = f"trial {end.trial} {end.state} at step {status.step}"
         if status.values is not None:
             text += f", {state.describe_values(status.values)}"

@@ -15,6 +15,7 @@ from sweeps.errors import UserError
 from sweeps.files import replacing
 from sweeps.launch.submission import Submission
 from sweeps.runtime.placement import reserved_per_trial
+from sweeps.storage.location import is_remote
 
 BODY = Path(__file__).with_name("slurm_job.sh")
 """Part of the script that is the same in every job."""
@@ -26,7 +27,13 @@ JOBS = ".submitted"
 
 def job_folder(submission: Submission) -> Path:
     """Return the folder of a submitted sweep's job."""
-    return Path(submission.config.output_dir).expanduser().absolute() / JOBS / submission.name
+    return _outputs(submission) / JOBS / submission.name
+
+
+def _outputs(submission: Submission) -> Path:
+    """Return ``output_dir``, or a folder in the working folder if that is in an object store."""
+    given = submission.config.output_dir
+    return Path("outputs" if is_remote(given) else given).expanduser().absolute()
 
 
 def batch_script(submission: Submission) -> str:
@@ -151,7 +158,7 @@ def _container(submission: Submission, slurm: Slurm) -> tuple[list[str], list[st
     container = slurm.container
     if container is None:
         return [], []
-    here, outputs = Path.cwd(), Path(submission.config.output_dir).expanduser().absolute()
+    here, outputs = Path.cwd(), _outputs(submission)
     mounts = [*container.mounts, str(here), *([] if outputs.is_relative_to(here) else [str(outputs)])]
     if container.runtime == "pyxis":
         pairs = ",".join(each if ":" in each else f"{each}:{each}" for each in mounts)

@@ -21,6 +21,9 @@ from sweeps.runtime.placement import Fit, fit, local_resources
 from sweeps.space.constraints import Constraints
 from sweeps.space.distributions import Space
 from sweeps.space.initial_points import InitialPoints
+from sweeps.storage.location import is_remote, joined, working_copy
+from sweeps.storage.object_store import ObjectStore, checked_store
+from sweeps.storage.state_mirror import has_state
 from sweeps.tracking.sqlite_file import check_sqlite_file
 from sweeps.tracking.uris import sqlite_path
 from sweeps.validate.arguments import check_arguments, configs_of_trials
@@ -30,6 +33,7 @@ from sweeps.validate.config import Approve, check_sweep, lookup_in
 from sweeps.validate.data import check_data
 from sweeps.validate.hub import HubName, check_hub, hub_names
 from sweeps.validate.search import search_notes
+from sweeps.validate.storage import storage_notes
 from sweeps.validate.targets import check_targets
 from sweeps.validate.tracking import tracking_notes
 
@@ -58,21 +62,46 @@ class Plan:
     command: str
     """Command line that it comes from, without secrets."""
     folder: Path
-    """Absolute path of the sweep's folder, with its checkpoints, its study and Ray's files."""
+    """Absolute path of the sweep's folder, with its checkpoints, its study and Ray's files; of a sweep in an object
+    store, of this machine's copy of the driver's own files."""
     working_folder: Path
     """Folder in which the sweep was started: base of the config's relative paths and of users' modules."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Additional tags of its MLflow run."""
+    uri: str | None = None
+    """URI of the sweep's folder, if it is in an object store."""
 
     def _repr_html_(self) -> str:
         from sweeps.plan.plan_html import plan_html
 
-        return plan_html(self.name, self.composition, self.space, self.local_fit, self.folder, self.notes)
+        return plan_html(self.name, self.composition, self.space, self.local_fit, self.location, self.notes)
 
     @property
     def config(self) -> SweepConfig:
         """Typed config of the sweep."""
         return self.composition.config
+
+    @property
+    def location(self) -> str:
+        """Path or URI of the sweep's folder."""
+        return self.uri or str(self.folder)
+
+    @cached_property
+    def store(self) -> ObjectStore | None:
+        """Place of the sweep's folder in an object store, if it is in one."""
+        return None if self.uri is None else ObjectStore(self.uri)
+
+    def check_store(self) -> None:
+        """Check that the object store of a new sweep answers, and that no sweep of this name is there.
+
+        Raises:
+            UserError: It does not, or there is one.
+        """
+        if self.uri is not None:
+            checked_store("output_dir", self.config.output_dir)
+            assert self.store is not None
+            if has_state(self.store):
+                raise UserError(f"the folder {self.uri} exists already; choose another --name")
 
     @cached_property
     def points(self) -> InitialPoints:
@@ -138,6 +167,7 @@ class Plan:
             *search_notes(self.composition, self.space, self.points.lookup),
             *tracking_notes(self.config),
             *cluster_notes(self.config),
+            *storage_notes(self.config),
         ]
 
     @property
@@ -195,13 +225,16 @@ def new_plan(
     """Make the plan of a new sweep; see ``make_plan``."""
     space = check_sweep(composition, approve)
     name = _checked_name(name) if name is not None else f"{composition.config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    output_dir = composition.config.output_dir
+    uri = joined(output_dir, name) if is_remote(output_dir) else None
     plan = Plan(
         name=name,
         composition=composition,
         space=space,
         scalings=all_scalings(composition, space),
         command=redacted(command),
-        folder=Path(composition.config.output_dir).expanduser().absolute() / name,
+        folder=Path(output_dir).expanduser().absolute() / name if uri is None else working_copy(uri),
+        uri=uri,
         tags=tags or {},
         working_folder=Path.cwd(),
     )
@@ -213,7 +246,7 @@ def new_plan(
     check_data(composition.config)
     _check_address(composition.config.cluster.address)
     _ = plan.local_fit
-    if where == "here" or not plan.folder.exists():
+    if uri is None and (where == "here" or not plan.folder.exists()):
         _check_folder(plan.folder)
     if (store := sqlite_path(composition.config.tracking.uri)) is not None:
         check_sqlite_file(store)

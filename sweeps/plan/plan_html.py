@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from markupsafe import Markup
 
@@ -16,7 +15,7 @@ from sweeps.space.distributions import Space
 
 
 def plan_html(
-    name: str, composition: Composition, space: Space, fit: Fit | None, folder: Path, notes: Iterable[str]
+    name: str, composition: Composition, space: Space, fit: Fit | None, folder: str, notes: Iterable[str]
 ) -> str:
     """Return a plan's objective, its trials, its searched values and its notes.
 
@@ -25,7 +24,7 @@ def plan_html(
         composition: Its config.
         space: What it searches.
         fit: Resources of its trials; None if only the cluster knows them.
-        folder: Its folder.
+        folder: Path or URI of its folder.
         notes: What the user should know about it.
     """
     config, search = composition.config, composition.config.search
@@ -36,7 +35,7 @@ def plan_html(
         ("trial", fit.describe() if fit else f"asked of the cluster at {config.cluster.address} at the start"),
         *(("only where", constraint) for constraint in search.constraints),
         *((path, "fixed, not searched") for path in composition.fixed),
-        ("folder", str(folder)),
+        ("folder", folder),
         ("MLflow", redact_uri(config.tracking.uri)),
         *(("note", note) for note in notes),
     ]

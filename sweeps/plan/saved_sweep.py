@@ -11,10 +11,13 @@ from sweeps.compose import Composition
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import UserError
 from sweeps.files import write_json
-from sweeps.folder import driver_was_killed
+from sweeps.folder import driver_was_killed, is_held
 from sweeps.plan.extend import extended
 from sweeps.plan.plan import Plan, all_scalings
 from sweeps.search.study_version import check_study
+from sweeps.storage.location import is_remote, working_copy
+from sweeps.storage.object_store import checked_store
+from sweeps.storage.state_mirror import refresh
 from sweeps.tracking.journal import check_journal
 from sweeps.tracking.reader import HEARTBEAT_TIMEOUT_S
 from sweeps.tracking.record import SweepRecord
@@ -66,7 +69,9 @@ def reopened(
         UserError: Its folder is not on this machine, or the changes make the sweep invalid.
         NewerVersion: A later release wrote a file in its folder.
     """
-    was = Path(record.tags.get(TAG_FOLDER, ""))
+    location = record.tags.get(TAG_FOLDER, "")
+    stored_at = location if is_remote(location) and folder is None else None
+    was = Path(location) if stored_at is None else _copied(record.sweep, stored_at)
     folder = was if folder is None else folder.expanduser().absolute()
     has_moved = not (was / SWEEP_FILE).exists()  # rather than been copied: then the driver may use the original
     if folder != was and record.status == "running" and not driver_was_killed(folder if has_moved else was):
@@ -94,7 +99,23 @@ def reopened(
         command=document["command"],
         folder=folder,
         working_folder=working_folder,
+        uri=stored_at,
     )
+
+
+def _copied(sweep: str, uri: str) -> Path:
+    """Bring the newest files of a sweep's driver from an object store; returns their folder.
+
+    Raises:
+        UserError: The store does not answer.
+    """
+    folder = working_copy(uri)
+    try:
+        if not is_held(folder):
+            refresh(checked_store(f"{sweep}: its folder", uri), folder)
+    except OSError as error:
+        raise UserError(f"{sweep}: its folder {uri} does not answer ({str(error).partition(chr(10))[0]})") from None
+    return folder
 
 
 def saved(plan: Plan) -> Composition:

@@ -8,6 +8,8 @@ from urllib.parse import unquote, urlsplit
 
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import UserError
+from sweeps.storage.location import is_remote
+from sweeps.storage.object_store import ObjectStore
 from sweeps.tracking.client import connect
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps_train.checkpoint import STATE_FILE, TRAINING_FILE, best_checkpoint, newest_intact
@@ -34,6 +36,8 @@ def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> P
         _download(connect(record.mlflow.tracking_uri), run_id, path, target)
         if any((target / path).iterdir()):
             return target / path
+    elif uri is not None and is_remote(record.tags.get(TAG_FOLDER, "")):
+        return _from_store(ObjectStore(uri), target / "checkpoint")
     elif uri is not None and "://" in uri and not uri.startswith("file://"):
         from mlflow.artifacts import download_artifacts
 
@@ -49,6 +53,24 @@ def fetch_checkpoint(record: SweepRecord, trial: TrialRecord, target: Path) -> P
             "run this where the sweep ran, or keep checkpoints with tracking.checkpoints=copy"
         )
     return found
+
+
+def _from_store(store: ObjectStore, target: Path) -> Path:
+    """Download a checkpoint from an object store, except for the state of a training.
+
+    Raises:
+        UserError: The store does not answer, or the checkpoint is no longer there.
+    """
+    try:
+        names = store.names()
+        for name in names:
+            if name != STATE_FILE or TRAINING_FILE not in names:
+                store.download(name, target / name)
+    except OSError as error:
+        raise UserError(f"{store}: cannot be read: {str(error).partition(chr(10))[0]}") from None
+    if not names:
+        raise UserError(f"{store}: the checkpoint is no longer there")
+    return target
 
 
 def _download(client: MlflowClient, run_id: str, path: str, target: Path) -> None:

@@ -6,12 +6,14 @@ from pathlib import Path
 
 from sweeps.constants import REPORT_ARTIFACTS, REPORT_PAGE, TAG_FOLDER
 from sweeps.errors import UserError
+from sweeps.storage.location import is_remote, working_copy
 from sweeps.tracking.record import SweepRecord
 
 
 def report_folder(record: SweepRecord) -> Path:
     """Report folder in the sweep's folder, or in the working folder if that is on another machine."""
-    folder = Path(record.tags.get(TAG_FOLDER, ""))
+    location = record.tags.get(TAG_FOLDER, "")
+    folder = working_copy(location) if is_remote(location) else Path(location)
     if folder.is_absolute() and folder.is_dir():
         return folder / REPORT_ARTIFACTS
     return Path.cwd() / f"{record.sweep}-{REPORT_ARTIFACTS}"

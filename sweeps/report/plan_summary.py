@@ -130,7 +130,7 @@ def print_plan(plan: Plan, console: Console, warnings: Sequence[str] = (), memor
     if memory is not None:
         console.print(f"memory    {memory.summary}", markup=False, soft_wrap=True)
         warnings = [*warnings, *memory.notes]
-    console.print(f"folder    {plan.folder}", markup=False, soft_wrap=True)
+    console.print(f"folder    {plan.location}", markup=False, soft_wrap=True)
     console.print(f"MLflow    {redact_uri(plan.config.tracking.uri)}", markup=False, soft_wrap=True)
     for note in (*plan.notes, *warnings):
         console.print(f"note      {note}", markup=False, soft_wrap=True)

@@ -15,6 +15,9 @@ from sweeps.constants import CHECKPOINT_ARTIFACTS, CHECKPOINT_TAGS, TAG_FOLDER, 
 from sweeps.files import UNFINISHED
 from sweeps.plan.saved_sweep import FORMAT, SWEEP_FILE
 from sweeps.runtime.checkpoint_layout import PINNED, PROGRAM
+from sweeps.storage.committed_folder import withdraw
+from sweeps.storage.location import is_remote, plain
+from sweeps.storage.object_store import ObjectStore
 from sweeps.tracking.held_checkpoints import UPLOADS
 from sweeps.tracking.record import SweepRecord, TrialRecord
 from sweeps.tracking.store import PAGE, all_pages, tag_filter
@@ -34,13 +37,14 @@ class CheckpointStorage:
     def size(self, record: SweepRecord, trial: TrialRecord) -> int | None:
         """Return the bytes of all checkpoints of a trial; None if it has none. Linked files count once."""
         folders = [*storage_folders(record, trial)]
+        stored = sum(size for _, size in stored_checkpoints(record, trial))
         repository, local = self._artifacts(record, trial)
         remote = 0
         if local is not None:
             folders += [local / CHECKPOINT_ARTIFACTS] if (local / CHECKPOINT_ARTIFACTS).is_dir() else []
         else:
             remote = _remote_size(repository)
-        if not folders and not remote:
+        if not folders and not remote and not stored:
             return None
         files: dict[tuple[int, int], int] = {}
         for folder in folders:
@@ -48,14 +52,17 @@ class CheckpointStorage:
                 if file.is_file() and not file.is_symlink():
                     status = file.stat()
                     files[status.st_dev, status.st_ino] = status.st_size
-        return sum(files.values()) + remote
+        return sum(files.values()) + remote + stored
 
     def remove(self, record: SweepRecord, trial: TrialRecord, *, run: bool) -> None:
         """Remove a trial's checkpoints, the tags that name them first; with ``run`` also its MLflow run."""
-        folders = list(storage_folders(record, trial))
+        folders, stored = (
+            list(storage_folders(record, trial)),
+            [store for store, _ in stored_checkpoints(record, trial)],
+        )
         tags = self._client.get_run(trial.run_id).data.tags
         for tag in CHECKPOINT_TAGS.values():
-            if tag in tags and _names_removed(tags[tag], folders):
+            if tag in tags and (_names_removed(tags[tag], folders) or _is_in(tags[tag], stored)):
                 self._client.delete_tag(trial.run_id, tag)
         repository, local = self._artifacts(record, trial)
         if local is not None:
@@ -67,6 +74,8 @@ class CheckpointStorage:
             renamed = folder.with_name(folder.name + UNFINISHED)
             folder.rename(renamed)
             shutil.rmtree(renamed)
+        for store in stored:
+            withdraw(store)
         if run:
             self._client.delete_run(trial.run_id)
 
@@ -112,6 +121,35 @@ def storage_folders(record: SweepRecord, trial: TrialRecord) -> Iterator[Path]:
         yield from (path for path in found if path.is_dir() and not path.is_symlink())
     for links in (PINNED, UPLOADS):
         yield from (path for path in sorted(own.glob(f"{links}/step-*")) if path.is_dir())
+
+
+def sweep_store(record: SweepRecord) -> ObjectStore | None:
+    """Return the place of a sweep's folder in an object store, if it is in one."""
+    location = record.tags.get(TAG_FOLDER, "")
+    return ObjectStore(location) if is_remote(location) else None
+
+
+def stored_checkpoints(record: SweepRecord, trial: TrialRecord) -> Iterator[tuple[ObjectStore, int]]:
+    """Yield the places of a trial's checkpoints in an object store, with their sizes in bytes: also of those that an
+    upload has left incomplete.
+
+    Raises:
+        OSError: The store does not answer.
+    """
+    store = sweep_store(record)
+    if store is None or not trial.trial or "/" in trial.trial or trial.trial.startswith("."):
+        return
+    sizes: dict[str, int] = {}
+    for name, size in (store / "trials" / trial.trial).names().items():
+        step = name.partition("/")[0]
+        if step.startswith("step-"):
+            sizes[step] = sizes.get(step, 0) + size
+    for step, size in sorted(sizes.items()):
+        yield store / "trials" / trial.trial / step, size
+
+
+def _is_in(uri: str, stores: Sequence[ObjectStore]) -> bool:
+    return any(f"{plain(uri)}/".startswith(f"{plain(store.uri)}/") for store in stores)
 
 
 def _names_removed(uri: str, folders: Sequence[Path]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,10 @@ from rich.table import Table
 from sweeps.constants import TAG_KIND, TAG_OF_RUN
 from sweeps.errors import UnknownName, UserError
 from sweeps.folder import only_driver
-from sweeps.retention.checkpoint_storage import CheckpointStorage, sweep_folder
+from sweeps.retention.checkpoint_storage import CheckpointStorage, sweep_folder, sweep_store
 from sweeps.retention.policy import Policy, describe_size
 from sweeps.retention.selection import Removal, best_trials, select
+from sweeps.storage.location import working_copy
 from sweeps.suggestions import did_you_mean
 from sweeps.tracking.client import connect, first_cause
 from sweeps.tracking.reader import list_sweeps, load_sweep
@@ -106,9 +107,8 @@ def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
     done: list[Removal] = []
     for name in dict.fromkeys(each.record.sweep for each in cleaning.removals):
         removals = [each for each in cleaning.removals if each.record.sweep == name]
-        folder = sweep_folder(removals[0].record)
         try:
-            with only_driver(folder, name) if folder is not None else nullcontext():
+            with _held(removals[0].record):
                 record, needed = load_sweep(uri, name), needed_runs(client)
                 best = {trial.run_id for trial in best_trials(record, cleaning.policy.keep_best)}
                 for each in removals:
@@ -121,6 +121,14 @@ def clean(uri: str, cleaning: Cleaning) -> list[Removal]:
         except Exception as error:  # noqa: BLE001 - the other sweeps are still cleaned
             logger.warning("%s could not be cleaned: %s", name, first_cause(error))
     return done
+
+
+def _held(record: SweepRecord) -> AbstractContextManager[None]:
+    """Hold a sweep's folder, if it can be reached from here."""
+    if (store := sweep_store(record)) is not None:
+        return only_driver(working_copy(store.uri), record.sweep, store=store)
+    folder = sweep_folder(record)
+    return only_driver(folder, record.sweep) if folder is not None else nullcontext()
 
 
 def keep_only_the_best(uri: str, name: str, count: int) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sweeps.runtime.checkpoint_layout import Origin
+from sweeps.runtime.shared_folder import SharedFolder
 
 if TYPE_CHECKING:
     from sweeps.config import AnyTraining
@@ -21,7 +22,9 @@ class Assignment:
     metric: str
     mode: str
     checkpoint_folder: str
+    """Folder of the trial's checkpoints; a URI if it is in an object store."""
     log_folder: str
+    """Folder of its workers' logs; likewise."""
     origin: Origin | None
     """Checkpoint of another trial from which this one continues, if it has taken over that trial's state."""
     largest_micro_batch: int | None
@@ -37,6 +40,8 @@ class Assignment:
     """Seconds of silence after which the workers count as hanging."""
     prepare_timeout_s: float
     """Seconds that the workers may take to prepare data and model."""
+    shared: SharedFolder | None = None
+    """The sweep's folder, which all workers must see; None if it is in an object store."""
     sweep: str = ""
     """Name of the sweep."""
     ends_within_s: float = 0.0

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum, IntEnum
 
-from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started, now_ms
+from sweeps.runtime.events import Ended, Event, Log, Note, Report, Saved, Started, now_ms
 from sweeps.runtime.hang import Silence
 from sweeps.runtime.native_stacks import explained
 from sweeps.runtime.report_gate import ReportGate
@@ -90,10 +90,12 @@ class Attempt:
         """Take an event from a worker: STARTING -> TRAINING.
 
         Args:
-            event: Dropped if the attempt's events are discarded.
+            event: Dropped if the attempt's events are discarded, except for the upload of a checkpoint that was
+                reported before.
             locations: ``host`` or ``host/gpu`` of each worker, by rank.
         """
-        if self.stop is StopRequest.DISCARD:
+        belongs = isinstance(event, Saved) and event.step <= self.reports.published_step
+        if self.stop is StopRequest.DISCARD and not belongs:
             return
         self._silence.end(counts=self.phase is Phase.TRAINING)
         if self.phase is Phase.STARTING:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPConnection, HTTPException
+from pathlib import Path
 from typing import Any
 
 from sweeps.config import SweepConfig
@@ -33,8 +34,12 @@ class Connection:
 
 
 @contextlib.contextmanager
-def connected(config: SweepConfig) -> Iterator[Connection]:
+def connected(config: SweepConfig, *, code: Path | None = None) -> Iterator[Connection]:
     """Connect to the cluster, and disconnect at the end; a cluster that was started here ends with that.
+
+    Args:
+        config: Its section ``cluster`` is used.
+        code: Archive that becomes the working folder of all processes, on a running cluster.
 
     Raises:
         UserError: ``cluster.address`` does not answer.
@@ -50,6 +55,8 @@ def connected(config: SweepConfig) -> Iterator[Connection]:
     runtime_env: dict[str, Any] = {"env_vars": environment}
     if variables := chosen_variables(cluster.env, os.environ):
         runtime_env["worker_process_setup_hook"] = setting_variables(variables)
+    if code is not None:
+        runtime_env["working_dir"] = str(code)
     arguments: dict[str, Any] = {"runtime_env": runtime_env}
     if local:
         arguments = {"num_cpus": cluster.num_cpus, "num_gpus": cluster.num_gpus, "include_dashboard": False}

@@ -14,6 +14,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sweeps.runtime.worker_log import STACKS_SIGNAL
+from sweeps.storage.location import is_remote, node_copy
 from sweeps.trial_files import LOGS, START_LINE, log_name
 from sweeps.worker_error import Frame, WorkerError, is_user_code
 
@@ -86,8 +87,11 @@ def ask_for_stacks(processes: Iterable[tuple[str, int]]) -> list[Any]:
 
 def last_start(log_folder: str, rank: int) -> str | None:
     """The end of a worker's log, from its last start; None if there is no log."""
+    folder = Path(log_folder)
+    if is_remote(log_folder):  # the worker may have run on this node
+        folder = node_copy(log_folder, ray.get_runtime_context().get_node_id())
     try:
-        with (Path(log_folder) / log_name(rank)).open("rb") as file:
+        with (folder / log_name(rank)).open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_END))
             text = file.read().decode(errors="replace")
     except OSError:

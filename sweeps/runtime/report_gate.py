@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from sweeps.runtime.events import Ended, Event, Report
+from sweeps.runtime.events import Ended, Event, Report, Saved
 
 
 class ReportGate:
@@ -27,6 +27,8 @@ class ReportGate:
         """Step of the last report that Tune received; None if there was none."""
         self._publish, self._withholds = publish, withholds
         self._reports: asyncio.Queue[Report | Ended] = asyncio.Queue()
+        self.published_step = -1
+        """Step of the last report that was published."""
         self._requested = 0
         self._posted = 0
         self._decided = asyncio.Event()
@@ -40,11 +42,14 @@ class ReportGate:
             event: Posted by a worker.
             stopping: Whether the attempt has been asked to stop, so that workers wait for no decision.
         """
+        if isinstance(event, Saved) and event.step <= self.published_step:  # it belongs to that report
+            self._publish(event)
+            return
         undecided = self._withholds and self._posted >= max(self._requested, 1)
         if undecided or self._withheld:
             self._withheld.append((self._posted, event))
         else:
-            self._publish(event)
+            self._publish_now(event)
         if isinstance(event, Report):
             self._posted += 1
             if self._requested <= self._posted and not stopping:
@@ -55,7 +60,7 @@ class ReportGate:
         """Register that Tune asks for the next report; returns whether this lets waiting workers train on."""
         self._requested += 1
         while self._withheld and self._withheld[0][0] < self._requested:
-            self._publish(self._withheld.pop(0)[1])
+            self._publish_now(self._withheld.pop(0)[1])
         resumes = self._requested > self._posted and not self._decided.is_set()
         if resumes:
             self._decided.set()
@@ -85,3 +90,8 @@ class ReportGate:
 
     def drop_withheld(self) -> None:
         self._withheld.clear()
+
+    def _publish_now(self, event: Event) -> None:
+        if isinstance(event, Report):
+            self.published_step = event.step
+        self._publish(event)

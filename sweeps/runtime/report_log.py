@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from sweeps.runtime.events import Log, Report, Saved
+from sweeps.storage.location import is_remote
 from sweeps.tracking.held_checkpoints import UPLOADS
 
 KINDS: dict[str, type[Log]] = {each.__name__: each for each in (Log, Report, Saved)}
@@ -68,7 +69,7 @@ def read_report_log(folder: str, up_to: int | None = None) -> Iterator[Log]:
 
 def _relocated(event: Log, folder: Path) -> Log:
     """The event with the present path of its checkpoint: the sweep's folder may have been moved."""
-    if not isinstance(event, Report | Saved) or event.checkpoint is None:
+    if not isinstance(event, Report | Saved) or event.checkpoint is None or is_remote(event.checkpoint):
         return event
     parts = Path(event.checkpoint).parts
     step = next(index for index, part in enumerate(parts) if part.startswith("step-"))

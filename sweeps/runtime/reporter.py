@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import ray
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.events import Log, Note, Report, Saved, Started, now_ms
 from sweeps.runtime.report_log import ReportLog, read_report_log
+from sweeps.runtime.stored_trial import StoredTrial
 from sweeps.tracking.held_checkpoints import hold
 from sweeps_train.progress import Progress
 from sweeps_train.reporter import Stop
@@ -24,8 +26,14 @@ quick steps share one."""
 class BrokerReporter:
     """Rank 0's side of the broker; posts without waiting, unless the scheduler wants to decide on each report."""
 
-    def __init__(self, assignment: Assignment):
-        self._assignment = assignment
+    def __init__(self, assignment: Assignment, stored: StoredTrial | None = None):
+        """
+        Args:
+            assignment: The trial.
+            stored: The trial in an object store, if it is in one. Its checkpoints are announced when they are there.
+        """
+        self._assignment, self._stored = assignment, stored
+        self._lock = threading.Lock()
         self._broker = assignment.broker
         self._undelivered = undelivered(assignment)
         self._report_log = ReportLog(assignment.checkpoint_folder)
@@ -36,11 +44,12 @@ class BrokerReporter:
         self._logs_sent_at = 0.0
         started = Started(assignment.trial, assignment.attempt, now_ms(), assignment.origin)
         self._send(self._broker.post.remote(started))
+        self._announce_stored()
 
     def log(self, progress: Progress, metrics: dict[str, float]) -> None:
         self._post_undelivered(progress.step)
         log = Log(self._assignment.trial, self._assignment.attempt, progress.step, metrics, now_ms())
-        self._report_log.write(log)
+        self._write(log)
         self._logs.append(log)
         if time.monotonic() - self._logs_sent_at >= SEND_EVERY_S:
             self._send_logs()
@@ -50,6 +59,7 @@ class BrokerReporter:
         self._send_logs()
         if self._previous_report is not None:
             ray.get(self._previous_report)  # an asynchronous actor may reorder calls; reports must stay in order
+        announced = None if self._stored is not None else checkpoint
         report = Report(
             self._assignment.trial,
             self._assignment.attempt,
@@ -57,11 +67,16 @@ class BrokerReporter:
             metrics,
             now_ms(),
             progress=progress.resources(),
-            checkpoint=checkpoint,
-            held=self._hold(checkpoint),
+            checkpoint=announced,
+            held=self._hold(announced),
             done=done,
         )
-        self._report_log.write(report)
+        self._write(report)
+        if self._stored is not None:
+            if checkpoint is not None:
+                self._upload(self._stored, progress.step, metrics, checkpoint)
+            if done or self._assignment.waits_for_decision:  # the workers may be gone soon after
+                self._stored.wait()
         if self._assignment.waits_for_decision:
             ray.get(self._broker.post_and_wait.remote(report))
         else:
@@ -73,17 +88,44 @@ class BrokerReporter:
         return hold(checkpoint, self._assignment.checkpoint_folder)
 
     def checkpoint(self, progress: Progress, metrics: dict[str, float], checkpoint: str) -> None:
+        if self._stored is not None:
+            self._upload(self._stored, progress.step, metrics, checkpoint)
+        else:
+            self._post_saved(progress.step, metrics, checkpoint, self._hold(checkpoint))
+
+    def _upload(self, stored: StoredTrial, step: int, metrics: dict[str, float], checkpoint: str) -> None:
+        """Announce a checkpoint when it is in the store."""
+        stored.save(Path(checkpoint), lambda uri: self._post_saved(step, metrics, uri, None))
+
+    def _announce_stored(self) -> None:
+        """Announce the checkpoints of earlier attempts, which may have died between uploading and announcing one."""
+        if self._stored is None or not self._stored.steps:
+            return
+        from sweeps_train.checkpoint import FILES, complete_checkpoints, read_metrics  # imports torch
+
+        known = self._assignment.last_delivered
+        for path in complete_checkpoints(self._stored.folder):
+            step = int(path.name.removeprefix("step-"))
+            if (known is None or step <= known) and (metrics := read_metrics(path)):
+                files = path / FILES if (path / FILES).is_dir() else path
+                self._post_saved(step, metrics, self._stored.uri(files), None)
+
+    def _post_saved(self, step: int, metrics: dict[str, float], checkpoint: str, held: str | None) -> None:
         saved = Saved(
             self._assignment.trial,
             self._assignment.attempt,
-            progress.step,
+            step,
             metrics,
             now_ms(),
             checkpoint=checkpoint,
-            held=self._hold(checkpoint),
+            held=held,
         )
-        self._report_log.write(saved)
+        self._write(saved)
         self._send(self._broker.post.remote(saved))
+
+    def _write(self, event: Log) -> None:
+        with self._lock:  # checkpoints are announced by another thread
+            self._report_log.write(event)
 
     def note(self, text: str) -> None:
         self._send(self._broker.post.remote(Note(self._assignment.trial, self._assignment.attempt, text)))
@@ -96,6 +138,8 @@ class BrokerReporter:
 
     def flush(self) -> None:
         """Wait until the broker has all events; the worker group must not end before."""
+        if self._stored is not None:
+            self._stored.wait()
         self._send_logs()
         ray.get(self._posted)
         self._report_log.close()
@@ -113,7 +157,8 @@ class BrokerReporter:
         self._logs_sent_at = time.monotonic()
 
     def _send(self, posted: Any) -> Any:
-        _, self._posted = ray.wait([*self._posted, posted], num_returns=len(self._posted) + 1, timeout=0)
+        with self._lock:
+            _, self._posted = ray.wait([*self._posted, posted], num_returns=len(self._posted) + 1, timeout=0)
         return posted
 
 

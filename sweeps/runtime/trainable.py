@@ -19,8 +19,10 @@ from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin
 from sweeps.runtime.events import Ended, Report
 from sweeps.runtime.placement import avoiding, memory_share, reserved_per_worker
+from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.runtime.worker_group import SlotHolder, WorkerGroupSpec
-from sweeps.trial_files import logs_folder
+from sweeps.storage.location import joined
+from sweeps.trial_files import logs_location
 from sweeps_train.config.process import process_environment
 
 TRIAL_RESOURCES = {"CPU": 0, "node:__internal_head__": 0.0001}
@@ -34,7 +36,11 @@ class TrialContext:
 
     composition: Composition
     folder: str
-    """Absolute folder of the sweep."""
+    """Absolute folder of the sweep; of one in an object store, the driver's copy of its own files."""
+    uri: str | None
+    """URI of the sweep's folder, if it is in an object store."""
+    shared: SharedFolder | None
+    """The sweep's folder with its mark, if it is a plain one."""
     use_gpu: bool
     broker: Any
     workers_per_node: int = 1
@@ -50,6 +56,13 @@ class TrialContext:
     def trials(self) -> Path:
         """Folder of all trials' checkpoints."""
         return Path(self.folder) / "trials"
+
+    @property
+    def ray_train_folder(self) -> str:
+        """Folder for Ray Train's own files, which hold nothing of a trial."""
+        if self.uri is None:
+            return str(Path(self.folder) / "ray_train")
+        return f"/tmp/sweeps-ray-train-{os.getuid()}"  # noqa: S108 - exists on every node, unlike the driver's folders
 
 
 class Trial(tune.Trainable):
@@ -98,7 +111,7 @@ class Trial(tune.Trainable):
             labels=sweep.scaling.labels | avoiding(context.excluded_nodes),
             environment={} if sweep.loop is None else process_environment(sweep.loop, os.environ),
             hang_timeout_s=sweep.scaling.hang_timeout_s,
-            storage_path=str(Path(context.folder) / "ray_train"),
+            storage_path=context.ray_train_folder,
         )
         self._slot.release(spec, reuse=sweep.warm)
         attempt, delivered = ray.get(context.broker.begin.remote(self._trial, sweep.search.judges_trials))
@@ -110,9 +123,10 @@ class Trial(tune.Trainable):
                 training=sweep.training(),
                 metric=sweep.search.metrics[0],
                 mode=sweep.search.modes[0],
+                shared=context.shared,
                 sweep=Path(context.folder).name,
-                checkpoint_folder=str(checkpoint_folder(context.trials, self._trial, self._num_exploits)),
-                log_folder=str(logs_folder(Path(context.folder), self._trial)),
+                checkpoint_folder=self._checkpoint_folder(),
+                log_folder=logs_location(context.uri or context.folder, self._trial),
                 origin=origin,
                 largest_micro_batch=self._largest_micro_batch,
                 waits_for_decision=sweep.search.pauses_trials,
@@ -122,10 +136,18 @@ class Trial(tune.Trainable):
                 prepare_timeout_s=sweep.scaling.prepare_timeout_s,
                 ends_within_s=sweep.ends_within_s,
                 memory_share=memory_share(spec.resources_per_worker, context.workers_per_node, use_gpu=spec.use_gpu),
-                holds_checkpoints=sweep.tracking.checkpoints == "copy" and bool(sweep.checkpoint.keep),
+                holds_checkpoints=context.uri is None
+                and sweep.tracking.checkpoints == "copy"
+                and bool(sweep.checkpoint.keep),
             ),
             spec,
         )
+
+    def _checkpoint_folder(self) -> str:
+        """Path or URI of the folder of the trial's checkpoints."""
+        if self._context.uri is not None:
+            return joined(self._context.uri, f"trials/{self._trial}")
+        return str(checkpoint_folder(self._context.trials, self._trial, self._num_exploits))
 
     def step(self) -> dict[str, Any]:
         if self._failure is not None:

@@ -14,6 +14,7 @@ from sweeps.runtime.events import Ended
 from sweeps.runtime.memory_cleanup import MemoryCleanup
 from sweeps.runtime.reporter import BrokerReporter
 from sweeps.runtime.signs_of_life import signs_of_life
+from sweeps.runtime.stored_trial import StoredTrial, in_store
 from sweeps.runtime.worker_log import WorkerLog
 from sweeps.worker_error import describe_exception
 from sweeps_train.config import CommandConfig, EstimatorConfig, FunctionConfig, TrainingConfig
@@ -45,8 +46,8 @@ def train_assignments(config: dict[str, Any]) -> None:
             return
         attempt = assignment.trial, assignment.attempt
         try:
-            with log.of_trial(assignment.log_folder), _errors_printed():
-                _train(assignment, is_main=rank == 0)
+            with in_store(assignment, rank) as (here, stored), log.of_trial(here.log_folder), _errors_printed():
+                _train(here, stored, is_main=rank == 0)
         except MicroBatchHalved as halved:  # reported at once, since all other workers wait for this one
             ray.get(broker.end.remote(Ended(*attempt, str(halved), halved_to=halved.half)))
             raise
@@ -69,9 +70,9 @@ def _errors_printed() -> Iterator[None]:
         raise
 
 
-def _train(assignment: Assignment, *, is_main: bool) -> None:
+def _train(assignment: Assignment, stored: StoredTrial | None, *, is_main: bool) -> None:
     """Train one trial."""
-    reporter = BrokerReporter(assignment) if is_main else None
+    reporter = BrokerReporter(assignment, stored) if is_main else None
     training = assignment.training
     if assignment.memory_share is not None and isinstance(training, FunctionConfig | TrainingConfig):
         from sweeps_train.device_memory import limit_memory

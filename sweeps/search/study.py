@@ -124,6 +124,15 @@ def rewrite_in_space(folder: Path, name: str, before: Space, after: Space, looku
     _rewrite(folder / STUDY_FILE, name, lambda trial: _in_space(trial, before, after, lookup, reopen=reopen))
 
 
+def numbers_of_trials(folder: Path, name: str) -> set[str]:
+    """Return the numbers of the trials in the study of a sweep's folder, as text."""
+    storage, _ = open_study_storage(folder / STUDY_FILE)
+    if name not in optuna.get_all_study_names(storage):
+        return set()
+    trials = optuna.load_study(study_name=name, storage=storage).get_trials(deepcopy=False)
+    return {f"{trial.user_attrs[NUMBER]:04}" for trial in trials if NUMBER in trial.user_attrs}
+
+
 def clear_half_sampled(path: Path, storage: JournalStorage, name: str) -> bool:
     """Remove the values of a trial whose driver died while they were sampled.
 

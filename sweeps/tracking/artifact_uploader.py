@@ -8,7 +8,7 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -18,6 +18,8 @@ from sweeps.constants import CHECKPOINT_TAGS
 from sweeps.errors import StorageFull
 from sweeps.files import replacing
 from sweeps.provenance.redacted_text import redacted_log
+from sweeps.storage.location import is_remote
+from sweeps.storage.object_store import ObjectStore
 from sweeps.tracking.held_checkpoints import is_held, release
 from sweeps.tracking.journal import Artifact
 from sweeps.tracking.retry import GaveUp, Refused, Retrier
@@ -156,10 +158,10 @@ class ArtifactUploader:
             self._client.log_text(run_id, artifact.text, artifact.name)
             return True
         assert artifact.folder is not None
-        folder = Path(artifact.folder)
         if artifact.name == LOGS:
-            self._write_logs(run_id, folder)
+            self._write_logs(run_id, artifact.folder)
             return True
+        folder = Path(artifact.folder)
         if not folder.is_dir():
             return False
         files = [path for path in folder.rglob("*") if path.is_file()]
@@ -175,11 +177,10 @@ class ArtifactUploader:
             raise
         return all(path.exists() for path in files)
 
-    def _write_logs(self, run_id: str, folder: Path) -> None:
+    def _write_logs(self, run_id: str, folder: str) -> None:
         """Upload a trial's logs with secrets hidden; a trial that never began has none."""
-        for path in sorted(folder.glob("*.log")):
-            text = path.read_bytes().decode(errors="replace")
-            self._client.log_text(run_id, redacted_log(text), f"{LOGS}/{path.name}")
+        for name, content in _logs(folder):
+            self._client.log_text(run_id, redacted_log(content.decode(errors="replace")), f"{LOGS}/{name}")
 
     def _replace_folder(self, folder: Path, target: Path) -> None:
         with replacing(target) as unfinished:
@@ -210,6 +211,18 @@ class ArtifactUploader:
         if not self._warned:
             self._warned = True
             logger.warning("%s (said once)", message)
+
+
+def _logs(folder: str) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the logs in a folder, which may be a URI."""
+    if is_remote(folder):
+        store = ObjectStore(folder)
+        for name in sorted(store.names()):
+            if name.endswith(".log") and (content := store.read(name)) is not None:
+                yield name, content
+    else:
+        for path in sorted(Path(folder).glob("*.log")):
+            yield path.name, path.read_bytes()
 
 
 def _named(artifact: Artifact) -> str:

@@ -1,5 +1,6 @@
 """Requests to a running sweep from another terminal or machine, such as to stop or to extend it. A request is a tag on
-the parent run that the sweep's driver polls, and the answer another tag: both sides need only the tracking store.
+the parent run that the sweep's driver polls, and the answer another tag: both sides need only the tracking store. Of a
+sweep in an object store, request and answer are objects there: both sides need only that.
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sweeps.constants import TAG_ANSWER, TAG_REQUEST, TAG_STATE
+from sweeps.constants import TAG_ANSWER, TAG_FOLDER, TAG_REQUEST, TAG_STATE
 from sweeps.errors import SweepsError, UserError
+from sweeps.folder import DRIVER_FILE
+from sweeps.storage.location import is_remote
+from sweeps.storage.object_store import ObjectStore
 from sweeps.tracking.client import connect
 from sweeps.tracking.record import MlflowIds, SweepRecord
 from sweeps.tracking.store import fetch_tags
 
 POLL_S = 0.5
 """Seconds between two polls; one is a query by primary key in SQLite, or a small request to a server."""
+STORE_POLL_S = 2.0
+"""Seconds between two polls of an object store."""
 ANSWER_WITHIN_S = 30.0
 
 Request = Mapping[str, Any]
@@ -37,19 +43,17 @@ def send_request(record: SweepRecord, request: Request) -> str | None:
     Raises:
         UserError: The driver refuses the request, or does not answer.
     """
-    ids = record.mlflow
-    ident = uuid.uuid4().hex
-    connect(ids.tracking_uri).set_tag(ids.run_id, TAG_REQUEST, json.dumps({"id": ident, **request}))
+    channel, ident = _channel(record.mlflow, record.tags.get(TAG_FOLDER, "")), uuid.uuid4().hex
+    channel.write(TAG_REQUEST, {"id": ident, **request})
     deadline = time.monotonic() + ANSWER_WITHIN_S
     while time.monotonic() < deadline:
         time.sleep(0.2)
-        tags = fetch_tags(ids.tracking_uri, ids.run_id)
-        answer = json.loads(tags.get(TAG_ANSWER, "{}"))
+        answer, is_running = channel.read(TAG_ANSWER), channel.is_running()
         if answer.get("id") == ident:
             if not answer["done"]:
                 raise UserError(answer["text"])
             return str(answer["text"])
-        if tags.get(TAG_STATE) != "running":
+        if not is_running:
             return None
     raise UserError(
         f"{record.sweep}: its driver has not answered for {ANSWER_WITHIN_S:.0f} s; "
@@ -61,18 +65,70 @@ def clear_request(record: SweepRecord) -> None:
     """Delete a request that an earlier driver has not answered."""
     if TAG_REQUEST in record.tags:
         connect(record.mlflow.tracking_uri).delete_tag(record.mlflow.run_id, TAG_REQUEST)
+    if is_remote(location := record.tags.get(TAG_FOLDER, "")):
+        ObjectStore(location).remove(_object(TAG_REQUEST))
+
+
+class _Tags:
+    """Requests and answers as tags of a run."""
+
+    def __init__(self, ids: MlflowIds) -> None:
+        self._ids = ids
+
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        connect(self._ids.tracking_uri).set_tag(self._ids.run_id, name, json.dumps(content))
+
+    def read(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._tags().get(name, "{}"))
+        return found
+
+    def is_running(self) -> bool:
+        """Whether there is a driver, as far as is recorded."""
+        return self._tags().get(TAG_STATE) == "running"
+
+    def _tags(self) -> Mapping[str, str]:
+        return fetch_tags(self._ids.tracking_uri, self._ids.run_id)
+
+
+class _Objects:
+    """Requests and answers as objects in a store."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        self._store.write(_object(name), json.dumps(content).encode())
+
+    def read(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._store.read(_object(name)) or b"{}")
+        return found
+
+    def is_running(self) -> bool:
+        """Whether there is a driver, or its heartbeat is left."""
+        return self._store.read(DRIVER_FILE) is not None
+
+
+def _object(name: str) -> str:
+    return f"{name.removeprefix('sweeps.')}.json"
+
+
+def _channel(ids: MlflowIds, location: str) -> _Tags | _Objects:
+    """The channel to a sweep whose folder has this path or URI."""
+    return _Objects(ObjectStore(location)) if is_remote(location) else _Tags(ids)
 
 
 class RequestListener:
     """Polls for requests on a thread of the driver inside a ``with`` block."""
 
-    def __init__(self, ids: MlflowIds, handle: Callable[[Request], str]):
+    def __init__(self, ids: MlflowIds, handle: Callable[[Request], str], location: str = ""):
         """
         Args:
             ids: The sweep's ids in MLflow.
             handle: Carries out a request and returns the text of the answer; raises ``SweepsError`` if it cannot.
+            location: Path or URI of the sweep's folder.
         """
-        self._ids, self._handle = ids, handle
+        self._ids, self._handle, self._channel = ids, handle, _channel(ids, location)
+        self._poll_s = STORE_POLL_S if is_remote(location) else POLL_S
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="requests", daemon=True)
 
@@ -86,10 +142,10 @@ class RequestListener:
         self._thread.join()
 
     def _follow(self) -> None:
-        while not self._closed.wait(POLL_S):
+        while not self._closed.wait(self._poll_s):
             try:
-                tags = fetch_tags(self._ids.tracking_uri, self._ids.run_id)
-                request, answer = (json.loads(tags.get(tag, "{}")) for tag in (TAG_REQUEST, TAG_ANSWER))
+                request = self._channel.read(TAG_REQUEST)
+                answer = self._channel.read(TAG_ANSWER) if request else {}
                 if request and request["id"] != answer.get("id"):
                     self._answer(request)
             except Exception as error:  # noqa: BLE001 - the next poll tries again
@@ -100,5 +156,4 @@ class RequestListener:
             text, done = self._handle(request), True
         except SweepsError as error:
             text, done = str(error), False
-        answer = json.dumps({"id": request["id"], "done": done, "text": text})
-        connect(self._ids.tracking_uri).set_tag(self._ids.run_id, TAG_ANSWER, answer)
+        self._channel.write(TAG_ANSWER, {"id": request["id"], "done": done, "text": text})

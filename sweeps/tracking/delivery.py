@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sweeps import constants
 from sweeps.tracking.artifact_uploader import ArtifactUploader
-from sweeps.tracking.journal import PARENT, Artifact, Entry, Journal, Stored, Tags
+from sweeps.tracking.journal import Artifact, Entry, Journal, Stored, Tags
 from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.parent_run import OPEN_WITHIN_S, heartbeat
 from sweeps.tracking.record import MlflowIds
@@ -51,8 +51,7 @@ class Delivery:
         self.retrier = Retrier(ids.tracking_uri, "writing to MLflow", self._beat)
         self.upload_retrier = Retrier(ids.tracking_uri, "writing artifacts to MLflow")
         self.retrier.give_up_after(OPEN_WITHIN_S)
-        self._outbox = Outbox(client, self.retrier, journal, self._beat, HEARTBEAT_S)
-        self._outbox.adopt(PARENT, ids.run_id)
+        self._outbox = Outbox(client, self.retrier, journal, ids, self._beat, HEARTBEAT_S)
         self._uploader = ArtifactUploader(client, self.upload_retrier, self._outbox.wait_for_run, self._uploaded)
 
     def put(self, entry: Entry) -> None:
@@ -95,6 +94,12 @@ class Delivery:
                 logged = monotonic()
                 left = self.journal.end - self.journal.position
                 logger.warning("delivering to MLflow what an earlier session left: %.1f MB to go", left / 1e6)
+
+    def run_id(self, key: str) -> str:
+        """Return MLflow's id of a run that was delivered."""
+        found = self._outbox.wait_for_run(key, 0)
+        assert found is not None
+        return found
 
     def start(self) -> None:
         """Start to deliver entries as they come. From now on calls are repeated without end."""

@@ -186,10 +186,11 @@ def _versions(path: Path) -> _Versions:
 class Journal:
     """An open journal. Any number of threads of one process may append to it, and one may read it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, copy: Callable[[], bool] | None = None) -> None:
         """
         Args:
             folder: The sweep's folder; created if there is none.
+            copy: Copies the folder to where a driver on another machine reads it, and returns whether that succeeded.
 
         Raises:
             StorageFull: The disk is full.
@@ -197,7 +198,7 @@ class Journal:
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._path, self._position_path = folder / JOURNAL_FILE, folder / POSITION_FILE
-        self._lock = threading.Lock()
+        self._lock, self._copy = threading.Lock(), copy
         self._versions = _versions(self._path)
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, FILE_MODE)
         self.end = os.fstat(self._file).st_size
@@ -250,8 +251,11 @@ class Journal:
             entries, start = self.read(start, 1 << 20)
             yield from entries
 
-    def sync(self, end: int) -> None:
+    def sync(self, end: int) -> bool:
         """Wait until everything before a position is on the disk.
+
+        Returns:
+            Whether it is also where a driver on another machine reads it.
 
         Raises:
             StorageFull: The disk is full, which some file systems report only now.
@@ -262,7 +266,10 @@ class Journal:
                 os.fsync(self._file)
             except OSError as error:
                 raise self._converted(error) from None
+            if self._copy is not None and not self._copy():
+                return False
             self._on_disk = written
+        return True
 
     def advance(self, position: int) -> None:
         """Save the position up to which MLflow has taken the journal."""

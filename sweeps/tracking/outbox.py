@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sweeps.errors import StorageFull
 from sweeps.tracking.batch import MetricValue, log_batch
 from sweeps.tracking.client import CALLS_AT_ONCE
-from sweeps.tracking.journal import Entry, Journal, NewRun, Points, Status, Tags
+from sweeps.tracking.journal import PARENT, Entry, Journal, NewRun, Points, Status, Tags
+from sweeps.tracking.record import MlflowIds
 from sweeps.tracking.retry import GaveUp, Refused, Retrier
 from sweeps.tracking.store import tag_filter
 
@@ -36,6 +37,8 @@ WRITE_AT_POINTS = 5000
 BATCH_BYTES = 4 << 20
 """Maximum bytes of the journal in memory, some ten thousand metric values."""
 POINTS_PER_CALL = 1000
+PARENT_RUN = "mlflow.parentRunId"
+"""MLflow's own tag of a nested run."""
 PAIRS_PER_CALL = 100
 """Maximum parameters or tags in one ``log_batch``; both limits are MLflow's."""
 
@@ -59,13 +62,20 @@ class Outbox:
     """Delivers a journal to MLflow. Its thread runs from ``start`` to ``close``."""
 
     def __init__(
-        self, client: MlflowClient, retrier: Retrier, journal: Journal, beat: Callable[[], None], beat_s: float
+        self,
+        client: MlflowClient,
+        retrier: Retrier,
+        journal: Journal,
+        ids: MlflowIds,
+        beat: Callable[[], None],
+        beat_s: float,
     ) -> None:
         """
         Args:
             client: A client of the tracking store.
             retrier: Repeats its calls.
             journal: The journal to deliver.
+            ids: The sweep's ids in this store; its journal may have been begun with another one.
             beat: Function that the thread calls regularly.
             beat_s: Seconds between two such calls.
         """
@@ -73,7 +83,8 @@ class Outbox:
         self._beat, self._beat_s, self._next_beat = beat, beat_s, time.monotonic() + beat_s
         self._earlier_end = journal.end
         """End of the entries of earlier drivers, which may have created a run without saving its id."""
-        self._run_ids: dict[str, str] = {}
+        self._ids = ids
+        self._run_ids: dict[str, str] = {PARENT: ids.run_id}
         self._refused: set[str] = set()
         """Runs of which MLflow has refused a call, for one warning each."""
         self._condition = threading.Condition()
@@ -180,7 +191,8 @@ class Outbox:
         entries, end = self._journal.read(start, BATCH_BYTES)
         if end == start:
             return False
-        self._journal.sync(end)
+        if not self._journal.sync(end):
+            return False  # a driver that continues elsewhere would not know that MLflow has it
         batches, points = _by_run(entries)
         new = {key: batch.new for key, batch in batches.items() if batch.new is not None and key not in self._run_ids}
         self._each(partial(self._create, may_exist=start < self._earlier_end), new.items())
@@ -207,11 +219,12 @@ class Outbox:
                 pass
 
     def _create(self, key: str, new: NewRun, *, may_exist: bool) -> None:
-        client, where = self._client, tag_filter(new.identity)
+        client, parent = self._client, {PARENT_RUN: self._ids.run_id}
+        experiment, where, tags = self._ids.experiment_id, tag_filter(new.identity | parent), new.tags | parent
         try:
             run = self._retrier.create_once(
-                find=lambda: next(iter(client.search_runs([new.experiment_id], where, max_results=1)), None),
-                create=lambda: client.create_run(new.experiment_id, new.started_ms, dict(new.tags), new.name),
+                find=lambda: next(iter(client.search_runs([experiment], where, max_results=1)), None),
+                create=lambda: client.create_run(experiment, new.started_ms, tags, new.name),
                 may_exist=may_exist,
             )
         except Refused as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from sweeps import constants
 from sweeps.compat.mlflow import EXPERIMENT_KIND_TAG
 from sweeps.config.objectives import Objectives
 from sweeps.errors import UserError
+from sweeps.files import write_json
 from sweeps.provenance.machine import user
 from sweeps.redact import redact_uri
 from sweeps.tracking.client import artifact_location
@@ -26,6 +27,8 @@ from sweeps.tracking.values import now_ms
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+PARENT_FILE = "parent.json"
+"""File in the folder of a sweep in an object store with the facts of its parent run."""
 OPEN_WITHIN_S = 30
 """Maximum seconds without an answer of MLflow while a recorder is opened."""
 EXPERIMENT_DESCRIPTION = (
@@ -44,7 +47,7 @@ class SweepInfo:
     """The ``conf=`` that it was started with."""
     objectives: Objectives
     folder: Path
-    """Its own folder, absolute."""
+    """Its own folder, absolute; of a sweep in an object store, this machine's copy of the driver's files."""
     config_yaml: str
     """The composed config."""
     command: str = ""
@@ -55,6 +58,15 @@ class SweepInfo:
     """Dotted paths that it searches: columns of its view on MLflow's page."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Further tags."""
+    uri: str | None = None
+    """URI of its folder, if it is in an object store."""
+    copy: Callable[[], bool] | None = None
+    """Copies the driver's files there, and returns whether that has succeeded."""
+
+    @property
+    def location(self) -> str:
+        """Path or URI of its folder."""
+        return self.uri or str(self.folder)
 
 
 def create_parent_run(
@@ -85,17 +97,35 @@ def create_parent_run(
         constants.TAG_METRIC: _one_or_list(sweep.objectives.metrics),
         constants.TAG_MODE: _one_or_list(sweep.objectives.modes),
         constants.TAG_COMMAND: sweep.command,
-        constants.TAG_FOLDER: str(sweep.folder),
+        constants.TAG_FOLDER: sweep.location,
         constants.TAG_HEARTBEAT: heartbeat(),
         **commit,
         **sweep.tags,
     }
+    if sweep.uri is not None:
+        write_parent(sweep.folder, experiment, sweep.name, tags)
     create = partial(client.create_run, experiment_id, now_ms(), tags, run_name=sweep.name)
     run_id = retrier.create_once(
         find=lambda: next((run.run_id for run in _parents(uri, sweep.name)), None),
         create=lambda: str(create().info.run_id),
     )
     return MlflowIds(tracking_uri=uri, experiment_id=experiment_id, run_id=run_id)
+
+
+def write_parent(folder: Path, experiment: str, name: str, tags: Mapping[str, str]) -> None:
+    """Write what a parent run is created with, so that it can be created again in another store."""
+    write_json(folder / PARENT_FILE, {"experiment": experiment, "name": name, "started_ms": now_ms(), "tags": tags})
+
+
+def create_again(client: MlflowClient, uri: str, content: bytes) -> MlflowIds:
+    """Create a parent run from what ``write_parent`` has written, unless there is one."""
+    document = json.loads(content)
+    name, experiment = document["name"], _experiment_id(client, uri, document["experiment"])
+    run_id = next((run.run_id for run in _parents(uri, name)), None)
+    if run_id is None:
+        run = client.create_run(experiment, document["started_ms"], document["tags"], run_name=name)
+        run_id = str(run.info.run_id)
+    return MlflowIds(tracking_uri=uri, experiment_id=experiment, run_id=run_id)
 
 
 def heartbeat() -> str:

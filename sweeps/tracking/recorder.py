@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
@@ -98,7 +97,7 @@ class Recorder:
                 "already; put it back, or start a new sweep with search.warm_start"
             )
         client = connect(uri)
-        journal = Journal(sweep.folder)
+        journal = Journal(sweep.folder, sweep.copy)
         commit = {"mlflow.source.git.commit": found} if (found := git_commit()) else {}
         try:
             earlier = load_sweep(uri, sweep.name) if resume else None
@@ -167,16 +166,16 @@ class Recorder:
 
     def restore(self, earlier: SweepRecord) -> None:
         """Continue with what earlier drivers have recorded, after delivering what they left in the journal."""
-        uri, name, folder = self.ids.tracking_uri, self._sweep.name, self._sweep.folder
+        uri, name, location = self.ids.tracking_uri, self._sweep.name, self._sweep.location
         self._delivery.deliver_earlier({trial.trial: trial.run_id for trial in earlier.trials})
         record = load_sweep(uri, name)
         self.trials.restore(record.trials)
         self._status.restore(record)
-        self._resume_uploads(Relocation(Path(record.tags.get(constants.TAG_FOLDER, folder)), folder))
+        self._resume_uploads(Relocation(record.tags.get(constants.TAG_FOLDER, location), location))
         now: dict[str, str | None] = {
             constants.TAG_STATE: "running",
             constants.TAG_HEARTBEAT: heartbeat(),
-            constants.TAG_FOLDER: str(folder),
+            constants.TAG_FOLDER: location,
         }
         self._delivery.put(Tags(PARENT, now))
         self._delivery.put(Status(PARENT, "RUNNING"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from sweeps.constants import CHECKPOINT_TAGS
 from sweeps.tracking.store import RawRun
@@ -14,19 +13,19 @@ from sweeps.tracking.uris import as_uri
 class Relocation:
     """A move from one folder to another. False if both are the same."""
 
-    before: Path
-    after: Path
+    before: str
+    after: str
 
     def __bool__(self) -> bool:
         return self.before != self.after
 
     def path(self, path: str) -> str:
         """Return the new path of a file or folder; the same, if it is not in the folder."""
-        return _moved(path, str(self.before), str(self.after))
+        return _moved(path, self.before, self.after)
 
     def changed_tags(self, run: RawRun) -> dict[str, str | None]:
         """Return a run's tags that name a checkpoint in the folder, with their new values."""
-        before, after = as_uri(str(self.before)), as_uri(str(self.after))
+        before, after = as_uri(self.before), as_uri(self.after)
         uris = {tag: run.tags[tag] for tag in CHECKPOINT_TAGS.values() if tag in run.tags}
         return {tag: new for tag, uri in uris.items() if (new := _moved(uri, before, after)) != uri}
 

@@ -13,9 +13,11 @@ from pydantic.dataclasses import dataclass
 from sweeps.constants import TAG_FOLDER
 from sweeps.errors import UnknownName
 from sweeps.provenance.redacted_text import redacted_log
+from sweeps.storage.location import is_remote
+from sweeps.storage.object_store import ObjectStore
 from sweeps.tracking.artifacts import list_names, read_text
 from sweeps.tracking.record import SweepRecord, TrialRecord
-from sweeps.trial_files import LEFT_OUT, LOGS, logs_folder
+from sweeps.trial_files import LEFT_OUT, LOGS, logs_folder, logs_location
 
 AT_MOST = 2**20
 """Maximum bytes in one part of a log."""
@@ -53,8 +55,10 @@ class TrialLogs:
 
     def __init__(self, record: SweepRecord, trial: TrialRecord) -> None:
         self._record, self._trial = record, trial
-        folder = Path(record.tags.get(TAG_FOLDER, ""))
+        location = record.tags.get(TAG_FOLDER, "")
+        folder = Path(location)
         self._folder = logs_folder(folder, trial.trial) if folder.is_absolute() else None
+        self._store = ObjectStore(logs_location(location, trial.trial)) if is_remote(location) else None
 
     def workers(self) -> list[int]:
         """Return the ranks of the workers that have a log."""
@@ -105,7 +109,14 @@ class TrialLogs:
     def _names(self) -> Sequence[str]:
         if self._folder is not None and self._folder.is_dir():
             return sorted(path.name for path in self._folder.iterdir())
-        return list_names(self._record.mlflow.tracking_uri, self._trial.run_id, LOGS)
+        return sorted({*self._stored_names(), *list_names(self._record.mlflow.tracking_uri, self._trial.run_id, LOGS)})
+
+    def _stored_names(self) -> Sequence[str]:
+        """Names of the logs in the object store that the sweep is in; none if it does not answer."""
+        try:
+            return [] if self._store is None else [*self._store.names()]
+        except OSError:
+            return []
 
     def _log(self, worker: int) -> bytes:
         data = self._bytes(f"worker-{worker}.log")
@@ -119,6 +130,8 @@ class TrialLogs:
     def _bytes(self, name: str) -> bytes | None:
         if self._folder is not None and self._folder.is_dir():
             return _file(self._folder / name)
+        if self._store is not None and name in self._stored_names():
+            return self._store.read(name)
         text = read_text(self._record.mlflow.tracking_uri, self._trial.run_id, f"{LOGS}/{name}")
         return None if text is None else text.encode()
 

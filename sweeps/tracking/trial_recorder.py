@@ -24,7 +24,7 @@ from sweeps.tracking.trial_note import trial_note
 from sweeps.tracking.trial_progress import TrialProgress
 from sweeps.tracking.uris import as_uri
 from sweeps.tracking.values import metric_name, now_ms, to_text, written
-from sweeps.trial_files import LOGS
+from sweeps.trial_files import LOGS, logs_location
 
 STEPS_TAG_EVERY_S = 1.0
 """Minimum seconds between two updates of a trial's step tag, whose last value is written when the trial ends."""
@@ -216,9 +216,9 @@ class TrialRecorder:
         """
         self._delivery.upload(Artifact(trial_id, name, text=text))
 
-    def attach_logs(self, trial_id: str, folder: Path) -> None:
+    def attach_logs(self, trial_id: str) -> None:
         """Add the logs of a trial's workers to its run, with secrets hidden."""
-        self._delivery.upload(Artifact(trial_id, LOGS, folder=str(folder)))
+        self._delivery.upload(Artifact(trial_id, LOGS, folder=logs_location(self._sweep.location, trial_id)))
 
     def end(self, trial_id: str, state: str, steps: int, attempt: int, error: str | None = None) -> None:
         """Record that a trial has ended.

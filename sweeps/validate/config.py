@@ -17,6 +17,7 @@ from sweeps.suggestions import did_you_mean
 from sweeps.validate.model import check_bitsandbytes, check_float8, check_model_on_data
 from sweeps.validate.numerics import check_numerics
 from sweeps.validate.search import search_mistakes
+from sweeps.validate.storage import storage_mistakes
 from sweeps.validate.strategy import check_strategy
 from sweeps.validate.tracking import tracking_mistakes
 
@@ -51,7 +52,7 @@ def check_sweep(composition: Composition, approve: Approve | None = None) -> Spa
         mistakes.collect(_check_values, composition, space, mistakes)
         for line in search_mistakes(composition, space, lookup):
             mistakes.add(line)
-        for line in tracking_mistakes(composition):
+        for line in (*tracking_mistakes(composition), *storage_mistakes(config)):
             mistakes.add(line)
         if not mistakes.lines:  # a constraint is computed with valid trials
             for line in InitialPoints(composition, space, Constraints(composition), lookup).mistakes():

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from sweeps.compose import Composition
 from sweeps.config import SweepConfig
 from sweeps.redact import holds_password, redact_uri
+from sweeps.storage.location import is_remote
 
 
 def tracking_mistakes(composition: Composition) -> Iterator[str]:
@@ -28,7 +29,7 @@ def tracking_mistakes(composition: Composition) -> Iterator[str]:
 
 def tracking_notes(config: SweepConfig) -> Iterator[str]:
     """Yield notes on settings that are allowed, but may not be intended."""
-    if config.tracking.checkpoints == "reference" and "://" not in config.output_dir:
+    if config.tracking.checkpoints == "reference" and not is_remote(config.output_dir):
         yield (
             f"tracking.checkpoints=reference: MLflow will refer to folders in output_dir={config.output_dir}; only "
             "machines that can read that folder can load the checkpoints, as long as they stay there"

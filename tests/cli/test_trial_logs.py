@@ -53,7 +53,7 @@ def recorder(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     recorder.trials.attach("0003", "logs/attempt-1.traceback.txt", "Traceback\nwhole")
     (log_of("0003", 0).parent / "attempt-1.traceback.txt").write_text("Traceback\nwhole")
     recorder.trials.end("0003", "failed", 5, 1, ERROR)
-    recorder.trials.attach_logs("0003", log_of("0003", 0).parent)
+    recorder.trials.attach_logs("0003")
     wait_until(lambda: [each.state for each in load_sweep(uri, "told").trials] == ["failed", "running"])
     yield recorder
     with contextlib.suppress(OSError):  # the test has closed it
@@ -63,7 +63,7 @@ def recorder(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
 @pytest.fixture
 def ended(recorder: Recorder) -> None:
     recorder.trials.end("0004", "finished", 9, 1)
-    recorder.trials.attach_logs("0004", log_of("0004", 0).parent)
+    recorder.trials.attach_logs("0004")
     assert not recorder.close("finished")
 
 

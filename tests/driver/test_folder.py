@@ -15,6 +15,7 @@ import pytest
 from sweeps import folder as driver
 from sweeps.errors import UserError
 from sweeps.folder import DRIVER_FILE, DRIVER_LOCK, driver_was_killed, only_driver
+from sweeps.storage.object_store import ObjectStore
 
 HOLD = """
 import sys, time
@@ -96,3 +97,24 @@ def test_a_driver_that_slept_while_another_took_over_leaves(tmp_path: Path, othe
         _, err = other.communicate(timeout=30)
     assert other.returncode == driver.LEFT
     assert "mine was taken over by" in err
+
+
+def test_a_sweep_in_an_object_store_has_one_driver_among_machines_that_share_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ObjectStore(f"file://{tmp_path}/bucket/mine")
+    monkeypatch.setattr(driver, "BEAT_S", 0.2)
+    monkeypatch.setattr(driver, "SILENCE_S", 1.0)
+    with only_driver(tmp_path / "here", "mine", machine="near/1", store=store):
+        with (
+            pytest.raises(UserError, match="already, on near;"),
+            only_driver(tmp_path / "there", "mine", machine="far/1", store=store),
+        ):
+            pass
+        left = store.read(DRIVER_FILE)
+        assert left is not None
+    assert store.read(DRIVER_FILE) is None
+    store.write(DRIVER_FILE, left)  # as a machine that is lost leaves it
+    began = time.monotonic()
+    with only_driver(tmp_path / "there", "mine", machine="far/1", store=store):
+        assert time.monotonic() - began >= 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest
-from sweeps.runtime.events import Ended, Event, Log, Started
+from sweeps.runtime.events import Ended, Event, Log, Report, Saved, Started
 
 
 def attempt(published: list[Event]) -> Attempt:
@@ -63,3 +63,20 @@ def test_events_of_a_discarded_attempt_are_dropped() -> None:
     made.request_stop(StopRequest.DISCARD)
     made.post(logged(2), ())
     assert published == [logged(1)]
+
+
+def test_the_upload_of_a_checkpoint_belongs_to_its_report_also_after_the_trial_was_stopped_there() -> None:
+    published: list[Event] = []
+    made = Attempt("0003", 2, published.append, withholds=True)
+    reports = [Report("0003", 2, step, {"eval/loss": 1.0}, 1000) for step in (10, 20)]
+    uploads = [Saved("0003", 2, step, {}, 1000, checkpoint=f"s3://bucket/step-{step}") for step in (10, 20)]
+    made.request_report()
+    made.post(reports[0], ())
+    made.post(uploads[0], ())  # the scheduler has not decided on its report
+    made.post(reports[1], ())
+    made.post(uploads[1], ())  # of a report that it may never ask for
+    assert published == [reports[0], uploads[0]]
+    made.request_stop(StopRequest.DISCARD)
+    made.post(uploads[0], ())
+    made.post(uploads[1], ())
+    assert published == [reports[0], uploads[0], uploads[0]]

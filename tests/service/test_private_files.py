@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.compose.service import compose_service
-from sweeps.driver.startup import make_folder
+from sweeps.driver.holding import make_folder
 from sweeps.files import make_private
 from sweeps.folder import LOG_FILE
 from sweeps.plan.plan import make_plan

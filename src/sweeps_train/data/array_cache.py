@@ -25,6 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from sweeps_train.atomic_write import atomic_write
+from sweeps_train.cache_folder import cache_folder
 
 _log = logging.getLogger(__name__)
 
@@ -85,17 +86,6 @@ def entry_name(key: Any) -> tuple[str, str]:
     """A key as JSON, and the name of its entry: a hash of it."""
     described = json.dumps(key, sort_keys=True)
     return described, hashlib.sha256(described.encode()).hexdigest()[:32]
-
-
-def cache_folder() -> Path:
-    """``SWEEPS_CACHE``, or else the user's cache folder.
-
-    Raises:
-        RuntimeError: The user has no home folder.
-    """
-    if configured := os.environ.get("SWEEPS_CACHE"):
-        return Path(configured).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sweeps"
 
 
 def _read(file: Path) -> Arrays | None:

@@ -23,7 +23,8 @@ import numpy as np
 from filelock import FileLock
 
 from sweeps_train.atomic_write import atomic_write
-from sweeps_train.data.array_cache import Arrays, cache_folder, entry_name, mark_used, remove_oldest
+from sweeps_train.cache_folder import cache_folder
+from sweeps_train.data.array_cache import Arrays, entry_name, mark_used, remove_oldest
 
 _log = logging.getLogger(__name__)
 

@@ -111,7 +111,7 @@ def _remote_files(key: str, uri: str, types: tuple[str, ...]) -> list[File]:
     while "*" in base or "[" in base:
         base = base.rpartition("/")[0]
     try:
-        system, path = _open_store(f"{base}?{options}" if options else base)
+        system, path = open_store(f"{base}?{options}" if options else base)
         if (info := system.get_file_info(path)).type == FileType.File:
             found = [info]
         else:
@@ -136,8 +136,13 @@ def _nothing_there(key: str, path: str, types: tuple[str, ...]) -> str:
     return f"{key}={path}: there are no such files; give {files}"
 
 
-def _open_store(location: str) -> tuple[Any, str]:
-    """The file system of a path or URI, and the path in it."""
+def open_store(location: str) -> tuple[Any, str]:
+    """The Arrow file system of a path or URI, and the path in it.
+
+    Raises:
+        OSError: The store cannot be reached.
+        ValueError: There is no such kind of store; ``ImportError`` if its package is not installed.
+    """
     import pyarrow
     from pyarrow.fs import FileSystem, FSSpecHandler, LocalFileSystem, PyFileSystem
 
@@ -159,7 +164,7 @@ def open_file(location: str) -> Any:
     Args:
         location: Absolute path or URI.
     """
-    system, path = _open_store(location)
+    system, path = open_store(location)
     return system.open_input_file(path)
 
 

@@ -1,0 +1,83 @@
+"""The cluster of a sweep: joined, checked to see the sweep's folder, and given the code that its nodes lack."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from sweeps.errors import UserError
+from sweeps.launch.bundle import Bundle
+from sweeps.plan.plan import Plan
+from sweeps.runtime.cluster import Connection, connected
+from sweeps.runtime.node_views import NodeView, node_views
+from sweeps.runtime.shared_folder import SharedFolder
+
+MAX_CODE = 100 * 2**20
+"""Maximum bytes of the code, which every node downloads."""
+NAMED = 3
+"""Maximum number of nodes that a message names."""
+
+
+@contextlib.contextmanager
+def joined_cluster(plan: Plan) -> Iterator[Connection]:
+    """Connect to a plan's cluster. If nodes do not see the working folder, its modules travel to them, with Sweeps if
+    they lack it.
+
+    Raises:
+        UserError: The cluster does not answer, a node cannot use the sweep's folder, or the code is too large.
+    """
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(connected(plan.config))
+        if plan.config.cluster.address != "local":
+            shared = SharedFolder.marked(plan.folder) if plan.uri is None else None
+            views = node_views(shared, plan.uri, version("ray-sweeps"))
+            if not plan.config.cluster.check_nodes:  # which leaves them out
+                _check_storage(plan, views)
+            if any(not (view.has_sweeps and view.sees_working_folder) for view in views) and not _code_is_there():
+                stack.close()
+                code = _packed(stack, plan, with_sweeps=not all(view.has_sweeps for view in views))
+                cluster = stack.enter_context(connected(plan.config, code=code))
+        yield cluster
+
+
+def _check_storage(plan: Plan, views: Sequence[NodeView]) -> None:
+    """
+    Raises:
+        UserError: Nodes cannot use the sweep's folder.
+    """
+    blind = [view for view in views if view.storage_error]
+    if not blind:
+        return
+    names = ", ".join(f"{view.name}: {view.storage_error}" for view in blind[:NAMED])
+    more = f" and {len(blind) - NAMED} more" if len(blind) > NAMED else ""
+    if plan.uri is not None:
+        fix = "give them credentials, such as with cluster.env=['AWS_*']"
+    else:
+        fix = "mount it there, set output_dir to an object store (s3://BUCKET/sweeps)"
+    raise UserError(
+        f"output_dir={plan.config.output_dir}: nodes do not see it ({names}{more}), so their checkpoints would be "
+        f"lost; {fix}, or leave these nodes out with `run --check-nodes`"
+    )
+
+
+def _code_is_there() -> bool:
+    """Whether this driver's own code has travelled, so that the workers get it, too: it is a job of the cluster."""
+    import ray
+
+    return "working_dir" in ray.get_runtime_context().runtime_env
+
+
+def _packed(stack: contextlib.ExitStack, plan: Plan, *, with_sweeps: bool) -> Path:
+    """Pack the modules of the working folder.
+
+    Raises:
+        UserError: They are too large.
+    """
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    bundle = Bundle.of_folder(Path.cwd(), leave_out=plan.folder.parent)
+    if with_sweeps:
+        bundle.add_sweeps()
+    return bundle.write(folder / "code.zip", MAX_CODE, ", or put the folder onto storage that all nodes share")

@@ -1,0 +1,130 @@
+"""The folder of the sweep that a driver runs: held by it alone, and if it is in an object store, up to date there."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import PurePosixPath
+
+from sweeps.errors import SweepsError, Undelivered, UserError
+from sweeps.files import FOLDER_MODE
+from sweeps.folder import DRIVER_FILE, DRIVER_LOCK, LOG_FILE, is_held, only_driver
+from sweeps.plan.plan import Plan
+from sweeps.plan.saved_sweep import COPY_FILE, SWEEP_FILE
+from sweeps.runtime.report_log import REPORT_LOG_FILE
+from sweeps.runtime.shared_folder import MARK
+from sweeps.search.samplers.saved_trials import EARLIER_FILE
+from sweeps.storage.object_store import ObjectStore
+from sweeps.storage.state_mirror import SESSION_FILE, StateMirror
+from sweeps.tracking.journal import JOURNAL_FILE
+from sweeps.tracking.parent_run import PARENT_FILE
+from sweeps.tracking.record import SweepRecord
+
+REQUESTS_AT_ONCE = 16
+"""Number of small objects that are read at the same time."""
+_BEFORE_THE_SEARCH = {
+    *(DRIVER_LOCK, LOG_FILE, SWEEP_FILE, COPY_FILE, JOURNAL_FILE, EARLIER_FILE),
+    *(SESSION_FILE, MARK, PARENT_FILE),
+}
+
+
+def make_folder(plan: Plan) -> None:
+    """Make the folder of a new sweep.
+
+    Raises:
+        UserError: It cannot be made, or the object store cannot be used or has a sweep of this name.
+    """
+    plan.check_store()
+    if plan.uri is not None and not is_held(plan.folder):  # of a sweep that is no longer in the store
+        shutil.rmtree(plan.folder, ignore_errors=True)
+    try:
+        plan.folder.mkdir(mode=FOLDER_MODE, parents=True)
+    except OSError as error:
+        raise UserError(
+            f"output_dir={plan.config.output_dir}: cannot make the folder {plan.folder} ({error.strerror}); "
+            f"{'set output_dir' if plan.uri is None else 'set SWEEPS_CACHE'} to a folder that can be written"
+        ) from None
+
+
+def remove_folder(plan: Plan) -> None:
+    """Remove the folder of a sweep that could not start; one in which the search has begun holds more, and stays."""
+    if {path.name for path in plan.folder.iterdir()} <= _BEFORE_THE_SEARCH:
+        shutil.rmtree(plan.folder, ignore_errors=True)
+        if plan.store is not None:
+            with contextlib.suppress(OSError):
+                if plan.store.read(DRIVER_FILE) is None:
+                    plan.store.remove_all()
+
+
+@contextlib.contextmanager
+def held(plan: Plan) -> Iterator[Callable[[], bool] | None]:
+    """Hold a sweep's folder as its only driver. If it is in an object store, the newest state there is brought here
+    first, and changes are copied there as they are made.
+
+    Yields:
+        For a folder in an object store, a function that copies all changes and returns whether that has succeeded.
+
+    Raises:
+        UserError: Another driver runs the sweep, or the store does not answer.
+        Undelivered: The sweep has ended, and the store does not take its last changes.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(only_driver(plan.folder, plan.name, store=plan.store))
+            copy = None if plan.store is None else stack.enter_context(_mirrored(plan, plan.store))
+        except OSError as error:
+            if plan.store is None:
+                raise
+            raise UserError(f"output_dir={plan.config.output_dir}: does not answer ({_first_line(error)})") from None
+        yield copy
+
+
+@contextlib.contextmanager
+def _mirrored(plan: Plan, store: ObjectStore) -> Iterator[Callable[[], bool]]:
+    mirror = StateMirror(store, plan.folder)
+    mirror.start()
+    try:
+        yield mirror.try_to_copy
+    finally:
+        try:
+            mirror.close()
+        except OSError as error:
+            raise Undelivered(
+                f"{plan.name}: {store} has not taken the last changes of its state ({_first_line(error)}); they are in "
+                f"{plan.folder}, and `python -m sweeps resume {plan.name}` on this machine copies them"
+            ) from error
+
+
+def bring_reports(plan: Plan, earlier: SweepRecord) -> None:
+    """Bring what the workers of earlier sessions have reported to this machine, if a sweep is in an object store.
+
+    Trials that began after its state was last copied are removed: the search will make others of the same numbers.
+
+    Args:
+        plan: A sweep that continues.
+        earlier: Its record, with everything that earlier sessions had in their journal.
+
+    Raises:
+        SweepsError: The store does not answer.
+    """
+    if plan.store is None:
+        return
+    from sweeps.search.study import numbers_of_trials
+
+    known = numbers_of_trials(plan.folder, plan.name) | {trial.trial for trial in earlier.trials}
+    trials = plan.store / "trials"
+    try:
+        for unknown in sorted(set(trials.folders()) - known):
+            (trials / unknown).remove_all()
+        shutil.rmtree(plan.folder / "trials", ignore_errors=True)
+        logs = [name for name in trials.names() if PurePosixPath(name).name == REPORT_LOG_FILE]
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE) as threads:
+            list(threads.map(lambda name: trials.download(name, plan.folder / "trials" / name), logs))
+    except OSError as error:
+        raise SweepsError(f"{plan.store}: does not answer ({_first_line(error)})") from error
+
+
+def _first_line(error: OSError) -> str:
+    return str(error).partition("\n")[0]

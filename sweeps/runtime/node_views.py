@@ -1,0 +1,118 @@
+"""Views of the driver's files by the nodes of a running cluster: the sweep's folder, the working folder, Sweeps itself.
+
+The question must also reach nodes without Sweeps, so the function that answers it uses nothing but Python's standard
+library before it knows that Sweeps is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sweeps.runtime.shared_folder import MARK, SharedFolder
+
+ANSWERS_WITHIN_S = 60.0
+"""Maximum seconds for a process to start on a node and to look; a node that does not answer is not judged."""
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """View of one node."""
+
+    id: str
+    name: str
+    """Host name and address."""
+    has_sweeps: bool
+    """Whether this release of Sweeps can be imported there."""
+    sees_working_folder: bool
+    storage_error: str
+    """Reason for which the sweep's folder cannot be used there; empty if it can."""
+
+
+def node_views(shared: SharedFolder | None, uri: str | None, release: str) -> list[NodeView]:
+    """Ask all nodes of the connected cluster but the driver's own.
+
+    Args:
+        shared: The sweep's folder, if it is a plain one.
+        uri: Its URI, if it is in an object store.
+        release: Version of Sweeps here.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    own = ray.get_runtime_context().get_node_id()
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    others = {node["NodeID"]: node for node in nodes if node["Alive"] and node["NodeID"] != own}
+    if not others:
+        return []
+    mark = None if shared is None else (str(Path(shared.folder) / MARK), shared.ident)
+    with _working_mark() as working:
+        asked: Any = ray.remote(num_cpus=0, max_retries=0)(_question())
+        answers = {
+            node: asked.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
+                mark, uri, working, release
+            )
+            for node in others
+        }
+        ready, _ = ray.wait([*answers.values()], num_returns=len(answers), timeout=ANSWERS_WITHIN_S)
+        views = []
+        for node, answer in answers.items():
+            with contextlib.suppress(ray.exceptions.RayError):  # it has died meanwhile
+                if answer in ready:
+                    about = others[node]
+                    name = f"{about['NodeManagerHostname']} ({about['NodeManagerAddress']})"
+                    views.append(NodeView(node, name, *ray.get(answer)))
+    return views
+
+
+@contextlib.contextmanager
+def _working_mark() -> Iterator[str | None]:
+    """A file in the working folder by which others know it; None if it cannot be written."""
+    try:
+        file = tempfile.NamedTemporaryFile(dir=Path.cwd(), prefix=".sweeps-")  # noqa: SIM115 - closed below
+    except OSError:
+        yield None
+        return
+    with file:
+        yield file.name
+
+
+def _question() -> Callable[..., tuple[bool, bool, str]]:
+    """The function that a node runs. Ray sends an inner function with its code."""
+
+    def answer(
+        mark: tuple[str, str] | None, uri: str | None, working: str | None, release: str
+    ) -> tuple[bool, bool, str]:
+        import importlib.metadata
+        import pathlib
+        import time
+
+        try:
+            import sweeps.storage.object_store as stores
+            import sweeps_train
+
+            has_sweeps = bool(sweeps_train) and importlib.metadata.version("ray-sweeps") == release
+        except ImportError:  # also of the distribution
+            stores, has_sweeps = None, False  # type: ignore[assignment]
+        error = ""
+        if mark is not None:
+            for _ in range(4):  # NFS may show a new file late
+                try:
+                    error = "" if pathlib.Path(mark[0]).read_text(encoding="ascii") == mark[1] else "another folder"
+                except OSError as problem:
+                    error = problem.strerror or str(problem)
+                if not error:
+                    break
+                time.sleep(1.0)
+        elif uri is not None and stores is not None:
+            try:
+                stores.ObjectStore(uri).read("driver.json")
+            except Exception as problem:  # noqa: BLE001 - of the store's own library
+                error = str(problem).partition("\n")[0]
+        return has_sweeps, working is None or pathlib.Path(working).exists(), error
+
+    return answer

@@ -1,0 +1,56 @@
+"""A folder that all nodes of a cluster must share, with a mark by which a worker knows that it sees the same one."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from sweeps.errors import SweepsError
+from sweeps.files import make_private
+
+MARK = ".shared"
+"""File in a sweep's folder with the identity of its driver's session."""
+
+
+class NotShared(SweepsError):
+    """A worker runs on a node that does not see the sweep's folder."""
+
+
+@dataclass(frozen=True)
+class SharedFolder:
+    """A folder, and what the driver has written into its mark."""
+
+    folder: str
+    ident: str
+
+    @classmethod
+    def marked(cls, folder: Path) -> SharedFolder:
+        """Mark a folder.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        ident = uuid.uuid4().hex
+        make_private(folder / MARK)
+        (folder / MARK).write_text(ident, encoding="ascii")
+        return cls(str(folder), ident)
+
+    def is_seen(self) -> bool:
+        """Whether this process sees the same folder."""
+        try:
+            return (Path(self.folder) / MARK).read_text(encoding="ascii") == self.ident
+        except OSError:
+            return False
+
+    def check(self) -> None:
+        """
+        Raises:
+            NotShared: This process does not see the folder.
+        """
+        if not self.is_seen():
+            raise NotShared(
+                f"node {socket.gethostname()} does not see the sweep's folder {self.folder}, so its checkpoints would "
+                "be lost; mount it there, or set output_dir to an object store, such as s3://BUCKET/sweeps"
+            )

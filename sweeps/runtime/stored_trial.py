@@ -1,0 +1,216 @@
+"""A trial whose folder is in an object store: its copy on each node while it trains, and the upload of its checkpoints.
+
+The workers train in a folder of their node. The first worker of each node brings the trial's checkpoints there before
+the training begins. The main worker uploads every checkpoint from a thread while the training goes on: first the report
+log, so that the reports up to a checkpoint are there when it is, then its files, and last its seal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import ray
+
+from sweeps.config import UPLOADED_WITHIN_S
+from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.report_log import REPORT_LOG_FILE
+from sweeps.runtime.signs_of_life import signs_of_life
+from sweeps.storage.committed_folder import commit, committed, fetch, withdraw
+from sweeps.storage.location import is_remote, joined, node_copy
+from sweeps.storage.object_store import ObjectStore
+from sweeps.tracking.held_checkpoints import hold, release
+from sweeps.trial_files import log_name
+
+AGAIN_AFTER_S = 2.0
+ALIVE_EVERY_S = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def in_store(assignment: Assignment, rank: int) -> Iterator[tuple[Assignment, StoredTrial | None]]:
+    """Bring what an object store has of a trial to this node, and upload at the end what is left.
+
+    Args:
+        assignment: The trial; its folders may be URIs.
+        rank: Rank of this worker.
+
+    Yields:
+        The assignment with folders of this node; and the trial in the store. Of a trial in a plain folder, the
+        assignment as it is, and None.
+
+    Raises:
+        OSError: The store does not answer.
+        NotShared: A plain folder is not the driver's.
+    """
+    if not is_remote(assignment.checkpoint_folder):
+        if assignment.shared is not None:
+            assignment.shared.check()
+        yield assignment, None
+        return
+    stored = StoredTrial(assignment, rank)
+    with signs_of_life(assignment):
+        stored.restore()
+    here = replace(assignment, checkpoint_folder=str(stored.folder), log_folder=str(stored.log_folder))
+    try:
+        yield here, stored
+    except BaseException:
+        stored.close(failed=True)
+        raise
+    stored.close(failed=False)
+
+
+class StoredTrial:
+    """One attempt's view of a trial in an object store, on one worker."""
+
+    def __init__(self, assignment: Assignment, rank: int) -> None:
+        self._assignment, self._rank = assignment, rank
+        self._store, self._logs = ObjectStore(assignment.checkpoint_folder), ObjectStore(assignment.log_folder)
+        node = ray.get_runtime_context().get_node_id()
+        self.folder = node_copy(assignment.checkpoint_folder, node)
+        self.log_folder = node_copy(assignment.log_folder, node)
+        self.steps: set[str] = set()
+        """Names of the checkpoints that are in the store, ``step-00000020``."""
+        self._queue: queue.Queue[tuple[Path, Callable[[str], None]]] = queue.Queue()
+        self._error: OSError | None = None
+        self._thread = threading.Thread(target=self._follow, name="checkpoint-upload", daemon=True)
+
+    def restore(self) -> None:
+        """Bring checkpoints, report log and this worker's log to this node. Every worker calls it.
+
+        Raises:
+            OSError: The store does not answer.
+        """
+        from ray.train import get_context
+        from ray.train.collective import barrier, broadcast_from_rank_zero
+
+        names = [name for name in committed(self._store.names()) if "/" not in name] if self._rank == 0 else None
+        names = broadcast_from_rank_zero(names)
+        if get_context().get_local_rank() == 0:
+            shutil.rmtree(self.folder, ignore_errors=True)  # what an attempt that was killed has left
+            self.folder.mkdir(parents=True)
+            for name in names:
+                fetch(self._store / name, self.folder / name)
+        if self._rank == 0:
+            with contextlib.suppress(FileNotFoundError):
+                self._store.download(REPORT_LOG_FILE, self.folder / REPORT_LOG_FILE)
+        self.log_folder.mkdir(parents=True, exist_ok=True)
+        log = log_name(self._rank)
+        (self.log_folder / log).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            self._logs.download(log, self.log_folder / log)
+        self.steps = set(names)
+        barrier()
+
+    def save(self, checkpoint: Path, saved: Callable[[str], None]) -> None:
+        """Upload a complete checkpoint soon; on the main worker.
+
+        Args:
+            checkpoint: Its folder, or a folder in it.
+            saved: Called on another thread with the URI of ``checkpoint`` when it is in the store. Not called for a
+                checkpoint that the training removes before, since it has better ones.
+        """
+        if not self._thread.is_alive():
+            self._thread.start()
+        self._queue.put((checkpoint, saved))
+
+    def uri(self, checkpoint: Path) -> str:
+        """URI of a checkpoint, or of a folder in it."""
+        return joined(self._assignment.checkpoint_folder, checkpoint.relative_to(self.folder).as_posix())
+
+    def wait(self) -> None:
+        """Wait until all checkpoints are in the store.
+
+        Raises:
+            OSError: The store does not take them.
+        """
+        alive = time.monotonic()
+        while self._queue.unfinished_tasks and self._error is None:
+            time.sleep(0.02)
+            if time.monotonic() - alive > ALIVE_EVERY_S:
+                alive = time.monotonic()
+                self._assignment.broker.alive.remote(self._assignment.trial, self._assignment.attempt)
+        if self._error is not None:
+            raise self._error
+
+    def close(self, *, failed: bool) -> None:
+        """Upload what is left, and remove this node's copy.
+
+        Args:
+            failed: Whether the training has failed; then an error of the store is only logged.
+
+        Raises:
+            OSError: The store does not answer.
+        """
+        try:
+            self.wait()
+            if self._rank == 0:
+                self._upload_report_log()
+                if not failed:
+                    self._withdraw_superseded()
+            self._upload_log()
+        except OSError:
+            if not failed:
+                raise
+            logger.exception("the last files of trial %s are not in the store", self._assignment.trial)
+        (self.log_folder / log_name(self._rank)).unlink(missing_ok=True)
+        if self._rank == 0:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _follow(self) -> None:
+        while True:
+            checkpoint, saved = self._queue.get()
+            try:
+                self._upload(checkpoint, saved)
+            except OSError as error:
+                self._error = error
+            finally:
+                self._queue.task_done()
+
+    def _upload(self, checkpoint: Path, saved: Callable[[str], None]) -> None:
+        step = next(part for part in checkpoint.relative_to(self.folder).parts if part.startswith("step-"))
+        deadline = time.monotonic() + UPLOADED_WITHIN_S
+        while step not in self.steps:
+            held = hold(str(self.folder / step), str(self.folder))  # the training may remove it meanwhile
+            if held is None:
+                return  # it has been removed, and a better one follows
+            try:
+                self._upload_report_log()
+                commit(self._store / step, Path(held))
+                self.steps.add(step)
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise
+                logger.warning("checkpoint %s is not in the store: %s; it is tried again", step, error)
+                time.sleep(AGAIN_AFTER_S)
+            finally:
+                release(held)
+        saved(self.uri(checkpoint))
+        self._withdraw_superseded()
+        self._upload_log()
+
+    def _upload_report_log(self) -> None:
+        if (self.folder / REPORT_LOG_FILE).exists():
+            self._store.upload(self.folder / REPORT_LOG_FILE, REPORT_LOG_FILE)
+
+    def _upload_log(self) -> None:
+        log = log_name(self._rank)
+        if (self.log_folder / log).exists():
+            self._logs.upload(self.log_folder / log, log)
+
+    def _withdraw_superseded(self) -> None:
+        """Remove checkpoints from the store that the training has removed here."""
+        from sweeps_train.checkpoint import complete_checkpoints  # imports torch
+
+        here = {path.name for path in complete_checkpoints(self.folder)}
+        for step in sorted(self.steps - here):
+            withdraw(self._store / step)
+            self.steps.discard(step)

@@ -1,0 +1,77 @@
+"""Folders in an object store that are complete or absent, such as checkpoints.
+
+A sealed folder (``sweeps_train.integrity``) is uploaded file by file, and its seal last: what has no seal is no folder.
+It is removed the other way round. An upload that a crash has cut off leaves files without a seal, which the next upload
+of the same folder replaces, and ``withdraw`` removes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from sweeps.files import replacing
+from sweeps.storage.object_store import ObjectStore
+from sweeps_train.integrity import SEAL_FILE
+
+FILES_AT_ONCE = 4
+"""Number of files that are copied at the same time."""
+
+
+def commit(store: ObjectStore, folder: Path) -> None:
+    """Upload a sealed folder.
+
+    Args:
+        store: The folder's own place in the store.
+        folder: Folder of this machine.
+
+    Raises:
+        OSError: A file cannot be read, or the store does not answer, or refuses; then nothing is committed.
+    """
+    store.remove(SEAL_FILE)  # of a folder that this one replaces
+    seal = json.loads((folder / SEAL_FILE).read_text(encoding="utf-8"))
+    with ThreadPoolExecutor(FILES_AT_ONCE) as threads:
+        list(threads.map(lambda name: store.upload(folder / name, name), seal))
+    store.upload(folder / SEAL_FILE, SEAL_FILE)
+
+
+def fetch(store: ObjectStore, folder: Path) -> None:
+    """Download a committed folder, completely or not at all.
+
+    Args:
+        store: The folder's own place in the store.
+        folder: Folder of this machine, which is replaced.
+
+    Raises:
+        FileNotFoundError: It is not committed.
+        OSError: The store does not answer, or a file cannot be written.
+    """
+    if (content := store.read(SEAL_FILE)) is None:
+        raise FileNotFoundError(f"{store}: is not complete, without {SEAL_FILE}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(folder) as unfinished:
+        unfinished.mkdir()
+        with ThreadPoolExecutor(FILES_AT_ONCE) as threads:
+            list(threads.map(lambda name: store.download(name, unfinished / name), json.loads(content)))
+        (unfinished / SEAL_FILE).write_bytes(content)
+
+
+def committed(names: Iterable[str]) -> list[str]:
+    """Return the committed folders among the names of objects, sorted.
+
+    >>> committed(["trials/0001/step-00000020/model", "trials/0001/step-00000010/files.json"])
+    ['trials/0001/step-00000010']
+    """
+    return sorted(name.removesuffix(f"/{SEAL_FILE}") for name in names if name.endswith(f"/{SEAL_FILE}"))
+
+
+def withdraw(store: ObjectStore) -> None:
+    """Remove a folder. From the first moment on it is not committed any more.
+
+    Raises:
+        OSError: The store does not answer, or refuses.
+    """
+    store.remove(SEAL_FILE)
+    store.remove_all()

@@ -1,0 +1,70 @@
+"""Place of a sweep's folder: a path that all machines share, or a URI in an object store, with copies on machines."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+from sweeps_train.cache_folder import cache_folder
+
+COPIES = "stored_sweeps"
+"""Folder in the cache with this machine's copies of sweeps that are in object stores."""
+
+
+def is_remote(location: str) -> bool:
+    """Whether a folder is given by a URI.
+
+    >>> is_remote("s3://bucket/sweeps"), is_remote("outputs")
+    (True, False)
+    """
+    return "://" in location
+
+
+def joined(folder: str, name: str) -> str:
+    """The URI of something in a folder; the options of the store after ``?`` stay at its end.
+
+    >>> joined("s3://bucket/sweeps/?region=eu-west-1", "first")
+    's3://bucket/sweeps/first?region=eu-west-1'
+    """
+    address, separator, options = folder.partition("?")
+    return f"{address.rstrip('/')}/{name}{separator}{options}"
+
+
+def plain(uri: str) -> str:
+    """A URI without the options of its store."""
+    return uri.partition("?")[0]
+
+
+def working_copy(location: str) -> Path:
+    """The folder of this machine in which a sweep's driver works, if the sweep is in an object store.
+
+    Args:
+        location: URI of the sweep's folder.
+    """
+    parent, _, name = plain(location).rpartition("/")
+    return cache_folder().absolute() / COPIES / "driver" / _slug(parent) / name
+
+
+def node_copy(location: str, node: str) -> Path:
+    """The folder in which the workers of a node keep a folder of a trial while they train it.
+
+    Args:
+        location: URI of that folder.
+        node: Ray's id of the node, since nodes may share the cache.
+    """
+    return cache_folder().absolute() / COPIES / "workers" / node[:12] / _slug(plain(location))
+
+
+def record_copy(location: str) -> Path:
+    """The folder of this machine with a record of the sweeps in an object store.
+
+    Args:
+        location: URI of the folder of all sweeps.
+    """
+    return cache_folder().absolute() / COPIES / "records" / _slug(plain(location).rstrip("/"))
+
+
+def _slug(uri: str) -> str:
+    readable = re.sub(r"[^a-zA-Z0-9]+", "-", uri).strip("-")[-80:]
+    return f"{readable}-{hashlib.sha256(uri.encode()).hexdigest()[:8]}"

@@ -1,0 +1,194 @@
+"""A folder in an object store: S3, Google Cloud Storage, Azure, or any other file system of Arrow or fsspec."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from sweeps.errors import UserError
+from sweeps.storage.location import joined
+
+BLOCK = 8 * 2**20
+"""Bytes that are copied at a time."""
+
+
+class ObjectStore:
+    """A folder in an object store. Names of objects are relative to it; every write replaces a whole object.
+
+    >>> import tempfile
+    >>> store = ObjectStore(f"file://{tempfile.mkdtemp()}/sweeps")
+    >>> store.write("first/state", b"running")
+    >>> store.read("first/state"), store.read("second/state"), (store / "first").names()
+    (b'running', None, {'state': 7})
+    """
+
+    def __init__(self, uri: str) -> None:
+        """Nothing is asked of the store yet.
+
+        Args:
+            uri: Address of the folder; options of the file system follow after ``?``, as Arrow defines them:
+                ``s3://bucket/folder?endpoint_override=host:9000``.
+        """
+        self.uri = uri
+
+    def __truediv__(self, name: str) -> ObjectStore:
+        below = ObjectStore(joined(self.uri, name))
+        if "_opened" in self.__dict__:  # one connection serves all folders
+            system, root = self._opened
+            below.__dict__["_opened"] = system, f"{root}/{name}"
+        return below
+
+    def __reduce__(self) -> tuple[type[ObjectStore], tuple[str]]:
+        return ObjectStore, (self.uri,)
+
+    def __str__(self) -> str:
+        return self.uri
+
+    @cached_property
+    def _opened(self) -> tuple[Any, str]:
+        """The file system, and the path in it."""
+        from sweeps_train.data.files import open_store
+
+        system, root = open_store(self.uri)
+        return system, root.rstrip("/")
+
+    def read(self, name: str) -> bytes | None:
+        """Return an object's content; None if there is none.
+
+        Raises:
+            OSError: The store does not answer, or refuses.
+        """
+        system, root = self._opened
+        try:
+            with system.open_input_stream(f"{root}/{name}") as opened:
+                content: bytes = opened.read()
+                return content
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write an object.
+
+        Raises:
+            OSError: The store does not answer, or refuses.
+        """
+        with self._writing(name) as opened:
+            opened.write(content)
+
+    def upload(self, file: Path, name: str) -> None:
+        """Write an object with the content of a file.
+
+        Raises:
+            OSError: The file cannot be read, or the store does not answer, or refuses.
+        """
+        with file.open("rb") as source, self._writing(name) as opened:
+            while block := source.read(BLOCK):
+                opened.write(block)
+
+    def download(self, name: str, file: Path) -> None:
+        """Write the content of an object into a file.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+            OSError: The file cannot be written, or the store does not answer, or refuses.
+        """
+        system, root = self._opened
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with system.open_input_stream(f"{root}/{name}") as opened, file.open("wb") as target:
+            while block := opened.read(BLOCK):
+                target.write(block)
+
+    def names(self, under: str = "") -> dict[str, int]:
+        """Return the names of all objects, with their sizes in bytes.
+
+        Args:
+            under: Folder to look in; the names include it.
+
+        Raises:
+            OSError: The store does not answer, or refuses.
+        """
+        from pyarrow.fs import FileSelector
+
+        system, root = self._opened
+        folder = f"{root}/{under}".rstrip("/")
+        found = system.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True))
+        return {each.path.removeprefix(f"{root}/"): each.size for each in found if each.is_file}
+
+    def modified(self, name: str) -> float | None:
+        """Return the Unix time at which an object was written; None if there is none.
+
+        Raises:
+            OSError: The store does not answer, or refuses.
+        """
+        system, root = self._opened
+        info = system.get_file_info(f"{root}/{name}")
+        return info.mtime.timestamp() if info.is_file else None
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders directly in this one.
+
+        Raises:
+            OSError: The store does not answer, or refuses.
+        """
+        from pyarrow.fs import FileSelector, FileType
+
+        system, root = self._opened
+        found = system.get_file_info(FileSelector(root, allow_not_found=True))
+        return sorted(each.base_name for each in found if each.type == FileType.Directory)
+
+    def remove(self, name: str) -> None:
+        """Remove an object, if it exists.
+
+        Raises:
+            OSError: The store does not answer, or refuses.
+        """
+        system, root = self._opened
+        with contextlib.suppress(FileNotFoundError):
+            system.delete_file(f"{root}/{name}")
+
+    def remove_all(self) -> None:
+        """Remove all objects.
+
+        Raises:
+            OSError: The store does not answer, or refuses.
+        """
+        from pyarrow.fs import FileType
+
+        system, root = self._opened
+        if system.get_file_info(root).type == FileType.Directory:
+            system.delete_dir(root)
+
+    def _writing(self, name: str) -> Any:
+        system, root = self._opened
+        path = f"{root}/{name}"
+        if system.type_name == "local":  # other stores have no folders to be made
+            system.create_dir(path.rpartition("/")[0])
+        return system.open_output_stream(path)
+
+
+def checked_store(key: str, uri: str) -> ObjectStore:
+    """Return an object store that takes objects.
+
+    Args:
+        key: Config key that has the URI, for the message.
+        uri: Address of the folder.
+
+    Raises:
+        UserError: There is no such store, or it refuses; the message says why.
+    """
+    store, name = ObjectStore(uri), f".check-{uuid.uuid4().hex}"
+    try:
+        store.write(name, b"")
+        store.remove(name)
+    except ImportError as error:
+        raise UserError(f"{key}={uri}: needs the package {error.name}; pip install it here and on all nodes") from None
+    except (OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            f"{key}={uri}: cannot be used ({reason}); check the address, that the bucket exists, and the credentials "
+            "in the environment, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL"
+        ) from None
+    return store

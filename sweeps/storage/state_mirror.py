@@ -1,0 +1,360 @@
+"""Copy of a driver's own files in an object store: the study, the record's journal, the config.
+
+The driver works in a folder of its machine, and a thread copies what has changed every few seconds. A copy is a set of
+parts and a manifest that names them, which is written last: readers take the newest manifest, so they see all files as
+they were at one moment. Files that only grow are copied in parts, which are merged so that their number grows with the
+logarithm of the size.
+
+Each driver writes manifests of a session of its own. A later session supersedes all earlier ones, also that of a driver
+which lost the sweep without noticing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import threading
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sweeps.files import FOLDER_MODE, UNFINISHED, replacing
+from sweeps.storage.object_store import ObjectStore
+
+COPY_EVERY_S = 3.0
+"""Seconds between two copies of what has changed: what a lost machine can take with it."""
+STATE = "state"
+"""Folder of manifests and parts in that of a sweep."""
+SESSION_FILE = ".session"
+"""File in the driver's folder with the session whose files these are."""
+NOT_COPIED = re.compile(rf"\..*|.*\.lock|driver\.json|.*{re.escape(UNFINISHED)}|.*\.replaced")
+_MANIFEST = re.compile(r"state/(\d{6}-[0-9a-f]{8})/(\d{9})\.json")
+READ_AGAIN = 20
+_TAIL = 256
+"""Bytes before an addition by which it is known that the file has only grown."""
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class _Copied:
+    """State of a file in the store."""
+
+    inode: int
+    modified_ns: int
+    size: int = 0
+    checksum: int = 0
+    tail: bytes = b""
+    parts: list[tuple[str, int]] = field(default_factory=list)
+    """Names and sizes, in order."""
+
+
+class StateMirror:
+    """Keeps the top-level files of a folder in an object store, from ``start`` to ``close``; one for each sweep."""
+
+    def __init__(self, store: ObjectStore, folder: Path) -> None:
+        """
+        Args:
+            store: Place of the sweep's folder in the store.
+            folder: The driver's folder on this machine.
+        """
+        self._store, self._folder = store, folder
+        self._session = ""
+        self._files: dict[str, _Copied] = {}
+        self._sequence = self._parts = 0
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="state-mirror", daemon=True)
+        self._warned = False
+
+    def start(self) -> None:
+        """Begin a session: what the store has is brought here first, unless the files here are newer.
+
+        Raises:
+            OSError: The store does not answer, or refuses.
+        """
+        newest = _newest(self._store)
+        if newest is not None and newest.session != _session_of(self._folder):
+            _bring(self._store, newest, self._folder)
+        number = 1 + (int(newest.session.partition("-")[0]) if newest is not None else 0)
+        self._session = f"{number:06}-{uuid.uuid4().hex[:8]}"
+        self.copy()
+        _write_session(self._folder, self._session)
+        self._remove_other_sessions()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Copy what is left.
+
+        Raises:
+            OSError: The store does not answer; the files here are complete, and the next session copies them.
+        """
+        self._closed.set()
+        self._thread.join()
+        self.copy()
+
+    def copy(self) -> None:
+        """Copy what has changed; returns when it is committed.
+
+        Raises:
+            OSError: The store does not answer, or refuses, or a file cannot be read.
+        """
+        with self._lock:
+            seen = _snapshot(self._folder)
+            changed = self._sequence == 0 or self._files.keys() != seen.keys()
+            before = _part_names(self._files)
+            for name, status in seen.items():
+                changed |= self._copy_file(name, status)
+            for name in self._files.keys() - seen.keys():
+                del self._files[name]
+            if changed:
+                self._commit()
+                for part in before - _part_names(self._files):
+                    self._store.remove(part)
+
+    def _copy_file(self, name: str, status: os.stat_result) -> bool:
+        """Upload what a file has more than the store; returns whether it had."""
+        known = self._files.get(name)
+        if known is not None and (known.inode, known.modified_ns, known.size) == _identity(status):
+            return False
+        with (self._folder / name).open("rb") as file:
+            # A file that was replaced since it was looked at has another content than its size says: the next copy
+            # follows, and this one has what the file has now, which is complete as well.
+            status = os.fstat(file.fileno()) if os.fstat(file.fileno()).st_ino != status.st_ino else status
+            copied = known if known is not None and _has_grown(known, status, file) else _Copied(*_identity(status)[:2])
+            file.seek(copied.size)
+            content = file.read(status.st_size - copied.size)
+            copied.checksum = zlib.crc32(content, copied.checksum)
+            copied.tail = (copied.tail + content)[-_TAIL:]
+            copied.size += len(content)
+            copied.inode, copied.modified_ns, _ = _identity(status)
+            start = copied.size - len(content)
+            parts = list(copied.parts)
+            while parts and parts[-1][1] <= copied.size - start:  # as in a binary counter
+                start -= parts.pop()[1]
+            file.seek(start)
+            part = f"{STATE}/{self._session}/part-{self._parts:06}"
+            self._parts += 1
+            self._files.pop(name, None)  # if the upload fails, the file is copied as a whole next time
+            self._store.write(part, file.read(copied.size - start))
+        copied.parts = [*parts, (part, copied.size - start)]
+        self._files[name] = copied
+        return True
+
+    def _commit(self) -> None:
+        self._sequence += 1
+        files = {
+            name: {"size": each.size, "checksum": each.checksum, "parts": [part for part, _ in each.parts]}
+            for name, each in self._files.items()
+        }
+        content = json.dumps({"session": self._session, "files": files}).encode()
+        self._store.write(_manifest(self._session, self._sequence), _signed(content))
+        if self._sequence > 1:
+            self._store.remove(_manifest(self._session, self._sequence - 1))
+
+    def _remove_other_sessions(self) -> None:
+        for session in (self._store / STATE).folders():
+            if session < self._session:
+                (self._store / STATE / session).remove_all()
+
+    def try_to_copy(self) -> bool:
+        """Copy what has changed; returns whether it is committed. The first failure is logged."""
+        try:
+            self.copy()
+            self._warned = False
+        except OSError as error:
+            if not self._warned:
+                logger.warning("the sweep's state is not copied to %s: %s; it is tried again", self._store, error)
+            self._warned = True
+        return not self._warned
+
+    def _follow(self) -> None:
+        while not self._closed.wait(COPY_EVERY_S):
+            self.try_to_copy()
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    version: str
+    """Name that no other manifest of the sweep has."""
+    session: str
+    files: dict[str, dict[str, Any]]
+
+
+def has_state(store: ObjectStore) -> bool:
+    """Whether a sweep's folder in a store has a complete copy of its driver's files.
+
+    Raises:
+        OSError: The store does not answer, or refuses.
+    """
+    return _newest(store) is not None
+
+
+def newer_files(store: ObjectStore, names: Sequence[str], than: str) -> tuple[str, dict[str, bytes]]:
+    """Return some of a sweep's newest committed files.
+
+    Args:
+        store: Place of the sweep's folder.
+        names: Names of the files; those that do not exist are left out.
+        than: Version that is known; of the same one, no files are returned.
+
+    Returns:
+        The version of the files, empty if the sweep has none, and their contents by name.
+
+    Raises:
+        OSError: The store does not answer.
+    """
+
+    def read(newest: _Manifest | None) -> tuple[str, dict[str, bytes]]:
+        if newest is None or newest.version == than:
+            return than, {}
+        return newest.version, {name: _content(store, newest, name) for name in names if name in newest.files}
+
+    return _reading(store, read)
+
+
+def refresh(store: ObjectStore, folder: Path) -> None:
+    """Bring the newest committed files of a sweep into a folder, unless those there are of the same session or later.
+
+    No driver may use the folder.
+
+    Raises:
+        OSError: The store does not answer.
+    """
+
+    def bring(newest: _Manifest | None) -> None:
+        if newest is not None and newest.session != _session_of(folder):
+            _bring(store, newest, folder)
+
+    _reading(store, bring)
+
+
+class _Superseded(OSError):
+    """A part was removed, since the driver has committed a newer manifest while the older one was read."""
+
+
+def _reading(store: ObjectStore, read: Callable[[_Manifest | None], T]) -> T:
+    """Read what the newest manifest names, again if a newer one supersedes it meanwhile.
+
+    Raises:
+        OSError: The store does not answer, or a part is lost.
+    """
+    for _ in range(READ_AGAIN):
+        with contextlib.suppress(_Superseded):
+            return read(_newest(store))
+    return read(_newest(store))
+
+
+def _newest(store: ObjectStore) -> _Manifest | None:
+    """The newest manifest whose content is intact."""
+    for _ in range(3):  # the driver may replace it meanwhile
+        names = sorted((name for name in store.names(STATE) if _MANIFEST.fullmatch(name)), reverse=True)
+        for name in names:
+            content = store.read(name)
+            if content is not None and (document := _verified(content)) is not None:
+                return _Manifest(name, document["session"], document["files"])
+        if not names:
+            return None
+        time.sleep(0.2)
+    return None
+
+
+def _bring(store: ObjectStore, manifest: _Manifest, folder: Path) -> None:
+    """Replace the top-level files of a folder by those of a manifest."""
+    folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    (folder / SESSION_FILE).unlink(missing_ok=True)  # until all files are here, they are of no session
+    for name in _snapshot(folder).keys() - manifest.files.keys():
+        (folder / name).unlink()
+    for name in manifest.files:
+        content = _content(store, manifest, name)
+        with replacing(folder / name) as unfinished:
+            unfinished.write_bytes(content)
+    _write_session(folder, manifest.session)
+
+
+def _content(store: ObjectStore, manifest: _Manifest, name: str) -> bytes:
+    file = manifest.files[name]
+    content = b"".join(_part(store, part) for part in file["parts"])
+    if (len(content), zlib.crc32(content)) != (file["size"], file["checksum"]):
+        raise OSError(f"{store}: its copy of {name} is damaged")
+    return content
+
+
+def _part(store: ObjectStore, name: str) -> bytes:
+    content = store.read(name)
+    if content is None:
+        raise _Superseded(f"{store}: {name} is missing")
+    return content
+
+
+def _snapshot(folder: Path) -> dict[str, os.stat_result]:
+    """Names and states of the files at one moment: looked at twice, until nothing has changed in between."""
+    before = _look(folder)
+    for _ in range(100):
+        now = _look(folder)
+        if {name: _identity(each) for name, each in now.items()} == {
+            name: _identity(each) for name, each in before.items()
+        }:
+            break
+        before = now
+    return before
+
+
+def _look(folder: Path) -> dict[str, os.stat_result]:
+    found: dict[str, os.stat_result] = {}
+    for entry in os.scandir(folder):
+        with contextlib.suppress(FileNotFoundError):  # it is being replaced
+            if entry.is_file(follow_symlinks=False) and NOT_COPIED.fullmatch(entry.name) is None:
+                found[entry.name] = Path(entry.path).stat()
+    return found
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _has_grown(known: _Copied, status: os.stat_result, file: Any) -> bool:
+    """Whether a file is still the one that was copied, with something added at its end."""
+    if known.inode != status.st_ino or status.st_size < known.size:
+        return False
+    file.seek(max(0, known.size - _TAIL))
+    return bool(file.read(min(known.size, _TAIL)) == known.tail)
+
+
+def _part_names(files: dict[str, _Copied]) -> set[str]:
+    return {name for each in files.values() for name, _ in each.parts}
+
+
+def _manifest(session: str, sequence: int) -> str:
+    return f"{STATE}/{session}/{sequence:09}.json"
+
+
+def _signed(content: bytes) -> bytes:
+    return b"%08x\n" % zlib.crc32(content) + content
+
+
+def _verified(content: bytes) -> dict[str, Any] | None:
+    checksum, _, rest = content.partition(b"\n")
+    if checksum != b"%08x" % zlib.crc32(rest):
+        return None
+    document: dict[str, Any] = json.loads(rest)
+    return document
+
+
+def _session_of(folder: Path) -> str | None:
+    try:
+        return (folder / SESSION_FILE).read_text(encoding="ascii")
+    except OSError:
+        return None
+
+
+def _write_session(folder: Path, session: str) -> None:
+    with replacing(folder / SESSION_FILE) as unfinished:
+        unfinished.write_text(session, encoding="ascii")

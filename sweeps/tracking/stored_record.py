@@ -1,0 +1,114 @@
+"""The record of the sweeps in an object store, made from their journals on a machine that has nothing else.
+
+``--tracking-uri s3://bucket/sweeps`` names the store. Its sweeps are recorded in an MLflow store in this machine's
+cache, which is brought up to date whenever it is asked for.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock
+
+from sweeps.constants import TAG_HEARTBEAT, TAG_SWEEP, TAG_TRIAL
+from sweeps.errors import UserError
+from sweeps.folder import DRIVER_FILE
+from sweeps.storage.location import record_copy
+from sweeps.storage.object_store import ObjectStore
+from sweeps.storage.state_mirror import newer_files
+from sweeps.tracking.client import connect
+from sweeps.tracking.delivery import Delivery
+from sweeps.tracking.journal import JOURNAL_FILE, Artifact, Journal
+from sweeps.tracking.parent_run import PARENT_FILE, create_again
+from sweeps.tracking.store import fetch_runs
+from sweeps.tracking.uris import sqlite_path
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "hdfs")
+SOURCE_FILE = "source"
+"""File beside the MLflow store with the URI that it is made from."""
+VERSION_FILE = "version"
+READS_AT_ONCE = 8
+
+
+def local_store(uri: str) -> str:
+    """Return the MLflow store of a tracking URI: of an object store, the one on this machine, brought up to date.
+
+    Raises:
+        UserError: The object store does not answer.
+    """
+    if uri.partition("://")[0] in SCHEMES:
+        return recorded_here(uri)
+    path = sqlite_path(uri)
+    source = None if path is None else path.parent / SOURCE_FILE
+    return recorded_here(source.read_text(encoding="utf-8")) if source is not None and source.is_file() else uri
+
+
+def recorded_here(uri: str) -> str:
+    """Bring the record of all sweeps in an object store to this machine.
+
+    Args:
+        uri: ``output_dir`` of the sweeps.
+
+    Returns:
+        URI of the MLflow store with the record.
+
+    Raises:
+        UserError: The object store does not answer.
+    """
+    folder = record_copy(uri)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SOURCE_FILE).write_text(uri, encoding="utf-8")
+    here, store = f"sqlite:///{folder}/mlflow.db", ObjectStore(uri)
+    try:
+        with FileLock(folder / "record.lock"):
+            names = [name for name in store.folders() if not name.startswith(".")]
+            with ThreadPoolExecutor(READS_AT_ONCE) as threads:
+                changed = list(threads.map(lambda name: _bring(store / name, folder / name), names))
+            client = connect(here)
+            for name, parent in zip(names, changed, strict=True):
+                if parent is not None:
+                    _deliver(client, here, store / name, folder / name, parent)
+    except (OSError, ValueError, ImportError) as error:
+        raise UserError(f"tracking.uri={uri}: cannot be read ({str(error).partition(chr(10))[0]})") from None
+    return here
+
+
+def _bring(store: ObjectStore, folder: Path) -> bytes | None:
+    """Bring a sweep's journal if it has changed; returns the facts of its parent run then."""
+    folder.mkdir(exist_ok=True)
+    version_file = folder / VERSION_FILE
+    known = version_file.read_text(encoding="utf-8") if version_file.is_file() else ""
+    version, files = newer_files(store, (JOURNAL_FILE, PARENT_FILE), known)
+    if PARENT_FILE not in files:
+        return (folder / PARENT_FILE).read_bytes() if known else None
+    journal = files.get(JOURNAL_FILE, b"")
+    (folder / JOURNAL_FILE).write_bytes(journal[: journal.rfind(b"\n") + 1])
+    (folder / PARENT_FILE).write_bytes(files[PARENT_FILE])
+    version_file.write_text(version, encoding="utf-8")
+    return files[PARENT_FILE]
+
+
+def _deliver(client: MlflowClient, uri: str, store: ObjectStore, folder: Path, parent: bytes) -> None:
+    """Deliver what is new in a sweep's journal."""
+    ids, journal = create_again(client, uri, parent), Journal(folder)
+    try:
+        runs = fetch_runs(uri, {TAG_SWEEP: folder.name})
+        known = {run.tags[TAG_TRIAL]: run.run_id for run in runs if TAG_TRIAL in run.tags}
+        texts = {
+            (entry.key, entry.name): entry.text
+            for entry in journal.entries(journal.position)
+            if isinstance(entry, Artifact) and entry.text is not None
+        }
+        delivery = Delivery(client, journal, ids)
+        delivery.deliver_earlier(known)
+        for (key, name), text in texts.items():
+            client.log_text(delivery.run_id(key), text, name)
+    finally:
+        journal.close()
+    if (beat := store.modified(DRIVER_FILE)) is not None:
+        client.set_tag(ids.run_id, TAG_HEARTBEAT, f"{beat:.3f}")

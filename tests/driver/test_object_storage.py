@@ -1,0 +1,105 @@
+"""Whole sweeps whose folder is in an object store: a real S3 server is all that their machines share."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recording import wait_until
+from running import SHORT, run, start
+from s3_server import BUCKET, s3_server
+from stores import make_store
+
+from sweeps.storage.committed_folder import committed
+from sweeps.storage.object_store import ObjectStore
+from sweeps_train import load_model
+
+OUTPUT = f"s3://{BUCKET}/sweeps"
+SMALL = ("conf=digits", *SHORT, "scaling.num_workers=1", "cluster.num_cpus=1", f"output_dir={OUTPUT}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _server() -> Iterator[None]:
+    with s3_server() as environment, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> dict[str, Path]:
+    """Folders of machines that share nothing but the address of the record and the bucket."""
+    made = {name: tmp_path / name for name in ("first", "second", "third")}
+    for folder in made.values():
+        folder.mkdir()
+    make_store(tmp_path / "record.db")
+    return made
+
+
+def record(machines: dict[str, Path]) -> str:
+    return f"sqlite:///{machines['first'].parent}/record.db"
+
+
+def verb(folder: Path, *arguments: str) -> Any:
+    process = start(folder, *arguments, "--json")
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == 0, err
+    return json.loads(out)
+
+
+def _is_removed(folder: Path) -> bool:
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
+
+
+def checkpoints(sweep: str) -> list[str]:
+    return committed((ObjectStore(f"{OUTPUT}/{sweep}") / "trials").names())
+
+
+@pytest.mark.slow
+def test_a_sweep_goes_on_elsewhere_after_its_machine_is_lost(machines: dict[str, Path]) -> None:
+    arguments = (*SMALL, "search.num_trials=4", f"tracking.uri={record(machines)}", "tracking.report=false")
+    process = start(machines["first"], "run", *arguments, "--name", "lost")
+    wait_until(lambda: any("/0002/" in f"/{name}" for name in checkpoints("lost")) or process.poll() is not None, 200)
+    assert process.poll() is None, process.communicate()
+    before = checkpoints("lost")
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    wait_until(lambda: _is_removed(machines["first"]), 60)  # its workers end soon after it
+
+    resumed = verb(machines["second"], "resume", "lost", f"--tracking-uri={record(machines)}")
+    assert resumed["status"] == "finished"
+    assert resumed["counts"]["finished"] + resumed["counts"]["pruned"] == 4
+    best = resumed["best"]["checkpoint"]
+    assert best.startswith(f"{OUTPUT}/lost/trials/{resumed['best']['trial']}/step-")
+    trials = {name.partition("/")[0] for name in before}
+    assert trials <= {name.partition("/")[0] for name in checkpoints("lost")}
+
+    elsewhere = (f"--tracking-uri={record(machines)}",)
+    shown = verb(machines["third"], "show", "lost", *elsewhere)
+    assert shown["best"] == resumed["best"]
+    saved = machines["third"] / "model"
+    verb(machines["third"], "best", "lost", "--save-model", str(saved), *elsewhere)
+    assert load_model(saved) is not None
+    cleaned = verb(machines["third"], "clean", "lost", "--keep-best", "1", *elsewhere)
+    assert cleaned["freed"] > 0
+    assert {name.partition("/")[0] for name in checkpoints("lost")} == {resumed["best"]["trial"]}
+
+
+@pytest.mark.slow
+def test_trials_that_were_stopped_by_the_scheduler_have_their_checkpoints(tmp_path: Path) -> None:
+    done = run(tmp_path, *SMALL, "search.num_trials=6", "search/scheduler=asha", "--name", "pruned")
+    assert done.status == 0, done.err
+    assert done.document["counts"]["pruned"] > 0
+    names = checkpoints("pruned")
+    for trial in done.trials():
+        tags = trial.data.tags
+        last = tags["sweeps.checkpoint.last"].removeprefix(f"{OUTPUT}/pruned/trials/")
+        assert last in names
+        assert last == f"{tags['sweeps.trial']}/step-{int(tags['sweeps.steps']):08d}"

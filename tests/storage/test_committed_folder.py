@@ -1,0 +1,99 @@
+"""Folders in an object store that are complete or absent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from s3_server import BUCKET, s3_server
+
+from sweeps.errors import UserError
+from sweeps.storage.committed_folder import commit, committed, fetch, withdraw
+from sweeps.storage.object_store import ObjectStore, checked_store
+from sweeps_train.integrity import SEAL_FILE, find_damage, seal
+
+pytestmark = pytest.mark.timeout(180)
+
+COMMIT = """
+import sys
+from pathlib import Path
+from sweeps.storage.committed_folder import commit
+from sweeps.storage.object_store import ObjectStore
+commit(ObjectStore(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """URI of a bucket in a real S3 server, which the environment names."""
+    with s3_server() as environment, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        yield f"s3://{BUCKET}"
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    folder = tmp_path / "step-00000020"
+    (folder / "files").mkdir(parents=True)
+    (folder / "files" / "weights").write_bytes(b"1234" * 1000)
+    (folder / "metrics.json").write_text("{}")
+    seal(folder)
+    return folder
+
+
+def reseal(folder: Path) -> None:
+    (folder / SEAL_FILE).unlink()
+    seal(folder)
+
+
+def test_a_folder_comes_back_from_s3_as_it_was(bucket: str, checkpoint: Path, tmp_path: Path) -> None:
+    trial = ObjectStore(f"{bucket}/sweeps/first/trials/0001")
+    commit(trial / checkpoint.name, checkpoint)
+    assert committed(trial.names()) == [checkpoint.name]
+    fetch(trial / checkpoint.name, tmp_path / "there")
+    assert find_damage(tmp_path / "there") is None
+    assert (tmp_path / "there" / "files" / "weights").read_bytes() == b"1234" * 1000
+    withdraw(trial / checkpoint.name)
+    assert trial.names() == {}
+    with pytest.raises(FileNotFoundError, match="is not complete"):
+        fetch(trial / checkpoint.name, tmp_path / "there")
+
+
+def test_an_upload_that_is_killed_commits_nothing_and_can_be_repeated(
+    bucket: str, checkpoint: Path, tmp_path: Path
+) -> None:
+    with (checkpoint / "files" / "large").open("wb") as file:
+        file.truncate(200 * 2**20)
+    reseal(checkpoint)
+    trial = ObjectStore(f"{bucket}/sweeps/killed/trials/0001")
+    uploader = subprocess.Popen([sys.executable, "-c", COMMIT, (trial / checkpoint.name).uri, str(checkpoint)])
+    until = time.monotonic() + 60
+    while not trial.names():
+        assert time.monotonic() < until
+        assert uploader.poll() is None
+    uploader.kill()
+    uploader.wait()
+    assert trial.names()
+    assert committed(trial.names()) == []
+    (checkpoint / "files" / "large").unlink()
+    reseal(checkpoint)
+    commit(trial / checkpoint.name, checkpoint)
+    fetch(trial / checkpoint.name, tmp_path / "there")
+    assert find_damage(tmp_path / "there") is None
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("s3://no-such-bucket/sweeps", r"output_dir=s3://no-such-bucket/sweeps: cannot be used .*check the address"),
+        ("nothing://bucket", r"output_dir=nothing://bucket: cannot be used"),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_named(bucket: str, uri: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        checked_store("output_dir", uri)

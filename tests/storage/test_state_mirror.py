@@ -1,0 +1,163 @@
+"""The copy of a driver's files in an object store: complete at every moment, whoever dies."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sweeps.storage.object_store import ObjectStore
+from sweeps.storage.state_mirror import StateMirror, has_state, refresh
+
+pytestmark = pytest.mark.timeout(120)
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from sweeps.storage import state_mirror
+from sweeps.storage.object_store import ObjectStore
+
+state_mirror.COPY_EVERY_S = 0.01
+folder = Path(sys.argv[1])
+state_mirror.StateMirror(ObjectStore(sys.argv[2]), folder).start()
+count = len((folder / "causes.jsonl").read_text().splitlines()) if (folder / "causes.jsonl").exists() else 0
+with (folder / "causes.jsonl").open("a") as causes, (folder / "effects.jsonl").open("a") as effects:
+    while True:
+        count += 1
+        for file in (causes, effects):
+            file.write(f"{count}\\n")
+            file.flush()
+        time.sleep(0.001)
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    return ObjectStore(f"file://{tmp_path}/bucket/sweeps/first")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "here"
+    made.mkdir()
+    return made
+
+
+def elsewhere(store: ObjectStore, folder: Path) -> dict[str, str]:
+    """The files that a machine without any reads."""
+    folder.mkdir(exist_ok=True)
+    refresh(store, folder)
+    return {path.name: path.read_text() for path in sorted(folder.iterdir()) if not path.name.startswith(".")}
+
+
+def test_another_machine_reads_what_was_copied(store: ObjectStore, folder: Path, tmp_path: Path) -> None:
+    (folder / "sweep.json").write_text("{}")
+    mirror = StateMirror(store, folder)
+    mirror.start()
+    (folder / "study.log").write_text("one\n")
+    (folder / "driver.json").write_text("of this machine alone")
+    mirror.copy()
+    with (folder / "study.log").open("a") as file:
+        file.write("two\n")
+    mirror.close()
+    assert elsewhere(store, tmp_path / "there") == {"sweep.json": "{}", "study.log": "one\ntwo\n"}
+
+
+def test_files_that_were_replaced_or_removed_are_so_in_the_copy(
+    store: ObjectStore, folder: Path, tmp_path: Path
+) -> None:
+    for name in ("position", "left"):
+        (folder / name).write_text("123456")
+    mirror = StateMirror(store, folder)
+    mirror.start()
+    (folder / "new").write_text("12")
+    (folder / "new").replace(folder / "position")
+    (folder / "left").unlink()
+    mirror.close()
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "left").write_text("of an earlier session")
+    assert elsewhere(store, there) == {"position": "12"}
+
+
+def test_a_driver_that_is_killed_at_any_moment_leaves_a_consistent_copy(
+    store: ObjectStore, folder: Path, tmp_path: Path
+) -> None:
+    reached = 0
+    for kill in range(3):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(folder), store.uri])
+        until = time.monotonic() + 60
+        try:
+            while len(elsewhere(store, tmp_path / f"at-{time.time_ns()}").get("causes.jsonl", "")) <= reached:
+                assert time.monotonic() < until
+                assert writer.poll() is None
+        finally:
+            writer.kill()
+            writer.wait()
+        found = elsewhere(store, tmp_path / f"after-{kill}")
+        causes, effects = (found[f"{name}.jsonl"].splitlines() for name in ("causes", "effects"))
+        assert 0 <= len(causes) - len(effects) <= 1, "an effect without its cause"
+        assert len(found["causes.jsonl"]) > reached
+        reached = len((folder / "causes.jsonl").read_text())
+
+
+def test_a_driver_that_has_lost_the_sweep_changes_nothing_any_more(
+    store: ObjectStore, folder: Path, tmp_path: Path
+) -> None:
+    (folder / "study.log").write_text("first\n")
+    lost = StateMirror(store, folder)
+    lost.start()
+    other = tmp_path / "other"
+    other.mkdir()
+    again = StateMirror(store, other)
+    again.start()
+    (folder / "study.log").write_text("first\nlate\n")
+    lost.copy()
+    with (other / "study.log").open("a") as file:
+        file.write("second\n")
+    again.close()
+    lost.close()
+    assert elsewhere(store, tmp_path / "there") == {"study.log": "first\nsecond\n"}
+
+
+def test_files_of_this_machine_are_kept_if_nobody_has_continued_the_sweep(
+    store: ObjectStore, folder: Path, tmp_path: Path
+) -> None:
+    (folder / "study.log").write_text("one\n")
+    mirror = StateMirror(store, folder)
+    mirror.start()
+    (folder / "study.log").write_text("one\nnot copied\n")  # the driver was killed here
+    again = StateMirror(store, folder)
+    again.start()
+    again.close()
+    assert elsewhere(store, tmp_path / "there") == {"study.log": "one\nnot copied\n"}
+
+
+def test_the_number_of_objects_stays_small(store: ObjectStore, folder: Path, tmp_path: Path) -> None:
+    mirror = StateMirror(store, folder)
+    mirror.start()
+    for count in range(100):
+        with (folder / "study.log").open("a") as file:
+            file.write(f"{count:010}\n")
+        mirror.copy()
+    mirror.close()
+    assert len(store.names()) <= 10
+    assert elsewhere(store, tmp_path / "there")["study.log"].splitlines() == [f"{each:010}" for each in range(100)]
+
+
+def test_a_manifest_that_is_cut_off_does_not_count(store: ObjectStore, folder: Path, tmp_path: Path) -> None:
+    assert not has_state(store)
+    (folder / "study.log").write_text("one\n")
+    mirror = StateMirror(store, folder)
+    mirror.start()
+    mirror.close()
+    (newest,) = [name for name in store.names() if name.endswith(".json")]
+    content = store.read(newest)
+    assert content is not None
+    assert json.loads(content.partition(b"\n")[2])["files"]["study.log"]["size"] == 4
+    store.write(newest.replace("000000001", "000000002"), content[:-5])
+    assert elsewhere(store, tmp_path / "there") == {"study.log": "one\n"}

@@ -1,0 +1,101 @@
+"""A machine that has nothing but an object store reads the record of its sweeps from there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from recording import COMMAND, CONFIG, LOSS, POINT
+from stores import make_store
+
+from sweeps.storage.location import record_copy
+from sweeps.storage.object_store import ObjectStore
+from sweeps.storage.state_mirror import StateMirror
+from sweeps.tracking.client import connect
+from sweeps.tracking.parent_run import SweepInfo
+from sweeps.tracking.reader import list_sweeps, load_sweep
+from sweeps.tracking.recorder import Recorder
+from sweeps.tracking.stored_record import local_store, recorded_here
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/bucket/sweeps"
+
+
+@pytest.fixture
+def driver(bucket: str, uri: str, tmp_path: Path) -> Iterator[tuple[Recorder, StateMirror]]:
+    """A running sweep with one trial, recorded in the store of its driver's machine."""
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    store = ObjectStore(f"{bucket}/first")
+    mirror = StateMirror(store, folder)
+    mirror.start()
+    store.write("driver.json", b"{}")  # the heartbeat
+    info = SweepInfo(
+        name="first",
+        conf="digits",
+        objectives=LOSS,
+        folder=folder,
+        config_yaml=CONFIG,
+        command=COMMAND,
+        parameters=list(POINT),
+        uri=store.uri,
+        copy=mirror.try_to_copy,
+    )
+    recorder = Recorder.open(uri, "digits", info)
+    recorder.trials.start("0000", POINT, CONFIG, 1)
+    recorder.trials.log("0000", 1, {"eval/loss": 0.5}, 1000)
+    mirror.copy()
+    record_copy(bucket).mkdir(parents=True)
+    make_store(record_copy(bucket) / "mlflow.db")
+    yield recorder, mirror
+    mirror.close()
+
+
+def test_a_sweep_is_read_from_its_store_while_it_runs_and_after_its_end(
+    bucket: str, uri: str, driver: tuple[Recorder, StateMirror]
+) -> None:
+    recorder, mirror = driver
+    here = recorded_here(bucket)
+    assert here != uri
+    assert [(each.sweep, each.status) for each in list_sweeps(here)] == [("first", "running")]
+    (trial,) = load_sweep(here, "first").trials
+    assert (trial.trial, trial.state, trial.value) == ("0000", "running", 0.5)
+
+    recorder.trials.log("0000", 2, {"eval/loss": 0.25}, 2000)
+    recorder.trials.end("0000", "finished", 2, 1)
+    recorder.trials.start("0001", POINT | {"train.lr": 0.5}, CONFIG, 1)
+    recorder.trials.log("0001", 1, {"eval/loss": 0.75}, 1000)
+    recorder.trials.end("0001", "pruned", 1, 1)
+    assert not recorder.close("finished")
+    mirror.copy()
+    assert local_store(here) == here, "the store on this machine is brought up to date"
+    there, original = load_sweep(here, "first"), load_sweep(uri, "first")
+    assert there.status == "finished"
+    assert [(t.trial, t.state, t.value, t.params) for t in there.trials] == [
+        (t.trial, t.state, t.value, t.params) for t in original.trials
+    ]
+    client, run = connect(here), there.trials[0].run_id
+    assert [point.value for point in client.get_metric_history(run, "eval/loss")] == [0.5, 0.25]
+    assert [each.path for each in client.list_artifacts(run)] == ["config.yaml"]
+
+
+def test_nothing_is_delivered_that_the_store_does_not_have(
+    bucket: str, uri: str, driver: tuple[Recorder, StateMirror], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder, mirror = driver
+
+    def unreachable(name: str, content: bytes) -> None:
+        raise OSError("no route to host")
+
+    store = mirror._store
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "write", unreachable)
+        recorder.trials.end("0000", "finished", 1, 1)
+        recorder.trials.log("0000", 7, {"eval/loss": 0.1}, 1000)
+        assert recorder.close("interrupted", patience_s=2.0, total_s=2.0)
+    assert all(trial.state == "running" for trial in load_sweep(uri, "first").trials)
