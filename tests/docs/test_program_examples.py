@@ -34,7 +34,8 @@ def test_each_example_plans_where_its_program_is_installed(name: str, tmp_path: 
         [*command, "--dry-run"], check=False, cwd=ROOT, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert "task.arguments.lr" in done.stdout
+    assert "\nsearched  " in done.stdout, "the table of the space"
+    assert "\ntask.arguments." in done.stdout
 
 
 def written_file(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
