@@ -93,6 +93,24 @@ def test_a_sweep_goes_on_elsewhere_after_its_machine_is_lost(machines: dict[str,
 
 
 @pytest.mark.slow
+def test_machines_with_nothing_but_the_store_stop_a_sweep_and_continue_it(machines: dict[str, Path]) -> None:
+    bucket = f"--tracking-uri={OUTPUT}"
+    process = start(machines["first"], "run", *SMALL, "search.num_trials=4", "tracking.report=false", "--name", "alone")
+    wait_until(lambda: checkpoints("alone") or process.poll() is not None, 200)
+    assert process.poll() is None, process.communicate()
+    assert [each["sweep"] for each in verb(machines["third"], "list", bucket) if each["status"] == "running"] == [
+        "alone"
+    ]
+    assert verb(machines["third"], "stop", "alone", bucket)["status"] == "stopped"
+    process.communicate(timeout=120)
+    resumed = verb(machines["second"], "resume", "alone", bucket)
+    assert resumed["status"] == "finished"
+    assert resumed["counts"]["finished"] + resumed["counts"]["pruned"] == 4
+    shown = verb(machines["third"], "show", "alone", bucket)
+    assert (shown["best"]["trial"], shown["best"]["value"]) == (resumed["best"]["trial"], resumed["best"]["value"])
+
+
+@pytest.mark.slow
 def test_trials_that_were_stopped_by_the_scheduler_have_their_checkpoints(tmp_path: Path) -> None:
     done = run(tmp_path, *SMALL, "search.num_trials=6", "search/scheduler=asha", "--name", "pruned")
     assert done.status == 0, done.err

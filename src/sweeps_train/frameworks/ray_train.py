@@ -7,6 +7,7 @@ that saves checkpoints in the trial's folder, where its next attempt finds them.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import numbers
@@ -221,7 +222,10 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         if self.rank == 0:
             self._reporter.report(self._progress, self._metrics, self._finish(folder), done=False)
         # Asked again, since the reporter may have waited for a decision about the report.
-        if max(stop, broadcast_in_report(self._reporter.should_stop())):
+        ends = max(stop, broadcast_in_report(self._reporter.should_stop()))
+        if save is not None:
+            self._keep_own(folder)
+        if ends:
             raise StopRequested
         self._resumed = time.perf_counter()
 
@@ -236,6 +240,13 @@ class TrialTrainFnUtils(DistributedTrainFnUtils):
         """The reported step, or one more than the last: metrics are stored by step, which must not go back."""
         reported = next((metrics[name] for name in STEP_METRICS if isinstance(metrics.get(name), numbers.Integral)), 0)
         return max(int(reported), self._progress.step + 1)
+
+    def _keep_own(self, folder: Path) -> None:
+        """Name what this node's workers have added to a checkpoint, if rank 0 is on another node and has its own."""
+        assert self._newest is not None
+        if self.get_context().get_local_rank() == 0:
+            with contextlib.suppress(OSError):  # rank 0 has named it: the nodes share the folder
+                folder.rename(self._newest)
 
     def _finish(self, folder: Path) -> str | None:
         """Complete the checkpoint to which all workers have added their files; None if none of them has any."""
