@@ -10,6 +10,7 @@ from pydantic.dataclasses import dataclass
 from sweeps.config.access import Access
 from sweeps.config.execution import NonEmpty
 from sweeps.config.notifications import Channel
+from sweeps.storage.location import is_remote
 from sweeps_train.config import STRICT, PositiveFloat, PositiveInt
 
 NonNegativeInt = Annotated[int, Field(ge=0)]
@@ -94,3 +95,7 @@ class Service:
     """Limits of requests, and what submitted configs may reach."""
     notifications: list[Channel] = Field(default_factory=list)
     """Channels for notifications."""
+
+    def __post_init__(self) -> None:
+        if is_remote(self.output_dir):
+            raise ValueError(f"output_dir={self.output_dir}: a service needs a folder of its machine; give a path")

@@ -7,6 +7,7 @@ from test_search_checks import mistakes
 
 from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
+from sweeps.config.service import Service
 from sweeps.validate.storage import storage_notes
 
 
@@ -32,3 +33,8 @@ def test_the_credentials_that_nodes_need_are_noted() -> None:
     (note,) = storage_notes(compose_sweep("digits", given, ConfSearchPath()).config)
     assert "cluster.env" in note
     assert not [*storage_notes(compose_sweep("digits", [*given, "cluster.env=['AWS_*']"], ConfSearchPath()).config)]
+
+
+def test_a_service_needs_a_folder() -> None:
+    with pytest.raises(ValueError, match="output_dir=s3://bucket/sweeps: a service needs a folder of its machine"):
+        Service(output_dir="s3://bucket/sweeps")
