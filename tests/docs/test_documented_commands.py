@@ -1,7 +1,7 @@
 """Every command and every block of code in the documents works as it stands there.
 
 A block that cannot be run has a comment before it: ``<!-- not run: reason -->``. Commands that train are planned here;
-``test_documented_life.py`` and ``test_documented_sweeps.py`` run them.
+``test_documented_life.py`` runs those about an ended sweep.
 """
 
 from __future__ import annotations
