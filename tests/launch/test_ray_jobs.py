@@ -21,7 +21,8 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 from ray_nodes import RayNodes
-from recording import free_port
+from recording import Server, free_port
+from s3_server import BUCKET, s3_server
 from stores import make_store
 
 from sweeps.cli import run_command
@@ -230,6 +231,19 @@ def test_a_sweep_runs_on_a_cluster_and_is_watched_stopped_and_resumed_from_elsew
         make_store(running.shared / "mlflow.db")
         store = f"sqlite:///{running.shared}/mlflow.db"
         submit_and_go_on(running, f"{running.shared}/outputs", store)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_s3_is_all_that_the_machines_share(tmp_path: Path) -> None:
+    with s3_server() as variables:
+        (tmp_path / "server").mkdir()
+        server = Server(tmp_path / "server", artifacts=f"s3://{BUCKET}/artifacts", environment=variables)
+        try:
+            with machines(tmp_path, "shared", "server", **variables) as running:
+                submit_and_go_on(running, f"s3://{BUCKET}/sweeps", server.uri)
+        finally:
+            server.kill()
 
 
 def submit_and_go_on(running: Machines, output_dir: str, store: str) -> None:
