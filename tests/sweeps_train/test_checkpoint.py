@@ -343,18 +343,20 @@ def test_weights_and_state_are_not_read_again_to_be_sealed(
         (checkpoint / name).write_bytes(content)
 
 
-def test_the_weights_of_an_image_model_are_not_read_again_either(tmp_path: Path) -> None:
+def test_the_weights_of_an_image_model_are_not_read_again_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from sweeps_train.compat import safetensors
 
     summed: list[str] = []
     size_and_checksum = safetensors._size_and_checksum
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            safetensors,
-            "_size_and_checksum",
-            lambda file, given: summed.append(file.name) or size_and_checksum(file, given),
-        )
-        run(configured(IMAGES, train={"max_steps": 1, "eval_every": 1}), tmp_path)
+
+    def counted(file: Path, tensors: Any) -> list[int]:
+        summed.append(file.name)
+        return size_and_checksum(file, tensors)
+
+    monkeypatch.setattr(safetensors, "_size_and_checksum", counted)
+    run(configured(IMAGES, train={"max_steps": 1, "eval_every": 1}), tmp_path)
     (checkpoint,) = tmp_path.glob("step-*")
     assert summed == ["model.safetensors"]
     assert find_damage(checkpoint) is None
