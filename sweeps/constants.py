@@ -22,6 +22,11 @@ TOKENS = "tokens"
 SECONDS = "seconds"
 """Seconds spent on optimizer steps, in all attempts."""
 
+COST = "system/cost"
+"""Metric: cost of a trial's workers so far, in the currency of the prices."""
+GPU_HOURS = "system/gpu_hours"
+"""Metric: hours of GPUs that a trial's workers have held so far."""
+
 # --- keys in a trial's Tune config -------------------------------------------------------------------------
 
 TRIAL = "trial"
@@ -30,6 +35,8 @@ PARAMETERS = "parameters"
 """Sampled values by dotted path."""
 ORIGIN = "origin"
 """The ``Origin`` of a trial that continues from another trial's state."""
+POOL = "pool"
+"""Pool in which the trial runs, if the config has pools."""
 LAST_DELIVERED = "last_delivered"
 """Step of the last report of a resumed trial that Tune received in an earlier session; 0 if it received none."""
 
@@ -82,6 +89,8 @@ TAG_STEPS = "sweeps.steps"
 """Number of optimizer steps that the trial has done."""
 TAG_SPANS = "sweeps.spans"
 """Times at which the trial trained, and its workers, as JSON."""
+TAG_POOL = "sweeps.pool"
+"""Pool in which the trial runs, if the sweep has pools."""
 TAG_CHECKPOINT_BEST = "sweeps.checkpoint.best"
 """URI of the trial's best checkpoint: of the artifact, ``runs:/...``, or with ``tracking.checkpoints=reference`` of the
 checkpoint in the sweep's folder, ``file:///...``, which must then be kept."""

@@ -132,7 +132,9 @@ class Driver:
         self.interrupted = False
         self.exploits: list[Exploit] = []
         session: Any = SimpleNamespace(
-            state=SimpleNamespace(shutdown=SimpleNamespace(interrupts_trials=lambda: self.interrupted)),
+            state=SimpleNamespace(
+                shutdown=SimpleNamespace(interrupts_trials=lambda: self.interrupted, status=None), pools=None
+            ),
             worker_events=SimpleNamespace(exploited=self.exploits.append),
         )
         chance = random.Random(0)

@@ -150,6 +150,29 @@ class SweepConfig:
             assert self.model is not None and self.data is not None
             check_fit(self.task, self.model, self.data)
 
+        self._check_prices()
+
+    def hourly_cost(self, held: Mapping[str, float]) -> float:
+        """Return the cost of resources for an hour, in the currency of the prices; 0 without prices.
+
+        Args:
+            held: Amounts by name, such as ``{"CPU": 2.0, "GPU": 1.0}``, in the pool of ``scaling.pool``.
+        """
+        cost, pool = self.search.stop.cost, self.scaling.pools.get(self.scaling.pool or "")
+        per_gpu, per_cpu = (cost.per_gpu_hour, cost.per_cpu_hour) if cost is not None else (0.0, 0.0)
+        if pool is not None:
+            per_gpu = per_gpu if pool.per_gpu_hour is None else pool.per_gpu_hour
+            per_cpu = per_cpu if pool.per_cpu_hour is None else pool.per_cpu_hour
+        return held.get("GPU", 0.0) * per_gpu + held.get("CPU", 0.0) * per_cpu
+
+    def _check_prices(self) -> None:
+        cost = self.search.stop.cost
+        if cost is not None and not self.is_priced:
+            raise ValueError(
+                f"search.stop.cost.limit={cost.limit:g}: a cost needs a price: set search.stop.cost.per_gpu_hour, "
+                "per_cpu_hour or both, or those of the pools in scaling.pools"
+            )
+
     def _check_estimator(self, task: EstimatorTask) -> None:
         if not isinstance(self.data, TableData):
             given = "data" if self.data is None else f"data.kind={self.data.kind}"
@@ -173,6 +196,17 @@ class SweepConfig:
                     "that only the last one counts; remove search.value"
                 )
             self.search.value = "last"
+
+    def in_pool(self, name: str | None) -> SweepConfig:
+        """Return the config of a trial that runs in a pool; None without pools."""
+        return self if name is None else replace(self, scaling=replace(self.scaling, pool=name))
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether resources have a price, on all nodes or in some pools."""
+        cost = self.search.stop.cost
+        priced = [*self.scaling.pools.values(), *([cost] if cost is not None else [])]
+        return any(each.per_gpu_hour or each.per_cpu_hour for each in priced)
 
     @property
     def loop(self) -> Train | None:

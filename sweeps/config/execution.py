@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field, PlainSerializer
 from pydantic.dataclasses import dataclass
 
 from sweeps.config.launch import KubeRay, Slurm
+from sweeps.config.pools import Pool
 from sweeps.redact import redact_uri
+from sweeps.suggestions import did_you_mean
 from sweeps_train.config import STRICT, NonNegativeFloat, PositiveFloat, PositiveInt
 from sweeps_train.config.reach import Flag, Reach
 
@@ -24,6 +27,7 @@ SET_BY_RAY = frozenset(
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
 
 NonEmpty = Annotated[str, Field(min_length=1)]
+PoolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=60), Reach.NOTHING]
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -45,6 +49,12 @@ class Scaling:
     """Type of GPU to use, by Ray's name: ``A100``, ``H100``, ``L4``; default: any."""
     labels: Annotated[dict[str, str], Reach.NOTHING] = Field(default_factory=dict)
     """Labels that a node must have, set by ``ray start --labels``: ``{market-type: spot}``."""
+    pools: Annotated[dict[PoolName, Pool], Reach.NOTHING] = Field(default_factory=dict)
+    """Kinds of nodes for the trials of one sweep, by name: ``{a100: {accelerator_type: A100}, l4: {accelerator_type:
+    L4}}``. Default: all nodes are alike."""
+    pool: Annotated[NonEmpty | None, Reach.NOTHING] = None
+    """Pool of a trial; it may be searched. Default: the cheapest one with room on which the trial fits; without prices
+    the first of them."""
     isolation: Literal["auto", "warm", "process"] = "auto"
     """``warm``: worker processes are reused, and the next trial starts in them within milliseconds; ``process``: every
     trial has new ones; auto: warm for built-in tasks, process for a user's function."""
@@ -56,7 +66,39 @@ class Scaling:
     task, or to wait until another node or another trial has done it; to import a user's function or estimator.
     Meanwhile ``hang_timeout_s`` is for workers whose processes have stopped."""
 
+    def in_pool(self, name: str | None) -> Scaling:
+        """Return the scaling of a trial in a pool, without pools.
+
+        Args:
+            name: Name of the pool; None without pools.
+        """
+        if name is None:
+            return self
+        pool = self.pools[name]
+        return replace(
+            self,
+            accelerator_type=pool.accelerator_type or self.accelerator_type,
+            labels={**self.labels, **pool.labels},
+            use_gpu=self.use_gpu if pool.use_gpu is None else pool.use_gpu,
+            resources_per_worker={**self.resources_per_worker, **pool.resources_per_worker},
+            pools={},
+            pool=None,
+        )
+
+    @property
+    def placed(self) -> Scaling:
+        """The scaling of a trial whose pool is decided, or that has no pools."""
+        return self.in_pool(self.pool)
+
     def __post_init__(self) -> None:
+        if self.pool is not None and self.pool not in self.pools:
+            hint = did_you_mean(self.pool, self.pools) if self.pools else "; scaling.pools has none"
+            raise ValueError(f"pool={self.pool}: there is no such pool{hint}")
+        for name in self.pools:
+            try:
+                self.in_pool(name)
+            except ValueError as error:
+                raise ValueError(f"pools.{name}: {error}") from None
         if self.accelerator_type is not None and self.use_gpu is False:
             raise ValueError(
                 f"accelerator_type={self.accelerator_type} needs use_gpu=true; set it, or remove accelerator_type"

@@ -234,10 +234,6 @@ class Cost:
     per_cpu_hour: NonNegativeFloat = 0.0
     """Price of one CPU for an hour."""
 
-    def __post_init__(self) -> None:
-        if not self.per_gpu_hour and not self.per_cpu_hour:
-            raise ValueError("a cost needs a price: set per_gpu_hour, per_cpu_hour or both")
-
 
 @dataclass(config=STRICT, kw_only=True)
 class Plateau:

@@ -47,7 +47,7 @@ def check_speed(probes: Probes) -> Iterator[Finding]:
     """Yield which nodes compute or communicate slowly, or not at all."""
     for name in probes.busy:
         fix = "run the check when the node is idle"
-        yield Finding("devices", "warning", name, "its GPUs are in use, so it was not measured", fix)
+        yield Finding("devices", "warning", name, "its devices are in use, so it was not measured", fix)
     before = set(probes.failures)
     seconds = {name: taken for name, taken in probes.matrix_products().items() if name not in probes.busy}
     for name in set(probes.failures) - before:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,8 @@ from sweeps.storage.location import is_remote
 if TYPE_CHECKING:
     from sweeps.doctor.probes import Node
 
+COMPARED_WITH = 3
+"""Maximum number of other nodes that the nodes of a failed trial are compared with."""
 SLOWNESS = ("speed", "network")
 """Checks whose warnings say that a node is slow."""
 
@@ -51,7 +53,9 @@ def _examine_cluster(config: SweepConfig, folder: str, marker: str) -> Iterator[
         yield Finding("cluster", "failed", "", str(error))
 
 
-def _examine_nodes(config: SweepConfig, folder: str, marker: str, nodes: Sequence[Node]) -> Iterator[Finding]:
+def _examine_nodes(
+    config: SweepConfig, folder: str, marker: str, nodes: Sequence[Node], *, may_be_busy: bool = False
+) -> Iterator[Finding]:
     from sweeps.doctor.cluster import check_nodes
     from sweeps.doctor.node_state import Look
     from sweeps.doctor.probes import Probes
@@ -68,20 +72,21 @@ def _examine_nodes(config: SweepConfig, folder: str, marker: str, nodes: Sequenc
         },
         server=uri if uri.startswith(("http://", "https://")) else None,
     )
-    probes = Probes(nodes)
+    probes = Probes(nodes, may_be_busy=may_be_busy)
     try:
         yield from check_nodes(probes, wanted, expected)
     finally:
         probes.close()
 
 
-def unfit_nodes(config: SweepConfig, folder: str) -> dict[str, Finding]:
+def unfit_nodes(config: SweepConfig, folder: str, only: Collection[str] | None = None) -> dict[str, Finding]:
     """Nodes of the connected cluster that should not train, by id, each with its first finding: those where a check
     fails, and those that compute or communicate slowly.
 
     Args:
         config: Config of the sweep.
         folder: Path or URI of a folder that all nodes should share.
+        only: Ids of the nodes to check while trials train on others, which are compared with some others; default: all.
 
     Raises:
         OSError: The folder cannot be written.
@@ -91,10 +96,13 @@ def unfit_nodes(config: SweepConfig, folder: str) -> dict[str, Finding]:
     nodes = cluster_nodes()
     if len(nodes) < 2:
         return {}
+    if only is not None:
+        others = [node for node in nodes if node.id not in only]
+        nodes = [node for node in nodes if node.id in only] + others[:COMPARED_WITH]
     with marked(folder) as marker:
-        findings = list(_examine_nodes(config, folder, marker, nodes))
+        findings = list(_examine_nodes(config, folder, marker, nodes, may_be_busy=only is not None))
     unfit: dict[str, Finding] = {}
     for finding in findings:
         if finding.verdict == "failed" or (finding.verdict == "warning" and finding.check in SLOWNESS):
             unfit.setdefault(finding.where, finding)
-    return {node.id: unfit[node.name] for node in nodes if node.name in unfit}
+    return {node.id: unfit[node.name] for node in nodes if node.name in unfit and (only is None or node.id in only)}

@@ -17,8 +17,8 @@ from sweeps_train.node_check import MEETS_WITHIN_S, Meeting, all_reduce_s, free_
 
 STARTS_WITHIN_S = 60.0
 """Maximum seconds for a process to start on a node and to look at it; importing torch takes most of them."""
-GPUS_WITHIN_S = 5.0
-"""Maximum seconds to wait for the GPUs of a node to be free."""
+FREE_WITHIN_S = 10.0
+"""Maximum seconds to wait for the devices of a node to be free."""
 MEASURED_WITHIN_S = 30.0
 """Maximum seconds for matrix products."""
 NO_CODE = ("ModuleNotFoundError: No module named 'sweeps", "No module named 'sweeps_train")
@@ -53,6 +53,7 @@ class Node:
     """Host name and address; with the begin of its id where several nodes share both."""
     address: str
     gpus: float
+    cpus: float = 0.0
 
 
 def cluster_nodes() -> list[Node]:
@@ -66,6 +67,7 @@ def cluster_nodes() -> list[Node]:
             name=name if names.count(name) == 1 else f"{name} {each['NodeID'][:6]}",
             address=each["NodeManagerAddress"],
             gpus=each["Resources"].get("GPU", 0.0),
+            cpus=each["Resources"].get("CPU", 0.0),
         )
         for each, name in zip(alive, names, strict=True)
     ]
@@ -75,29 +77,37 @@ def cluster_nodes() -> list[Node]:
 class Probes:
     """Processes on all nodes; those that did not start are in ``failures``."""
 
-    def __init__(self, nodes: Sequence[Node]):
+    def __init__(self, nodes: Sequence[Node], *, may_be_busy: bool = False):
+        """
+        Args:
+            nodes: The nodes.
+            may_be_busy: Whether trials train now, so that a node's speed says nothing unless its CPUs are free, too.
+        """
         self.nodes = {node.name: node for node in nodes}
         self.busy: set[str] = set()
-        """Nodes whose GPUs others use, so that they are not measured."""
+        """Nodes whose GPUs others use, or whose CPUs while trials train, so that they are not measured."""
+        self._needs_cpus = may_be_busy
         self.failures: dict[str, str] = {}
         """Reasons of nodes whose process did not answer."""
-        self._actors = {name: self._start(node, node.gpus) for name, node in self.nodes.items()}
+        self._actors = {name: self._start(node, alone=True) for name, node in self.nodes.items()}
 
-    @staticmethod
-    def _start(node: Node, gpus: float) -> Any:
+    def _start(self, node: Node, *, alone: bool) -> Any:
+        """Start a node's process, which waits until it has the node alone or begins at once."""
         here = NodeAffinitySchedulingStrategy(node.id, soft=False)
         actor: Any = ray.remote(_Probe)
-        return actor.options(num_cpus=0, num_gpus=gpus, max_restarts=0, scheduling_strategy=here).remote()
+        cpus, gpus = (node.cpus if self._needs_cpus else 0.0, node.gpus) if alone else (0.0, 0.0)
+        return actor.options(num_cpus=cpus, num_gpus=gpus, max_restarts=0, scheduling_strategy=here).remote()
 
     def look(self, wanted: Look) -> dict[str, NodeState]:
         """State of each node that answers."""
-        waiting = {name: self._actors[name].now.remote() for name, node in self.nodes.items() if node.gpus}
+        shared = [name for name, node in self.nodes.items() if node.gpus or self._needs_cpus]
+        waiting = {name: self._actors[name].now.remote() for name in shared}
         if waiting:
-            ready, _ = ray.wait([*waiting.values()], num_returns=len(waiting), timeout=GPUS_WITHIN_S)
+            ready, _ = ray.wait([*waiting.values()], num_returns=len(waiting), timeout=FREE_WITHIN_S)
             for name in [name for name, answer in waiting.items() if answer not in ready]:
                 self.busy.add(name)
                 ray.kill(self._actors[name])
-                self._actors[name] = self._start(self.nodes[name], 0)
+                self._actors[name] = self._start(self.nodes[name], alone=False)
         answers = {name: actor.look.remote(wanted) for name, actor in self._actors.items()}
         return dict(self._collect(answers, STARTS_WITHIN_S))
 

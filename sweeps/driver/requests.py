@@ -11,12 +11,10 @@ from sweeps.errors import UserError
 from sweeps.plan.extend import check_running, describe_search
 from sweeps.plan.plan import Plan
 from sweeps.plan.saved_sweep import reopened, save
-from sweeps.runtime.autoscaler import nodes_to_come
-from sweeps.runtime.cluster import alive_nodes
-from sweeps.runtime.placement import fit
 from sweeps.tracking.reader import load_sweep
 
 if TYPE_CHECKING:
+    from sweeps.driver.capacity import Capacity
     from sweeps.search.schedulers.concurrency import PauseAwareLimiter
     from sweeps.search.searcher import OptunaSearcher
 
@@ -24,10 +22,17 @@ if TYPE_CHECKING:
 class RequestHandler:
     """Handles the requests that come while Tune searches."""
 
-    def __init__(self, plan: Plan, session: Session, limiter: PauseAwareLimiter, signals: ShutdownSignals):
+    def __init__(
+        self,
+        plan: Plan,
+        session: Session,
+        limiter: PauseAwareLimiter,
+        capacity: Capacity,
+        signals: ShutdownSignals,
+    ):
         self.plan = plan
         """The plan, as extended so far."""
-        self._session, self._limiter, self._signals = session, limiter, signals
+        self._session, self._limiter, self._capacity, self._signals = session, limiter, capacity, signals
 
     def handle(self, request: Mapping[str, Any]) -> str:
         """Do what is asked; returns the answer.
@@ -51,11 +56,9 @@ class RequestHandler:
         extended = reopened(load_sweep(self.plan.config.tracking.uri, self.plan.name), changes)
         save(extended)
         self.plan = extended
-        nodes = alive_nodes()
-        nodes += nodes_to_come(extended.config.cluster, nodes)
-        concurrent = fit(extended.config, extended.scalings, nodes).concurrent
-        self._session.state.extend(extended.composition, concurrent)
+        self._capacity.refit(extended)
+        state = self._session.state
+        state.extend(extended.composition)
         self._session.recorder.record_config(extended.composition.as_yaml())
-        self._limiter.max_concurrent = concurrent
         cast("OptunaSearcher", self._limiter.searcher).num_trials = extended.config.search.num_trials
-        return f"{self.plan.name} goes on: {describe_search(extended.config.search)}; {concurrent} at once"
+        return f"{self.plan.name} goes on: {describe_search(extended.config.search)}; {state.concurrent} at once"

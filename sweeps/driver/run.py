@@ -177,14 +177,13 @@ def _open_session(
         trials.concurrent,
         Shutdown(broker),
         folder=plan.folder,
-        use_gpu=trials.use_gpu,
-        workers_per_node=trials.workers_per_node,
-        cpus_per_gpu=trials.cpus_per_gpu,
-        excluded_nodes=trials.excluded_nodes,
+        fit=trials,
         awaits=trials.needs if trials.may_grow else None,
         earlier=earlier,
         memory=memory,
+        excluded_nodes=trials.excluded_nodes,
     )
+    broker.avoid.remote(trials.avoided())
     return Session(state, recorder, broker)
 
 
@@ -203,6 +202,7 @@ def _announce_search(plan: Plan, state: SweepState, trials: Fit, began: float, w
 def _search(plan: Plan, session: Session) -> str:
     """Let Tune search, again if the sweep was extended meanwhile; returns the sweep's status."""
     from sweeps.compat.ray_train import start_autoscaling_coordinator
+    from sweeps.driver.capacity import Capacity
     from sweeps.driver.reconcile import reconcile
     from sweeps.driver.tuner import build_searcher, build_tuner
     from sweeps.runtime.trainable import TrialContext
@@ -217,11 +217,8 @@ def _search(plan: Plan, session: Session) -> str:
         str(plan.folder),
         plan.uri,
         SharedFolder.marked(plan.folder) if plan.uri is None else None,
-        state.use_gpu,
+        state.fit,
         session.broker,
-        state.workers_per_node,
-        state.cpus_per_gpu,
-        state.excluded_nodes,
         plan.config.cluster.node_timeout_s if state.awaits else 0.0,
     )
     signals = ShutdownSignals(state)
@@ -231,8 +228,9 @@ def _search(plan: Plan, session: Session) -> str:
             searcher = build_searcher(plan, session)
             reconcile(searcher, plan.points.lookup, session)
             limiter = PauseAwareLimiter(searcher, state.concurrent, restart_together=plan.config.search.pauses_trials)
-            requests = RequestHandler(plan, session, limiter, signals)
-            with RequestListener(session.recorder.ids, requests.handle, plan.location), signals.handled():
+            capacity = Capacity(plan, session, limiter)
+            requests = RequestHandler(plan, session, limiter, capacity, signals)
+            with capacity, RequestListener(session.recorder.ids, requests.handle, plan.location), signals.handled():
                 build_tuner(plan, session, limiter, context).fit()
             session.lifecycle.all_ended()
             if shutdown.status is not None or requests.plan is plan:

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 from ray.tune.experiment import Trial as TuneTrial
 
-from sweeps.constants import LAST_DELIVERED, NUMBER, ORIGIN, ORIGIN_PREFIX, PARAMETERS, TRIAL
+from sweeps.constants import LAST_DELIVERED, NUMBER, ORIGIN, ORIGIN_PREFIX, PARAMETERS, POOL, TRIAL
+from sweeps.driver.pool_choice import PoolChoice
 from sweeps.driver.retries import AlikeFailures, failure_reason
 from sweeps.driver.session import Session
 from sweeps.errors import StorageFull, mentions_full_disk
@@ -27,12 +28,40 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         self.tune_trials: dict[str, TuneTrial] = {}
         """Tune's own trials that were started, by Tune's id: they know why they failed."""
         self.alike = AlikeFailures(self._has_reports)
+        self._held: dict[str, dict[str, Any]] = {}
+        """Trials that were suggested, and wait until a pool that suits them has room; at most one for each pool."""
 
     def why_failed(self, trial_id: str) -> str:
         trial = self.tune_trials.get(trial_id)
         return "it could not be started" if trial is None else failure_reason(trial)
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        pools, status = self._session.state.pools, self._session.state.shutdown.status
+        if pools is None or status is not None:
+            return self._next(trial_id)
+        for held, config in self._held.items():
+            if (placed := self._placed(trial_id, config, pools)) is not None:
+                del self._held[held]
+                self.rename(held, trial_id)
+                return placed
+        while len(self._held) < len(pools):
+            config = self._next(trial_id)
+            if not isinstance(config, dict):
+                return None if self._held else config
+            if (placed := self._placed(trial_id, config, pools)) is not None:
+                return placed
+            held = f"waits for its pool: {config[TRIAL]}"
+            self.rename(trial_id, held)
+            self._held[held] = config
+        return None
+
+    def _placed(self, trial_id: str, config: dict[str, Any], pools: PoolChoice) -> dict[str, Any] | None:
+        """A trial's config with its pool; None if every pool that suits it is full."""
+        point = config[PARAMETERS]
+        pool = pools.choose(trial_id, self._session.state.composition.trial(point), point)
+        return None if pool is None else {**config, POOL: pool}
+
+    def _next(self, trial_id: str) -> dict[str, Any] | None:
         resumes = bool(self.unfinished)
         point = super().suggest(trial_id)
         if not isinstance(point, dict):
@@ -69,6 +98,8 @@ class SweepSearcher(NotPickled, OptunaSearcher):
         shutdown = self._session.state.shutdown
         if error and mentions_full_disk(reason := self.why_failed(trial_id)):
             shutdown.storage_is_full(StorageFull(self._session.state.folder, reason))
+        if (pools := self._session.state.pools) is not None:
+            pools.release(trial_id)
         self.interrupted = shutdown.interrupts_trials()
         super().on_trial_complete(trial_id, result, error)
         if error and not self.interrupted:

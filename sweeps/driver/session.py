@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ class Session:
         self.worker_events = WorkerEvents(state, recorder)
         self.lifecycle = TrialLifecycle(state, recorder, self.worker_events, broker)
         self._node_watch = NodeWatch(state, state.awaits) if state.awaits else None
+        self._publish_at = 0.0
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="event-loop", daemon=True)
 
@@ -62,8 +64,9 @@ class Session:
             with self._ended_by_full_storage():
                 try:
                     self.lifecycle.process(changes)
-                    with self.state.lock:
-                        self._publish()
+                    if closing or time.monotonic() >= self._publish_at:
+                        with self.state.lock:
+                            self._publish()
                 except StorageFull:
                     raise
                 except Exception:  # an error in what is shown must not end what is recorded
@@ -79,11 +82,14 @@ class Session:
             self.state.shutdown.storage_is_full(error)
 
     def _publish(self) -> None:
-        """Count what was used, and update the sweep's record and the view."""
-        state = self.state
+        """Count what was used, and update the sweep's record and the view. The time that this takes grows with the
+        number of trials, so it is given at most a tenth of this thread's."""
+        state, began = self.state, time.monotonic()
         state.count_usage()
         front = [(each.trial, each.values, each.parameters) for each in state.front() if each.values is not None]
         self.recorder.update(state.counts(), front, state.time())
         if self._node_watch is not None:
             self._node_watch.look()
         state.view.changed(state)
+        now = time.monotonic()
+        self._publish_at = now + 9 * (now - began)

@@ -22,7 +22,7 @@ from sweeps.plan.saved_sweep import saved
 from sweeps.runtime.autoscaler import describe_nodes, describe_resources, nodes_to_come
 from sweeps.runtime.cluster import Connection
 from sweeps.runtime.gpu_memory import cluster_gpu_memory
-from sweeps.runtime.placement import NODE_ID_LABEL, Fit, fit, label, memory_per_worker
+from sweeps.runtime.placement import Fit, fit, memory_per_worker, without_nodes
 from sweeps.space.distributions import Space
 from sweeps.tracking.store import fetch_metrics
 from sweeps.tracking.uris import sqlite_path
@@ -73,8 +73,7 @@ def place(plan: Plan, view: View, cluster: Connection) -> Fit:
         from sweeps.doctor.doctor import unfit_nodes
 
         unfit = unfit_nodes(config, str(plan.folder.parent) if plan.uri is None else config.output_dir)
-        out = {label(NODE_ID_LABEL, node) for node in unfit}
-        nodes = [node for node in nodes if not out & set(node)]
+        nodes = without_nodes(nodes, unfit)
     starting = getattr(view, "starting", lambda _: None)  # a user's own view may lack it
     for finding in unfit.values():
         starting(f"{plan.name}: leaves out {finding.where}: {finding.found}")
@@ -87,7 +86,7 @@ def place(plan: Plan, view: View, cluster: Connection) -> Fit:
     except DoesNotFit as error:
         grown = f"; this counts the nodes that its autoscaler may add: {describe_nodes(coming)}" if coming else ""
         raise DoesNotFit(f"{error}{grown}") from None
-    return replace(trials, excluded_nodes=tuple(unfit), may_grow=bool(coming))
+    return replace(trials.leaving_out(unfit), may_grow=bool(coming))
 
 
 def check_datasets(plan: Plan) -> DatasetCheck:
@@ -198,7 +197,7 @@ def estimate_memory(
     from sweeps.search.advisors.memory import MemoryEstimate
 
     config = plan.config
-    memory = MemoryEstimate(plan.space, config.search.limits, memory_per_worker(trials, nodes))
+    memory = MemoryEstimate(plan.space, config.search.limits, {} if trials.pools else memory_per_worker(trials, nodes))
     known = {sweep.name: list(zip(sweep.runs, sweep.points, strict=True)) for sweep in plan.warm_start if sweep.runs}
     if earlier is not None:
         known[plan.name] = [(trial.run_id, trial.params) for trial in earlier.trials]

@@ -6,12 +6,15 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from sweeps.config.objectives import Objectives, Values
+from sweeps.driver.pool_choice import PoolChoice
 from sweeps.driver.shutdown import Shutdown
 from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.driver.usage import UsageMeter
+from sweeps.runtime.placement import Fit
 from sweeps.search.budget import exhausted_budget
 
 if TYPE_CHECKING:
@@ -48,19 +51,18 @@ class SweepState:
     shutdown: Shutdown
     folder: Path = field(default_factory=Path)
     """Folder of the sweep."""
-    use_gpu: bool = False
-    workers_per_node: int = 1
-    """Largest number of workers that run on one node at a time."""
-    cpus_per_gpu: float = 1.0
-    """CPUs that a worker gets for each of its GPUs, unless the config gives their number."""
+    fit: Fit = field(default_factory=lambda: Fit(use_gpu=False, per_worker={}, num_workers=1, concurrent=1))
+    """Resources of a trial, in each pool, as the session began."""
     excluded_nodes: tuple[str, ...] = ()
-    """Ids of the nodes that no worker is placed on."""
+    """Ids of the nodes that a check has found to be bad."""
     awaits: str | None = None
     """Resources of one trial in words, if the cluster may have to grow before it has them."""
     earlier: SweepRecord | None = None
     """Record of the sessions before this one."""
     memory: MemoryEstimate | None = None
     """Estimates the memory of a trial from those that ran."""
+    suspected: SimpleQueue[tuple[str, ...]] = field(default_factory=SimpleQueue)
+    """Ids of the nodes of failed attempts that are to be checked."""
     trials: dict[str, TrialStatus] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
     """Unix time at which this session began."""
@@ -70,6 +72,7 @@ class SweepState:
         self.stop = search.stop
         self.objectives = Objectives.of(search)
         self.num_trials = search.num_trials
+        self.pools = PoolChoice(self.fit.pools, self.memory) if self.fit.pools else None
         self.lock = threading.RLock()
         self.trials |= {trial.trial: _status_of(trial) for trial in self.recorded_trials()}
         self._usage = UsageMeter(self.earlier)
@@ -92,10 +95,9 @@ class SweepState:
             status.earlier_attempts, status.attempt, status.state = status.attempt, 0, "waiting"
             self._ended_before = self.ended_count()
 
-    def extend(self, composition: Composition, concurrent: int) -> None:
+    def extend(self, composition: Composition) -> None:
         """Continue with a longer plan."""
         with self.lock:
-            self.concurrent = concurrent
             self.composition = composition
             self.num_trials, self.stop = composition.config.search.num_trials, composition.config.search.stop
 
@@ -142,7 +144,7 @@ class SweepState:
 
     def time(self) -> dict[str, Any]:
         """See ``UsageMeter.summary``."""
-        return self._usage.summary(self.trials.values(), self.concurrent, self.stop, self.started)
+        return self._usage.summary(self.trials.values(), self.concurrent, self.started)
 
     def remaining_s(self) -> float | None:
         """Estimated seconds to the end, from the pace of this session; None before its first trial has ended."""

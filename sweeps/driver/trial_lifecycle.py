@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sweeps.compose.composition import config_as_yaml
-from sweeps.constants import COMPLETED, LAST_DELIVERED, PARAMETERS, STOPPED, TRIAL
+from sweeps.constants import COMPLETED, LAST_DELIVERED, PARAMETERS, POOL, STOPPED, TRIAL
 from sweeps.driver.state import SweepState
 from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.driver.worker_events import WorkerEvents
@@ -66,31 +66,34 @@ class TrialLifecycle:
             config: The trial's config in Tune.
             attempt: Number of the attempt in this session, from 1.
         """
-        trial, parameters = config[TRIAL], config[PARAMETERS]
+        trial, parameters, pool = config[TRIAL], config[PARAMETERS], config.get(POOL)
         state = self._state
         with state.lock:
             status = state.trials.setdefault(trial, TrialStatus(trial, parameters))
             after_pause = status.state == "running" and status.attempt == attempt
             status.state, status.attempt, status.ending = "running", attempt, False
-            own = state.composition.trial(parameters)
+            own = state.composition.trial(parameters).in_pool(pool)
+            fit = state.fit.of(pool)
             status.last_step = own.loop.max_steps if own.loop is not None else None
-            needs = reserved_per_trial(own, use_gpu=state.use_gpu, cpus_per_gpu=state.cpus_per_gpu)
+            needs = reserved_per_trial(own, use_gpu=fit.use_gpu, cpus_per_gpu=fit.cpus_per_gpu)
             status.needs = status.holds = needs
+            status.pool, status.hourly_cost = pool, own.hourly_cost(needs)
             if after_pause:
                 return
             status.assigned, status.training_since = time.time(), None
             attempt += status.earlier_attempts
             # Within the lock, so that events of its workers find the trial's run.
-            self._recorder.trials.start(trial, parameters, config_as_yaml(own), attempt)
+            self._recorder.trials.start(trial, parameters, config_as_yaml(own), attempt, pool)
             self._worker_events.take_early(trial)
         if state.earlier is not None and status.attempt == 1:
             # Workers post again the reports that Tune has not received: the trial may be stopped before the later ones.
             judged = state.composition.config.search.judges_trials
             self._worker_events.take_report_log(trial, config.get(LAST_DELIVERED) if judged else None)
         again = f", attempt {attempt}" if attempt > 1 else ""
+        where = f" in pool {pool}" if pool is not None else ""
         memory = state.memory.describe(parameters) if state.memory is not None else ""
         details = "; ".join(part for part in (describe(parameters), memory) if part)
-        self.queue(Line(f"trial {trial} started{again}{f': {details}' if details else ''}"))
+        self.queue(Line(f"trial {trial} started{again}{where}{f': {details}' if details else ''}"))
 
     def ended(self, config: dict[str, Any], result: dict[str, Any], error: str | None = None) -> None:
         """Take a trial's end."""

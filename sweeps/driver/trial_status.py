@@ -48,6 +48,10 @@ class TrialStatus:
     """Times and workers with which it trained."""
     needs: dict[str, float] = field(default_factory=dict)
     """Resources that its workers reserve together while it runs."""
+    pool: str | None = None
+    """Pool that it runs in; None without pools."""
+    hourly_cost: float = 0.0
+    """Cost of these resources for an hour."""
     ending: bool = False
     """Whether Tune has ended it, while events of its workers are still being recorded."""
 

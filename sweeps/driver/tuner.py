@@ -15,7 +15,7 @@ from sweeps.driver.notebook import is_notebook
 from sweeps.driver.searcher import SweepSearcher
 from sweeps.driver.session import Session
 from sweeps.plan.plan import Plan
-from sweeps.runtime.trainable import TRIAL_RESOURCES, Trial, TrialContext
+from sweeps.runtime.trainable import Trial, TrialContext, trial_resources
 from sweeps.search.advisors.advisor import Advisor
 from sweeps.search.advisors.failures import FailureAdvisor
 from sweeps.search.advisors.priors import PriorAdvisor
@@ -38,7 +38,7 @@ def build_tuner(plan: Plan, session: Session, limiter: PauseAwareLimiter, contex
     config, searcher = plan.config, cast("SweepSearcher", limiter.searcher)
     shutil.rmtree(plan.folder / TUNE_FOLDER, ignore_errors=True)  # Tune's files of an earlier session are not used
     return tune.Tuner(
-        tune.with_resources(tune.with_parameters(Trial, context=context), TRIAL_RESOURCES),
+        tune.with_resources(tune.with_parameters(Trial, context=context), trial_resources(list(context.fit.pools))),
         tune_config=tune.TuneConfig(
             metric=config.search.metrics[0],
             mode=config.search.modes[0],

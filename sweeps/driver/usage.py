@@ -6,11 +6,10 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from sweeps.search.budget import Usage, cost
+from sweeps.search.budget import Usage
 from sweeps.tracking.sessions import Session, with_session
 
 if TYPE_CHECKING:
-    from sweeps.config.search import Stop
     from sweeps.driver.trial_status import TrialStatus
     from sweeps.tracking.record import SweepRecord
 
@@ -24,7 +23,7 @@ class UsageMeter:
         self._sessions: tuple[Session, ...] = ()
         if earlier is not None:
             before = earlier.time
-            self.used = Usage(before.wall_s, before.cpu_s, before.gpu_s)
+            self.used = Usage(before.wall_s, before.cpu_s, before.gpu_s, before.cost)
             self._wall_s_before, self._train_s_before = before.wall_s, before.train_s
             self._sessions = before.sessions or ((earlier.started, earlier.started + before.wall_s),)
         self._counted_at = time.monotonic()
@@ -38,10 +37,9 @@ class UsageMeter:
             if status.state == "running":
                 self.used.cpu_s += passed * status.holds.get("CPU", 0.0)
                 self.used.gpu_s += passed * status.holds.get("GPU", 0.0)
+                self.used.cost += passed * status.hourly_cost / 3600 if status.holds else 0.0
 
-    def summary(
-        self, trials: Collection[TrialStatus], concurrent: int, stop: Stop, session_began: float
-    ) -> dict[str, Any]:
+    def summary(self, trials: Collection[TrialStatus], concurrent: int, session_began: float) -> dict[str, Any]:
         """Totals of all sessions: ``wall_s``, ``train_s``, ``goodput``, ``cpu_s``, ``gpu_s``, ``cost``, ``sessions``.
 
         ``train_s`` is summed over trials; goodput is its share of the wall time of all concurrent trials.
@@ -49,7 +47,6 @@ class UsageMeter:
         Args:
             trials: All trials of the sweep.
             concurrent: Number of trials at a time.
-            stop: Holds the prices.
             session_began: Unix time at which this session began.
         """
         wall = self.used.wall_s
@@ -60,6 +57,6 @@ class UsageMeter:
             "goodput": min(1.0, train / max(wall * concurrent, 1e-9)),
             "cpu_s": self.used.cpu_s,
             "gpu_s": self.used.gpu_s,
-            "cost": cost(stop, self.used),
+            "cost": self.used.cost,
             "sessions": with_session(self._sessions, session_began, session_began + wall - self._wall_s_before),
         }

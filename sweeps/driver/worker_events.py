@@ -11,7 +11,7 @@ from sweeps.driver.state import SweepState
 from sweeps.driver.trial_status import TrialStatus
 from sweeps.errors import StorageFull, mentions_full_disk
 from sweeps.runtime.checkpoint_layout import checkpoint_folders
-from sweeps.runtime.events import Ended, Event, Log, Note, Report, Saved, Started
+from sweeps.runtime.events import Ended, Event, Log, Note, Report, Saved, Started, Waiting
 from sweeps.runtime.report_log import read_report_log
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.spans import Span
@@ -49,6 +49,11 @@ class WorkerEvents:
                     self._take_end(status, event)
                 elif isinstance(event, Note):
                     self._state.announce(f"trial {event.trial}: {event.text}")
+                elif isinstance(event, Waiting):
+                    status.holds = {}  # until they start
+                    if self._state.awaits is None:  # else `NodeWatch` says which nodes it waits for
+                        text = "waits: others use the resources that its workers need"
+                        self._state.announce(f"trial {event.trial} {text}")
                 elif isinstance(event, Started):
                     self._take_start(status, event)
                 elif isinstance(event, Saved):
@@ -98,6 +103,8 @@ class WorkerEvents:
         if event.halved_to is not None:
             self._state.announce(f"trial {event.trial}: {event.error}")
         elif event.error is not None:
+            if event.suspected:
+                self._state.suspected.put(event.suspected)
             attempt = status.attempt + status.earlier_attempts
             status.failures.append(FailedAttempt(attempt=attempt, ended=ended, error=event.error))
             self._recorder.trials.record_failures(event.trial, status.failures)
@@ -126,6 +133,8 @@ class WorkerEvents:
         if self._state.memory is not None:
             self._state.memory.observe(event.trial, status.parameters, event.metrics)
             self._state.memory.observe_limits(event.metrics)
+        if self._state.pools is not None and status.pool is not None:
+            self._state.pools.observe(status.pool, event.metrics)
         status.step = event.step
         status.speed = _speed(event.metrics) or status.speed
         if status.training_since is not None:

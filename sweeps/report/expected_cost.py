@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from sweeps.config import SweepConfig
 from sweeps.config.search import Stop
 from sweeps.plan.plan import Plan
 from sweeps.runtime.placement import reserved_per_trial
-from sweeps.search.budget import Usage, cost
 from sweeps.search.schedulers.trial_length import trial_length
 from sweeps.tracking.record import SweepRecord
 
@@ -30,12 +31,9 @@ class Workload:
     concurrent: int | None
     """Trials at a time; None if only the cluster can tell."""
     stop: Stop
-    """Rules that may end the sweep earlier, with the prices of resources."""
-
-    @property
-    def is_priced(self) -> bool:
-        """Whether the config has prices of resources."""
-        return self.stop.cost is not None
+    """Rules that may end the sweep earlier."""
+    hourly_cost: float | None = None
+    """Cost of a trial for an hour, in the dearest of its pools; None without prices."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +73,7 @@ def workload_of(plan: Plan) -> Workload:
         per_trial=reserved_per_trial(config, use_gpu=use_gpu),
         concurrent=None if fit is None else fit.concurrent,
         stop=config.search.stop,
+        hourly_cost=_hourly_cost(config, use_gpu=use_gpu),
     )
 
 
@@ -115,7 +114,7 @@ def expected_cost(work: Workload, past: Sequence[PastSweep]) -> ExpectedCost | N
         walls = [each.wall_s / each.trials * work.trials * _times_longer(work, each) for each in past]
     if work.stop.wall_hours is not None:
         walls = [min(wall, work.stop.wall_hours * 3600) for wall in walls]
-    costs = [_cost(work, length) for length in lengths] if work.is_priced else []
+    costs = [_cost(work, work.hourly_cost, length) for length in lengths] if work.hourly_cost is not None else []
     return ExpectedCost(
         wall_s=(min(walls), max(walls)),
         cost=(min(costs), max(costs)) if costs else None,
@@ -127,9 +126,14 @@ def _times_longer(work: Workload, past: PastSweep) -> float:
     return work.steps / past.steps if work.steps and past.steps else 1.0
 
 
-def _cost(work: Workload, trial_s: float) -> float:
+def _hourly_cost(config: SweepConfig, *, use_gpu: bool) -> float | None:
+    if not config.is_priced:
+        return None
+    placed = [config.in_pool(name) for name in config.scaling.pools or [None]]
+    return max(each.hourly_cost(reserved_per_trial(each, use_gpu=use_gpu)) for each in placed)
+
+
+def _cost(work: Workload, per_hour: float, trial_s: float) -> float:
     """Cost of all trials, at most the budget."""
-    held = work.trials * trial_s
-    usage = Usage(cpu_s=held * work.per_trial.get("CPU", 0.0), gpu_s=held * work.per_trial.get("GPU", 0.0))
-    assert work.stop.cost is not None
-    return min(cost(work.stop, usage), work.stop.cost.limit)
+    limit = work.stop.cost.limit if work.stop.cost is not None else math.inf
+    return min(work.trials * trial_s * per_hour / 3600, limit)

@@ -38,6 +38,7 @@ def trial_document(record: SweepRecord, trial: TrialRecord, lines: int = END_LIN
         "ended": trial.ended,
         "error": trial.error,
         "violation": trial.violation,
+        "pool": trial.pool,
         "checkpoints": trial.checkpoints,
         "failed_attempts": [
             {"attempt": each.attempt, "ended": each.ended, "error": each.error} for each in trial.failures
@@ -70,6 +71,8 @@ def print_trial(document: Mapping[str, Any], console: Console, *, debug: bool = 
         table.add_row(metric, "" if value is None else f"{value:.6g}")
     for path, value in document["params"].items():
         table.add_row(path, short(value))
+    if document["pool"]:
+        table.add_row("pool", document["pool"])
     if document["violation"]:
         table.add_row("out of bounds", document["violation"])
     for which, uri in document["checkpoints"].items():

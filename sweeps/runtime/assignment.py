@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sweeps.runtime.checkpoint_layout import Origin
@@ -42,6 +43,8 @@ class Assignment:
     """Seconds that the workers may take to prepare data and model."""
     shared: SharedFolder | None = None
     """The sweep's folder, which all workers must see; None if it is in an object store."""
+    hourly: Mapping[str, float] = field(default_factory=dict)
+    """Cost of all workers for an hour, by the metric that reports it; empty without prices and pools."""
     sweep: str = ""
     """Name of the sweep."""
     ends_within_s: float = 0.0

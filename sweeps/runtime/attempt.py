@@ -10,15 +10,16 @@ report; the end of an attempt implies it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum, IntEnum
 
-from sweeps.runtime.events import Ended, Event, Log, Note, Report, Saved, Started, now_ms
+from sweeps.runtime.events import Ended, Event, Log, Note, Report, Saved, Started, Waiting, now_ms
 from sweeps.runtime.hang import Silence
 from sweeps.runtime.native_stacks import explained
 from sweeps.runtime.report_gate import ReportGate
-from sweeps.worker_error import WorkerError, root_cause
+from sweeps.worker_error import FROM_OUTSIDE, LONGEST_MESSAGE, WorkerError, root_cause
 
 START_WITHIN_S = 600.0
 """Maximum seconds for workers to begin a trial."""
@@ -78,6 +79,7 @@ class Attempt:
         self._memory_mib: dict[int, float] = {}
         """Memory after the trial of the workers that have finished, by rank."""
         self._silence = Silence()
+        self._has_waited, self._began = False, time.monotonic()
         self._stop_requested, self._has_ended = asyncio.Event(), asyncio.Event()
 
     # --- transitions ------------------------------------------------------------------------------------------
@@ -107,6 +109,13 @@ class Attempt:
     def alive(self) -> None:
         """Take a sign of life from a worker that prepares data and model."""
         self._silence.end(counts=False)
+
+    def waits_for_room(self) -> None:
+        """Note that its workers have found no room yet, which does not count as silence."""
+        self._silence.end(counts=False)
+        if not self._has_waited:
+            self._has_waited = True
+            self._publish(Waiting(self.trial, self.number))
 
     def worker_finished(self, rank: int, num_workers: int, memory_mib: float) -> None:
         """Count a worker that has finished with the trial; the attempt ends with the last one."""
@@ -147,7 +156,9 @@ class Attempt:
     def silence(self, hang_timeout_s: float, start_timeout_s: float = 0.0) -> tuple[float, float]:
         """Seconds since the workers' last event, and the most that are allowed in this phase."""
         is_starting = self.phase is Phase.STARTING
-        allowed = max(hang_timeout_s, START_WITHIN_S, start_timeout_s) if is_starting else hang_timeout_s
+        if is_starting and start_timeout_s:  # to wait for room counts, too
+            return time.monotonic() - self._began, max(hang_timeout_s, START_WITHIN_S, start_timeout_s)
+        allowed = max(hang_timeout_s, START_WITHIN_S) if is_starting else hang_timeout_s
         return self._silence.seconds, allowed
 
     async def wait_for_stop(self) -> StopRequest:
@@ -163,6 +174,17 @@ class Attempt:
         except TimeoutError:
             return None
         return self.end
+
+
+def may_be_the_nodes(end: Ended) -> bool:
+    """Whether an attempt failed in a way that a bad node causes: a worker was lost or hung, or an operation of a
+    device, of the network or of a disk failed."""
+    if end.error is None or end.halved_to is not None:
+        return False
+    causes = [each for each in (end.failure, *end.others) if each is not None]
+    if any(each.kind in ("lost", "peer", "hang") for each in causes):
+        return True
+    return any(FROM_OUTSIDE.search(each.message[:LONGEST_MESSAGE]) for each in causes)
 
 
 def with_errors(event: Ended, errors: list[WorkerError], log_folder: str) -> Ended:

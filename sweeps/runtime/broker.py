@@ -9,17 +9,22 @@ can wait at once without polling. The state of each trial is in ``attempt``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 import ray
 
-from sweeps.runtime.attempt import Attempt, Phase, StopRequest, with_errors
+from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes, with_errors
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
 from sweeps.runtime.hang import diagnose_hang, flight_records
 from sweeps.runtime.slot_queue import SlotQueue
 from sweeps.worker_error import WorkerError
+
+CHECKED_WITHIN_S = 180.0
+"""Maximum seconds that a failed trial waits for the check of its nodes."""
 
 
 def start_broker() -> Any:
@@ -40,6 +45,11 @@ class Broker:
         self._stops_all = False
         self._stopped_by_user: set[str] = set()
         self._search_over = asyncio.Event()
+        self._avoided: Mapping[str | None, tuple[str, ...]] = {}
+        self._checks_nodes = False
+        self._checked = asyncio.Event()
+        """Set unless nodes are being checked."""
+        self._checked.set()
 
     # --- called by a trial's Tune actor -------------------------------------------------------------------
 
@@ -89,17 +99,37 @@ class Broker:
             error = await diagnose_hang(message, processes, slot.locations, attempt.log_folder)
             records = await flight_records(slot.handles["workers"])
             end = replace(end, error=error.described, failure=error, flight_records=records)
-        return attempt.finish(end)
+        return attempt.finish(replace(end, suspected=self._suspected(attempt, end)))
+
+    def _suspected(self, attempt: Attempt, end: Ended) -> tuple[str, ...]:
+        """Ids of an attempt's nodes, if they are to be checked since one of them may be the reason of its failure."""
+        if not self._checks_nodes or not may_be_the_nodes(end):
+            return ()
+        nodes = self._slots[attempt.slot].nodes
+        if nodes:
+            self._checked.clear()
+        return nodes
 
     async def assign(self, slot: str, assignment: Any) -> None:
         """Give a slot its next trial."""
         self._attempts[assignment.trial].assign(slot, assignment.log_folder)
         await self._slots[slot].add(assignment)
 
-    async def reserve(self, slot: str) -> bool:
-        """Keep a slot for the trial that it is given next; False if its workers are returning already."""
-        self._slots[slot].reserve()
-        return not self._slots[slot].is_closed
+    async def reserve(self, slot: str, avoid: Collection[str] = ()) -> bool:
+        """Keep a slot for the trial that it is given next; False if its workers are returning already, or if one is on
+        a node to avoid."""
+        queue = self._slots[slot]
+        queue.reserve()
+        return not queue.is_closed and not set(queue.nodes) & set(avoid)
+
+    async def nodes_to_avoid(self, trial: str, pool: str | None = None) -> tuple[str, ...]:
+        """Ids of the nodes on which no worker of a pool may be placed. If the trial has failed and its nodes are being
+        checked, this waits for the result."""
+        before = self._attempts.get(trial)
+        if before is not None and before.end is not None and before.end.suspected:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._checked.wait(), CHECKED_WITHIN_S)
+        return self._avoided.get(pool, ())
 
     async def close_slot(self, slot: str) -> None:
         """Give a slot no further trials, so that its workers return."""
@@ -117,7 +147,8 @@ class Broker:
         """End an attempt whose workers have finished or are gone; only the first end counts."""
         attempt = self._current(event.trial, event.attempt)
         if attempt is not None and attempt.phase is not Phase.ENDED:
-            attempt.finish(with_errors(event, list(attempt.errors.values()), attempt.log_folder))
+            event = with_errors(event, list(attempt.errors.values()), attempt.log_folder)
+            attempt.finish(replace(event, suspected=self._suspected(attempt, event)))
 
     async def wait_for_end(self, trial: str, attempt: int, timeout_s: float) -> Ended | None:
         """See ``Attempt.wait_for_end``; None also if a later attempt has begun."""
@@ -129,6 +160,12 @@ class Broker:
     async def slot_started(self, slot: str, handles: dict[str, Any]) -> None:
         """Add what a slot has started to its handles."""
         self._slots[slot].handles |= handles
+
+    async def waits_for_room(self, slot: str) -> None:
+        """Note that the cluster has no room for a slot's workers now."""
+        for attempt in self._attempts.values():
+            if attempt.slot == slot and attempt.phase is Phase.STARTING:
+                attempt.waits_for_room()
 
     async def next_assignment(self, slot: str, index: int) -> Any:
         """Wait for a slot's assignment of this number, from 0; None when there will be none.
@@ -220,6 +257,15 @@ class Broker:
             self._search_over.set()
         else:
             self._search_over.clear()
+
+    async def avoid(self, nodes: Mapping[str | None, tuple[str, ...]]) -> None:
+        """Place no further workers on some nodes, by pool; whatever nodes were being checked, this is the result."""
+        self._avoided = nodes
+        self._checked.set()
+
+    async def check_nodes(self) -> None:
+        """Name the nodes of attempts that may have failed because of them; the next attempt waits for their check."""
+        self._checks_nodes = True
 
     async def drain(self, timeout_s: float) -> list[Event]:
         """All events since the last call; waits up to ``timeout_s`` for the first one."""

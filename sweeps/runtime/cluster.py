@@ -19,6 +19,9 @@ from sweeps.errors import UserError
 from sweeps.runtime.environment import chosen_variables, setting_variables
 from sweeps.runtime.placement import label
 
+ROOM_TIMEOUT = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
+"""Environment variable: seconds after which Ray Train gives up a placement group that finds no room, and asks for a new
+one, without end."""
 DASHBOARD_WITHIN_S = 3.0
 """Maximum seconds to wait for the first answer of Ray's dashboard."""
 
@@ -161,6 +164,7 @@ def _process_environment() -> dict[str, str]:
     return {
         # Interval at which Train's controller polls its workers; the default of 2 s delays the end of every trial.
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
+        ROOM_TIMEOUT: os.environ.get(ROOM_TIMEOUT, "30"),
         "RAY_TRAIN_METRICS_ENABLED": "0",
         # The output of workers goes to the log files of their trial, and not into Ray's session as well.
         "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",

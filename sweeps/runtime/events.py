@@ -63,6 +63,8 @@ class Ended:
     """Last collective operations of each worker that hung, by rank, as JSON; None if it has recorded none."""
     halved_to: int | None = None
     """Micro batch of the next try, after a device ran out of memory while workers wait for each other."""
+    suspected: tuple[str, ...] = ()
+    """Set by the broker: ids of the nodes that are to be checked, since one may be the reason of the failure."""
     memory_mib: tuple[float, ...] = ()
     """Memory in use by each worker and on its GPU after the trial, by rank."""
     timestamp_ms: int = 0
@@ -93,7 +95,15 @@ class Note:
     text: str
 
 
-Event = Log | Report | Saved | Ended | Started | Note
+@dataclass(frozen=True)
+class Waiting:
+    """A trial's workers find no room on the cluster: others use the resources that they need."""
+
+    trial: str
+    attempt: int
+
+
+Event = Log | Report | Saved | Ended | Started | Note | Waiting
 
 
 def now_ms() -> int:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from sweeps.config import SweepConfig
 from sweeps.config.execution import Scaling
+from sweeps.config.search import Stop
 from sweeps.errors import DoesNotFit
 from sweeps_train.config import FunctionTask
 
 MIB = 2**20
 Resources = Mapping[str, float]
+NodeResources = TypeVar("NodeResources", bound=Resources)
 LABEL = "label:"
 NODE_ID_LABEL = "ray.io/node-id"
 """Label that Ray gives to every node."""
+MOST_TRIALS = 10**9
+"""Number of trials that limits no pool."""
 MOST_CPUS_PER_GPU = 8
 """CPUs beyond which a worker with a GPU gains nothing: they read and tokenize data, and launch kernels."""
 
@@ -25,6 +30,21 @@ MOST_CPUS_PER_GPU = 8
 def label(name: str, value: str) -> str:
     """Name of a node's label among its resources."""
     return f"{LABEL}{name}={value}"
+
+
+def node_id(node: Resources) -> str:
+    """Id of a node, by its label; empty for one that has not been started yet.
+
+    >>> node_id({"CPU": 2.0, label(NODE_ID_LABEL, "c0ffee"): math.inf})
+    'c0ffee'
+    """
+    beginning = label(NODE_ID_LABEL, "")
+    return next((name.removeprefix(beginning) for name in node if name.startswith(beginning)), "")
+
+
+def without_nodes(nodes: Sequence[NodeResources], excluded: Collection[str]) -> list[NodeResources]:
+    """Return all nodes but those with these ids."""
+    return [node for node in nodes if node_id(node) not in excluded]
 
 
 def avoiding(nodes: Sequence[str]) -> dict[str, str]:
@@ -49,6 +69,8 @@ class Fit:
     per_worker: dict[str, float]
     num_workers: int
     concurrent: int
+    most_workers: int = 0
+    """Workers of the widest kind of trial that fits."""
     excluded_nodes: tuple[str, ...] = ()
     """Ids of the nodes that no worker is placed on."""
     data_cpus: float = 0.0
@@ -59,30 +81,56 @@ class Fit:
     """CPUs that a worker gets for each of its GPUs, unless the config gives their number."""
     may_grow: bool = False
     """Whether some trials may have to wait for nodes that the cluster's autoscaler adds."""
+    pools: Mapping[str, Fit] = field(default_factory=dict)
+    """Resources of a trial in each pool of the config; empty without pools."""
+
+    def of(self, pool: str | None) -> Fit:
+        """Return what holds for trials in a pool; None without pools."""
+        return self if pool is None else self.pools[pool]
+
+    def leaving_out(self, nodes: Collection[str]) -> Fit:
+        """Return the same, with further nodes to avoid in each pool.
+
+        Args:
+            nodes: Ids of nodes.
+        """
+        pools = {name: each.leaving_out(nodes) for name, each in self.pools.items()}
+        return replace(self, excluded_nodes=(*self.excluded_nodes, *nodes), pools=pools)
+
+    def avoided(self) -> dict[str | None, tuple[str, ...]]:
+        """Return the ids of the nodes that the workers of each pool avoid; of all, without pools."""
+        return {name: each.excluded_nodes for name, each in (self.pools or {None: self}).items()}
 
     @property
     def needs(self) -> str:
         """Resources of one trial in words."""
+        if self.pools:
+            return "; ".join(f"in pool {name} {each.needs}" for name, each in self.pools.items())
         needs = ", ".join(f"{amount:g} {name}" for name, amount in self.per_worker.items())
         data = f", and {self.data_cpus:g} CPU for its datasets" if self.data_cpus else ""
         workers = "1 worker" if self.num_workers == 1 else f"{self.num_workers} workers"
         return f"{workers} of {needs}{data}"
 
     def describe(self) -> str:
+        if self.pools:
+            return "; ".join(f"pool {name}: {each.describe()}" for name, each in self.pools.items())
         return f"{self.needs}; {self.concurrent} at once"
 
 
-def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resources]) -> Fit:
+def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resources], *, all_pools: bool = True) -> Fit:
     """Compute how many trials run at a time on these nodes.
 
     Args:
         config: Config of the sweep.
         scalings: Scaling of every kind of trial that the space can make; the largest one counts.
         nodes: Resources of each node.
+        all_pools: Whether each pool of the config must have a node; else those without one are left out.
 
     Raises:
         DoesNotFit: Not even one trial could ever be placed.
     """
+    if config.scaling.pools:
+        return _fit_pools(config, scalings, nodes, all_pools=all_pools)
     data_cpus = data_cpus_of(config)
     # Datasets need CPUs that no worker has reserved.
     cpus_per_gpu = 1.0 if data_cpus else cpus_beside_a_gpu(nodes)
@@ -95,6 +143,76 @@ def fit(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resour
     at_once = min(limits) * tightest.num_workers
     per_node = min(at_once, max(_fits_on(tightest.per_worker, node) for node in nodes))
     return replace(tightest, concurrent=min(limits), data_cpus=data_cpus, workers_per_node=per_node)
+
+
+def _fit_pools(config: SweepConfig, scalings: Sequence[Scaling], nodes: Sequence[Resources], *, all_pools: bool) -> Fit:
+    """Compute what holds in each pool, and how many trials run at a time in all of them together; see ``fit``."""
+    members = nodes_of_pools(config.scaling, nodes)
+    whole = replace(config, search=replace(config.search, max_concurrent=None, num_trials=MOST_TRIALS, stop=Stop()))
+    found: dict[str, list[Fit]] = {}
+    for scaling in scalings:
+        refusal: DoesNotFit | None = None
+        names = [scaling.pool] if scaling.pool is not None else list(members)
+        for name in names:
+            placed = scaling.in_pool(name)
+            try:
+                if not members[name]:
+                    raise _no_node(placed, nodes)
+                own = fit(replace(whole, scaling=placed), [placed], members[name])
+                found.setdefault(name, []).append(own)
+            except DoesNotFit as error:
+                refusal = DoesNotFit(f"scaling.pools.{name}: {error}")
+                if all_pools and not members[name]:
+                    raise refusal from None
+        if refusal is not None and not found.keys() & set(names):
+            raise refusal
+    pools = {
+        name: replace(
+            min(fits, key=lambda each: each.concurrent),
+            most_workers=max(each.num_workers for each in fits),
+            excluded_nodes=tuple(filter(None, (node_id(node) for node in nodes if node not in members[name]))),
+        )
+        for name, fits in found.items()
+    }
+    together = sum(each.concurrent for each in pools.values())
+    at_once = min(together, config.search.num_trials, config.search.max_concurrent or together)
+    return replace(next(iter(pools.values())), concurrent=at_once, pools=pools, excluded_nodes=())
+
+
+def nodes_of_pools(scaling: Scaling, nodes: Sequence[NodeResources]) -> dict[str, list[NodeResources]]:
+    """Return the nodes of each pool: a node belongs to the first pool whose labels and GPUs it has.
+
+    Args:
+        scaling: Its pools.
+        nodes: Resources of each node.
+    """
+    members: dict[str, list[NodeResources]] = {name: [] for name in scaling.pools}
+    for node in nodes:
+        suitable = (name for name in members if _belongs(node, scaling.in_pool(name)))
+        if (first := next(suitable, None)) is not None:
+            members[first].append(node)
+    return members
+
+
+def _belongs(node: Resources, pool: Scaling) -> bool:
+    per_worker = reserved_per_worker(pool, use_gpu=pool.use_gpu is True)
+    return all(name in node for name in _marks(pool)) and _fits_on(per_worker, node) > 0
+
+
+def _marks(pool: Scaling) -> list[str]:
+    """Names that a node of a pool has among its resources."""
+    kind = [accelerator(pool.accelerator_type)] if pool.accelerator_type is not None else []
+    return [label(name, value) for name, value in pool.labels.items()] + kind
+
+
+def _no_node(pool: Scaling, nodes: Sequence[Resources]) -> DoesNotFit:
+    marks = ", ".join(name.removeprefix(LABEL) for name in _marks(pool)) or "what its workers reserve"
+    known = sorted({name for node in nodes for name in node if name.startswith((LABEL, accelerator("")))})
+    has = ", ".join(name.removeprefix(LABEL) for name in known if NODE_ID_LABEL not in name) or "none of such"
+    return DoesNotFit(
+        f"no node of the cluster has {marks} (there are: {has}), or an earlier pool has taken them; give nodes labels "
+        "with `ray start --labels`, or remove the pool"
+    )
 
 
 def data_cpus_of(config: SweepConfig) -> float:
@@ -129,8 +247,9 @@ def local_resources(config: SweepConfig) -> dict[str, float]:
     """Resources of a Ray cluster started on this machine, computed without Ray."""
     resources = {"CPU": float(config.cluster.num_cpus or os.cpu_count() or 1)}
     gpus = config.cluster.num_gpus if config.cluster.num_gpus is not None else _count_gpus()
-    wanted = config.scaling.accelerator_type  # only Ray can find out whether the GPUs are of this type
-    of_kind = {accelerator(wanted): float(gpus)} if wanted and gpus else {}
+    # Only Ray can find out whether the GPUs are of these types.
+    wanted = [config.scaling.accelerator_type, *(pool.accelerator_type for pool in config.scaling.pools.values())]
+    of_kind = {accelerator(each): float(gpus) for each in wanted if each and gpus}
     return resources | ({"GPU": float(gpus)} if gpus else {}) | of_kind
 
 
@@ -172,7 +291,7 @@ def reserved_per_trial(config: SweepConfig, *, use_gpu: bool, cpus_per_gpu: floa
         use_gpu: Whether its workers use GPUs.
         cpus_per_gpu: CPUs for each GPU of a worker, unless its resources say otherwise.
     """
-    per_worker = reserved_per_worker(config.scaling, use_gpu=use_gpu, cpus_per_gpu=cpus_per_gpu)
+    per_worker = reserved_per_worker(config.scaling.placed, use_gpu=use_gpu, cpus_per_gpu=cpus_per_gpu)
     needs = {name: amount * config.scaling.num_workers for name, amount in per_worker.items()}
     return {**needs, "CPU": needs["CPU"] + data_cpus_of(config)}
 

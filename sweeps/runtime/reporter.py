@@ -11,6 +11,7 @@ from typing import Any
 import ray
 
 from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.cost_meter import CostMeter
 from sweeps.runtime.events import Log, Note, Report, Saved, Started, now_ms
 from sweeps.runtime.report_log import ReportLog, read_report_log
 from sweeps.runtime.stored_trial import StoredTrial
@@ -36,6 +37,7 @@ class BrokerReporter:
         self._lock = threading.Lock()
         self._broker = assignment.broker
         self._undelivered = undelivered(assignment)
+        self._cost = CostMeter(assignment)
         self._report_log = ReportLog(assignment.checkpoint_folder)
         self._stop = self._broker.wait_for_stop.remote(assignment.trial, assignment.attempt)
         self._previous_report: Any = None
@@ -64,7 +66,7 @@ class BrokerReporter:
             self._assignment.trial,
             self._assignment.attempt,
             progress.step,
-            metrics,
+            metrics | self._cost.metrics(),
             now_ms(),
             progress=progress.resources(),
             checkpoint=announced,

@@ -27,6 +27,11 @@ class SlotQueue:
         locations: tuple[str, ...] = self.handles.get("locations", ())
         return locations
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Ids of the workers' nodes, each once; none before they have started."""
+        return tuple(dict.fromkeys(node for node, _ in self.handles.get("processes", ())))
+
     def reserve(self) -> None:
         """Keep the slot for a trial that is about to come."""
         if self._release is not None:

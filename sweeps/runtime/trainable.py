@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,21 +14,47 @@ from ray import tune
 from ray.tune.result import AUTO_RESULT_KEYS
 
 from sweeps.compose import Composition
-from sweeps.constants import COMPLETED, EVALUATIONS, LAST_DELIVERED, ORIGIN, PARAMETERS, STEP, STOPPED, TRIAL
+from sweeps.config import SweepConfig
+from sweeps.constants import (
+    COMPLETED,
+    COST,
+    EVALUATIONS,
+    GPU_HOURS,
+    LAST_DELIVERED,
+    ORIGIN,
+    PARAMETERS,
+    POOL,
+    STEP,
+    STOPPED,
+    TRIAL,
+)
 from sweeps.errors import TrialFailed
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin
 from sweeps.runtime.events import Ended, Report
-from sweeps.runtime.placement import avoiding, memory_share, reserved_per_worker
+from sweeps.runtime.placement import Fit, memory_share, reserved_per_trial, reserved_per_worker
 from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.runtime.worker_group import SlotHolder, WorkerGroupSpec
 from sweeps.storage.location import joined
 from sweeps.trial_files import logs_location
 from sweeps_train.config.process import process_environment
 
-TRIAL_RESOURCES = {"CPU": 0, "node:__internal_head__": 0.0001}
-"""Resources of a trial's actor, which only waits. Tune refuses an empty request, so this is a little of a resource that
-every Ray cluster has on its head node and workers never need."""
+HEAD = "node:__internal_head__"
+"""Resource that every Ray cluster has on its head node and workers never need."""
+
+
+def trial_resources(pools: Sequence[str]) -> Callable[[dict[str, Any]], tune.PlacementGroupFactory]:
+    """Return a function of Tune's config that returns the resources of a trial's actor, which only waits.
+
+    Tune refuses an empty request, so they are a little of ``HEAD``: in each pool another amount, since Tune gives the
+    idle actor of an ended trial, and with it the worker group, only to trials with the same request.
+    """
+    amounts = {name: 0.0001 * index for index, name in enumerate(pools, start=2)}
+
+    def resources(config: dict[str, Any]) -> tune.PlacementGroupFactory:
+        return tune.PlacementGroupFactory([{HEAD: amounts.get(config.get(POOL, ""), 0.0001)}])
+
+    return resources
 
 
 @dataclass(frozen=True)
@@ -41,14 +68,9 @@ class TrialContext:
     """URI of the sweep's folder, if it is in an object store."""
     shared: SharedFolder | None
     """The sweep's folder with its mark, if it is a plain one."""
-    use_gpu: bool
+    fit: Fit
+    """Resources of a trial, in each pool."""
     broker: Any
-    workers_per_node: int = 1
-    """Largest number of workers that run on one node at a time."""
-    cpus_per_gpu: float = 1.0
-    """CPUs that a worker gets for each of its GPUs, unless the config gives their number."""
-    excluded_nodes: tuple[str, ...] = ()
-    """Ids of the nodes that no worker is placed on."""
     start_timeout_s: float = 0.0
     """Seconds that workers are given to start, if that is longer than usual: a cluster may have to grow first."""
 
@@ -92,7 +114,9 @@ class Trial(tune.Trainable):
         context = self._context
         self._config = config
         self._trial: str = config[TRIAL]
-        sweep = context.composition.trial(config[PARAMETERS])
+        pool: str | None = config.get(POOL)
+        sweep = context.composition.trial(config[PARAMETERS]).in_pool(pool)
+        scaling, fit = sweep.scaling.placed, context.fit.of(pool)
         self._metric = sweep.search.metrics[0]
         self._eval_every = sweep.loop.eval_every if sweep.loop is not None else 1  # users' own training counts reports
         self._hang_timeout_s = sweep.scaling.hang_timeout_s
@@ -101,16 +125,18 @@ class Trial(tune.Trainable):
         origin: Origin | None = config.get(ORIGIN)
         self._num_exploits = origin.num_exploits if origin is not None else 0
         self._is_copied = sweep.search.copies_trials
-        reserved = reserved_per_worker(sweep.scaling, use_gpu=context.use_gpu, cpus_per_gpu=context.cpus_per_gpu)
+        use_gpu = fit.use_gpu
+        reserved = reserved_per_worker(scaling, use_gpu=use_gpu, cpus_per_gpu=fit.cpus_per_gpu)
         spec = WorkerGroupSpec(
-            num_workers=sweep.scaling.num_workers,
-            use_gpu=context.use_gpu,
-            resources_per_worker={"CPU": reserved["CPU"], **sweep.scaling.resources_per_worker},
-            placement=sweep.scaling.placement,
-            accelerator_type=sweep.scaling.accelerator_type,
-            labels=sweep.scaling.labels | avoiding(context.excluded_nodes),
+            num_workers=scaling.num_workers,
+            use_gpu=use_gpu,
+            resources_per_worker={"CPU": reserved["CPU"], **scaling.resources_per_worker},
+            placement=scaling.placement,
+            accelerator_type=scaling.accelerator_type,
+            labels=scaling.labels,
+            avoid=ray.get(context.broker.nodes_to_avoid.remote(self._trial, pool)),
             environment={} if sweep.loop is None else process_environment(sweep.loop, os.environ),
-            hang_timeout_s=sweep.scaling.hang_timeout_s,
+            hang_timeout_s=scaling.hang_timeout_s,
             storage_path=context.ray_train_folder,
         )
         self._slot.release(spec, reuse=sweep.warm)
@@ -127,6 +153,7 @@ class Trial(tune.Trainable):
                 sweep=Path(context.folder).name,
                 checkpoint_folder=self._checkpoint_folder(),
                 log_folder=logs_location(context.uri or context.folder, self._trial),
+                hourly=_hourly(sweep, use_gpu=use_gpu, cpus_per_gpu=fit.cpus_per_gpu),
                 origin=origin,
                 largest_micro_batch=self._largest_micro_batch,
                 waits_for_decision=sweep.search.pauses_trials,
@@ -135,7 +162,7 @@ class Trial(tune.Trainable):
                 hang_timeout_s=sweep.scaling.hang_timeout_s,
                 prepare_timeout_s=sweep.scaling.prepare_timeout_s,
                 ends_within_s=sweep.ends_within_s,
-                memory_share=memory_share(spec.resources_per_worker, context.workers_per_node, use_gpu=spec.use_gpu),
+                memory_share=memory_share(spec.resources_per_worker, fit.workers_per_node, use_gpu=use_gpu),
                 holds_checkpoints=context.uri is None
                 and sweep.tracking.checkpoints == "copy"
                 and bool(sweep.checkpoint.keep),
@@ -222,3 +249,10 @@ class Trial(tune.Trainable):
     def cleanup(self) -> None:
         """Free the workers."""
         self._slot.close()
+
+
+def _hourly(config: SweepConfig, *, use_gpu: bool, cpus_per_gpu: float) -> dict[str, float]:
+    """Cost of a trial for an hour, by metric; nothing without prices and pools."""
+    held = reserved_per_trial(config, use_gpu=use_gpu, cpus_per_gpu=cpus_per_gpu)
+    rates = {COST: config.hourly_cost(held)} if config.is_priced else {}
+    return rates | ({GPU_HOURS: held.get("GPU", 0.0)} if rates or config.scaling.pools else {})

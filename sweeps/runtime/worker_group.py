@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -29,9 +31,11 @@ from sweeps.compat.ray_train import (
     worker_processes,
 )
 from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.cluster import ROOM_TIMEOUT
 from sweeps.runtime.error_summary import summarize_error
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lost_worker import dead_workers, lost_workers
+from sweeps.runtime.placement import avoiding
 from sweeps.runtime.worker_loop import train_assignments
 from sweeps.worker_error import WorkerError
 
@@ -59,6 +63,8 @@ class WorkerGroupSpec:
     accelerator_type: str | None
     labels: dict[str, str]
     """Labels that a node must have."""
+    avoid: tuple[str, ...] = field(compare=False)
+    """Ids of nodes on which no worker may be placed; a slot with workers elsewhere is kept when they change."""
     environment: dict[str, str]
     """Environment variables of the workers' processes, besides those of all processes of the sweep."""
     hang_timeout_s: float
@@ -81,7 +87,7 @@ class SlotHolder:
             spec: Workers of the next trial.
             reuse: Whether slots outlive trials.
         """
-        if self._slot is not None and not (reuse and self._slot.spec == spec and self._slot.release()):
+        if self._slot is not None and not (reuse and self._slot.spec == spec and self._slot.release(spec.avoid)):
             self.close()
 
     def assign(self, assignment: Assignment, spec: WorkerGroupSpec) -> None:
@@ -113,7 +119,7 @@ class Slot:
                 resources_per_worker=spec.resources_per_worker,
                 placement_strategy=spec.placement,
                 accelerator_type=spec.accelerator_type,
-                label_selector=spec.labels or None,  # type: ignore[call-arg]  # typed as an older class
+                label_selector=spec.labels | avoiding(spec.avoid) or None,  # type: ignore[call-arg]  # typed as an older class
             ),
             run_config=RunConfig(
                 name=name,
@@ -139,15 +145,19 @@ class Slot:
         if not self._thread.is_alive():  # the workers died while they were idle
             self._end_attempt("the slot's workers died before the trial began")
 
-    def release(self) -> bool:
-        """Ask the workers to stop their trial and wait for that; returns whether they can take another one."""
+    def release(self, avoid: Collection[str]) -> bool:
+        """Ask the workers to stop their trial and wait for that; returns whether they can take another one.
+
+        Args:
+            avoid: Ids of nodes on which the next trial may not run.
+        """
         if self._attempt is None or not self._thread.is_alive():
             return False
         try:
             ended = self._stop_attempt()
             if ended is None or ended.error is not None or self._has_grown(ended.memory_mib):
                 return False
-            return bool(ray.get(self._broker.reserve.remote(self._name)))
+            return bool(ray.get(self._broker.reserve.remote(self._name, avoid)))
         except ray.exceptions.RayError:
             return False
 
@@ -231,6 +241,14 @@ class _HandlesToBroker(ControllerHooks):
 
     def __init__(self, slot: str, broker: Any):
         self._slot, self._broker = slot, broker
+        self._asked: float | None = None
+        """Time at which a placement group was last asked for."""
+
+    def before_worker_group_start(self, worker_group_context: Any) -> None:
+        """Tell the broker if the placement group that was asked for before has found no room: that is no hang."""
+        before, self._asked = self._asked, time.monotonic()
+        if before is not None and self._asked - before >= float(os.environ[ROOM_TIMEOUT]):
+            ray.get(self._broker.waits_for_room.remote(self._slot))
 
     def after_controller_start(self, train_run_context: Any) -> None:
         self._send({"controller": current_controller()})

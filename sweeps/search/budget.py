@@ -16,6 +16,8 @@ class Usage:
     """CPU seconds that trials held: two CPUs for one second are two."""
     gpu_s: float = 0.0
     """GPU seconds that trials held."""
+    cost: float = 0.0
+    """Cost of these, in the currency of the prices."""
 
 
 def exhausted_budget(stop: Stop, usage: Usage) -> str | None:
@@ -24,13 +26,6 @@ def exhausted_budget(stop: Stop, usage: Usage) -> str | None:
         return f"search.stop.wall_hours={stop.wall_hours:g} is used up"
     if stop.gpu_hours is not None and usage.gpu_s >= stop.gpu_hours * 3600:
         return f"search.stop.gpu_hours={stop.gpu_hours:g} is used up"
-    if stop.cost is not None and cost(stop, usage) >= stop.cost.limit:
+    if stop.cost is not None and usage.cost >= stop.cost.limit:
         return f"search.stop.cost.limit={stop.cost.limit:g} is used up"
     return None
-
-
-def cost(stop: Stop, usage: Usage) -> float:
-    """Cost of the trials, in the currency of the prices; 0 without prices."""
-    if stop.cost is None:
-        return 0.0
-    return (usage.cpu_s * stop.cost.per_cpu_hour + usage.gpu_s * stop.cost.per_gpu_hour) / 3600

@@ -240,6 +240,11 @@ class OptunaSearcher(Searcher):
     def _running_trials(self) -> list[FrozenTrial]:
         return self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
 
+    def rename(self, trial_id: str, other: str) -> None:
+        """Give a suggested trial another one of Tune's ids."""
+        self._running[other] = self._running.pop(trial_id)
+        self._numbers[other] = self._numbers.pop(trial_id)
+
     def number(self, trial_id: str) -> int:
         """The trial's number within the sweep, in the order of suggestion from 0.
 

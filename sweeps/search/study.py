@@ -21,6 +21,7 @@ from sweeps.constants import NUMBER, REASON
 from sweeps.files import replacing
 from sweeps.search.reported_values import ReportedValues
 from sweeps.search.schedulers.decisions import decisions_if_longer
+from sweeps.search.study_file import StudyFile
 from sweeps.search.study_version import STUDY_FILE
 from sweeps.space.distributions import Lookup, Space
 
@@ -30,8 +31,8 @@ DAMAGED = ".damaged"
 def open_study_storage(path: Path) -> tuple[JournalStorage, str | None]:
     """Open the storage in a file. Its caller must be the only writer.
 
-    Optuna writes each change as one line, to the disk, before it acts on it. So an incomplete line at the end is a
-    change that nothing depends on. Lines after one that cannot be read may depend on it, and are cut off as well; a
+    Each change is written as one line before Optuna acts on it. So an incomplete line at the end is a change that
+    nothing depends on. Lines after one that cannot be read may depend on it, and are cut off as well; a
     copy of the file is kept beside it.
 
     Returns:
@@ -48,7 +49,7 @@ def open_study_storage(path: Path) -> tuple[JournalStorage, str | None]:
                 file.truncate(intact)
                 os.fsync(file.fileno())
             wrong = f"{path.name} could be read up to byte {intact:,} of {size:,}, and goes on from there"
-    return JournalStorage(JournalFileBackend(str(path))), wrong
+    return JournalStorage(StudyFile(path)), wrong
 
 
 def _intact_bytes(path: Path) -> int:

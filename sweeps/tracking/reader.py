@@ -163,6 +163,7 @@ def _trial(run: RawRun) -> TrialRecord:
         ended=None if state == "running" or run.ended is None else run.ended / 1000,
         checkpoint=tags.get(constants.TAG_CHECKPOINT_BEST) or tags.get(constants.TAG_CHECKPOINT_LAST),
         error=tags.get(constants.TAG_ERROR),
+        pool=tags.get(constants.TAG_POOL),
         spans=spans.from_text(tags.get(constants.TAG_SPANS, "[]")),
         failures=failed_attempts.from_text(tags.get(constants.TAG_FAILURES, "[]")),
         checkpoints={kind: tags[tag] for kind, tag in constants.CHECKPOINT_TAGS.items() if tag in tags},

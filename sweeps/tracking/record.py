@@ -51,6 +51,8 @@ class TrialRecord:
     """URI of its best checkpoint, or of its last if there is no best."""
     error: str | None = None
     """Last line of the error that it failed with."""
+    pool: str | None = None
+    """Pool in which it ran last; None without pools."""
     spans: tuple[Span, ...] = ()
     """Times at which it trained, and its workers."""
     failures: tuple[FailedAttempt, ...] = ()

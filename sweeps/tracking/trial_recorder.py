@@ -72,7 +72,9 @@ class TrialRecorder:
         else:
             trial.go_back(entry.step)
 
-    def start(self, trial_id: str, params: Mapping[str, Any], config_yaml: str, attempt: int) -> None:
+    def start(
+        self, trial_id: str, params: Mapping[str, Any], config_yaml: str, attempt: int, pool: str | None = None
+    ) -> None:
         """Record that a trial has started. If it had started before, its run continues.
 
         Args:
@@ -80,8 +82,11 @@ class TrialRecorder:
             params: Its sampled values by dotted path.
             config_yaml: Its own config.
             attempt: Number of the attempt, from 1.
+            pool: Pool in which it runs, if the sweep has pools.
         """
         tags: dict[str, str] = {constants.TAG_STATE: "running", constants.TAG_ATTEMPT: str(attempt)}
+        if pool is not None:
+            tags[constants.TAG_POOL] = pool
         with self._lock:
             trial = self._trials.get(trial_id)
             if trial is not None:

@@ -18,6 +18,7 @@ from sweeps.config.search import (
     Search,
 )
 from sweeps.config.space import ConstantDistribution, FloatDistribution, IntDistribution
+from sweeps.constants import COST, GPU_HOURS
 from sweeps.errors import ConfigError
 from sweeps.runtime.placement import local_resources
 from sweeps.search.schedulers.mutable_params import MUTABLE, is_mutable, mutated_paths
@@ -25,6 +26,7 @@ from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
 from sweeps.space.distributions import Lookup, Space, contains, describe, grid_values
 from sweeps.suggestions import did_you_mean
 from sweeps.validate.estimator import known_metrics
+from sweeps.validate.pools import pool_mistakes
 from sweeps.validate.warm_start import warm_start_mistakes
 from sweeps_train.config import CausalLM, ClassificationTask, EstimatorTask
 from sweeps_train.tables.metrics import POSITIVE_METRICS
@@ -66,6 +68,7 @@ def search_mistakes(composition: Composition, space: Space, lookup: Lookup) -> I
     """Yield one line for each mistake, with key, value and fix."""
     config = composition.config
     yield from _metrics(config)
+    yield from pool_mistakes(config)
     yield from _objectives(config.search)
     yield from _sampler(config.search, space, lookup)
     yield from _stop(config)
@@ -138,12 +141,13 @@ def _metrics(config: SweepConfig) -> Iterator[str]:
         return  # the task does not declare its metrics
     if isinstance(task, ClassificationTask | EstimatorTask) and task.positive_class is not None:
         known = [*known, *POSITIVE_METRICS]
+    of_cost = (COST, GPU_HOURS)  # `pool_mistakes` checks them
     for metric in config.search.metrics:
-        if metric not in known:
+        if metric not in (*known, *of_cost):
             fix = "; give task.positive_class" if metric in POSITIVE_METRICS else f"; it reports {', '.join(known)}"
             yield f"search.metric={metric}: the task {config.task.kind} does not report it{fix}"
     for metric in config.search.limits:
-        if metric not in (*known, *SYSTEM_METRICS):
+        if metric not in (*known, *SYSTEM_METRICS, *of_cost):
             yield (
                 f"search.limits.{metric}: neither the task {config.task.kind} nor a worker reports it"
                 f"{did_you_mean(metric, [*known, *SYSTEM_METRICS])}"
@@ -278,7 +282,7 @@ def _stop(config: SweepConfig) -> Iterator[str]:
             f"search.stop.gpu_hours={stop.gpu_hours:g}: trials use no GPU, so it would never stop; "
             "use search.stop.wall_hours, or scaling.use_gpu=true where there are GPUs"
         )
-    if stop.cost is not None and not stop.cost.per_cpu_hour:
+    if stop.cost is not None and not stop.cost.per_cpu_hour and not config.scaling.pools:
         yield (
             f"search.stop.cost.per_gpu_hour={stop.cost.per_gpu_hour:g}: trials use no GPU, so they cost nothing; "
             "set search.stop.cost.per_cpu_hour"

@@ -49,12 +49,18 @@ def test_where_only_the_cluster_knows_how_many_run_at_a_time_it_is_as_before() -
 def test_money_follows_from_the_prices_and_ends_at_the_budget() -> None:
     assert expected_cost(WORK, [PAST]).cost is None  # type: ignore[union-attr]
     stop = Stop(cost=Cost(limit=100.0, per_cpu_hour=0.5, per_gpu_hour=9.0))
-    expected = expected_cost(replace(WORK, stop=stop), [PAST])
+    expected = expected_cost(replace(WORK, stop=stop, hourly_cost=10.0), [PAST])
     assert expected is not None
     assert expected.cost is not None
-    assert expected.cost[0] == pytest.approx(12 * 30 / 3600 * (2 * 0.5 + 9))
-    little = replace(stop, cost=Cost(limit=0.25, per_gpu_hour=9.0))
-    assert expected_cost(replace(WORK, stop=little), [PAST]).cost == (0.25, 0.25)  # type: ignore[union-attr]
+    assert expected.cost[0] == pytest.approx(12 * 30 / 3600 * 10)
+    little = replace(WORK, stop=replace(stop, cost=Cost(limit=0.25, per_gpu_hour=9.0)), hourly_cost=9.0)
+    assert expected_cost(little, [PAST]).cost == (0.25, 0.25)  # type: ignore[union-attr]
+
+
+def test_a_trial_costs_what_it_does_in_the_dearest_of_its_pools() -> None:
+    pools = "scaling.pools={a: {per_cpu_hour: 2}}"
+    plan = make_plan(["conf=digits", "cluster.num_cpus=4", pools], [], None, "")
+    assert workload_of(plan).hourly_cost == 2 * 2
 
 
 def test_a_budget_of_hours_ends_the_time() -> None:
@@ -67,4 +73,4 @@ def test_the_work_of_a_plan_is_that_of_its_config() -> None:
     plan = make_plan(["conf=digits", "train.max_steps=50", "cluster.num_cpus=4"], [], None, "")
     work = workload_of(plan)
     assert (work.trials, work.steps, work.num_workers, work.per_trial) == (16, 50, 2, {"CPU": 2.0})
-    assert (work.concurrent, work.is_priced) == (2, False)
+    assert (work.concurrent, work.hourly_cost) == (2, None)

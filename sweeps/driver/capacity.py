@@ -1,0 +1,128 @@
+"""Number of trials at a time, as nodes join the cluster, leave it, or are left out after a failure."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sweeps.doctor.doctor import unfit_nodes
+from sweeps.driver.session import Session
+from sweeps.errors import DoesNotFit
+from sweeps.plan.plan import Plan
+from sweeps.runtime.autoscaler import nodes_to_come
+from sweeps.runtime.cluster import alive_nodes
+from sweeps.runtime.placement import Fit, Resources, fit, node_id, without_nodes
+
+if TYPE_CHECKING:
+    from sweeps.search.schedulers.concurrency import PauseAwareLimiter
+
+LOOK_EVERY_S = 2.0
+"""Seconds between two looks at the cluster's nodes."""
+
+
+def current_fit(plan: Plan, before: Fit, excluded: Collection[str]) -> Fit:
+    """Compute how many trials run at a time on the nodes that are there now.
+
+    Args:
+        plan: The sweep.
+        before: What held when its session began: whether workers use GPUs does not change.
+        excluded: Ids of nodes to leave out.
+
+    Raises:
+        DoesNotFit: Not even one.
+    """
+    scalings = [replace(each, use_gpu=before.use_gpu) if not each.pools else each for each in plan.scalings]
+    nodes = without_nodes(alive_nodes(), excluded)
+    nodes += nodes_to_come(plan.config.cluster, nodes)
+    now = fit(plan.config, scalings, nodes, all_pools=False)
+    return now.leaving_out(excluded)
+
+
+class Capacity:
+    """Follows the cluster's nodes while the sweep searches, and sets the limit on the number of trials at a time.
+
+    Trials that run on other nodes go on undisturbed; one that joins is used as soon as it is seen.
+    """
+
+    def __init__(self, plan: Plan, session: Session, limiter: PauseAwareLimiter):
+        self._plan, self._state, self._limiter, self._broker = plan, session.state, limiter, session.broker
+        self._known = _by_id(alive_nodes())
+        self._avoided = session.state.fit.avoided()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="capacity", daemon=True)
+
+    def __enter__(self) -> Capacity:
+        if self._plan.config.cluster.check_nodes:
+            self._broker.check_nodes.remote()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def refit(self, plan: Plan | None = None) -> None:
+        """Compute the limit again.
+
+        Args:
+            plan: The plan, if it was extended.
+
+        Raises:
+            DoesNotFit: Not even one trial could be placed; the limit stays.
+        """
+        self._plan = plan or self._plan
+        state = self._state
+        now = current_fit(self._plan, state.fit, state.excluded_nodes)
+        with state.lock:
+            state.concurrent = self._limiter.max_concurrent = now.concurrent
+            if state.pools is not None:
+                state.pools.refit(now.pools)
+        self._avoided = now.avoided()
+        self._broker.avoid.remote(self._avoided)
+
+    def _run(self) -> None:
+        while not self._done.wait(LOOK_EVERY_S):
+            while not self._state.suspected.empty():
+                self._check(self._state.suspected.get())
+            nodes = _by_id(alive_nodes())
+            if nodes.keys() != self._known.keys():
+                before, self._known = self._known, nodes
+                self._changed(nodes.keys() - before.keys(), before.keys() - nodes.keys())
+
+    def _changed(self, joined: Collection[str], left: Collection[str]) -> None:
+        numbers = ((len(joined), "joined"), (len(left), "left"))
+        what = " and ".join(f"{number} node{'s'[: number > 1]} {verb}" for number, verb in numbers if number)
+        try:
+            self.refit()
+        except DoesNotFit as error:
+            self._state.announce(f"{what}: no trial can be placed now ({error})")
+        else:
+            self._state.announce(f"{what}: {self._state.concurrent} trials at once")
+
+    def _check(self, nodes: Sequence[str]) -> None:
+        """Check the nodes of a failed trial, whose next attempt waits for the result, and leave out bad ones."""
+        state = self._state
+        try:
+            asked = [node for node in nodes if node in _by_id(alive_nodes()) and node not in state.excluded_nodes]
+            unfit = unfit_nodes(self._plan.config, self._plan.folder.parent, asked) if asked else {}
+            found = "; ".join(f"{finding.where}: {finding.found}" for finding in unfit.values())
+            before, state.excluded_nodes = state.excluded_nodes, (*state.excluded_nodes, *unfit)
+            try:
+                self.refit()
+            except DoesNotFit:
+                state.excluded_nodes = before
+                if unfit:
+                    state.announce(f"{found}; it is used on, since no trial fits on the other nodes")
+            else:
+                if unfit:
+                    state.announce(f"{self._plan.name}: leaves out {found}; {state.concurrent} trials at once")
+        except Exception as error:  # noqa: BLE001 - a check that fails must not end the sweep
+            state.announce(f"the nodes of a failed trial could not be checked: {error}")
+        finally:
+            self._broker.avoid.remote(self._avoided)
+
+
+def _by_id(nodes: Sequence[Resources]) -> dict[str, Resources]:
+    return {node_id(node): node for node in nodes}

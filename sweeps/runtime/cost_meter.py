@@ -1,0 +1,27 @@
+"""Cost of a trial so far, reported as metrics with each of its evaluations."""
+
+from __future__ import annotations
+
+import time
+
+from sweeps.runtime.assignment import Assignment
+from sweeps.runtime.events import Report
+from sweeps.runtime.report_log import read_report_log
+
+
+class CostMeter:
+    """Counts what a trial's workers cost while they train it, over all its attempts."""
+
+    def __init__(self, assignment: Assignment):
+        self._rates = assignment.hourly
+        self._before = dict.fromkeys(self._rates, 0.0)
+        self._began = time.monotonic()
+        if self._rates:
+            for event in read_report_log(assignment.checkpoint_folder):
+                if isinstance(event, Report):
+                    self._before = {name: event.metrics.get(name, 0.0) for name in self._rates}
+
+    def metrics(self) -> dict[str, float]:
+        """Cost up to now, by name; nothing without prices and pools."""
+        hours = (time.monotonic() - self._began) / 3600
+        return {name: self._before[name] + rate * hours for name, rate in self._rates.items()}

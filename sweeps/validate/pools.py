@@ -1,0 +1,30 @@
+"""Checks of a sweep's pools, and of the metrics that say what a trial cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sweeps.config import SweepConfig
+from sweeps.constants import COST, GPU_HOURS
+
+
+def cost_metrics(config: SweepConfig) -> list[str]:
+    """Return the metrics that workers report about a trial's cost."""
+    return [*([COST] if config.is_priced else []), *([GPU_HOURS] if config.is_priced or config.scaling.pools else [])]
+
+
+def pool_mistakes(config: SweepConfig) -> Iterator[str]:
+    """Yield one line for each mistake, with key, value and fix."""
+    search = config.search
+    if config.scaling.pools and search.pauses_trials:
+        yield (
+            f"scaling.pools: search.scheduler.kind={search.scheduler.kind} pauses trials and continues them wherever "
+            "there is room, so it knows no pools; use search/scheduler=asha, median or none"
+        )
+    named = {f"search.metric={metric}": metric for metric in search.metrics}
+    named |= {f"search.limits.{metric}": metric for metric in search.limits}
+    for key, metric in named.items():
+        if metric == COST and not config.is_priced:
+            yield (f"{key}: needs prices; give scaling.pools.NAME.per_gpu_hour or per_cpu_hour, or search.stop.cost's")
+        if metric == GPU_HOURS and metric not in cost_metrics(config):
+            yield f"{key}: is reported with scaling.pools or prices (search.stop.cost); give one of them"
