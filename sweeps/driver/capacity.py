@@ -82,6 +82,11 @@ class Capacity:
         self._avoided = now.avoided()
         self._broker.avoid.remote(self._avoided)
 
+    @property
+    def _at_once(self) -> str:
+        number = self._state.concurrent
+        return f"{number} trial{'s'[: number != 1]} at once"
+
     def _run(self) -> None:
         while not self._done.wait(LOOK_EVERY_S):
             while not self._state.suspected.empty():
@@ -99,7 +104,7 @@ class Capacity:
         except DoesNotFit as error:
             self._state.announce(f"{what}: no trial can be placed now ({error})")
         else:
-            self._state.announce(f"{what}: {self._state.concurrent} trials at once")
+            self._state.announce(f"{what}: {self._at_once}")
 
     def _check(self, nodes: Sequence[str]) -> None:
         """Check the nodes of a failed trial, whose next attempt waits for the result, and leave out bad ones."""
@@ -117,7 +122,7 @@ class Capacity:
                     state.announce(f"{found}; it is used on, since no trial fits on the other nodes")
             else:
                 if unfit:
-                    state.announce(f"{self._plan.name}: leaves out {found}; {state.concurrent} trials at once")
+                    state.announce(f"{self._plan.name}: leaves out {found}; {self._at_once}")
         except Exception as error:  # noqa: BLE001 - a check that fails must not end the sweep
             state.announce(f"the nodes of a failed trial could not be checked: {error}")
         finally:

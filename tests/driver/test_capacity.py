@@ -1,0 +1,111 @@
+"""Number of trials at a time, as nodes join and leave, and fail a check."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sweeps.doctor.finding import Finding
+from sweeps.driver import capacity
+from sweeps.driver.capacity import Capacity
+from sweeps.plan.plan import make_plan
+from sweeps.runtime.placement import NODE_ID_LABEL, fit, label
+
+
+def node(name: str, cpus: float = 2.0) -> dict[str, float]:
+    return {"CPU": cpus, label(NODE_ID_LABEL, name): math.inf}
+
+
+class Cluster:
+    """Nodes that a test changes, and what a sweep on them says and does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path):
+        self.nodes = [node("a"), node("b")]
+        self.unfit: dict[str, Finding] = {}
+        self.said: list[str] = []
+        self.avoided: list[dict[str | None, tuple[str, ...]]] = []
+        monkeypatch.setattr(capacity, "LOOK_EVERY_S", 0.01)
+        monkeypatch.setattr(capacity, "alive_nodes", lambda: list(self.nodes))
+        monkeypatch.setattr(capacity, "nodes_to_come", lambda *_: [])
+        monkeypatch.setattr(capacity, "unfit_nodes", lambda *_: self.unfit)
+        overrides = ["conf=digits", "search.num_trials=100", "cluster=auto", f"output_dir={folder}"]
+        plan = make_plan(overrides, [], "capacity", "test")
+        self.limiter: Any = SimpleNamespace(max_concurrent=2)
+        self.state: Any = SimpleNamespace(
+            fit=fit(plan.config, plan.scalings, self.nodes),
+            excluded_nodes=(),
+            concurrent=2,
+            pools=None,
+            lock=threading.RLock(),
+            suspected=SimpleQueue(),
+            announce=self.said.append,
+        )
+        broker = SimpleNamespace(avoid=SimpleNamespace(remote=self.avoided.append))
+        session: Any = SimpleNamespace(state=self.state, broker=broker)
+        self.capacity = Capacity(plan, session, self.limiter)
+
+    def hears(self, *texts: str) -> None:
+        wait_until(lambda: any(all(text in line for text in texts) for line in self.said), texts)
+
+
+def wait_until(condition: Callable[[], bool], what: object) -> None:
+    waits = threading.Event()
+    for _ in range(3000):
+        if condition():
+            return
+        waits.wait(0.01)
+    pytest.fail(f"not within 30 s: {what}")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
+    return Cluster(monkeypatch, tmp_path)
+
+
+def test_the_limit_on_trials_follows_the_nodes(cluster: Cluster) -> None:
+    with cluster.capacity:
+        cluster.nodes = [*cluster.nodes, node("c", 4)]
+        cluster.hears("1 node joined: 4 trials at once")
+        assert (cluster.limiter.max_concurrent, cluster.state.concurrent) == (4, 4)
+        cluster.nodes = [node("d")]
+        cluster.hears("1 node joined and 3 nodes left: 1 trial at once")
+        cluster.nodes = [node("small", 1)]
+        cluster.hears("1 node joined and 1 node left: no trial can be placed now", "scaling.num_workers=2")
+        assert cluster.limiter.max_concurrent == 1, "the trials that run are not ended"
+
+
+def test_a_node_that_fails_a_check_after_a_failure_is_left_out(cluster: Cluster) -> None:
+    cluster.unfit = {"b": Finding("storage", "failed", "host b", "does not share output_dir=/x")}
+    with cluster.capacity:
+        cluster.state.suspected.put(("b", "gone"))
+        cluster.hears("leaves out host b: does not share output_dir=/x; 1 trial at once")
+    assert cluster.avoided[-1] == {None: ("b",)}
+    assert cluster.limiter.max_concurrent == 1
+
+
+def test_a_bad_node_is_used_on_if_no_trial_fits_on_the_others(cluster: Cluster) -> None:
+    bad = Finding("speed", "failed", "every host", "a matrix product failed")
+    cluster.unfit = {"a": bad, "b": bad}
+    with cluster.capacity:
+        cluster.state.suspected.put(("a", "b"))
+        cluster.hears("every host", "it is used on")
+        wait_until(lambda: bool(cluster.avoided), "the waiting trial is let go")
+    assert cluster.avoided[-1] == {None: ()}
+
+
+def test_a_check_that_fails_itself_lets_the_trial_go_on(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> dict[str, Finding]:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(capacity, "unfit_nodes", broken)
+    with cluster.capacity:
+        cluster.state.suspected.put(("b",))
+        cluster.hears("could not be checked", "Read-only file system")
+        wait_until(lambda: bool(cluster.avoided), "the waiting trial is let go")

@@ -1,0 +1,111 @@
+"""Nodes of failed attempts: which failures may be theirs, how the next attempt waits for their check, and what is
+avoided; and workers that wait for room, which is no failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sweeps.runtime.attempt import Attempt, may_be_the_nodes
+from sweeps.runtime.broker import Broker
+from sweeps.runtime.cost_meter import CostMeter
+from sweeps.runtime.events import Ended, Event, Report, Waiting
+from sweeps.runtime.report_log import ReportLog
+from sweeps.worker_error import WorkerError
+
+
+def failed(kind: Any, message: str) -> Ended:
+    error = WorkerError(kind=kind, type="RuntimeError", message=message, rank=0, num_workers=1, node="a")
+    return Ended("0000", 1, message, failure=error)
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        (failed("lost", "worker 0 on a was lost"), True),
+        (failed("hang", "its workers hang"), True),
+        (failed("exception", "CUDA error: an illegal memory access was encountered"), True),
+        (failed("exception", "[Errno 5] Input/output error"), True),
+        (failed("exception", "shapes (3, 4) and (5, 6) do not match"), False),
+        (Ended("0000", 1), False),
+        (Ended("0000", 1, "out of memory", halved_to=2), False),
+    ],
+)
+def test_a_failure_may_be_the_nodes_if_a_device_the_network_or_a_worker_failed(end: Ended, expected: bool) -> None:
+    assert may_be_the_nodes(end) is expected
+
+
+async def lose(broker: Broker, nodes: Sequence[str] = ("n1", "n2")) -> Ended:
+    """Begin a trial on some nodes and lose a worker; returns the attempt's end."""
+    await broker.begin("0000")
+    await broker.assign("slot", SimpleNamespace(trial="0000", attempt=1, log_folder=""))
+    await broker.slot_started("slot", {"processes": [(node, 1) for node in nodes], "workers": []})
+    await broker.end(failed("lost", "worker 0 on a was lost"))
+    (end,) = [event for event in await broker.drain(1) if isinstance(event, Ended)]
+    return end
+
+
+def test_the_next_attempt_waits_until_the_nodes_of_a_failure_were_checked() -> None:
+    async def scenario() -> None:
+        broker = Broker()
+        await broker.check_nodes()
+        assert (await lose(broker)).suspected == ("n1", "n2")
+        assert await broker.nodes_to_avoid("0001") == (), "other trials do not wait"
+        waiting = asyncio.create_task(broker.nodes_to_avoid("0000"))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await broker.avoid({None: ("n2",)})
+        assert await waiting == ("n2",)
+
+    asyncio.run(scenario())
+
+
+def test_without_checks_nothing_is_suspected_and_no_trial_waits() -> None:
+    async def scenario() -> None:
+        broker = Broker()
+        assert (await lose(broker)).suspected == ()
+        assert await broker.nodes_to_avoid("0000", "l4") == ()
+
+    asyncio.run(scenario())
+
+
+def test_a_slot_on_a_node_to_avoid_takes_no_further_trial() -> None:
+    async def scenario() -> None:
+        broker = Broker()
+        await lose(broker, ["n1"])
+        assert await broker.reserve("slot", ("n2",))
+        assert not await broker.reserve("slot", ("n1",))
+
+    asyncio.run(scenario())
+
+
+def test_workers_that_wait_for_room_are_announced_once_and_do_not_count_as_silent() -> None:
+    async def scenario() -> None:
+        published: list[Event] = []
+        attempt = Attempt("0000", 1, published.append)
+        await asyncio.sleep(0.1)
+        assert attempt.silence(0.01)[0] >= 0.1
+        for _ in range(2):
+            attempt.waits_for_room()
+        assert published == [Waiting("0000", 1)]
+        assert attempt.silence(0.01)[0] < 0.1
+        waited, allowed = attempt.silence(0.01, start_timeout_s=3600.0)
+        assert (waited >= 0.1, allowed) == (True, 3600.0), (
+            "nodes that an autoscaler adds are not waited for without end"
+        )
+
+    asyncio.run(scenario())
+
+
+def test_a_trial_s_cost_goes_on_from_that_of_its_earlier_attempts(tmp_path: Any) -> None:
+    assignment: Any = SimpleNamespace(hourly={"system/cost": 3600.0}, checkpoint_folder=str(tmp_path))
+    assert 0.0 <= CostMeter(assignment).metrics()["system/cost"] < 60.0
+    log = ReportLog(str(tmp_path))
+    log.write(Report("0000", 1, 10, {"system/cost": 500.0}, 0))
+    log.close()
+    assert 500.0 <= CostMeter(assignment).metrics()["system/cost"] < 560.0
+    assert CostMeter(SimpleNamespace(hourly={}, checkpoint_folder="")).metrics() == {}  # type: ignore[arg-type]
