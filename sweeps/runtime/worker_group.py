@@ -247,7 +247,7 @@ class _HandlesToBroker(ControllerHooks):
     def before_worker_group_start(self, worker_group_context: Any) -> None:
         """Tell the broker if the placement group that was asked for before has found no room: that is no hang."""
         before, self._asked = self._asked, time.monotonic()
-        if before is not None and self._asked - before >= float(os.environ[ROOM_TIMEOUT]):
+        if before is not None and self._asked - before >= float(os.environ.get(ROOM_TIMEOUT, "inf")):
             ray.get(self._broker.waits_for_room.remote(self._slot))
 
     def after_controller_start(self, train_run_context: Any) -> None:
