@@ -44,7 +44,8 @@ class RayNodes:
         """
         role = ["--address", self.address] if self.address else ["--head", "--port=0", "--include-dashboard=false"]
         command = [*before, *RAY, "start", *role, f"--num-cpus={num_cpus}", "--block", "--disable-usage-stats"]
-        command += ["--object-store-memory=100000000", *options]
+        # Nodes of one machine would give their workers the same ports.
+        command += ["--object-store-memory=100000000", "--min-worker-port=0", "--max-worker-port=0", *options]
         log = self._folder / f"node-{len(self._nodes)}.log"
         with log.open("wb") as file:
             node = subprocess.Popen(

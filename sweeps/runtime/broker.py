@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sweeps.runtime.attempt import Attempt, Phase, StopRequest, may_be_the_nodes, with_errors
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Started
@@ -28,9 +29,11 @@ CHECKED_WITHIN_S = 180.0
 
 
 def start_broker() -> Any:
-    """Start the broker's actor, which reserves no resources and ends with the driver."""
+    """Start the broker's actor, which reserves no resources and ends with the driver; on the driver's node, since the
+    sweep does not survive its loss."""
     actor: Any = ray.remote(Broker)
-    return actor.options(num_cpus=0, max_concurrency=10_000).remote()
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return actor.options(num_cpus=0, max_concurrency=10_000, scheduling_strategy=here).remote()
 
 
 class Broker:

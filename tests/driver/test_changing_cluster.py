@@ -35,7 +35,7 @@ def train(config):
         time.sleep(seconds / steps)
         ray.train.report({"loss": config["noise"] / (step + 1), "node": node})
 """
-SLOW_START_S = 45
+SLOW_START_S = 20
 SLOW = f"""
 import sys, time
 if any("default_worker" in each for each in sys.orig_argv):
