@@ -108,10 +108,11 @@ class Capacity:
 
     def _check(self, nodes: Sequence[str]) -> None:
         """Check the nodes of a failed trial, whose next attempt waits for the result, and leave out bad ones."""
-        state = self._state
+        state, plan = self._state, self._plan
+        folder = str(plan.folder.parent) if plan.uri is None else plan.config.output_dir
         try:
             asked = [node for node in nodes if node in _by_id(alive_nodes()) and node not in state.excluded_nodes]
-            unfit = unfit_nodes(self._plan.config, self._plan.folder.parent, asked) if asked else {}
+            unfit = unfit_nodes(plan.config, folder, asked) if asked else {}
             found = "; ".join(f"{finding.where}: {finding.found}" for finding in unfit.values())
             before, state.excluded_nodes = state.excluded_nodes, (*state.excluded_nodes, *unfit)
             try:
@@ -122,7 +123,7 @@ class Capacity:
                     state.announce(f"{found}; it is used on, since no trial fits on the other nodes")
             else:
                 if unfit:
-                    state.announce(f"{self._plan.name}: leaves out {found}; {self._at_once}")
+                    state.announce(f"{plan.name}: leaves out {found}; {self._at_once}")
         except Exception as error:  # noqa: BLE001 - a check that fails must not end the sweep
             state.announce(f"the nodes of a failed trial could not be checked: {error}")
         finally:
