@@ -205,8 +205,8 @@ class SweepConfig:
     def is_priced(self) -> bool:
         """Whether resources have a price, on all nodes or in some pools."""
         cost = self.search.stop.cost
-        priced = [*self.scaling.pools.values(), *([cost] if cost is not None else [])]
-        return any(each.per_gpu_hour or each.per_cpu_hour for each in priced)
+        pools = any(pool.per_gpu_hour or pool.per_cpu_hour for pool in self.scaling.pools.values())
+        return pools or (cost is not None and bool(cost.per_gpu_hour or cost.per_cpu_hour))
 
     @property
     def loop(self) -> Train | None:

@@ -45,14 +45,14 @@ class SweepSearcher(NotPickled, OptunaSearcher):
                 self.rename(held, trial_id)
                 return placed
         while len(self._held) < len(pools):
-            config = self._next(trial_id)
-            if not isinstance(config, dict):
-                return None if self._held else config
-            if (placed := self._placed(trial_id, config, pools)) is not None:
+            suggested: Any = self._next(trial_id)  # a config, None, or Tune's sign that the search has finished
+            if not isinstance(suggested, dict):
+                return None if self._held else suggested
+            if (placed := self._placed(trial_id, suggested, pools)) is not None:
                 return placed
-            held = f"waits for its pool: {config[TRIAL]}"
+            held = f"waits for its pool: {suggested[TRIAL]}"
             self.rename(trial_id, held)
-            self._held[held] = config
+            self._held[held] = suggested
         return None
 
     def _placed(self, trial_id: str, config: dict[str, Any], pools: PoolChoice) -> dict[str, Any] | None:

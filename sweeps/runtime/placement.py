@@ -99,7 +99,9 @@ class Fit:
 
     def avoided(self) -> dict[str | None, tuple[str, ...]]:
         """Return the ids of the nodes that the workers of each pool avoid; of all, without pools."""
-        return {name: each.excluded_nodes for name, each in (self.pools or {None: self}).items()}
+        if not self.pools:
+            return {None: self.excluded_nodes}
+        return {name: each.excluded_nodes for name, each in self.pools.items()}
 
     @property
     def needs(self) -> str:

@@ -287,6 +287,6 @@ def test_a_worker_gives_signs_of_life_while_it_imports_a_function_and_none_while
     monkeypatch.setattr(ray_train, "run_function", run_until_it_trains)
     task: Any = {"kind": "function", "_target_": "imported_slowly.train"}
     training = FunctionConfig(task=FunctionTask(**task), checkpoint=Checkpoint())
-    worker_loop._train(replace(assignment(signs, prepare_timeout_s=60), training=training), is_main=False)
+    worker_loop._train(replace(assignment(signs, prepare_timeout_s=60), training=training), None, is_main=False)
     assert given[0] >= 2
     assert len(signs.given) <= given[0] + 1  # one may have been under way
