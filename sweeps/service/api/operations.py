@@ -6,8 +6,7 @@ import io
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path
-from pydantic import ConfigDict, Field
-from pydantic.dataclasses import dataclass
+from pydantic import Field
 
 from sweeps.report.choices import choices_document
 from sweeps.report.terminal import plain_console
@@ -72,7 +71,6 @@ class TokenBody(Body):
     """Seconds until the token expires; null: never."""
 
 
-@dataclass(frozen=True, config=ConfigDict(use_attribute_docstrings=True))
 class NewToken(Token):
     """A new token, which is shown only once."""
 

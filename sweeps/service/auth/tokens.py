@@ -9,8 +9,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import ConfigDict
-from pydantic.dataclasses import dataclass
+from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
 from sweeps.errors import ConfigError, UnknownName
@@ -27,9 +26,10 @@ USED_EVERY_S = 60.0
 """Minimum seconds between two updates of the time of last use."""
 
 
-@dataclass(frozen=True, config=ConfigDict(use_attribute_docstrings=True))
-class Token:
+class Token(BaseModel):
     """Description of a token. Times are seconds since 1970 (UTC)."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     id: int
     """Number of the token."""
