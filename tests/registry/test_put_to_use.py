@@ -253,7 +253,7 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> Done:
 @pytest.mark.slow
 @pytest.mark.parametrize("merged", [False, True])
 def test_a_language_model_loads_as_adapters_on_their_base_or_merged(adapted: Done, merged: bool) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
     name = "merged" if merged else "adapters"
     options = ["--merged"] if merged else []
@@ -268,14 +268,6 @@ def test_a_language_model_loads_as_adapters_on_their_base_or_merged(adapted: Don
     expected = tokenizer.decode(generated[0], skip_special_tokens=True)
     assert len(expected) > len(given)
     assert predicted(adapted.folder, uri, [given]) == [expected]
-
-    # The version has the folder that `best --save-model` writes.
-    inside = "model" if merged else "artifacts/model"
-    registered = artifacts.download_artifacts(f"{uri}/{inside}", tracking_uri=adapted.store)
-    loaded = AutoModelForCausalLM.from_pretrained(registered)
-    prompt = AutoTokenizer.from_pretrained(registered)(given, return_tensors="pt").input_ids
-    again = loaded.generate(prompt, max_new_tokens=64, do_sample=False)
-    assert tokenizer.decode(again[0], skip_special_tokens=True) == expected
 
 
 @pytest.mark.slow
