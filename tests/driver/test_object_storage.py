@@ -95,7 +95,9 @@ def test_a_sweep_goes_on_elsewhere_after_its_machine_is_lost(machines: dict[str,
 @pytest.mark.slow
 def test_machines_with_nothing_but_the_store_stop_a_sweep_and_continue_it(machines: dict[str, Path]) -> None:
     bucket = f"--tracking-uri={OUTPUT}"
-    process = start(machines["first"], "run", *SMALL, "search.num_trials=4", "tracking.report=false", "--name", "alone")
+    # Long enough for the other machine to make its record and ask.
+    long = ("train.max_steps=3000", "train.eval_every=100", "search.num_trials=2", "search/scheduler=none")
+    process = start(machines["first"], "run", *SMALL, *long, "tracking.report=false", "--name", "alone")
     wait_until(lambda: checkpoints("alone") or process.poll() is not None, 200)
     assert process.poll() is None, process.communicate()
     assert [each["sweep"] for each in verb(machines["third"], "list", bucket) if each["status"] == "running"] == [
@@ -104,8 +106,7 @@ def test_machines_with_nothing_but_the_store_stop_a_sweep_and_continue_it(machin
     assert verb(machines["third"], "stop", "alone", bucket)["status"] == "stopped"
     process.communicate(timeout=120)
     resumed = verb(machines["second"], "resume", "alone", bucket)
-    assert resumed["status"] == "finished"
-    assert resumed["counts"]["finished"] + resumed["counts"]["pruned"] == 4
+    assert (resumed["status"], resumed["counts"]["finished"]) == ("finished", 2)
     shown = verb(machines["third"], "show", "alone", bucket)
     assert (shown["best"]["trial"], shown["best"]["value"]) == (resumed["best"]["trial"], resumed["best"]["value"])
 
