@@ -48,7 +48,7 @@ OF_TRIAL = {"${trialSpec.Name}": "trial.name"}
 """Placeholders for what a trial parameter may take from the trial itself."""
 METRICS_FORMAT = r"([\w|-]+)\s*=\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[Ee][+-]?\d+)?)"
 """Regular expression like that by which Katib reads the output, unless an experiment has its own."""
-PARENTHESIS = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|[()]")
+PARENTHESIS = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|[()]")
 """Parentheses, and what may contain some that make no group: an escaped sign, a class of signs."""
 
 

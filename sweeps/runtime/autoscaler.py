@@ -107,7 +107,5 @@ def autoscaler_config() -> dict[str, Any]:
                 config = yaml.safe_load(Path(files[0]).expanduser().read_text(encoding="utf-8"))
             except (OSError, yaml.YAMLError):  # a file that is gone: the autoscaler read it long ago
                 return {}
-            return {
-                key: config[key] for key in ("max_workers", "available_node_types", "head_node_type") if key in config
-            }
+            return {key: config[key] for key in ASKED if key in config}
     return {}

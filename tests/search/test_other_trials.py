@@ -249,7 +249,7 @@ def test_a_misspelt_parameter_is_reported_before_ray_starts(
     working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pd.DataFrame({"rate": [0.01], "accuracy": [0.5]}).to_csv(working_folder / "trials.csv", index=False)
-    monkeypatch.setattr("sweeps.driver.run.connected", lambda config: pytest.fail("Ray was started"))
+    monkeypatch.setattr("sweeps.driver.cluster.connected", lambda config: pytest.fail("Ray was started"))
     plan = planned("{kind: table, path: trials.csv, parameters: {rat: train.lr}}")
     with pytest.raises(UserError, match=r"parameters\.rat: it has no such parameter; did you mean rate\?"):
         run(plan, PlainView(Console(quiet=True)))
