@@ -99,7 +99,8 @@ def _started_here(start: Callable[[], Any]) -> Any:
             return start()
         except Exception as error:  # noqa: BLE001 - Ray raises several, some of them plain `Exception`
             ray.shutdown()
-            failure = str(error).partition("\n")[0]
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            failure = "; ".join(dict.fromkeys((lines[0], lines[-1])))  # Ray puts the cause at the end
     raise UserError(
         f"cluster.address=local: Ray did not start on this machine, twice ({failure}); see whether it is out of memory "
         "or of space for temporary files, or too busy, and run the command again"

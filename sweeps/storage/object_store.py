@@ -114,7 +114,11 @@ class ObjectStore:
 
         system, root = self._opened
         folder = f"{root}/{under}".rstrip("/")
-        found = system.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True))
+        selected = FileSelector(folder, allow_not_found=True, recursive=True)
+        try:
+            found = system.get_file_info(selected)
+        except FileNotFoundError:  # a folder in it was removed meanwhile, where folders are more than parts of names
+            found = system.get_file_info(selected)
         return {each.path.removeprefix(f"{root}/"): each.size for each in found if each.is_file}
 
     def modified(self, name: str) -> float | None:
