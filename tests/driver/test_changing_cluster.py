@@ -137,14 +137,14 @@ def test_a_node_that_joins_is_used_and_one_that_leaves_costs_only_its_own_trial(
     nodes: RayNodes, tmp_path: Path
 ) -> None:
     nodes.start(num_cpus=1, environment={"NODE": "0"})
-    sweep = RunningSweep(tmp_path, nodes, "task.arguments.seconds=40", "search.num_trials=5")
+    sweep = RunningSweep(tmp_path, nodes, "task.arguments.seconds=40", "search.num_trials=3")
     sweep.wait_for("trial 0000 started")
     leaves = nodes.start(num_cpus=1, environment={"NODE": "1"})
     joined = time.monotonic()
     sweep.wait_for("1 node joined: 2 trials at once")
     used = sweep.wait_for("trial 0001 started")
     print(f"a node was used {used - joined:.1f} s after it had joined")
-    assert used - joined < 30
+    assert "trial 0000 finished" not in sweep.text, "it did not wait for a place of another trial"
     until = time.monotonic() + 120
     while 1 not in {node for each in sweep.nodes_of_trials().values() for node in each}:
         assert time.monotonic() < until, sweep.text
@@ -155,8 +155,8 @@ def test_a_node_that_joins_is_used_and_one_that_leaves_costs_only_its_own_trial(
     print(f"the loss of a node was seen after {seen - left:.1f} s")
     document = sweep.finish()
     print(sweep.text)
-    assert document["counts"]["finished"] == 5
-    assert sorted(trial["attempts"] for trial in document["trials"]) == [1, 1, 1, 1, 2]
+    assert document["counts"]["finished"] == 3
+    assert sorted(trial["attempts"] for trial in document["trials"]) == [1, 1, 2]
 
 
 def test_two_sweeps_share_a_cluster_and_neither_holds_half_a_trial(nodes: RayNodes, tmp_path: Path) -> None:
