@@ -165,10 +165,13 @@ class Broker:
         self._slots[slot].handles |= handles
 
     async def waits_for_room(self, slot: str) -> None:
-        """Note that the cluster has no room for a slot's workers now."""
+        """Note that the cluster has no room for a slot's workers now, and free slots without a trial: after the loss of
+        a node the search may start no trial for them until this one has ended."""
         for attempt in self._attempts.values():
             if attempt.slot == slot and attempt.phase is Phase.STARTING:
                 attempt.waits_for_room()
+        for queue in [*self._slots.values()]:
+            await queue.close_if_idle()
 
     async def next_assignment(self, slot: str, index: int) -> Any:
         """Wait for a slot's assignment of this number, from 0; None when there will be none.

@@ -49,6 +49,11 @@ class SlotQueue:
             self.is_closed = True
             self._changed.notify_all()
 
+    async def close_if_idle(self) -> None:
+        """Free the slot's room for others, unless it has a trial or is kept for one that is about to come."""
+        if self._release is not None and not self._release.done() and not self._release.cancelling():
+            await self.close()
+
     def release_when_idle(self, index: int, search_over: asyncio.Event) -> None:
         """Schedule the slot's release, if its workers are done with a trial and have no next one.
 

@@ -109,3 +109,30 @@ def test_a_trial_s_cost_goes_on_from_that_of_its_earlier_attempts(tmp_path: Any)
     log.close()
     assert 500.0 <= CostMeter(assignment).metrics()["system/cost"] < 560.0
     assert CostMeter(SimpleNamespace(hourly={}, checkpoint_folder="")).metrics() == {}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_trial_that_waits_for_room_gets_that_of_a_slot_without_one_unless_a_trial_is_about_to_come(
+    is_kept: bool,
+) -> None:
+    async def scenario() -> None:
+        broker = Broker()
+        await broker.begin("0000")
+        await broker.assign("idle", SimpleNamespace(trial="0000", attempt=1, log_folder=""))
+        assert (await broker.next_assignment("idle", 0)).trial == "0000"
+        idle = asyncio.create_task(broker.next_assignment("idle", 1))
+        await asyncio.sleep(0.05)
+        if is_kept:
+            assert await broker.reserve("idle")
+        await broker.waits_for_room("other")
+        await asyncio.sleep(0.05)
+        assert idle.done() is not is_kept
+        if is_kept:
+            await broker.begin("0001")
+            await broker.assign("idle", SimpleNamespace(trial="0001", attempt=1, log_folder=""))
+            assert (await idle).trial == "0001"
+        else:
+            assert await idle is None
+            assert not await broker.reserve("idle"), "its workers return: the next trial has others"
+
+    asyncio.run(scenario())
