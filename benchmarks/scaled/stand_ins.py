@@ -50,34 +50,37 @@ class Stage:
 
 
 class StandInSlots:
-    """Slot of one trial's actor, whose only worker is a thread."""
+    """Slots of one trial's actor, one after another; the only worker of each is a thread."""
 
     gaps: Path
 
     def __init__(self, broker: Any):
-        self._broker, self._name = broker, f"slot-{uuid.uuid4().hex}"
+        self._broker = broker
+        self._name: str | None = None
         self._attempt: tuple[str, int] | None = None
-        self._worker = threading.Thread(target=self._work, daemon=True)
 
     def release(self, spec: WorkerGroupSpec, *, reuse: bool) -> None:
-        if self._attempt is not None:
+        if self._name is not None and self._attempt is not None:
             self._broker.stop.remote(*self._attempt)
             ray.get(self._broker.wait_for_end.remote(*self._attempt, ENDS_WITHIN_S))
-            ray.get(self._broker.reserve.remote(self._name))
+            if not ray.get(self._broker.reserve.remote(self._name)):  # it was idle too long
+                self._name = None
 
     def assign(self, assignment: Assignment, spec: WorkerGroupSpec) -> None:
+        is_new, self._name = self._name is None, self._name or f"slot-{uuid.uuid4().hex}"
         self._attempt = assignment.trial, assignment.attempt
         ray.get(self._broker.assign.remote(self._name, assignment))
-        if not self._worker.is_alive():
-            self._worker.start()
+        if is_new:
+            threading.Thread(target=self._work, args=(self._name,), daemon=True).start()
 
     def close(self) -> None:
-        self._broker.close_slot.remote(self._name)
+        if self._name is not None:
+            self._broker.close_slot.remote(self._name)
 
-    def _work(self) -> None:
+    def _work(self, slot: str) -> None:
         freed: float | None = None
         for index in itertools.count():
-            assignment = ray.get(self._broker.next_assignment.remote(self._name, index))
+            assignment = ray.get(self._broker.next_assignment.remote(slot, index))
             if assignment is None:
                 return
             if freed is not None:

@@ -36,7 +36,7 @@ class LifecycleCallback(NotPickled, tune.Callback):
         self._session.lifecycle.ended(trial.config, trial.last_result)
 
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        self._session.lifecycle.retried(trial.config)
+        self._session.lifecycle.retried(trial.config, failure_reason(trial))
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         self._session.lifecycle.ended(trial.config, trial.last_result, error=failure_reason(trial))

@@ -13,7 +13,8 @@ from sweeps.errors import DoesNotFit
 from sweeps.plan.plan import Plan
 from sweeps.runtime.autoscaler import nodes_to_come
 from sweeps.runtime.cluster import alive_nodes
-from sweeps.runtime.placement import Fit, Resources, fit, node_id, without_nodes
+from sweeps.runtime.node_resources import Resources, node_id, without_nodes
+from sweeps.runtime.placement import Fit, fit
 
 if TYPE_CHECKING:
     from sweeps.search.schedulers.concurrency import PauseAwareLimiter

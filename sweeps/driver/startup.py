@@ -22,7 +22,8 @@ from sweeps.plan.saved_sweep import saved
 from sweeps.runtime.autoscaler import describe_nodes, describe_resources, nodes_to_come
 from sweeps.runtime.cluster import Connection
 from sweeps.runtime.gpu_memory import cluster_gpu_memory
-from sweeps.runtime.placement import Fit, fit, memory_per_worker, without_nodes
+from sweeps.runtime.node_resources import without_nodes
+from sweeps.runtime.placement import Fit, fit, memory_per_worker
 from sweeps.space.distributions import Space
 from sweeps.tracking.store import fetch_metrics
 from sweeps.tracking.uris import sqlite_path

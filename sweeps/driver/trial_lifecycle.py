@@ -13,7 +13,7 @@ from sweeps.driver.state import SweepState
 from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.driver.worker_events import WorkerEvents
 from sweeps.errors import UserError
-from sweeps.runtime.placement import reserved_per_trial
+from sweeps.runtime.reservation import reserved_per_trial
 from sweeps.tracking.summary import describe
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class Retried:
     """A trial that failed, and is started again."""
 
     trial: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,14 @@ class TrialLifecycle:
             self._discard(trial)
         self.queue(Finished(trial, state, error))
 
-    def retried(self, config: dict[str, Any]) -> None:
-        """Take the failure of a trial that is started again."""
-        self.queue(Retried(config[TRIAL]))
+    def retried(self, config: dict[str, Any], reason: str) -> None:
+        """Take the failure of a trial that is started again.
+
+        Args:
+            config: The trial's config in Tune.
+            reason: Tune's reason; that of the workers, if they have given one, says more.
+        """
+        self.queue(Retried(config[TRIAL], reason))
 
     def all_ended(self) -> None:
         """End the trials that Tune has stopped all together, without a callback for each."""
@@ -207,8 +213,8 @@ class TrialLifecycle:
             match change:
                 case Finished():
                     self._finish(change)
-                case Retried(trial):
-                    failure = self._state.trials[trial].failure or f"trial {trial}: its Tune actor died"
+                case Retried(trial, reason):
+                    failure = self._state.trials[trial].failure or f"trial {trial}: {reason}"
                     self._state.announce(f"{failure}; it is tried again, from its newest checkpoint if it has one")
                 case Line(text):
                     self._state.announce(text)

@@ -14,7 +14,7 @@ from sweeps.config.launch import Slurm
 from sweeps.errors import UserError
 from sweeps.files import replacing
 from sweeps.launch.submission import Submission
-from sweeps.runtime.placement import reserved_per_trial
+from sweeps.runtime.reservation import reserved_per_trial
 from sweeps.storage.location import is_remote
 
 BODY = Path(__file__).with_name("slurm_job.sh")

@@ -13,7 +13,8 @@ from sweeps.config import SWEEP_CONFIG, SweepConfig
 from sweeps.errors import ConfigError
 from sweeps.plan.plan import Plan
 from sweeps.runtime.gpu_memory import local_gpu_memory
-from sweeps.runtime.placement import Fit, memory_share, reserved_per_worker
+from sweeps.runtime.placement import Fit
+from sweeps.runtime.reservation import memory_share, reserved_per_worker
 from sweeps.space.distributions import boundary_values
 from sweeps.validate.arguments import configs_of_trials
 from sweeps.validate.config import lookup_in

@@ -17,7 +17,8 @@ from sweeps.config import SweepConfig
 from sweeps.config.execution import Scaling
 from sweeps.errors import ConfigError, UnknownName, UserError
 from sweeps.provenance.secrets import redacted
-from sweeps.runtime.placement import Fit, fit, local_resources
+from sweeps.runtime.node_resources import local_resources
+from sweeps.runtime.placement import Fit, fit
 from sweeps.space.constraints import Constraints
 from sweeps.space.distributions import Space
 from sweeps.space.initial_points import InitialPoints

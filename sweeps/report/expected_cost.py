@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from sweeps.config import SweepConfig
 from sweeps.config.search import Stop
 from sweeps.plan.plan import Plan
-from sweeps.runtime.placement import reserved_per_trial
+from sweeps.runtime.reservation import reserved_per_trial
 from sweeps.search.schedulers.trial_length import trial_length
 from sweeps.tracking.record import SweepRecord
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.config.execution import Cluster, NodeType
-from sweeps.runtime.placement import label
+from sweeps.runtime.node_resources import label
 
 ANSWER_WITHIN_S = 30.0
 """Maximum seconds for a process on the head node to answer. Without an answer the cluster has a fixed size."""

@@ -17,7 +17,7 @@ from typing import Any
 from sweeps.config import SweepConfig
 from sweeps.errors import UserError
 from sweeps.runtime.environment import chosen_variables, setting_variables
-from sweeps.runtime.placement import label
+from sweeps.runtime.node_resources import label
 
 ROOM_TIMEOUT = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
 """Environment variable: seconds after which Ray Train gives up a placement group that finds no room, and asks for a new

@@ -1,64 +1,21 @@
-"""Placement of trials on the cluster's nodes: what one worker reserves, and how many trials run at a time."""
+"""Placement of trials on the cluster's nodes: how many run at a time, and in which pool."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TypeVar
 
 from sweeps.config import SweepConfig
 from sweeps.config.execution import Scaling
 from sweeps.config.search import Stop
 from sweeps.errors import DoesNotFit
-from sweeps_train.config import FunctionTask
+from sweeps.runtime.node_resources import LABEL, NODE_ID_LABEL, NodeResources, Resources, accelerator, label, node_id
+from sweeps.runtime.reservation import cpus_beside_a_gpu, data_cpus_of, reserved_per_worker
 
 MIB = 2**20
-Resources = Mapping[str, float]
-NodeResources = TypeVar("NodeResources", bound=Resources)
-LABEL = "label:"
-NODE_ID_LABEL = "ray.io/node-id"
-"""Label that Ray gives to every node."""
 MOST_TRIALS = 10**9
 """Number of trials that limits no pool."""
-MOST_CPUS_PER_GPU = 8
-"""CPUs beyond which a worker with a GPU gains nothing: they read and tokenize data, and launch kernels."""
-
-
-def label(name: str, value: str) -> str:
-    """Name of a node's label among its resources."""
-    return f"{LABEL}{name}={value}"
-
-
-def node_id(node: Resources) -> str:
-    """Id of a node, by its label; empty for one that has not been started yet.
-
-    >>> node_id({"CPU": 2.0, label(NODE_ID_LABEL, "c0ffee"): math.inf})
-    'c0ffee'
-    """
-    beginning = label(NODE_ID_LABEL, "")
-    return next((name.removeprefix(beginning) for name in node if name.startswith(beginning)), "")
-
-
-def without_nodes(nodes: Sequence[NodeResources], excluded: Collection[str]) -> list[NodeResources]:
-    """Return all nodes but those with these ids."""
-    return [node for node in nodes if node_id(node) not in excluded]
-
-
-def avoiding(nodes: Sequence[str]) -> dict[str, str]:
-    """Selector of Ray labels for all nodes but these; empty for none.
-
-    Args:
-        nodes: Ids of nodes.
-    """
-    return {NODE_ID_LABEL: f"!in({','.join(nodes)})"} if nodes else {}
-
-
-def accelerator(kind: str) -> str:
-    """Ray's name for the resource of nodes with such GPUs."""
-    return f"accelerator_type:{kind}"
 
 
 @dataclass(frozen=True)
@@ -217,11 +174,6 @@ def _no_node(pool: Scaling, nodes: Sequence[Resources]) -> DoesNotFit:
     )
 
 
-def data_cpus_of(config: SweepConfig) -> float:
-    """CPUs that Ray Data needs for a trial beside its workers."""
-    return config.task.data_cpus if isinstance(config.task, FunctionTask) else 0.0
-
-
 def _cpus(trial: Fit) -> float:
     return trial.per_worker.get("CPU", 0.0) * trial.num_workers
 
@@ -245,75 +197,6 @@ def _with_data(trial: Fit, data_cpus: float, nodes: Sequence[Resources]) -> int:
     return at_once
 
 
-def local_resources(config: SweepConfig) -> dict[str, float]:
-    """Resources of a Ray cluster started on this machine, computed without Ray."""
-    resources = {"CPU": float(config.cluster.num_cpus or os.cpu_count() or 1)}
-    gpus = config.cluster.num_gpus if config.cluster.num_gpus is not None else _count_gpus()
-    # Only Ray can find out whether the GPUs are of these types.
-    wanted = [config.scaling.accelerator_type, *(pool.accelerator_type for pool in config.scaling.pools.values())]
-    of_kind = {accelerator(each): float(gpus) for each in wanted if each and gpus}
-    return resources | ({"GPU": float(gpus)} if gpus else {}) | of_kind
-
-
-def cpus_beside_a_gpu(nodes: Sequence[Resources]) -> float:
-    """CPUs that each GPU of the cluster can have, from 1 to ``MOST_CPUS_PER_GPU``, so that all GPUs can be used and one
-    CPU of each node stays free for others, such as a job's driver.
-
-    Args:
-        nodes: Resources of each node.
-
-    Example:
-        >>> cpus_beside_a_gpu([{"CPU": 96.0, "GPU": 8.0}, {"CPU": 16.0, "GPU": 4.0}, {"CPU": 2.0}])
-        3.75
-    """
-    shares = [(node.get("CPU", 0.0) - 1) / node["GPU"] for node in nodes if node.get("GPU", 0) > 0]
-    return min(max(1.0, min(shares, default=1.0)), float(MOST_CPUS_PER_GPU))
-
-
-def reserved_per_worker(scaling: Scaling, *, use_gpu: bool, cpus_per_gpu: float = 1.0) -> dict[str, float]:
-    """Resources that Ray reserves for one worker.
-
-    Args:
-        scaling: Workers of a trial.
-        use_gpu: Whether each worker has one GPU unless its resources say otherwise.
-        cpus_per_gpu: CPUs for each GPU of a worker, unless its resources say otherwise.
-    """
-    kind = scaling.accelerator_type
-    of_kind = {accelerator(kind): 0.001} if kind else {}  # the amount that Ray Train asks for
-    gpus = scaling.resources_per_worker.get("GPU", 1.0) if use_gpu else 0.0
-    cpus = max(1.0, math.floor(gpus * cpus_per_gpu))
-    return {"CPU": cpus, **({"GPU": 1.0} if use_gpu else {}), **of_kind, **scaling.resources_per_worker}
-
-
-def reserved_per_trial(config: SweepConfig, *, use_gpu: bool, cpus_per_gpu: float = 1.0) -> dict[str, float]:
-    """Resources that are reserved for all workers of a trial and for its datasets.
-
-    Args:
-        config: Config of the trial.
-        use_gpu: Whether its workers use GPUs.
-        cpus_per_gpu: CPUs for each GPU of a worker, unless its resources say otherwise.
-    """
-    per_worker = reserved_per_worker(config.scaling.placed, use_gpu=use_gpu, cpus_per_gpu=cpus_per_gpu)
-    needs = {name: amount * config.scaling.num_workers for name, amount in per_worker.items()}
-    return {**needs, "CPU": needs["CPU"] + data_cpus_of(config)}
-
-
-def memory_share(per_worker: Resources, workers_per_node: int, *, use_gpu: bool) -> float:
-    """Part of its GPU's memory that a worker may use, or of its node's memory without a GPU.
-
-    Args:
-        per_worker: Resources of each worker.
-        workers_per_node: Largest number of workers that run on one node at a time.
-        use_gpu: Whether each worker has one GPU unless its resources say otherwise.
-
-    Example:
-        >>> memory_share({"GPU": 0.5}, workers_per_node=4, use_gpu=True)
-        0.5
-    """
-    gpus = per_worker.get("GPU", 1.0) if use_gpu else 0.0
-    return min(gpus, 1.0) if gpus else 1 / workers_per_node
-
-
 def memory_per_worker(trials: Fit, nodes: Sequence[Resources]) -> dict[str, float]:
     """Smallest share of a node's memory that a worker has when all of them run, in MiB, by the metric that reports its
     use. Workers report the memory of their GPUs themselves.
@@ -326,13 +209,6 @@ def memory_per_worker(trials: Fit, nodes: Sequence[Resources]) -> dict[str, floa
     at_once = trials.concurrent * trials.num_workers
     shares = [memory / min(workers, at_once) for memory, workers in holding if workers]
     return {"system/memory_mib": min(shares) / MIB} if shares else {}
-
-
-def _count_gpus() -> int:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([device for device in visible.split(",") if device.strip() and device.strip() != "-1"])
-    return len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
 def _fit_one(scaling: Scaling, nodes: Sequence[Resources], cpus_per_gpu: float) -> Fit:

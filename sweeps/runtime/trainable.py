@@ -32,7 +32,8 @@ from sweeps.errors import TrialFailed
 from sweeps.runtime.assignment import Assignment
 from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, pin
 from sweeps.runtime.events import Ended, Report
-from sweeps.runtime.placement import Fit, memory_share, reserved_per_trial, reserved_per_worker
+from sweeps.runtime.placement import Fit
+from sweeps.runtime.reservation import memory_share, reserved_per_trial, reserved_per_worker
 from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.runtime.worker_group import SlotHolder, WorkerGroupSpec
 from sweeps.storage.location import joined

@@ -35,7 +35,7 @@ from sweeps.runtime.cluster import ROOM_TIMEOUT
 from sweeps.runtime.error_summary import summarize_error
 from sweeps.runtime.events import Ended
 from sweeps.runtime.lost_worker import dead_workers, lost_workers
-from sweeps.runtime.placement import avoiding
+from sweeps.runtime.node_resources import avoiding
 from sweeps.runtime.worker_loop import train_assignments
 from sweeps.worker_error import WorkerError
 

@@ -20,7 +20,7 @@ from sweeps.config.search import (
 from sweeps.config.space import ConstantDistribution, FloatDistribution, IntDistribution
 from sweeps.constants import COST, GPU_HOURS
 from sweeps.errors import ConfigError
-from sweeps.runtime.placement import local_resources
+from sweeps.runtime.node_resources import local_resources
 from sweeps.search.schedulers.mutable_params import MUTABLE, is_mutable, mutated_paths
 from sweeps.search.schedulers.trial_length import hyperband_range, longest_trial
 from sweeps.space.distributions import Lookup, Space, contains, describe, grid_values

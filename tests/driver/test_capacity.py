@@ -16,7 +16,8 @@ from sweeps.doctor.finding import Finding
 from sweeps.driver import capacity
 from sweeps.driver.capacity import Capacity
 from sweeps.plan.plan import make_plan
-from sweeps.runtime.placement import NODE_ID_LABEL, fit, label
+from sweeps.runtime.node_resources import NODE_ID_LABEL, label
+from sweeps.runtime.placement import fit
 
 
 def node(name: str, cpus: float = 2.0) -> dict[str, float]:

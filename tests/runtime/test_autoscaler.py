@@ -9,7 +9,7 @@ import pytest
 from sweeps.config.execution import Cluster, NodeType
 from sweeps.runtime import autoscaler
 from sweeps.runtime.autoscaler import NODE_TYPE_LABEL, describe_nodes, nodes_to_come
-from sweeps.runtime.placement import label
+from sweeps.runtime.node_resources import label
 
 HEAD = {"CPU": 4.0}
 GPU_NODE = {"CPU": 8.0, "GPU": 1.0, label(NODE_TYPE_LABEL, "gpu"): 1.0}

@@ -11,7 +11,9 @@ from sweeps.compose.search_path import ConfSearchPath
 from sweeps.compose.sweep import compose_sweep
 from sweeps.config.execution import Scaling
 from sweeps.errors import DoesNotFit
-from sweeps.runtime.placement import accelerator, fit, label, memory_share
+from sweeps.runtime.node_resources import accelerator, label
+from sweeps.runtime.placement import fit
+from sweeps.runtime.reservation import memory_share
 
 GIB = 2.0**30
 NODES = [

@@ -11,7 +11,8 @@ from sweeps.compose.sweep import compose_sweep
 from sweeps.config import SweepConfig
 from sweeps.errors import ConfigError, DoesNotFit
 from sweeps.plan.plan import make_plan
-from sweeps.runtime.placement import NODE_ID_LABEL, accelerator, fit, label, nodes_of_pools
+from sweeps.runtime.node_resources import NODE_ID_LABEL, accelerator, label
+from sweeps.runtime.placement import fit, nodes_of_pools
 
 
 def node(name: str, cpus: float, gpus: float = 0.0, kind: str | None = None, **labels: str) -> dict[str, float]:

@@ -1,0 +1,67 @@
+"""Resources of nodes as Ray names them, with their labels among them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from sweeps.config import SweepConfig
+
+Resources = Mapping[str, float]
+NodeResources = TypeVar("NodeResources", bound=Resources)
+LABEL = "label:"
+NODE_ID_LABEL = "ray.io/node-id"
+"""Label that Ray gives to every node."""
+
+
+def label(name: str, value: str) -> str:
+    """Name of a node's label among its resources."""
+    return f"{LABEL}{name}={value}"
+
+
+def node_id(node: Resources) -> str:
+    """Id of a node, by its label; empty for one that has not been started yet.
+
+    >>> node_id({"CPU": 2.0, label(NODE_ID_LABEL, "c0ffee"): float("inf")})
+    'c0ffee'
+    """
+    beginning = label(NODE_ID_LABEL, "")
+    return next((name.removeprefix(beginning) for name in node if name.startswith(beginning)), "")
+
+
+def without_nodes(nodes: Sequence[NodeResources], excluded: Collection[str]) -> list[NodeResources]:
+    """Return all nodes but those with these ids."""
+    return [node for node in nodes if node_id(node) not in excluded]
+
+
+def avoiding(nodes: Sequence[str]) -> dict[str, str]:
+    """Selector of Ray labels for all nodes but these; empty for none.
+
+    Args:
+        nodes: Ids of nodes.
+    """
+    return {NODE_ID_LABEL: f"!in({','.join(nodes)})"} if nodes else {}
+
+
+def accelerator(kind: str) -> str:
+    """Ray's name for the resource of nodes with such GPUs."""
+    return f"accelerator_type:{kind}"
+
+
+def local_resources(config: SweepConfig) -> dict[str, float]:
+    """Resources of a Ray cluster started on this machine, computed without Ray."""
+    resources = {"CPU": float(config.cluster.num_cpus or os.cpu_count() or 1)}
+    gpus = config.cluster.num_gpus if config.cluster.num_gpus is not None else _count_gpus()
+    # Only Ray can find out whether the GPUs are of these types.
+    wanted = [config.scaling.accelerator_type, *(pool.accelerator_type for pool in config.scaling.pools.values())]
+    of_kind = {accelerator(each): float(gpus) for each in wanted if each and gpus}
+    return resources | ({"GPU": float(gpus)} if gpus else {}) | of_kind
+
+
+def _count_gpus() -> int:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([device for device in visible.split(",") if device.strip() and device.strip() != "-1"])
+    return len(list(Path("/dev").glob("nvidia[0-9]*")))

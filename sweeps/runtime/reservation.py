@@ -1,0 +1,78 @@
+"""Resources that are reserved for the workers of a trial."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from sweeps.config import SweepConfig
+from sweeps.config.execution import Scaling
+from sweeps.runtime.node_resources import Resources, accelerator
+from sweeps_train.config import FunctionTask
+
+MOST_CPUS_PER_GPU = 8
+"""CPUs beyond which a worker with a GPU gains nothing: they read and tokenize data, and launch kernels."""
+
+
+def data_cpus_of(config: SweepConfig) -> float:
+    """CPUs that Ray Data needs for a trial beside its workers."""
+    return config.task.data_cpus if isinstance(config.task, FunctionTask) else 0.0
+
+
+def cpus_beside_a_gpu(nodes: Sequence[Resources]) -> float:
+    """CPUs that each GPU of the cluster can have, from 1 to ``MOST_CPUS_PER_GPU``, so that all GPUs can be used and one
+    CPU of each node stays free for others, such as a job's driver.
+
+    Args:
+        nodes: Resources of each node.
+
+    Example:
+        >>> cpus_beside_a_gpu([{"CPU": 96.0, "GPU": 8.0}, {"CPU": 16.0, "GPU": 4.0}, {"CPU": 2.0}])
+        3.75
+    """
+    shares = [(node.get("CPU", 0.0) - 1) / node["GPU"] for node in nodes if node.get("GPU", 0) > 0]
+    return min(max(1.0, min(shares, default=1.0)), float(MOST_CPUS_PER_GPU))
+
+
+def reserved_per_worker(scaling: Scaling, *, use_gpu: bool, cpus_per_gpu: float = 1.0) -> dict[str, float]:
+    """Resources that Ray reserves for one worker.
+
+    Args:
+        scaling: Workers of a trial.
+        use_gpu: Whether each worker has one GPU unless its resources say otherwise.
+        cpus_per_gpu: CPUs for each GPU of a worker, unless its resources say otherwise.
+    """
+    kind = scaling.accelerator_type
+    of_kind = {accelerator(kind): 0.001} if kind else {}  # the amount that Ray Train asks for
+    gpus = scaling.resources_per_worker.get("GPU", 1.0) if use_gpu else 0.0
+    cpus = max(1.0, math.floor(gpus * cpus_per_gpu))
+    return {"CPU": cpus, **({"GPU": 1.0} if use_gpu else {}), **of_kind, **scaling.resources_per_worker}
+
+
+def reserved_per_trial(config: SweepConfig, *, use_gpu: bool, cpus_per_gpu: float = 1.0) -> dict[str, float]:
+    """Resources that are reserved for all workers of a trial and for its datasets.
+
+    Args:
+        config: Config of the trial.
+        use_gpu: Whether its workers use GPUs.
+        cpus_per_gpu: CPUs for each GPU of a worker, unless its resources say otherwise.
+    """
+    per_worker = reserved_per_worker(config.scaling.placed, use_gpu=use_gpu, cpus_per_gpu=cpus_per_gpu)
+    needs = {name: amount * config.scaling.num_workers for name, amount in per_worker.items()}
+    return {**needs, "CPU": needs["CPU"] + data_cpus_of(config)}
+
+
+def memory_share(per_worker: Resources, workers_per_node: int, *, use_gpu: bool) -> float:
+    """Part of its GPU's memory that a worker may use, or of its node's memory without a GPU.
+
+    Args:
+        per_worker: Resources of each worker.
+        workers_per_node: Largest number of workers that run on one node at a time.
+        use_gpu: Whether each worker has one GPU unless its resources say otherwise.
+
+    Example:
+        >>> memory_share({"GPU": 0.5}, workers_per_node=4, use_gpu=True)
+        0.5
+    """
+    gpus = per_worker.get("GPU", 1.0) if use_gpu else 0.0
+    return min(gpus, 1.0) if gpus else 1 / workers_per_node
