@@ -33,6 +33,19 @@ def listening_on_loopback(*, enabled: bool) -> Iterator[None]:
         ray_constants.ENABLE_RAY_CLUSTER = before
 
 
+def groups_without_nodes() -> int:
+    """Number of the placement groups of this driver's job that have found no room yet; Ray's public table has those of
+    all jobs, and does not say whose they are."""
+    import ray
+    from ray._private.state import state
+    from ray.core.generated.gcs_pb2 import PlacementGroupTableData
+
+    table = state._connect_and_get_accessor().get_placement_group_table()  # type: ignore[no-untyped-call]
+    groups = [PlacementGroupTableData.FromString(group) for group in table]
+    own = ray.get_runtime_context().get_job_id()
+    return sum(group.creator_job_id.hex() == own and group.state == PlacementGroupTableData.PENDING for group in groups)
+
+
 def log_instead_of_printing() -> None:
     """Send what Ray prints, such as a paragraph for every dead worker, to its logger at DEBUG instead of stdout."""
     from ray._private import worker

@@ -67,7 +67,8 @@ class Service:
     """Database of queue, firings and tokens: SQLite on one machine, ``postgresql+psycopg://...`` for several
     services."""
     output_dir: NonEmpty = "outputs"
-    """Folder of the sweeps and their logs."""
+    """Folder of the sweeps and their logs, on this machine or mounted there. No object store: schedules, logs and locks
+    are files in it, and the service reads those of its sweeps' drivers."""
     tracking_uri: NonEmpty = "sqlite:///mlflow.db"
     """MLflow store or server of the sweeps."""
     config_dirs: list[NonEmpty] = Field(default_factory=list)
@@ -98,4 +99,7 @@ class Service:
 
     def __post_init__(self) -> None:
         if is_remote(self.output_dir):
-            raise ValueError(f"output_dir={self.output_dir}: a service needs a folder of its machine; give a path")
+            raise ValueError(
+                f"output_dir={self.output_dir}: a service needs a folder of its machine, since it keeps schedules, logs "
+                "and locks there and reads the files of its sweeps' drivers; give a path"
+            )

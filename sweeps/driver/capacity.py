@@ -89,13 +89,26 @@ class Capacity:
         return f"{number} trial{'s'[: number != 1]} at once"
 
     def _run(self) -> None:
+        is_blind = False
         while not self._done.wait(LOOK_EVERY_S):
-            while not self._state.suspected.empty():
-                self._check(self._state.suspected.get())
-            nodes = _by_id(alive_nodes())
-            if nodes.keys() != self._known.keys():
-                before, self._known = self._known, nodes
-                self._changed(nodes.keys() - before.keys(), before.keys() - nodes.keys())
+            try:
+                self._look()
+            except Exception as error:  # noqa: BLE001 - Ray raises several; its next answer may be a good one
+                if not is_blind:
+                    self._state.announce(
+                        f"the cluster's nodes cannot be looked at ({error}); {self._at_once} until then"
+                    )
+                is_blind = True
+            else:
+                is_blind = False
+
+    def _look(self) -> None:
+        while not self._state.suspected.empty():
+            self._check(self._state.suspected.get())
+        nodes = _by_id(alive_nodes())
+        if nodes.keys() != self._known.keys():
+            self._changed(nodes.keys() - self._known.keys(), self._known.keys() - nodes.keys())
+            self._known = nodes
 
     def _changed(self, joined: Collection[str], left: Collection[str]) -> None:
         numbers = ((len(joined), "joined"), (len(left), "left"))

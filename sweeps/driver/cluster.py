@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 from sweeps.errors import UserError
@@ -24,7 +23,7 @@ NAMED = 3
 @contextlib.contextmanager
 def joined_cluster(plan: Plan) -> Iterator[Connection]:
     """Connect to a plan's cluster. If nodes do not see the working folder, its modules travel to them, with Sweeps if
-    they lack it.
+    they lack it or have other code of it.
 
     Raises:
         UserError: The cluster does not answer, a node cannot use the sweep's folder, or the code is too large.
@@ -33,7 +32,7 @@ def joined_cluster(plan: Plan) -> Iterator[Connection]:
         cluster = stack.enter_context(connected(plan.config))
         if plan.config.cluster.address != "local":
             shared = SharedFolder.marked(plan.folder) if plan.uri is None else None
-            views = node_views(shared, plan.uri, version("ray-sweeps"))
+            views = node_views(shared, plan.uri)
             if not plan.config.cluster.check_nodes:  # which leaves them out
                 _check_storage(plan, views)
             if any(not (view.has_sweeps and view.sees_working_folder) for view in views) and not _code_is_there():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
 
@@ -13,6 +14,7 @@ from sweeps.files import FOLDER_MODE
 from sweeps.folder import DRIVER_FILE, DRIVER_LOCK, LOG_FILE, is_held, only_driver
 from sweeps.plan.plan import Plan
 from sweeps.plan.saved_sweep import COPY_FILE, SWEEP_FILE
+from sweeps.runtime.checkpoint_layout import checkpoint_folder, trial_and_exploits
 from sweeps.runtime.report_log import REPORT_LOG_FILE
 from sweeps.runtime.shared_folder import MARK
 from sweeps.search.samplers.saved_trials import EARLIER_FILE
@@ -100,7 +102,8 @@ def _mirrored(plan: Plan, store: ObjectStore) -> Iterator[Callable[[], bool]]:
 def bring_reports(plan: Plan, earlier: SweepRecord) -> None:
     """Bring what the workers of earlier sessions have reported to this machine, if a sweep is in an object store.
 
-    Trials that began after its state was last copied are removed: the search will make others of the same numbers.
+    Trials that began after its state was last copied, or took over another one's state since, are removed: the search
+    will make others of the same numbers, and decide anew.
 
     Args:
         plan: A sweep that continues.
@@ -111,19 +114,27 @@ def bring_reports(plan: Plan, earlier: SweepRecord) -> None:
     """
     if plan.store is None:
         return
-    from sweeps.search.study import numbers_of_trials
+    from sweeps.search.study import exploits_of_trials
 
-    known = numbers_of_trials(plan.folder, plan.name) | {trial.trial for trial in earlier.trials}
+    known: dict[str, float] = {trial.trial: math.inf for trial in earlier.trials}
+    known |= exploits_of_trials(plan.folder, plan.name)
     trials = plan.store / "trials"
     try:
-        for unknown in sorted(set(trials.folders()) - known):
-            (trials / unknown).remove_all()
+        names = [*trials.names()]
+        for trial, exploits in sorted({trial_and_exploits(name) for name in names}):
+            if exploits > known.get(trial, -1):
+                checkpoint_folder(trials, trial, exploits).remove_all()
         shutil.rmtree(plan.folder / "trials", ignore_errors=True)
-        logs = [name for name in trials.names() if PurePosixPath(name).name == REPORT_LOG_FILE]
+        logs = [name for name in names if _is_known_log(name, known)]
         with ThreadPoolExecutor(REQUESTS_AT_ONCE) as threads:
             list(threads.map(lambda name: trials.download(name, plan.folder / "trials" / name), logs))
     except OSError as error:
         raise SweepsError(f"{plan.store}: does not answer ({_first_line(error)})") from error
+
+
+def _is_known_log(name: str, known: Mapping[str, float]) -> bool:
+    trial, exploits = trial_and_exploits(name)
+    return PurePosixPath(name).name == REPORT_LOG_FILE and exploits <= known.get(trial, -1)
 
 
 def _first_line(error: OSError) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
+from sweeps.compat.ray_core import groups_without_nodes
 from sweeps.driver.state import SweepState
 from sweeps.runtime.autoscaler import describe_resources
 from sweeps.runtime.cluster import alive_nodes
@@ -56,11 +56,4 @@ class NodeWatch:
         if not late:
             return set()
         late.sort(key=lambda trial: trial.assigned or now)
-        return {trial.trial for trial in late[max(0, len(late) - _pending_groups()) :]}
-
-
-def _pending_groups() -> int:
-    from ray.util import placement_group_table
-
-    table: dict[str, dict[str, Any]] = placement_group_table()
-    return sum(group["state"] == "PENDING" for group in table.values())
+        return {trial.trial for trial in late[max(0, len(late) - groups_without_nodes()) :]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from sweeps.compat.mlflow import artifact_files, artifact_repository
 from sweeps.constants import CHECKPOINT_ARTIFACTS, CHECKPOINT_TAGS, TAG_FOLDER, TAG_SWEEP
 from sweeps.files import UNFINISHED
 from sweeps.plan.saved_sweep import FORMAT, SWEEP_FILE
-from sweeps.runtime.checkpoint_layout import PINNED, PROGRAM
+from sweeps.runtime.checkpoint_layout import LINEAGE, PINNED, PROGRAM
 from sweeps.storage.committed_folder import withdraw
 from sweeps.storage.location import is_remote, plain
 from sweeps.storage.object_store import ObjectStore
@@ -25,6 +26,9 @@ from sweeps.tracking.uris import local_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+
+STORED_CHECKPOINT = re.compile(rf"(({LINEAGE}\d+|{PINNED})/)?step-[^/]+")
+"""A checkpoint's part of the name of an object in a trial's folder."""
 
 
 class CheckpointStorage:
@@ -116,7 +120,7 @@ def storage_folders(record: SweepRecord, trial: TrialRecord) -> Iterator[Path]:
     if folder is None or not trial.trial or os.sep in trial.trial or trial.trial.startswith("."):
         return
     own = folder / "trials" / trial.trial
-    for folder in (own, *sorted(own.glob("lineage-*"))):
+    for folder in (own, *sorted(own.glob(f"{LINEAGE}*"))):
         found = (*sorted(folder.glob("step-*")), folder / PROGRAM)
         yield from (path for path in found if path.is_dir() and not path.is_symlink())
     for links in (PINNED, UPLOADS):
@@ -141,11 +145,10 @@ def stored_checkpoints(record: SweepRecord, trial: TrialRecord) -> Iterator[tupl
         return
     sizes: dict[str, int] = {}
     for name, size in (store / "trials" / trial.trial).names().items():
-        step = name.partition("/")[0]
-        if step.startswith("step-"):
-            sizes[step] = sizes.get(step, 0) + size
-    for step, size in sorted(sizes.items()):
-        yield store / "trials" / trial.trial / step, size
+        if found := STORED_CHECKPOINT.match(name):
+            sizes[found[0]] = sizes.get(found[0], 0) + size
+    for checkpoint, size in sorted(sizes.items()):
+        yield store / "trials" / trial.trial / checkpoint, size
 
 
 def _is_in(uri: str, stores: Sequence[ObjectStore]) -> bool:

@@ -2,26 +2,36 @@
 
 ``trials/0003`` holds ``step-00000020``, ...; after the trial has taken over another one's state for the second time,
 ``trials/0003/lineage-2`` does. ``trials/0007/pinned`` holds the checkpoint from which others may continue, since the
-training deletes older ones. Files are shared by hard links, so that a copy takes no space.
+training deletes older ones. In a plain folder, files are shared by hard links, so that a copy takes no space; an object
+store copies them by itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from sweeps.files import replacing
+from sweeps.storage import committed_folder
+from sweeps.storage.object_store import ObjectStore
 from sweeps_train.config.command import PROGRAM_FOLDER
+from sweeps_train.integrity import SEAL_FILE
+
+Folder = TypeVar("Folder", Path, ObjectStore)
+"""A folder that all nodes share, or one in an object store."""
 
 PINNED = "pinned"
 PROGRAM = PROGRAM_FOLDER
 """Folder of the files of a trial's program, beside its checkpoints."""
+LINEAGE = "lineage-"
 METRICS_FILE = "metrics.json"
 """Metrics that were reported at a checkpoint's step."""
 
@@ -37,7 +47,7 @@ class Origin:
     """Number of times that the trial has taken over another one's state, this time included."""
 
 
-def checkpoint_folder(trials: Path, trial: str, num_exploits: int) -> Path:
+def checkpoint_folder(trials: Folder, trial: str, num_exploits: int) -> Folder:
     """Folder in which a trial saves its checkpoints.
 
     Args:
@@ -45,7 +55,19 @@ def checkpoint_folder(trials: Path, trial: str, num_exploits: int) -> Path:
         trial: Number of the trial.
         num_exploits: Number of times that it has taken over another one's state.
     """
-    return trials / trial / f"lineage-{num_exploits}" if num_exploits else trials / trial
+    return trials / trial / f"{LINEAGE}{num_exploits}" if num_exploits else trials / trial
+
+
+def trial_and_exploits(name: str) -> tuple[str, int]:
+    """Return the trial to which a file in the folder of all trials belongs, and how often the trial had taken over
+    another one's state when it was written.
+
+    >>> trial_and_exploits("0003/reports.jsonl"), trial_and_exploits("0003/lineage-2/reports.jsonl")
+    (('0003', 0), ('0003', 2))
+    """
+    trial, _, rest = name.partition("/")
+    folder = rest.partition("/")[0]
+    return trial, int(folder.removeprefix(LINEAGE)) if folder.startswith(LINEAGE) else 0
 
 
 def checkpoint_folders(trials: Path, trial: str) -> Iterator[Path]:
@@ -57,27 +79,27 @@ def checkpoint_folders(trials: Path, trial: str) -> Iterator[Path]:
         yield folder
 
 
-def pin(trials: Path, trial: str, num_exploits: int, step: int) -> bool:
+def pin(trials: Folder, trial: str, num_exploits: int, step: int) -> bool:
     """Keep the checkpoint of a trial's step for others, until the next one is pinned; returns whether it exists."""
     checkpoint = _checkpoint(checkpoint_folder(trials, trial, num_exploits), step)
-    kept = _checkpoint(trials / trial / PINNED, step)
-    if not checkpoint.is_dir():
+    pinned = trials / trial / PINNED
+    kept = _checkpoint(pinned, step)
+    if not _exists(checkpoint):
         return False
-    before = list(kept.parent.glob("step-*"))
-    new = kept.with_name("new")
-    _link(checkpoint, new)
+    before = _checkpoints(pinned)
+    _copy(checkpoint, kept)
     for older in before:
-        shutil.rmtree(older)
-    new.rename(kept)
+        if str(older) != str(kept):
+            _remove(older)
     return True
 
 
-def is_pinned(trials: Path, origin: Origin) -> bool:
+def is_pinned(trials: Path | ObjectStore, origin: Origin) -> bool:
     """Whether a trial can continue from an origin."""
-    return _checkpoint(trials / origin.trial / PINNED, origin.step).is_dir()
+    return _exists(_checkpoint(trials / origin.trial / PINNED, origin.step))
 
 
-def take_over(trials: Path, trial: str, origin: Origin, metric: str, mode: str) -> None:
+def take_over(trials: Folder, trial: str, origin: Origin, metric: str, mode: str) -> None:
     """Give another trial's pinned checkpoint to a trial, and remove the trial's own ones except the best and newest.
 
     No worker may be saving there.
@@ -88,43 +110,70 @@ def take_over(trials: Path, trial: str, origin: Origin, metric: str, mode: str) 
         origin: The other trial's checkpoint, which must be pinned.
         metric: Metric that decides which checkpoint is best.
         mode: Whether ``min`` or ``max`` of it is best.
+
+    Raises:
+        OSError: The storage does not answer; the trial's own checkpoints are complete or removed.
     """
     folder = checkpoint_folder(trials, trial, origin.num_exploits)
-    shutil.rmtree(folder, ignore_errors=True)  # left by an earlier session
-    _link(_checkpoint(trials / origin.trial / PINNED, origin.step), _checkpoint(folder, origin.step))
+    _remove(folder)  # left by an earlier session
+    _copy(_checkpoint(trials / origin.trial / PINNED, origin.step), _checkpoint(folder, origin.step))
     before = [
-        path
+        checkpoint
         for each in range(origin.num_exploits)
-        for path in sorted(checkpoint_folder(trials, trial, each).glob("step-*"))
+        for checkpoint in _checkpoints(checkpoint_folder(trials, trial, each))
     ]
-    losses = {path: loss for path in before if (loss := _loss(path, metric, mode)) is not None}
-    best = min(losses, key=lambda path: losses[path], default=None)
-    for path in before[:-1]:  # the newest may still be on its way into MLflow
-        if path != best:
-            shutil.rmtree(path)
+    losses = [_loss(checkpoint, metric, mode) for checkpoint in before]
+    best = min((loss for loss in losses if loss is not None), default=None)
+    keep = losses.index(best) if best is not None else None
+    for index, checkpoint in enumerate(before[:-1]):  # the newest may still be on its way into MLflow
+        if index != keep:
+            _remove(checkpoint)
 
 
-def release(trials: Path, trial: str) -> None:
+def release(trials: Path | ObjectStore, trial: str) -> None:
     """Remove the pinned checkpoint of a trial from which no other one can continue any more."""
-    shutil.rmtree(trials / trial / PINNED, ignore_errors=True)
+    with contextlib.suppress(OSError):  # it takes space only
+        _remove(trials / trial / PINNED)
 
 
-def _checkpoint(folder: Path, step: int) -> Path:
+def _checkpoint(folder: Folder, step: int) -> Folder:
     return folder / f"step-{step:08d}"
 
 
-def _loss(checkpoint: Path, metric: str, mode: str) -> float | None:
+def _checkpoints(folder: Folder) -> Sequence[Folder]:
+    """The checkpoints in a folder, in order of their steps."""
+    if isinstance(folder, Path):
+        return sorted(folder.glob("step-*"))
+    return [folder / name for name in folder.folders() if name.startswith("step-")]
+
+
+def _exists(checkpoint: Path | ObjectStore) -> bool:
+    return checkpoint.is_dir() if isinstance(checkpoint, Path) else checkpoint.read(SEAL_FILE) is not None
+
+
+def _remove(folder: Path | ObjectStore) -> None:
+    if isinstance(folder, Path):
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        committed_folder.withdraw(folder)
+
+
+def _loss(checkpoint: Path | ObjectStore, metric: str, mode: str) -> float | None:
     """The metric at a checkpoint, negated if larger is better; None if it has none, or that is no number."""
-    try:
-        metrics: dict[str, float] | None = json.loads((checkpoint / METRICS_FILE).read_text(encoding="utf-8"))
-    except OSError:
-        return None
+    if isinstance(checkpoint, Path):
+        content = path.read_bytes() if (path := checkpoint / METRICS_FILE).is_file() else None
+    else:
+        content = checkpoint.read(METRICS_FILE)
+    metrics: dict[str, float] | None = None if content is None else json.loads(content)
     value = (metrics or {}).get(metric, math.nan)
     return None if math.isnan(value) else value if mode == "min" else -value
 
 
-def _link(source: Path, target: Path) -> None:
-    """Give a folder a further name, completely or not at all."""
+def _copy(source: Folder, target: Folder) -> None:
+    """Give a checkpoint a further name, completely or not at all."""
+    if isinstance(source, ObjectStore):
+        committed_folder.copy(source, target)
+        return
     with replacing(target) as unfinished:
         shutil.copytree(source, unfinished, copy_function=_link_file)
 

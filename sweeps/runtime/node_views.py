@@ -27,43 +27,40 @@ class NodeView:
     name: str
     """Host name and address."""
     has_sweeps: bool
-    """Whether this release of Sweeps can be imported there."""
+    """Whether the same code of Sweeps as here is installed there."""
     sees_working_folder: bool
     storage_error: str
     """Reason for which the sweep's folder cannot be used there; empty if it can."""
 
 
-def node_views(shared: SharedFolder | None, uri: str | None, release: str) -> list[NodeView]:
-    """Ask all nodes of the connected cluster but the driver's own.
+def node_views(shared: SharedFolder | None, uri: str | None) -> list[NodeView]:
+    """Ask all nodes of the connected cluster; also the driver's own, where Ray may have been started with other code.
 
     Args:
         shared: The sweep's folder, if it is a plain one.
         uri: Its URI, if it is in an object store.
-        release: Version of Sweeps here.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    own = ray.get_runtime_context().get_node_id()
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    others = {node["NodeID"]: node for node in nodes if node["Alive"] and node["NodeID"] != own}
-    if not others:
-        return []
+    alive = {node["NodeID"]: node for node in nodes if node["Alive"]}
+    own_code = _fingerprint()()
     mark = None if shared is None else (str(Path(shared.folder) / MARK), shared.ident)
     with _working_mark() as working:
         asked: Any = ray.remote(num_cpus=0, max_retries=0)(_question())
         answers = {
             node: asked.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
-                mark, uri, working, release
+                mark, uri, working, own_code
             )
-            for node in others
+            for node in alive
         }
         ready, _ = ray.wait([*answers.values()], num_returns=len(answers), timeout=ANSWERS_WITHIN_S)
         views = []
         for node, answer in answers.items():
             with contextlib.suppress(ray.exceptions.RayError):  # it has died meanwhile
                 if answer in ready:
-                    about = others[node]
+                    about = alive[node]
                     name = f"{about['NodeManagerHostname']} ({about['NodeManagerAddress']})"
                     views.append(NodeView(node, name, *ray.get(answer)))
     return views
@@ -81,23 +78,45 @@ def _working_mark() -> Iterator[str | None]:
         yield file.name
 
 
+def _fingerprint() -> Callable[[], str]:
+    """A function that returns a checksum of the code of Sweeps on a node, or an empty string if it has none."""
+
+    def fingerprint() -> str:
+        import hashlib
+        import importlib.util
+        import pathlib
+
+        sums = hashlib.sha256()
+        for package in ("sweeps", "sweeps_train"):
+            try:
+                spec = importlib.util.find_spec(package)
+            except ValueError:  # a module of this name has no spec
+                spec = None
+            if spec is None or spec.origin is None:
+                return ""
+            folder = pathlib.Path(spec.origin).parent
+            for file in sorted(folder.rglob("*.py")):
+                sums.update(f"{package}/{file.relative_to(folder).as_posix()}\n".encode() + file.read_bytes())
+        return sums.hexdigest()
+
+    return fingerprint
+
+
 def _question() -> Callable[..., tuple[bool, bool, str]]:
     """The function that a node runs. Ray sends an inner function with its code."""
+    fingerprint = _fingerprint()
 
     def answer(
-        mark: tuple[str, str] | None, uri: str | None, working: str | None, release: str
+        mark: tuple[str, str] | None, uri: str | None, working: str | None, own_code: str
     ) -> tuple[bool, bool, str]:
-        import importlib.metadata
         import pathlib
         import time
 
+        has_sweeps = fingerprint() == own_code
         try:
             import sweeps.storage.object_store as stores
-            import sweeps_train
-
-            has_sweeps = bool(sweeps_train) and importlib.metadata.version("ray-sweeps") == release
-        except ImportError:  # also of the distribution
-            stores, has_sweeps = None, False  # type: ignore[assignment]
+        except ImportError:
+            stores = None  # type: ignore[assignment]
         error = ""
         if mark is not None:
             for _ in range(4):  # NFS may show a new file late

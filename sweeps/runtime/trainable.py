@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from sweeps.runtime.placement import Fit
 from sweeps.runtime.reservation import memory_share, reserved_per_trial, reserved_per_worker
 from sweeps.runtime.shared_folder import SharedFolder
 from sweeps.runtime.worker_group import SlotHolder, WorkerGroupSpec
-from sweeps.storage.location import joined
+from sweeps.storage.object_store import ObjectStore
 from sweeps.trial_files import logs_location
 from sweeps_train.config.process import process_environment
 
@@ -75,10 +76,10 @@ class TrialContext:
     start_timeout_s: float = 0.0
     """Seconds that workers are given to start, if that is longer than usual: a cluster may have to grow first."""
 
-    @property
-    def trials(self) -> Path:
+    @cached_property
+    def trials(self) -> Path | ObjectStore:
         """Folder of all trials' checkpoints."""
-        return Path(self.folder) / "trials"
+        return (ObjectStore(self.uri) if self.uri is not None else Path(self.folder)) / "trials"
 
     @property
     def ray_train_folder(self) -> str:
@@ -152,7 +153,7 @@ class Trial(tune.Trainable):
                 mode=sweep.search.modes[0],
                 shared=context.shared,
                 sweep=Path(context.folder).name,
-                checkpoint_folder=self._checkpoint_folder(),
+                checkpoint_folder=str(checkpoint_folder(context.trials, self._trial, self._num_exploits)),
                 log_folder=logs_location(context.uri or context.folder, self._trial),
                 hourly=_hourly(sweep, use_gpu=use_gpu, cpus_per_gpu=fit.cpus_per_gpu),
                 origin=origin,
@@ -170,12 +171,6 @@ class Trial(tune.Trainable):
             ),
             spec,
         )
-
-    def _checkpoint_folder(self) -> str:
-        """Path or URI of the folder of the trial's checkpoints."""
-        if self._context.uri is not None:
-            return joined(self._context.uri, f"trials/{self._trial}")
-        return str(checkpoint_folder(self._context.trials, self._trial, self._num_exploits))
 
     def step(self) -> dict[str, Any]:
         if self._failure is not None:

@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sweeps.compat.optuna import copy_system_attributes, enqueued_values, set_enqueued_values
 from sweeps.config.objectives import Objectives, Values
 from sweeps.config.space import OrdinalDistribution
-from sweeps.constants import NUMBER, REASON
+from sweeps.constants import NUMBER, ORIGIN_PREFIX, REASON
 from sweeps.files import replacing
 from sweeps.search.reported_values import ReportedValues
 from sweeps.search.schedulers.decisions import decisions_if_longer
@@ -125,13 +125,18 @@ def rewrite_in_space(folder: Path, name: str, before: Space, after: Space, looku
     _rewrite(folder / STUDY_FILE, name, lambda trial: _in_space(trial, before, after, lookup, reopen=reopen))
 
 
-def numbers_of_trials(folder: Path, name: str) -> set[str]:
-    """Return the numbers of the trials in the study of a sweep's folder, as text."""
+def exploits_of_trials(folder: Path, name: str) -> dict[str, int]:
+    """Return how often each trial has taken over another one's state, by its number as text, of the study in a sweep's
+    folder."""
     storage, _ = open_study_storage(folder / STUDY_FILE)
     if name not in optuna.get_all_study_names(storage):
-        return set()
+        return {}
     trials = optuna.load_study(study_name=name, storage=storage).get_trials(deepcopy=False)
-    return {f"{trial.user_attrs[NUMBER]:04}" for trial in trials if NUMBER in trial.user_attrs}
+    return {
+        f"{trial.user_attrs[NUMBER]:04}": len([each for each in trial.user_attrs if each.startswith(ORIGIN_PREFIX)])
+        for trial in trials
+        if NUMBER in trial.user_attrs
+    }
 
 
 def clear_half_sampled(path: Path, storage: JournalStorage, name: str) -> bool:

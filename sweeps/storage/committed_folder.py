@@ -58,6 +58,21 @@ def fetch(store: ObjectStore, folder: Path) -> None:
         (unfinished / SEAL_FILE).write_bytes(content)
 
 
+def copy(source: ObjectStore, target: ObjectStore) -> None:
+    """Copy a committed folder to another place in the same store.
+
+    Raises:
+        FileNotFoundError: It is not committed.
+        OSError: The store does not answer, or refuses; then nothing is committed at the other place.
+    """
+    if (content := source.read(SEAL_FILE)) is None:
+        raise FileNotFoundError(f"{source}: is not complete, without {SEAL_FILE}")
+    target.remove(SEAL_FILE)
+    with ThreadPoolExecutor(FILES_AT_ONCE) as threads:
+        list(threads.map(lambda name: source.copy(name, target), json.loads(content)))
+    target.write(SEAL_FILE, content)
+
+
 def committed(names: Iterable[str]) -> list[str]:
     """Return the committed folders among the names of objects, sorted.
 

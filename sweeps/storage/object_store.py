@@ -13,6 +13,8 @@ from sweeps.storage.location import joined
 
 BLOCK = 8 * 2**20
 """Bytes that are copied at a time."""
+LARGEST_COPY = 5 * 2**30
+"""Bytes of the largest object that S3 copies in one request."""
 
 
 class ObjectStore:
@@ -36,9 +38,9 @@ class ObjectStore:
 
     def __truediv__(self, name: str) -> ObjectStore:
         below = ObjectStore(joined(self.uri, name))
-        if "_opened" in self.__dict__:  # one connection serves all folders
-            system, root = self._opened
-            below.__dict__["_opened"] = system, f"{root}/{name}"
+        if "opened" in self.__dict__:  # one connection serves all folders
+            system, root = self.opened
+            below.__dict__["opened"] = system, f"{root}/{name}"
         return below
 
     def __reduce__(self) -> tuple[type[ObjectStore], tuple[str]]:
@@ -48,7 +50,7 @@ class ObjectStore:
         return self.uri
 
     @cached_property
-    def _opened(self) -> tuple[Any, str]:
+    def opened(self) -> tuple[Any, str]:
         """The file system, and the path in it."""
         from sweeps_train.data.files import open_store
 
@@ -61,7 +63,7 @@ class ObjectStore:
         Raises:
             OSError: The store does not answer, or refuses.
         """
-        system, root = self._opened
+        system, root = self.opened
         try:
             with system.open_input_stream(f"{root}/{name}") as opened:
                 content: bytes = opened.read()
@@ -75,7 +77,7 @@ class ObjectStore:
         Raises:
             OSError: The store does not answer, or refuses.
         """
-        with self._writing(name) as opened:
+        with self.writing(name) as opened:
             opened.write(content)
 
     def upload(self, file: Path, name: str) -> None:
@@ -84,7 +86,7 @@ class ObjectStore:
         Raises:
             OSError: The file cannot be read, or the store does not answer, or refuses.
         """
-        with file.open("rb") as source, self._writing(name) as opened:
+        with file.open("rb") as source, self.writing(name) as opened:
             while block := source.read(BLOCK):
                 opened.write(block)
 
@@ -95,11 +97,29 @@ class ObjectStore:
             FileNotFoundError: There is no such object.
             OSError: The file cannot be written, or the store does not answer, or refuses.
         """
-        system, root = self._opened
+        system, root = self.opened
         file.parent.mkdir(parents=True, exist_ok=True)
         with system.open_input_stream(f"{root}/{name}") as opened, file.open("wb") as target:
             while block := opened.read(BLOCK):
                 target.write(block)
+
+    def copy(self, name: str, target: ObjectStore) -> None:
+        """Copy an object into another folder of the same store, which does that by itself unless it is very large.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+            OSError: The store does not answer, or refuses.
+        """
+        system, root = self.opened
+        size: int | None = system.get_file_info(f"{root}/{name}").size
+        if size is None:
+            raise FileNotFoundError(f"{self}: has no {name}")
+        if size <= LARGEST_COPY and system.type_name != "local":
+            system.copy_file(f"{root}/{name}", f"{target.opened[1]}/{name}")
+            return
+        with system.open_input_stream(f"{root}/{name}") as source, target.writing(name) as opened:
+            while block := source.read(BLOCK):
+                opened.write(block)
 
     def names(self, under: str = "") -> dict[str, int]:
         """Return the names of all objects, with their sizes in bytes.
@@ -112,7 +132,7 @@ class ObjectStore:
         """
         from pyarrow.fs import FileSelector
 
-        system, root = self._opened
+        system, root = self.opened
         folder = f"{root}/{under}".rstrip("/")
         selected = FileSelector(folder, allow_not_found=True, recursive=True)
         try:
@@ -127,7 +147,7 @@ class ObjectStore:
         Raises:
             OSError: The store does not answer, or refuses.
         """
-        system, root = self._opened
+        system, root = self.opened
         info = system.get_file_info(f"{root}/{name}")
         return info.mtime.timestamp() if info.is_file else None
 
@@ -139,7 +159,7 @@ class ObjectStore:
         """
         from pyarrow.fs import FileSelector, FileType
 
-        system, root = self._opened
+        system, root = self.opened
         found = system.get_file_info(FileSelector(root, allow_not_found=True))
         return sorted(each.base_name for each in found if each.type == FileType.Directory)
 
@@ -149,7 +169,7 @@ class ObjectStore:
         Raises:
             OSError: The store does not answer, or refuses.
         """
-        system, root = self._opened
+        system, root = self.opened
         with contextlib.suppress(FileNotFoundError):
             system.delete_file(f"{root}/{name}")
 
@@ -161,12 +181,17 @@ class ObjectStore:
         """
         from pyarrow.fs import FileType
 
-        system, root = self._opened
+        system, root = self.opened
         if system.get_file_info(root).type == FileType.Directory:
             system.delete_dir(root)
 
-    def _writing(self, name: str) -> Any:
-        system, root = self._opened
+    def writing(self, name: str) -> Any:
+        """Open an object to be written; it exists when that is closed.
+
+        Raises:
+            OSError: The store does not answer, or refuses.
+        """
+        system, root = self.opened
         path = f"{root}/{name}"
         if system.type_name == "local":  # other stores have no folders to be made
             system.create_dir(path.rpartition("/")[0])

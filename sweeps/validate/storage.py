@@ -11,18 +11,11 @@ from sweeps.storage.location import is_remote
 
 def storage_mistakes(config: SweepConfig) -> Iterator[str]:
     """Yield one line for each mistake, with key, value and fix."""
-    uri, search = config.output_dir, config.search
-    if not is_remote(uri):
-        return
-    if holds_password(uri):
+    uri = config.output_dir
+    if is_remote(uri) and holds_password(uri):
         yield (
             f"output_dir={redact_uri(uri)}: everybody who can read the config sees the key; give it in the environment "
             "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), and to the nodes of a cluster with cluster.env=['AWS_*']"
-        )
-    if search.copies_trials:
-        yield (
-            f"output_dir={uri}: search.scheduler.kind={search.scheduler.kind} copies the states of trials, which needs "
-            "a folder that all nodes share; give its path, or use another scheduler"
         )
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import logging
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from ray._private import ray_constants, worker
@@ -31,3 +34,52 @@ def test_ray_prints_through_print_to_stdstream(
         worker.print_to_stdstream({"lines": ["a worker died"]}, ignore_prefix=True)
     assert "a worker died" in caplog.text
     assert capsys.readouterr().out == ""
+
+
+TWO_JOBS = """
+import subprocess, sys
+import ray
+from ray.util import placement_group
+from sweeps.compat.ray_core import groups_without_nodes
+
+def wait_for(number):
+    import time
+    until = time.monotonic() + 60
+    while (found := groups_without_nodes()) != number:
+        assert time.monotonic() < until, found
+        time.sleep(0.05)
+
+@ray.remote(num_cpus=0)
+class Controller:
+    def ask(self):
+        self.group = placement_group([{"CPU": 5}])
+
+if len(sys.argv) > 1:
+    ray.init(sys.argv[1])
+    mine = [placement_group([{"CPU": 5}]) for _ in range(2)]
+    wait_for(2)
+    print("other", flush=True)
+    sys.stdin.read()
+else:
+    context = ray.init("local", num_cpus=1, include_dashboard=False)
+    other = subprocess.Popen(
+        [sys.executable, __file__, context.address_info["gcs_address"]],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )
+    assert other.stdout.readline() == "other\\n"
+    assert groups_without_nodes() == 0
+    fits = placement_group([{"CPU": 1}])
+    ray.get(fits.ready())
+    controller = Controller.remote()
+    ray.get(controller.ask.remote())
+    wait_for(1)
+    other.communicate("")
+"""
+
+
+@pytest.mark.slow
+def test_only_this_jobs_groups_count_as_waiting_also_those_that_its_actors_ask_for(tmp_path: Path) -> None:
+    script = tmp_path / "two_jobs.py"
+    script.write_text(TWO_JOBS)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr

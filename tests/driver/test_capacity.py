@@ -82,6 +82,25 @@ def test_the_limit_on_trials_follows_the_nodes(cluster: Cluster) -> None:
         assert cluster.limiter.max_concurrent == 1, "the trials that run are not ended"
 
 
+def test_a_cluster_that_does_not_answer_for_a_while_is_said_once_and_followed_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+
+    def broken() -> list[dict[str, float]]:
+        looks.append(1)
+        raise ConnectionError("the GCS is away")
+
+    with cluster.capacity:
+        monkeypatch.setattr(capacity, "alive_nodes", broken)
+        wait_until(lambda: len(looks) > 3, "it looks again")
+        monkeypatch.setattr(capacity, "alive_nodes", lambda: [*cluster.nodes, node("c", 4)])
+        cluster.hears("1 node joined: 4 trials at once")
+    assert [line for line in cluster.said if "cannot be looked at" in line] == [
+        "the cluster's nodes cannot be looked at (the GCS is away); 2 trials at once until then"
+    ]
+
+
 def test_a_node_that_fails_a_check_after_a_failure_is_left_out(cluster: Cluster) -> None:
     cluster.unfit = {"b": Finding("storage", "failed", "host b", "does not share output_dir=/x")}
     with cluster.capacity:

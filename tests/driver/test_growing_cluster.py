@@ -79,13 +79,13 @@ def test_the_trials_that_have_no_place_are_named_once(monkeypatch: pytest.Monkey
     monkeypatch.setattr(node_watch, "EVERY_S", 0.0)
     nodes = [{"CPU": 4.0}]
     monkeypatch.setattr(node_watch, "alive_nodes", lambda: nodes)
-    monkeypatch.setattr(node_watch, "_pending_groups", lambda: 2)
+    monkeypatch.setattr(node_watch, "groups_without_nodes", lambda: 2)
     watch = NodeWatch(state, "1 worker of 1 CPU, 1 GPU")
     watch.look()
     watch.look()
     assert view.lines == ["trials 0001, 0002" + WAIT]
     nodes.append({"CPU": 8.0, "GPU": 2.0})
-    monkeypatch.setattr(node_watch, "_pending_groups", lambda: 0)
+    monkeypatch.setattr(node_watch, "groups_without_nodes", lambda: 0)
     watch.look()
     assert view.lines[1:] == ["the cluster has grown to 2 nodes: 12 CPU, 2 GPU"]
 

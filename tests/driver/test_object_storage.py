@@ -6,19 +6,22 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 from recording import wait_until
 from running import SHORT, run, start
 from s3_server import BUCKET, s3_server
 from stores import make_store
 
-from sweeps.storage.committed_folder import committed
+from sweeps.storage.committed_folder import committed, fetch
 from sweeps.storage.object_store import ObjectStore
 from sweeps_train import load_model
+from sweeps_train.integrity import find_damage
 
 OUTPUT = f"s3://{BUCKET}/sweeps"
 SMALL = ("conf=digits", *SHORT, "scaling.num_workers=1", "cluster.num_cpus=1", f"output_dir={OUTPUT}")
@@ -122,3 +125,128 @@ def test_trials_that_were_stopped_by_the_scheduler_have_their_checkpoints(tmp_pa
         last = tags["sweeps.checkpoint.last"].removeprefix(f"{OUTPUT}/pruned/trials/")
         assert last in names
         assert last == f"{tags['sweeps.trial']}/step-{int(tags['sweeps.steps']):08d}"
+
+
+def history(store: str, sweep: str, trial: int, metric: str) -> list[tuple[int, float]]:
+    """Steps and values of a metric as MLflow has them."""
+    client = MlflowClient(store)
+    (experiment,) = (each for each in client.search_experiments() if each.name != "Default")
+    chosen = f"tags.`sweeps.sweep` = '{sweep}' and tags.`sweeps.trial` = '{trial:04}'"
+    (run_of_trial,) = client.search_runs([experiment.experiment_id], chosen)
+    return sorted((each.step, each.value) for each in client.get_metric_history(run_of_trial.info.run_id, metric))
+
+
+POPULATION = (
+    *("conf=digits", "space=none", "model=vision_transformer", "train.eval_every=3", "train.log_every=1"),
+    *("train.lr=tag(log,interval(1e-4,1e-1))", "train.momentum=interval(0.8,0.95)", "train.schedule=constant"),
+    *("search/sampler=random", "search.metric=eval/loss", "search.mode=min", "search.num_trials=2"),
+    *("search.scheduler.quantile=0.5", "search.default_first=false"),
+    "search.points=[{train.lr: 0.1, train.momentum: 0.9}, {train.lr: 0.002, train.momentum: 0.9}]",
+    *("scaling.num_workers=1", "cluster.num_cpus=1", f"output_dir={OUTPUT}", "tracking.report=false"),
+)
+"""Two trials, of which one diverges at once and goes on from the other."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheduler", "lives_on_s"), [("pbt", 0.0), ("pb2", 5.0)])
+def test_a_trial_goes_on_from_anothers_state_in_the_store_and_the_population_on_another_machine(
+    machines: dict[str, Path], scheduler: str, lives_on_s: float
+) -> None:
+    arguments = (*POPULATION, f"search/scheduler={scheduler}", "train.max_steps=60")
+    at = f"tracking.uri={record(machines)}"
+    process = start(machines["first"], "run", *arguments, at, "--name", scheduler)
+    wait_until(lambda: any("/lineage-" in each for each in checkpoints(scheduler)) or process.poll() is not None, 200)
+    time.sleep(lives_on_s)  # whether its state that knows of this is in the store already, or not
+    assert process.poll() is None, process.communicate()
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    wait_until(lambda: _is_removed(machines["first"]), 60)
+
+    resumed = verb(machines["second"], "resume", scheduler, f"--tracking-uri={record(machines)}")
+    assert (resumed["status"], resumed["counts"]["finished"]) == ("finished", 2)
+    for trial in range(2):
+        assert {step for step, _ in history(record(machines), scheduler, trial, "eval/loss")} == set(range(3, 61, 3))
+        assert {step for step, _ in history(record(machines), scheduler, trial, "train/loss")} == set(range(1, 61))
+        # The one that diverged has learned, from the other's weights.
+        assert history(record(machines), scheduler, trial, "eval/loss")[-1][1] < 2.0
+    names = checkpoints(scheduler)
+    assert any("/lineage-" in each for each in names)
+    assert not [each for each in names if "/pinned/" in each]
+    elsewhere = (f"--tracking-uri={record(machines)}",)
+    verb(machines["third"], "best", scheduler, "--save-model", str(machines["third"] / "model"), *elsewhere)
+    assert load_model(machines["third"] / "model") is not None
+    verb(machines["third"], "clean", scheduler, "--keep-best", "1", *elsewhere)
+    assert {name.partition("/")[0] for name in checkpoints(scheduler)} == {resumed["best"]["trial"]}
+
+
+SAVES_MANY_FILES = """
+import os, tempfile, time
+from pathlib import Path
+
+import ray.train
+from ray.train import Checkpoint
+
+FILES = 500
+
+
+def train(config):
+    Path("worker.pid").write_text(str(os.getpid()))
+    first = 1
+    if (before := ray.train.get_checkpoint()) is not None:
+        with before.as_directory() as folder:
+            parts = {path.read_text() for path in Path(folder).glob("part-*")}
+            assert len(parts) == 1 and len(list(Path(folder).glob("part-*"))) == FILES
+            first = int(parts.pop()) + 1
+    for step in range(first, 6):
+        with tempfile.TemporaryDirectory() as folder:
+            for part in range(FILES):
+                Path(folder, f"part-{part:03}").write_text(str(step))
+            report = {"loss": 1 / step, "process": float(os.getpid()), "first": float(first)}
+            ray.train.report(report, checkpoint=Checkpoint(folder))
+        time.sleep(1.0)
+"""
+"""A function whose checkpoints take seconds to upload."""
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_in_the_middle_of_an_upload_costs_that_upload_alone(machines: dict[str, Path]) -> None:
+    first, store = machines["first"], ObjectStore(f"{OUTPUT}/cut/trials/0000")
+    (first / "mine.py").write_text(SAVES_MANY_FILES)
+    (first / "cut.yaml").write_text(
+        "defaults: [ray_train_function, _self_]\nname: cut\n"
+        "task: {_target_: mine.train, metrics: [loss, process, first]}\n"
+        "search: {metric: loss, mode: min, num_trials: 1, scheduler: {kind: none}}\n"
+    )
+    arguments = ("conf=cut.yaml", "space=none", "scaling.num_workers=1", "cluster.num_cpus=1", "tracking.report=false")
+    places = (f"output_dir={OUTPUT}", f"tracking.uri={record(machines)}")
+    process = start(first, "run", *arguments, *places, "--name", "cut", "--json")
+
+    def cut_off() -> str | None:
+        """The second or a later checkpoint, while it is uploaded."""
+        names = store.names()
+        complete = committed(names)
+        partial = {name.partition("/")[0] for name in names if name.startswith("step-")} - set(complete)
+        return max(partial, default=None) if complete else None
+
+    wait_until(lambda: cut_off() or process.poll() is not None, 200)
+    assert process.poll() is None, process.communicate()
+    os.kill(int((first / "worker.pid").read_text()), signal.SIGKILL)
+    step = cut_off()
+    assert step is not None, "the upload had ended before"
+
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == 0, err
+    document = json.loads(out)
+    assert [(trial["state"], trial["attempts"]) for trial in document["trials"]] == [("finished", 2)]
+    losses = history(record(machines), "cut", 0, "loss")
+    assert losses == [(each, pytest.approx(1 / each)) for each in range(1, 6)], "each step once"
+    number = int(step.removeprefix("step-"))
+    begins = [first for _, first in history(record(machines), "cut", 0, "first")]
+    # It goes on from the checkpoint before. What was reported of this step before the upload stays as it was measured.
+    assert begins[0] == 1
+    assert begins[-1] == number
+    assert len({process for _, process in history(record(machines), "cut", 0, "process")}) == 2
+    names = store.names()
+    assert {name.partition("/")[0] for name in names if name.startswith("step-")} == set(committed(names))
+    fetch(store / "step-00000005", machines["third"] / "last")
+    assert find_damage(machines["third"] / "last") is None

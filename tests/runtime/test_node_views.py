@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from sweeps.runtime.node_views import _question
+import sweeps
+import sweeps_train
+from sweeps.runtime.node_views import _fingerprint, _question
 from sweeps.runtime.shared_folder import MARK, NotShared, SharedFolder
 
 WITHOUT_SWEEPS = """
@@ -22,10 +25,10 @@ print(*answer(None, "s3://bucket/first", sys.argv[1], "1.0"))
 
 def test_a_node_that_sees_everything_says_so_and_another_one_what_it_lacks(tmp_path: Path) -> None:
     shared = SharedFolder.marked(tmp_path)
-    mark, release = (str(tmp_path / MARK), shared.ident), version("ray-sweeps")
-    assert _question()(mark, None, str(tmp_path), release) == (True, True, "")
+    mark, own_code = (str(tmp_path / MARK), shared.ident), _fingerprint()()
+    assert _question()(mark, None, str(tmp_path), own_code) == (True, True, "")
     assert _question()(None, f"file://{tmp_path}", str(tmp_path / "elsewhere"), "0") == (False, False, "")
-    assert _question()(None, "s3a-b://nothing", None, release)[2] != ""
+    assert _question()(None, "s3a-b://nothing", None, own_code)[2] != ""
 
 
 def test_a_node_without_sweeps_can_answer(tmp_path: Path) -> None:
@@ -34,6 +37,34 @@ def test_a_node_without_sweeps_can_answer(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WITHOUT_SWEEPS, str(tmp_path)]
     done = subprocess.run(command, input=cloudpickle.dumps(_question()), capture_output=True, check=False)
     assert done.stdout.split() == [b"False", b"True"], done.stderr
+
+
+ASK = """
+import pickle, sys
+answer = pickle.loads(sys.stdin.buffer.read())
+print(answer(None, None, None, sys.argv[1])[0])
+"""
+
+
+def test_a_node_with_another_checkout_of_the_same_release_does_not_have_the_drivers_code(tmp_path: Path) -> None:
+    from ray import cloudpickle
+
+    for package in (sweeps, sweeps_train):
+        assert package.__file__ is not None
+        ignored = shutil.ignore_patterns("__pycache__", "docs", "static")
+        shutil.copytree(Path(package.__file__).parent, tmp_path / package.__name__, ignore=ignored)
+    question = cloudpickle.dumps(_question())
+
+    def has_code() -> str:
+        command = [sys.executable, "-c", ASK, _fingerprint()()]
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        done = subprocess.run(command, input=question, capture_output=True, env=environment, check=False)
+        return done.stdout.decode().strip() or done.stderr.decode()
+
+    assert has_code() == "True"
+    with (tmp_path / "sweeps_train" / "loop.py").open("a") as file:
+        file.write("# another checkout\n")
+    assert has_code() == "False"
 
 
 def test_a_worker_on_a_node_with_another_folder_of_the_same_path_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import pytest
 from s3_server import BUCKET, s3_server
 
 from sweeps.errors import UserError
-from sweeps.storage.committed_folder import commit, committed, fetch, withdraw
+from sweeps.runtime.checkpoint_layout import Origin, checkpoint_folder, is_pinned, pin, release, take_over
+from sweeps.storage.committed_folder import commit, committed, copy, fetch, withdraw
 from sweeps.storage.object_store import ObjectStore, checked_store
 from sweeps_train.integrity import SEAL_FILE, find_damage, seal
 
@@ -85,6 +86,49 @@ def test_an_upload_that_is_killed_commits_nothing_and_can_be_repeated(
     commit(trial / checkpoint.name, checkpoint)
     fetch(trial / checkpoint.name, tmp_path / "there")
     assert find_damage(tmp_path / "there") is None
+
+
+def test_a_copy_in_the_store_is_complete_or_absent(bucket: str, checkpoint: Path, tmp_path: Path) -> None:
+    trials = ObjectStore(f"{bucket}/sweeps/copied/trials")
+    commit(trials / "0001" / checkpoint.name, checkpoint)
+    copy(trials / "0001" / checkpoint.name, trials / "0002" / "taken")
+    withdraw(trials / "0001" / checkpoint.name)
+    fetch(trials / "0002" / "taken", tmp_path / "there")
+    assert find_damage(tmp_path / "there") is None
+    (trials / "0002" / "taken").remove("metrics.json")
+    with pytest.raises(FileNotFoundError):
+        copy(trials / "0002" / "taken", trials / "0003" / "half")
+    assert committed(trials.names()) == ["0002/taken"]
+
+
+def test_a_trial_takes_over_a_checkpoint_that_another_one_has_pinned_in_the_store(bucket: str, tmp_path: Path) -> None:
+    trials = ObjectStore(f"{bucket}/sweeps/population/trials")
+    for trial, step, loss in (
+        ("0007", 20, 0.2),
+        ("0007", 40, 0.3),
+        ("0003", 20, 0.1),
+        ("0003", 30, 0.9),
+        ("0003", 40, 5),
+    ):
+        folder = tmp_path / f"{trial}-{step}"
+        folder.mkdir()
+        (folder / "metrics.json").write_text(f'{{"loss": {loss}}}')
+        seal(folder)
+        commit(trials / trial / f"step-{step:08d}", folder)
+    assert not pin(trials, "0007", 0, 60)
+    assert pin(trials, "0007", 0, 40)
+    assert pin(trials, "0007", 0, 20)
+    assert pin(trials, "0007", 0, 20)
+    assert not is_pinned(trials, Origin("0007", 40, 1)), "one at a time"
+    take_over(trials, "0003", Origin("0007", 20, 1), "loss", "min")
+    own = checkpoint_folder(trials, "0003", 1) / "step-00000020"
+    assert own.read("metrics.json") == b'{"loss": 0.2}'
+    release(trials, "0007")
+    release(trials, "0007")
+    assert committed(trials.names()) == [
+        *("0003/lineage-1/step-00000020", "0003/step-00000020", "0003/step-00000040"),
+        *("0007/step-00000020", "0007/step-00000040"),
+    ], "its own best and newest stay"
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from sweeps.search.schedulers.pb2 import PopulationBasedBandits
 from sweeps.search.schedulers.pbt import Exploit, PopulationBasedTraining
 from sweeps.search.schedulers.trial_length import hyperband_range
 from sweeps.space.distributions import Lookup, Space
+from sweeps.storage.object_store import ObjectStore
 
 
 def build_scheduler(
@@ -36,7 +37,7 @@ def build_scheduler(
     *,
     lookup: Lookup,
     validate: Callable[[Any], object],
-    trials: Path,
+    trials: Path | ObjectStore,
     exploited: Callable[[Exploit], None],
     decisions: DecisionLog,
     num_trials: Callable[[], int],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 from collections.abc import Callable, Mapping
@@ -18,6 +19,9 @@ from sweeps.runtime.checkpoint_layout import Origin, is_pinned, pin, release, ta
 from sweeps.search.schedulers.decisions import DecisionLog, encoded
 from sweeps.search.schedulers.mutation import Mutation
 from sweeps.search.schedulers.pausing import PausingScheduler
+from sweeps.storage.object_store import ObjectStore
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class PopulationBasedTraining(PausingScheduler):
         mutation: Mutation,
         *,
         population: Callable[[], int],
-        trials: Path,
+        trials: Path | ObjectStore,
         exploited: Callable[[Exploit], None],
         seed: int = 0,
         decisions: DecisionLog | None = None,
@@ -122,8 +126,11 @@ class PopulationBasedTraining(PausingScheduler):
     def _pin_again(self, trial: Trial, step: int) -> None:
         """Pin a checkpoint that was requested; its driver may have died before it was pinned."""
         number, exploits = trial.config[TRIAL], _num_exploits(trial)
-        if not is_pinned(self._trials, Origin(number, step, exploits)):
-            pin(self._trials, number, exploits, step)
+        try:
+            if not is_pinned(self._trials, Origin(number, step, exploits)):
+                pin(self._trials, number, exploits, step)
+        except OSError as error:
+            logger.warning("no trial can go on from trial %s's step %s: %s", number, step, error)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         self._decisions.record_report(trial, result)
@@ -201,9 +208,25 @@ class PopulationBasedTraining(PausingScheduler):
         if not self._wait_for_checkpoint(self._members[donor]):
             return False
         origin = Origin(donor.config[TRIAL], self._members[donor].step, 1 + _num_exploits(trial))
-        if not is_pinned(self._trials, origin):
+        if not self._take_over(trial, origin):
             return False
         self._exploit(tune_controller, trial, donor, origin)
+        return True
+
+    def _take_over(self, trial: Trial, origin: Origin) -> bool:
+        """Give a trial another one's checkpoint; returns whether that has succeeded.
+
+        Nothing else changes these folders: the trial's workers wait since their last report, and the other trial pins
+        its next checkpoint only when it is asked to from here.
+        """
+        number, mode = trial.config[TRIAL], "max" if self._sign > 0 else "min"
+        try:
+            if not is_pinned(self._trials, origin):
+                return False
+            take_over(self._trials, number, origin, self._objective, mode)
+        except OSError as error:  # it is compared again after the next interval
+            logger.warning("trial %s does not go on from trial %s's state: %s", number, origin.trial, error)
+            return False
         return True
 
     def _wait_for_checkpoint(self, member: Member) -> bool:
@@ -222,10 +245,6 @@ class PopulationBasedTraining(PausingScheduler):
         trial.set_config({TRIAL: number, PARAMETERS: parameters, ORIGIN: origin})  # type: ignore[no-untyped-call]
         ray_tune.forget_checkpoint(trial)  # the trial's folder holds the checkpoint that it continues from
         self._members[trial].reached = self._members[donor].reached
-        # Nothing else changes these folders: the trial's workers wait since their last report, and the donor pins its
-        # next checkpoint only when it is asked to from here.
-        mode = "max" if self._sign > 0 else "min"
-        take_over(self._trials, number, origin, self._objective, mode)
         changed = {path: value for path, value in parameters.items() if before.get(path) != value}
         decision = self._decisions.with_order(self.event(trial, paused=True))
         self._exploited(Exploit(number, origin, parameters, changed, decision))
