@@ -38,9 +38,9 @@ def groups_without_nodes() -> int:
     all jobs, and does not say whose they are."""
     import ray
     from ray._private.state import state
-    from ray.core.generated.gcs_pb2 import PlacementGroupTableData
+    from ray.core.generated.gcs_pb2 import PlacementGroupTableData  # type: ignore[attr-defined]
 
-    table = state._connect_and_get_accessor().get_placement_group_table()  # type: ignore[no-untyped-call]
+    table = state._connect_and_get_accessor().get_placement_group_table()
     groups = [PlacementGroupTableData.FromString(group) for group in table]
     own = ray.get_runtime_context().get_job_id()
     return sum(group.creator_job_id.hex() == own and group.state == PlacementGroupTableData.PENDING for group in groups)

@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, overload
 
 from sweeps.files import replacing
 from sweeps.storage import committed_folder
@@ -25,7 +25,7 @@ from sweeps.storage.object_store import ObjectStore
 from sweeps_train.config.command import PROGRAM_FOLDER
 from sweeps_train.integrity import SEAL_FILE
 
-Folder = TypeVar("Folder", Path, ObjectStore)
+Folder: TypeAlias = Path | ObjectStore
 """A folder that all nodes share, or one in an object store."""
 
 PINNED = "pinned"
@@ -45,6 +45,14 @@ class Origin:
     """Optimizer steps done at the checkpoint."""
     num_exploits: int
     """Number of times that the trial has taken over another one's state, this time included."""
+
+
+@overload
+def checkpoint_folder(trials: Path, trial: str, num_exploits: int) -> Path: ...
+
+
+@overload
+def checkpoint_folder(trials: ObjectStore, trial: str, num_exploits: int) -> ObjectStore: ...
 
 
 def checkpoint_folder(trials: Folder, trial: str, num_exploits: int) -> Folder:
@@ -94,7 +102,7 @@ def pin(trials: Folder, trial: str, num_exploits: int, step: int) -> bool:
     return True
 
 
-def is_pinned(trials: Path | ObjectStore, origin: Origin) -> bool:
+def is_pinned(trials: Folder, origin: Origin) -> bool:
     """Whether a trial can continue from an origin."""
     return _exists(_checkpoint(trials / origin.trial / PINNED, origin.step))
 
@@ -130,7 +138,7 @@ def take_over(trials: Folder, trial: str, origin: Origin, metric: str, mode: str
             _remove(checkpoint)
 
 
-def release(trials: Path | ObjectStore, trial: str) -> None:
+def release(trials: Folder, trial: str) -> None:
     """Remove the pinned checkpoint of a trial from which no other one can continue any more."""
     with contextlib.suppress(OSError):  # it takes space only
         _remove(trials / trial / PINNED)
@@ -147,18 +155,18 @@ def _checkpoints(folder: Folder) -> Sequence[Folder]:
     return [folder / name for name in folder.folders() if name.startswith("step-")]
 
 
-def _exists(checkpoint: Path | ObjectStore) -> bool:
+def _exists(checkpoint: Folder) -> bool:
     return checkpoint.is_dir() if isinstance(checkpoint, Path) else checkpoint.read(SEAL_FILE) is not None
 
 
-def _remove(folder: Path | ObjectStore) -> None:
+def _remove(folder: Folder) -> None:
     if isinstance(folder, Path):
         shutil.rmtree(folder, ignore_errors=True)
     else:
         committed_folder.withdraw(folder)
 
 
-def _loss(checkpoint: Path | ObjectStore, metric: str, mode: str) -> float | None:
+def _loss(checkpoint: Folder, metric: str, mode: str) -> float | None:
     """The metric at a checkpoint, negated if larger is better; None if it has none, or that is no number."""
     if isinstance(checkpoint, Path):
         content = path.read_bytes() if (path := checkpoint / METRICS_FILE).is_file() else None
@@ -171,9 +179,11 @@ def _loss(checkpoint: Path | ObjectStore, metric: str, mode: str) -> float | Non
 
 def _copy(source: Folder, target: Folder) -> None:
     """Give a checkpoint a further name, completely or not at all."""
-    if isinstance(source, ObjectStore):
+    if isinstance(source, ObjectStore) and isinstance(target, ObjectStore):
         committed_folder.copy(source, target)
         return
+    assert isinstance(source, Path)
+    assert isinstance(target, Path)
     with replacing(target) as unfinished:
         shutil.copytree(source, unfinished, copy_function=_link_file)
 
