@@ -9,12 +9,19 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import optuna
 import pytest
 
 from sweeps import folder as driver
+from sweeps.constants import NUMBER, ORIGIN_PREFIX
+from sweeps.driver.holding import bring_reports
 from sweeps.errors import UserError
 from sweeps.folder import DRIVER_FILE, DRIVER_LOCK, driver_was_killed, only_driver
+from sweeps.search.study import open_study_storage
+from sweeps.search.study_version import STUDY_FILE
 from sweeps.storage.object_store import ObjectStore
 
 HOLD = """
@@ -118,3 +125,22 @@ def test_a_sweep_in_an_object_store_has_one_driver_among_machines_that_share_not
     began = time.monotonic()
     with only_driver(tmp_path / "there", "mine", machine="far/1", store=store):
         assert time.monotonic() - began >= 1.0
+
+
+def test_trials_and_exploits_that_began_after_the_study_was_copied_are_removed_from_the_store(tmp_path: Path) -> None:
+    storage, _ = open_study_storage(tmp_path / STUDY_FILE)
+    trial = optuna.create_study(study_name="mine", storage=storage).ask()
+    trial.set_user_attr(NUMBER, 3)
+    trial.set_user_attr(f"{ORIGIN_PREFIX}1", {"trial": "0001", "step": 20})
+    store = ObjectStore(f"file://{tmp_path}/store/mine")
+    known = ["0003/reports.jsonl", "0003/lineage-1/reports.jsonl", "0005/lineage-1/reports.jsonl"]
+    kept = [*known, "0003/lineage-1/step-00000020/files.json", "0003/pinned/step-00000020/files.json"]
+    unknown = ["0003/lineage-2/reports.jsonl", "0003/lineage-2/step-00000040/files.json", "0004/reports.jsonl"]
+    for name in [*kept, *unknown]:
+        store.write(f"trials/{name}", b"")
+    plan: Any = SimpleNamespace(store=store, folder=tmp_path, name="mine")
+    earlier: Any = SimpleNamespace(trials=[SimpleNamespace(trial="0005")])  # of a study that was damaged
+    bring_reports(plan, earlier)
+    assert sorted((store / "trials").names()) == sorted(kept)
+    found = (tmp_path / "trials").rglob("*.jsonl")
+    assert sorted(each.relative_to(tmp_path / "trials").as_posix() for each in found) == sorted(known)

@@ -59,7 +59,7 @@ def test_a_node_with_another_checkout_of_the_same_release_does_not_have_the_driv
         command = [sys.executable, "-c", ASK, _fingerprint()()]
         environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
         done = subprocess.run(command, input=question, capture_output=True, env=environment, check=False)
-        return done.stdout.decode().strip() or done.stderr.decode()
+        return str(done.stdout, "utf-8").strip() or str(done.stderr, "utf-8")
 
     assert has_code() == "True"
     with (tmp_path / "sweeps_train" / "loop.py").open("a") as file:
