@@ -14,6 +14,8 @@ import pytest
 from ray_nodes import RayNodes
 from s3_server import BUCKET, s3_server
 
+import sweeps
+import sweeps_train
 from sweeps.storage.committed_folder import committed
 from sweeps.storage.object_store import ObjectStore
 
@@ -58,6 +60,38 @@ def test_a_node_that_does_not_share_the_folder_is_named_before_anything_starts(n
     assert "output_dir=outputs: nodes do not see it (" in done.stderr
     assert "or leave these nodes out with `run --check-nodes`" in done.stderr
     assert not (outputs / "named").exists()
+
+
+WITH_THE_DRIVERS_CODE = """
+import sweeps_train
+from sweeps_train.examples.ray_train_digits import train
+
+def own(config):
+    assert "_ray_pkg" in sweeps_train.__file__, sweeps_train.__file__
+    train(config)
+"""
+
+
+def test_a_node_with_another_checkout_of_the_same_release_trains_with_the_drivers_code(
+    nodes: RayNodes, tmp_path: Path
+) -> None:
+    work, other = tmp_path / "work", tmp_path / "other"
+    (work / "mine.py").write_text(WITH_THE_DRIVERS_CODE)
+    for package in (sweeps, sweeps_train):
+        assert package.__file__ is not None
+        shutil.copytree(Path(package.__file__).parent, other / package.__name__)
+    with (other / "sweeps_train" / "loop.py").open("a") as file:
+        file.write("# another checkout\n")
+    nodes.start()
+    nodes.start(environment={"PYTHONPATH": str(other)})
+    done = run(
+        work,
+        nodes,
+        *("conf=ray_train_function", "task._target_=mine.own", "search.num_trials=1", "--name", "spread"),
+        *("scaling.num_workers=2", "scaling.placement=STRICT_SPREAD", "tracking.report=false"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["counts"]["finished"] == 1
 
 
 def test_a_trial_spans_nodes_that_share_only_an_object_store_and_gets_the_users_own_modules(
