@@ -16,6 +16,10 @@ from sweeps_train.tasks import Task
 
 HALVINGS = "train/out_of_memory"
 """Metric: how many times workers have halved their micro batches; absent where none has."""
+DATA_WAIT = "train/data_wait_share"
+"""Metric: part of the steps' time in which workers waited for their batches, from 0 to 1; mean over the workers."""
+COMMUNICATION = "train/communication_share"
+"""Metric: part of the measured steps in which workers communicated; absent where none was measured."""
 MOST_WORKERS_APART = 16
 """Largest number of workers whose use of their machines is reported one by one."""
 
@@ -32,20 +36,23 @@ class TrainMetrics:
         self._loss = torch.zeros((), dtype=sum_type(self._workers.device), device=self._workers.device)
         """This worker's part of the summed loss, left on the device so that nothing waits for it."""
         self._units = self._size = 0
+        self._data_wait = 0.0
 
     def start(self) -> None:
         """Start the clock, if it is not running."""
         if self._started is None:
             self._started = time.perf_counter()
 
-    def add_step(self, loss: torch.Tensor | None, units: int, size: int) -> None:
+    def add_step(self, loss: torch.Tensor | None, units: int, size: int, data_wait: float) -> None:
         """Add the measurements of one step.
 
         Args:
             loss: This worker's part of the summed loss, a scalar; None if another worker reports it.
             units: Terms of the loss, of all workers.
             size: Tokens or samples that all workers have processed.
+            data_wait: Seconds that this worker waited for its batches.
         """
+        self._data_wait += data_wait
         if loss is not None:
             self._loss += loss
         self._units += units
@@ -79,16 +86,17 @@ class TrainMetrics:
         number, rank = self._workers.size, self._workers.rank
         ranks = range(number if per_worker and 1 < number <= MOST_WORKERS_APART else 0)
         of_each = [value if each == rank else 0.0 for each in ranks for value in system.values()]
-        own = [self._loss.item(), vote, halvings, *shares, *system.values(), *of_each]
-        loss, votes, all_halvings, *others = self._workers.sum(own)
+        own = [self._loss.item(), vote, halvings, self._data_wait, *shares, *system.values(), *of_each]
+        loss, votes, all_halvings, data_wait, *others = self._workers.sum(own)
         seconds = time.perf_counter() - self._started
         per_second = self._size / seconds
         metrics = {"train/loss": loss / self._units, f"train/{task.unit}_per_second": per_second}
+        metrics[DATA_WAIT] = data_wait / number / seconds
         metrics |= flops.metrics(per_second)
         if all_halvings:
             metrics[HALVINGS] = all_halvings
         if shares:
-            metrics["train/communication_share"] = others.pop(0) / number
+            metrics[COMMUNICATION] = others.pop(0) / number
             communication.schedule_next(others.pop(0) / number)
         names = [total_name(name) if name in MEMORY else name for name in system]
         names += [name.replace("/", f"/worker_{each}/") for each in ranks for name in system]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +31,8 @@ from sweeps_train.reporter import Reporter, SilentReporter, Stop
 from sweeps_train.strategies import build_strategy
 from sweeps_train.system import begin_measurement
 from sweeps_train.tasks import build_task
-from sweeps_train.train_metrics import HALVINGS, TrainMetrics
+from sweeps_train.time_spent import TimeSpent
+from sweeps_train.train_metrics import COMMUNICATION, DATA_WAIT, HALVINGS, TrainMetrics
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class Trainer:
     ):
         """Build everything, from the beginning or from a checkpoint; ``train`` documents the arguments."""
         self.config, self.metric, self.mode = config, metric, mode
+        began = time.perf_counter()
         self.workers = Workers.current()
         begin_measurement(self.workers.device)
         self.reporter = reporter if reporter is not None and self.workers.rank == 0 else SilentReporter()
@@ -99,13 +102,12 @@ class Trainer:
         self.global_batch_size = config.train.global_batch_size * factor
         self.total_steps = count_steps(config.train, num_samples, self.global_batch_size)
 
-        remaining = self.total_steps - self.progress.step
         start, size = self.progress.samples, self.global_batch_size
         self.batches = load_micro_batches(
             self.task.train_samples,
             SampleOrder(num_samples, config.seed),
             self._share,
-            range(start, start + remaining * size, size),
+            range(start, start + (self.total_steps - self.progress.step) * size, size),
             micro_batch_size,
             config.data.loader,
             self.workers.device,
@@ -117,6 +119,7 @@ class Trainer:
         self.flops = FlopMeter(self.workers, config.train.peak_tflops or peak)
         self.measured = TrainMetrics(self.workers)
         self.reported_at = self.progress.step
+        self.spent = TimeSpent(setup=time.perf_counter() - began)
 
     def _share(self, indices: Sequence[int]) -> Sequence[int]:
         """This worker's samples of a global batch, in the order of its micro batches."""
@@ -169,12 +172,15 @@ class Trainer:
             group["lr"] = self._learning_rate(progress.step)
         indices = self.order.take(progress.samples, self.global_batch_size)
         size, units = samples.size(indices), samples.units(indices)
+        began = time.perf_counter()
+        batches = next(self.batches)
+        data_wait = time.perf_counter() - began
         with self.communication.watching(progress.step), self.flops.counting(self.strategy, size):
             # The strategy averages gradients over the replicas; the loss is the mean over the units of all of them.
             scale = self.strategy.data_parallel.size / units
-            loss = self.memory.backward(next(self.batches), size, scale)
+            loss = self.memory.backward(batches, size, scale)
             self._update_weights()
-        self.measured.add_step(loss if self.strategy.capabilities.is_reporting_rank else None, units, size)
+        self.measured.add_step(loss if self.strategy.capabilities.is_reporting_rank else None, units, size, data_wait)
         consumed = progress.samples + len(indices)
         self.progress = replace(
             progress,
@@ -225,6 +231,7 @@ class Trainer:
         if HALVINGS in metrics:
             self.memory.equalize()
         self.progress = replace(self.progress, seconds=self.progress.seconds + seconds)
+        self.spent.add_steps(seconds, metrics[DATA_WAIT], metrics.get(COMMUNICATION))
         metrics["train/lr"] = self._learning_rate(self.progress.step - 1)
         metrics["train/epoch"] = self.progress.epochs
         if self.config.train.max_communication_share is not None:
@@ -235,9 +242,10 @@ class Trainer:
     def evaluate(self) -> tuple[dict[str, float], Stop]:
         """``eval/*`` over the held-out samples, and whether to stop."""
         samples = self.task.eval_samples
-        scores = self.memory.evaluate(samples)
-        summed = self.workers.sum_tensor(torch.cat([scores.flatten(), scores.new_tensor([self._stop_vote()])]))
-        total = summed[:-1].view_as(scores).cpu()
+        with self.spent.on("evaluation"):
+            scores = self.memory.evaluate(samples)
+            summed = self.workers.sum_tensor(torch.cat([scores.flatten(), scores.new_tensor([self._stop_vote()])]))
+            total = summed[:-1].view_as(scores).cpu()
         return self.task.metrics(total, samples.units(range(len(samples)))), Stop(int(summed[-1]))
 
     def check_metric(self, metrics: dict[str, float]) -> None:
@@ -257,11 +265,12 @@ class Trainer:
         root = self.checkpoint_folder
         if root is None:
             return None
-        path = save_checkpoint(root, self.config, self.strategy, self.optimizer, self.progress, metrics)
-        if self.workers.rank != 0:
-            return None
-        remove_superseded(root, self.config.checkpoint.keep, self.metric, self.mode, finished=self.is_done)
-        return str(path) if path.exists() else None
+        with self.spent.on("checkpoint"):
+            path = save_checkpoint(root, self.config, self.strategy, self.optimizer, self.progress, metrics)
+            if self.workers.rank != 0:
+                return None
+            remove_superseded(root, self.config.checkpoint.keep, self.metric, self.mode, finished=self.is_done)
+            return str(path) if path.exists() else None
 
     def log(self, metrics: dict[str, float]) -> None:
         """Log training metrics."""
@@ -269,7 +278,7 @@ class Trainer:
 
     def report(self, metrics: dict[str, float], checkpoint: str | None) -> Stop:
         """Report an evaluation, and return whether to stop: a reporter may wait for a decision about it."""
-        self.reporter.report(self.progress, metrics, checkpoint, self.is_done)
+        self.reporter.report(self.progress, metrics | self.spent.metrics(), checkpoint, self.is_done)
         self.reported_at = self.progress.step
         return self._stop()
 

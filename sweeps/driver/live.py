@@ -141,7 +141,7 @@ def progress_text(state: SweepState) -> Text:
     for name, count in state.counts().items():
         if count:
             headline.append(f"{count} {name}  ", style=STATE_STYLES[name])
-    headline.append(f"{duration(state.time()['wall_s'])} gone")
+    headline.append(f"{duration(state.wall_s)} gone")
     remaining = state.remaining_s()
     if ended >= state.num_trials:
         headline.append(", writing the last results to MLflow")

@@ -100,7 +100,7 @@ class NotebookView:
         if not self._has_ended:
             return str(progress_text(state))
         how = f", {state.shutdown.status}" if state.shutdown.status is not None else ""
-        return f"{state.sweep}: {describe_counts(state.counts())} in {duration(state.time()['wall_s'])}{how}"
+        return f"{state.sweep}: {describe_counts(state.counts())} in {duration(state.wall_s)}{how}"
 
     def _text(self) -> str:
         if self._state is None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from sweeps.config.objectives import Objectives, Values
 from sweeps.driver.pool_choice import PoolChoice
 from sweeps.driver.shutdown import Shutdown
+from sweeps.driver.time_ledger import TimeLedger
 from sweeps.driver.trial_status import State, TrialStatus
 from sweeps.driver.usage import UsageMeter
 from sweeps.runtime.placement import Fit
@@ -75,7 +76,8 @@ class SweepState:
         self.pools = PoolChoice(self.fit.pools, self.memory) if self.fit.pools else None
         self.lock = threading.RLock()
         self.trials |= {trial.trial: _status_of(trial) for trial in self.recorded_trials()}
-        self._usage = UsageMeter(self.earlier)
+        self.ledger = TimeLedger(self.earlier)
+        self._usage = UsageMeter(self.earlier, self.ledger)
         self._ended_before = self.ended_count()
 
     def announce(self, text: str) -> None:
@@ -103,7 +105,8 @@ class SweepState:
 
     def count_usage(self) -> None:
         """Add what has been used since the last call, and end the search when a budget is spent."""
-        self._usage.count(self.trials.values())
+        empty_places = max(0, self.concurrent - self.counts()["running"])
+        self._usage.count(self.trials.values(), empty_places * self.fit.num_workers, more_to_come=self._more_to_come())
         if self.shutdown.budget_spent is None and (reason := exhausted_budget(self.stop, self._usage.used)) is not None:
             self.announce(f"{reason}: trials that run save their state and end")
             self.shutdown.budget_is_spent(reason)
@@ -142,9 +145,20 @@ class SweepState:
         """Number of trials that have ended."""
         return sum(status.state not in ("waiting", "running") for status in self.trials.values())
 
+    def _more_to_come(self) -> bool:
+        """Whether a trial will start that does not run."""
+        if self.shutdown.interrupts_trials():
+            return False
+        return len(self.trials) < self.num_trials or any(each.state == "waiting" for each in self.trials.values())
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds that the sweep has run in all sessions."""
+        return self._usage.used.wall_s
+
     def time(self) -> dict[str, Any]:
         """See ``UsageMeter.summary``."""
-        return self._usage.summary(self.trials.values(), self.concurrent, self.started)
+        return self._usage.summary(self.trials.values(), self.started)
 
     def remaining_s(self) -> float | None:
         """Estimated seconds to the end, from the pace of this session; None before its first trial has ended."""

@@ -225,7 +225,10 @@ class TrialLifecycle:
             status = state.trials[end.trial]
             status.state, status.error = end.state, end.error
             is_best = status in state.front()
+            spent = state.ledger.of(end.trial).account(time.time())
         attempts = status.attempt + status.earlier_attempts
+        if spent.total:
+            self._recorder.trials.record_account(end.trial, spent, status.step)
         self._recorder.trials.end(end.trial, end.state, status.step, attempts, end.error)
         self._recorder.trials.attach_logs(end.trial)
         text = f"trial {end.trial} {end.state} at step {status.step}"

@@ -10,6 +10,7 @@ from sweeps.search.budget import Usage
 from sweeps.tracking.sessions import Session, with_session
 
 if TYPE_CHECKING:
+    from sweeps.driver.time_ledger import TimeLedger
     from sweeps.driver.trial_status import TrialStatus
     from sweeps.tracking.record import SweepRecord
 
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
 class UsageMeter:
     """Counts wall time, training time, CPU and GPU seconds over all sessions of a sweep."""
 
-    def __init__(self, earlier: SweepRecord | None):
+    def __init__(self, earlier: SweepRecord | None, ledger: TimeLedger):
         self.used = Usage()
+        self._ledger = ledger
         self._wall_s_before = self._train_s_before = 0.0
         self._sessions: tuple[Session, ...] = ()
         if earlier is not None:
@@ -28,33 +30,42 @@ class UsageMeter:
             self._sessions = before.sessions or ((earlier.started, earlier.started + before.wall_s),)
         self._counted_at = time.monotonic()
 
-    def count(self, trials: Collection[TrialStatus]) -> None:
-        """Add what has been used since the last call."""
+    def count(self, trials: Collection[TrialStatus], empty_workers: int, *, more_to_come: bool) -> None:
+        """Add what has been used since the last call.
+
+        Args:
+            trials: All trials of the sweep.
+            empty_workers: Number of workers in places that have no trial.
+            more_to_come: Whether more trials are to start.
+        """
         now = time.monotonic()
         passed, self._counted_at = now - self._counted_at, now
         self.used.wall_s += passed
+        self._ledger.count_empty_places(passed * empty_workers, more_to_come=more_to_come)
         for status in trials:
             if status.state == "running":
                 self.used.cpu_s += passed * status.holds.get("CPU", 0.0)
                 self.used.gpu_s += passed * status.holds.get("GPU", 0.0)
                 self.used.cost += passed * status.hourly_cost / 3600 if status.holds else 0.0
 
-    def summary(self, trials: Collection[TrialStatus], concurrent: int, session_began: float) -> dict[str, Any]:
-        """Totals of all sessions: ``wall_s``, ``train_s``, ``goodput``, ``cpu_s``, ``gpu_s``, ``cost``, ``sessions``.
+    def summary(self, trials: Collection[TrialStatus], session_began: float) -> dict[str, Any]:
+        """Totals of all sessions: ``wall_s``, ``train_s``, ``goodput``, ``account``, ``cpu_s``, ``gpu_s``, ``cost``,
+        ``sessions``.
 
-        ``train_s`` is summed over trials; goodput is its share of the wall time of all concurrent trials.
+        ``train_s`` is summed over trials; ``account`` has worker-seconds, of which goodput is the share that trained.
 
         Args:
             trials: All trials of the sweep.
-            concurrent: Number of trials at a time.
             session_began: Unix time at which this session began.
         """
         wall = self.used.wall_s
         train = self._train_s_before + sum(status.train_s for status in trials)
+        account = self._ledger.account()
         return {
             "wall_s": wall,
             "train_s": train,
-            "goodput": min(1.0, train / max(wall * concurrent, 1e-9)),
+            "goodput": account.goodput,
+            "account": account.as_json(),
             "cpu_s": self.used.cpu_s,
             "gpu_s": self.used.gpu_s,
             "cost": self.used.cost,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sweeps.driver.state import SweepState
 from sweeps.driver.trial_status import TrialStatus
+from sweeps.driver.trial_time import SPENT_METRICS
 from sweeps.errors import StorageFull, mentions_full_disk
 from sweeps.runtime.checkpoint_layout import checkpoint_folders
 from sweeps.runtime.events import Ended, Event, Log, Note, Report, Saved, Started, Waiting
@@ -51,6 +53,7 @@ class WorkerEvents:
                     self._state.announce(f"trial {event.trial}: {event.text}")
                 elif isinstance(event, Waiting):
                     status.holds = {}  # until they start
+                    self._state.ledger.of(event.trial).wait(time.time())
                     if self._state.awaits is None:  # else `NodeWatch` says which nodes it waits for
                         text = "waits: others use the resources that its workers need"
                         self._state.announce(f"trial {event.trial} {text}")
@@ -92,7 +95,9 @@ class WorkerEvents:
         held = event.assigned_ms or event.timestamp_ms
         status.spans.append(Span(held=held / 1000, trained=event.timestamp_ms / 1000, workers=event.workers))
         self._recorder.trials.record_spans(status.trial, status.spans)
-        self._record_exploit(event.trial, event.origin.num_exploits if event.origin is not None else 0)
+        exploits = event.origin.num_exploits if event.origin is not None else 0
+        self._state.ledger.of(event.trial).start(status.spans[-1], exploits)
+        self._record_exploit(event.trial, exploits)
 
     def _take_end(self, status: TrialStatus, event: Ended) -> None:
         status.holds = {}
@@ -100,6 +105,9 @@ class WorkerEvents:
         if status.spans and status.spans[-1].ended is None:
             status.spans[-1] = replace(status.spans[-1], ended=ended)
             self._recorder.trials.record_spans(status.trial, status.spans)
+            spent = self._state.ledger.of(event.trial)
+            spent.end(ended, failed=event.error is not None)
+            self._recorder.trials.record_account(status.trial, spent.account(ended))
         if event.halved_to is not None:
             self._state.announce(f"trial {event.trial}: {event.error}")
         elif event.error is not None:
@@ -129,7 +137,8 @@ class WorkerEvents:
         self._recorder.trials.attach(trial, f"{LOGS}/{name}", text)
 
     def _take_log(self, status: TrialStatus, event: Log) -> None:
-        self._recorder.trials.log(event.trial, event.step, event.metrics, event.timestamp_ms)
+        metrics = {name: value for name, value in event.metrics.items() if name not in SPENT_METRICS}
+        self._recorder.trials.log(event.trial, event.step, metrics, event.timestamp_ms)
         if self._state.memory is not None:
             self._state.memory.observe(event.trial, status.parameters, event.metrics)
             self._state.memory.observe_limits(event.metrics)
@@ -143,6 +152,7 @@ class WorkerEvents:
             status.training_since = now
 
     def _take_report(self, status: TrialStatus, report: Report) -> None:
+        self._state.ledger.of(report.trial).report(report)
         objectives = self._state.objectives
         values = objectives.values(report.metrics)
         best = values is not None and objectives.improves(values, status.values)

@@ -16,6 +16,7 @@ from sweeps.report.terminal import plain_table
 from sweeps.tracking.mlflow_pages import trials_page
 from sweeps.tracking.record import SweepRecord, SweepSummary, TrialRecord
 from sweeps.tracking.summary import describe_no_best, parameter_names
+from sweeps.tracking.time_account import describe_rest
 from sweeps.tracking.values import short
 
 
@@ -188,10 +189,11 @@ def _print_headline(record: SweepRecord, console: Console) -> None:
     counts = ", ".join(f"{count} {state}" for state, count in record.counts.items() if count)
     time_ = record.time
     console.print(Text.assemble((record.sweep, "bold"), f" {record.status}: {counts or 'no trials'}"))
+    rest = f" ({named})" if time_.account is not None and (named := describe_rest(time_.account)) else ""
     held = f"; {time_.gpu_s / 3600:.2f} GPU hours" if time_.gpu_s else ""
     cost = f"; cost {time_.cost:.2f}" if time_.cost else ""
     console.print(
-        f"{duration(time_.wall_s)}, of which workers trained {time_.goodput:.0%}{held}{cost}",
+        f"{duration(time_.wall_s)}, of which workers trained {time_.goodput:.0%}{rest}{held}{cost}",
         markup=False,
         highlight=False,
     )

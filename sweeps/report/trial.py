@@ -11,6 +11,7 @@ from rich.table import Table
 
 from sweeps.report.formatting import duration
 from sweeps.tracking.record import SweepRecord, TrialRecord
+from sweeps.tracking.time_account import TimeAccount, describe_rest
 from sweeps.tracking.trial_logs import TrialLogs
 from sweeps.tracking.values import short
 
@@ -47,6 +48,7 @@ def trial_document(record: SweepRecord, trial: TrialRecord, lines: int = END_LIN
             {"held": each.held, "trained": each.trained, "ended": each.ended, "workers": list(each.workers)}
             for each in trial.spans
         ],
+        "time_account": None if trial.account is None else trial.account.as_json(),
         "traceback": logs.traceback(),
         "logs": {str(worker): logs.last_lines(worker, lines) for worker in workers[:END_OF_WORKERS]},
         "workers": workers,
@@ -100,6 +102,9 @@ def _add_times(table: Table, document: Mapping[str, Any]) -> None:
         end = document["ended"] or time.time()
         took = f", took {duration(max(0.0, end - document['started']))}"
         table.add_row("started", f"{_moment(document['started'])}{took}")
+    if document["time_account"] is not None:
+        account = TimeAccount.from_json(document["time_account"])
+        table.add_row("goodput", f"{account.goodput:.0%}; the rest: {describe_rest(account) or 'nothing'}")
     for span in document["spans"]:
         end = f" to {_moment(span['ended'])}" if span["ended"] else ""
         table.add_row("trained", f"{_moment(span['trained'])}{end} on {', '.join(span['workers']) or 'unknown nodes'}")

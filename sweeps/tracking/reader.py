@@ -14,6 +14,7 @@ from sweeps.suggestions import did_you_mean
 from sweeps.tracking import failed_attempts, spans
 from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepSummary, SweepTime, TrialRecord
 from sweeps.tracking.store import RawRun, fetch_runs
+from sweeps.tracking.time_account import TimeAccount
 from sweeps.tracking.values import from_text, number, numbers
 
 HEARTBEAT_TIMEOUT_S = 60.0
@@ -126,6 +127,7 @@ def _time(parent: RawRun, now: float) -> SweepTime:
         wall_s=float(written.get("wall_s", until - parent.started / 1000)),
         train_s=float(written.get("train_s", 0.0)),
         goodput=float(written.get("goodput", 0.0)),
+        account=TimeAccount.from_json(written["account"]) if "account" in written else None,
         cpu_s=float(written.get("cpu_s", 0.0)),
         gpu_s=float(written.get("gpu_s", 0.0)),
         cost=float(written.get("cost", 0.0)),
@@ -165,6 +167,7 @@ def _trial(run: RawRun) -> TrialRecord:
         error=tags.get(constants.TAG_ERROR),
         pool=tags.get(constants.TAG_POOL),
         spans=spans.from_text(tags.get(constants.TAG_SPANS, "[]")),
+        account=TimeAccount.from_json(json.loads(account)) if (account := tags.get(constants.TAG_ACCOUNT)) else None,
         failures=failed_attempts.from_text(tags.get(constants.TAG_FAILURES, "[]")),
         checkpoints={kind: tags[tag] for kind, tag in constants.CHECKPOINT_TAGS.items() if tag in tags},
     )

@@ -11,6 +11,7 @@ from sweeps.redact import redact_uri
 from sweeps.tracking.failed_attempts import FailedAttempt
 from sweeps.tracking.sessions import Session, elapsed
 from sweeps.tracking.spans import Span
+from sweeps.tracking.time_account import TimeAccount
 from sweeps.tracking.values import finite, short
 
 STATES = ("finished", "pruned", "failed", "running", "stopped")
@@ -55,6 +56,9 @@ class TrialRecord:
     """Pool in which it ran last; None without pools."""
     spans: tuple[Span, ...] = ()
     """Times at which it trained, and its workers."""
+    account: TimeAccount | None = None
+    """What its workers have spent their time on, in the attempts that have ended; None if none has, or in the record of
+    an older version."""
     failures: tuple[FailedAttempt, ...] = ()
     """Its failed attempts."""
     checkpoints: dict[str, str] = field(default_factory=dict)
@@ -113,7 +117,10 @@ class SweepTime:
     train_s: float = 0.0
     """Time that trials trained, summed over all trials."""
     goodput: float = 0.0
-    """Share of the time of all concurrent trials that was spent on training."""
+    """Share of the workers' time in which they computed steps that were kept; in the record of an older version, in
+    which trials trained."""
+    account: TimeAccount | None = None
+    """What the workers' time was spent on; None in the record of an older version."""
     cpu_s: float = 0.0
     """CPU seconds that trials held."""
     gpu_s: float = 0.0
@@ -123,9 +130,10 @@ class SweepTime:
     sessions: tuple[Session, ...] = ()
     """Sessions of the sweep's drivers, in order; none in a record of an older version."""
 
-    def as_json(self) -> dict[str, float]:
+    def as_json(self) -> dict[str, Any]:
         """Return the durations in the form of ``--json``."""
-        return {"wall_s": self.wall_s, "train_s": self.train_s, "goodput": self.goodput}
+        durations: dict[str, Any] = {"wall_s": self.wall_s, "train_s": self.train_s, "goodput": self.goodput}
+        return durations if self.account is None else {**durations, "account": self.account.as_json()}
 
 
 @dataclass(frozen=True, kw_only=True)

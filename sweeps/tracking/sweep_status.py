@@ -14,6 +14,7 @@ from sweeps.config.objectives import Objectives, Values
 from sweeps.tracking.journal import PARENT, Points, Tags
 from sweeps.tracking.logged_steps import LoggedSteps
 from sweeps.tracking.record import SweepRecord
+from sweeps.tracking.time_account import TimeAccount
 from sweeps.tracking.values import metric_name, now_ms, to_text, written
 
 WRITE_EVERY_S = 1.0
@@ -59,9 +60,11 @@ class StatusWriter:
             self._write_duration(time)
 
     def _write_duration(self, time: Mapping[str, Any]) -> None:
-        """Write the sweep's duration as a metric, since MLflow's own duration includes pauses between drivers. Its step
-        is the number of the session."""
+        """Write the sweep's duration as a metric, since MLflow's own duration includes pauses between drivers, and the
+        shares of its time account. Their step is the number of the session."""
         metrics = {constants.DURATION_METRIC: float(time.get("wall_s", 0.0))}
+        if "account" in time:
+            metrics |= TimeAccount.from_json(time["account"]).metrics()
         session = len(time.get("sessions", ()))
         if new := self.logged.take(session, metrics):
             self._put(Points(PARENT, session, now_ms(), new))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from sweeps.tracking.record import MlflowIds, TrialRecord
 from sweeps.tracking.spans import Span
 from sweeps.tracking.spans import to_text as spans_to_text
 from sweeps.tracking.summary import run_name
+from sweeps.tracking.time_account import TimeAccount
 from sweeps.tracking.trial_note import trial_note
 from sweeps.tracking.trial_progress import TrialProgress
 from sweeps.tracking.uris import as_uri
@@ -185,6 +187,19 @@ class TrialRecorder:
     def record_spans(self, trial_id: str, spans: Sequence[Span]) -> None:
         """Record when and on which workers a trial has trained, in all its attempts so far."""
         self._delivery.put(Tags(trial_id, {constants.TAG_SPANS: spans_to_text(spans)}))
+
+    def record_account(self, trial_id: str, account: TimeAccount, last_step: int | None = None) -> None:
+        """Record what a trial's workers have spent their time on, in all its attempts that have ended.
+
+        Args:
+            trial_id: A started trial.
+            account: The account.
+            last_step: Step at which the shares are logged as metrics, once the trial has ended; default: they are not.
+        """
+        self._delivery.put(Tags(trial_id, {constants.TAG_ACCOUNT: json.dumps(account.as_json())}))
+        with self._lock:
+            if last_step is not None and (new := self._trials[trial_id].logged.take(last_step, account.metrics())):
+                self._delivery.put(Points(trial_id, last_step, now_ms(), new))
 
     def record_checkpoint(self, trial_id: str, path: str, *kinds: CheckpointKind, held: str | None = None) -> None:
         """Record a new best or last checkpoint of a trial, or one that is both.

@@ -11,9 +11,12 @@ from plotly.subplots import make_subplots
 
 from sweeps.report.figures.section import Image, Section, SectionFigure, style_figure
 from sweeps.report.figures.style import STARTING_COLOUR, STATE_COLOURS, time_unit
+from sweeps.report.figures.time_shares import height as shares_height
+from sweeps.report.figures.time_shares import time_shares
 from sweeps.report.report_data import ReportData
-from sweeps.tracking.record import TrialRecord
+from sweeps.tracking.record import SweepTime, TrialRecord
 from sweeps.tracking.spans import Span
+from sweeps.tracking.time_account import describe_rest
 
 MOST_BARS = 4000
 MOST_ROWS = 64
@@ -95,15 +98,26 @@ def timeline(data: ReportData) -> Section | None:
     trained = sum(bar.ended - bar.trained for bar in found)
     held = (starting + trained) / max(1e-9, span * len(rows))
     text = (
-        f"Goodput {data.record.time.goodput:.0%}: the share of the available trial time in which trials "
-        f"trained. Trials held their workers for {held:.0%} of the time, and started in {_share(starting, trained)} of "
-        "that (grey)."
+        f"{_goodput(data.record.time)} Trials held their workers for {held:.0%} of the time, and started in "
+        f"{_share(starting, trained)} of that (grey)."
     )
     if len(drawn) < len(found):
         text += " Short trials that follow each other on a worker are drawn as one bar."
-    figures = [SectionFigure(figure=figure, height=height + 180, min_width=480)]
-    image = Image(name="timeline", figures=[figure], size=(10, (height + 220) / 100))
+    figures = [SectionFigure(figure=figure, label="workers", height=height + 180, min_width=480)]
+    shares = time_shares(data)
+    if shares is not None:
+        label = "what the time was spent on"
+        figures.append(SectionFigure(figure=shares, label=label, height=shares_height(shares), min_width=480))
+    drawn_figures = [each.figure for each in figures]
+    image = Image(name="timeline", figures=drawn_figures, size=(10, (height + 220) / 100))
     return Section(slug="timeline", title="Timeline", text=text, figures=figures, image=image)
+
+
+def _goodput(time: SweepTime) -> str:
+    if time.account is None:
+        return f"Goodput {time.goodput:.0%}: the share of the available trial time in which trials trained."
+    text = f"Goodput {time.goodput:.0%}: the share of the workers' time in which they computed steps that were kept."
+    return f"{text} The rest: {rest}." if (rest := describe_rest(time.account)) else text
 
 
 class _Rows:

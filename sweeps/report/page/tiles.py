@@ -21,7 +21,7 @@ def tiles(data: ReportData) -> list[tuple[str, str, str]]:
     found.append(("trials", f"{len(record.trials):,}", counts or "none yet"))
     took = record.time
     found.append(("time", duration(took.wall_s), f"{duration(took.train_s)} of training, summed over trials"))
-    found.append(("goodput", f"{took.goodput:.0%}", "of the available trial time"))
+    found.append(("goodput", f"{took.goodput:.0%}", "of the workers' time" if took.account else "of the trials' time"))
     if took.gpu_s or took.cpu_s:
         device, seconds = ("GPU", took.gpu_s) if took.gpu_s else ("CPU", took.cpu_s)
         cost = f"cost {took.cost:,.2f}" if took.cost else "held by trials"

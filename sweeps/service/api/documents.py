@@ -174,8 +174,9 @@ class Sweep(Document):
     """Address of the store, experiment and run."""
     trials: list[dict[str, Any]]
     """All trials."""
-    time: dict[str, float]
-    """Seconds of the sweep, seconds of training, and the fraction of workers' time in training."""
+    time: dict[str, float | dict[str, float]]
+    """Seconds of the sweep, seconds of training, the fraction of the workers' time in which they computed steps that
+    were kept, and the seconds of all workers by what they were spent on."""
 
 
 class Trial(Document):

@@ -1,0 +1,183 @@
+"""Time account of one trial, from the events of its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sweeps.runtime.events import Report
+from sweeps.tracking.spans import Span
+from sweeps.tracking.time_account import TimeAccount
+
+SPENT = ("setup", "steps", "data_wait", "communication", "evaluation", "checkpoint")
+"""Activities that the training loop times itself, from the begin of the attempt: ``time/setup_s`` and so on."""
+SPENT_METRICS = frozenset(f"time/{activity}_s" for activity in SPENT)
+OF_STEPS = ("training", "data_wait", "communication")
+"""Parts of the account that are parts of optimizer steps."""
+
+
+@dataclass
+class _Attempt:
+    """An attempt that has not ended."""
+
+    span: Span
+    assigned: float
+    """Unix time since which it holds its workers, without the time in which they found no room."""
+    reported: float
+    """Unix time of the report that counts as kept: with the training loop the newest one, otherwise the newest one with
+    a checkpoint; before the first, the begin of the training."""
+    spent: dict[str, float] | None = None
+    """Seconds by activity until then; None if the training does not time itself."""
+
+    def account(self, moment: float, rest: str) -> TimeAccount:
+        """Worker-seconds until a moment.
+
+        Args:
+            moment: Unix time.
+            rest: Part of the account to which the time since the last report belongs.
+        """
+        account = TimeAccount(start=max(0.0, self.span.trained - self.assigned))
+        known = max(0.0, self.reported - self.span.trained)
+        if self.spent is None:
+            account.training += known
+        else:
+            _itemize(account, self.spent, known)
+        setattr(account, rest, getattr(account, rest) + max(0.0, moment - self.reported))
+        return account.times(self.num_workers)
+
+    @property
+    def num_workers(self) -> int:
+        """Number of workers; 1 if they are unknown."""
+        return max(1, len(self.span.workers))
+
+
+def _itemize(account: TimeAccount, spent: Mapping[str, float], known: float) -> None:
+    """Add the seconds until a report, of which the workers have timed the greatest part."""
+    timed = spent["setup"] + spent["steps"] + spent["evaluation"] + spent["checkpoint"]
+    fitted = min(1.0, known / timed) if timed else 0.0  # clocks of workers and driver may differ
+    of_steps = max(0.0, spent["steps"] - spent["data_wait"] - spent["communication"])
+    account.start += fitted * spent["setup"]
+    account.training += fitted * of_steps
+    for part in ("data_wait", "communication", "evaluation", "checkpoint"):
+        setattr(account, part, fitted * spent[part])
+    account.other += known - fitted * timed
+
+
+class TrialTime:
+    """Worker-seconds of one trial, in all attempts.
+
+    Trainings that use the training loop time themselves, and the checkpoint from which an attempt continues says which
+    steps were kept. Of any other training, all is counted as training but what a failed attempt did after its last
+    checkpoint.
+    """
+
+    def __init__(self, earlier: TimeAccount | None = None):
+        """
+        Args:
+            earlier: Account of the trial's attempts in earlier sessions.
+        """
+        self._ended = earlier or TimeAccount()
+        """Account of the attempts that have ended."""
+        self._attempt: _Attempt | None = None
+        self._waits_since: float | None = None
+        self._exploits = 0
+        self._exploited = False
+        """Whether the present attempt is the first one from another trial's state."""
+        self._of_others = 0.0
+        """Seconds of steps in the trial's state that other trials have made."""
+
+    @classmethod
+    def restored(cls, earlier: TimeAccount, spans: Sequence[Span], session_ended: float) -> TrialTime:
+        """Continue with a trial of an earlier session.
+
+        Args:
+            earlier: Its account, as it was recorded.
+            spans: Its spans. The last one has no end if its driver was killed, and is not in the account; its work
+                counts as lost until the next attempt shows what was kept.
+            session_ended: Unix time of that driver's last sign of life.
+        """
+        time = cls(earlier)
+        if spans and spans[-1].ended is None:
+            time.start(spans[-1], 0)
+            time.end(max(session_ended, spans[-1].trained), failed=True)
+        return time
+
+    def wait(self, moment: float) -> None:
+        """Take that the trial's workers find no room, since others use the resources."""
+        self._waits_since = self._waits_since or moment
+
+    def start(self, span: Span, exploits: int) -> None:
+        """Take the begin of an attempt's training.
+
+        Args:
+            span: Its times and workers, as far as they are known.
+            exploits: Number of times that the trial has continued from another trial's state.
+        """
+        if self._attempt is not None:  # nobody was left to report its end
+            self.end(span.held, failed=True)
+        self._attempt = _Attempt(span, span.held, span.trained)
+        if self._waits_since is not None:
+            waited = max(0.0, span.trained - max(span.held, self._waits_since))
+            self._attempt.assigned += waited
+            self._ended.waiting += waited * self._attempt.num_workers
+            self._waits_since = None
+        self._exploited, self._exploits = exploits != self._exploits, exploits
+
+    def report(self, report: Report) -> None:
+        """Take a report. One of an earlier attempt, which was delivered late, is ignored."""
+        attempt, moment = self._attempt, report.timestamp_ms / 1000
+        if attempt is None or moment < attempt.span.trained:
+            return
+        if not report.metrics.keys() >= SPENT_METRICS:
+            if report.checkpoint is not None:
+                attempt.reported = moment
+            return
+        spent = {activity: report.metrics[f"time/{activity}_s"] for activity in SPENT}
+        if attempt.spent is None:
+            self._correct(report.progress.get("seconds", 0.0) - spent["steps"], attempt.num_workers)
+        attempt.reported, attempt.spent = moment, spent
+
+    def end(self, moment: float, *, failed: bool) -> None:
+        """Take the end of the present attempt.
+
+        Args:
+            moment: Unix time.
+            failed: Whether it failed, so that the work since its last report is lost, unless the next attempt shows
+                that it was kept.
+        """
+        if self._attempt is None:
+            return
+        rest = "lost" if failed else "other" if self._attempt.spent is not None else "training"
+        self._ended.add(self._attempt.account(moment, rest))
+        self._attempt = None
+
+    def account(self, now: float) -> TimeAccount:
+        """Worker-seconds of all attempts until now.
+
+        Args:
+            now: Unix time.
+        """
+        account = replace(self._ended)
+        if self._attempt is not None:
+            account.add(self._attempt.account(now, "training"))
+        return account
+
+    def _correct(self, resumed: float, workers: int) -> None:
+        """Correct what earlier attempts have lost.
+
+        Args:
+            resumed: Seconds of optimizer steps in the checkpoint from which the present attempt continues.
+            workers: Number of workers.
+        """
+        counted = sum(getattr(self._ended, part) for part in OF_STEPS)
+        if self._exploited:
+            self._exploited, self._of_others = False, resumed - counted / workers
+            return
+        missing = (resumed - self._of_others) * workers - counted
+        if missing > 0:
+            missing -= self._ended.move(missing, "lost", "training")
+            self._ended.move(missing, "other", "training")
+            return
+        for part in OF_STEPS:
+            share = getattr(self._ended, part) / counted if counted else 0.0
+            self._ended.move(-missing * share, part, "lost")

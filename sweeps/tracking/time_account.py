@@ -1,0 +1,100 @@
+"""Account of the time that workers were paid for: how much of it trained, and where the rest went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+
+
+@dataclass
+class TimeAccount:
+    """Worker-seconds by what they were spent on. They add up to the time that workers were paid for."""
+
+    training: float = 0.0
+    """Computation of optimizer steps that were kept: the share of it is the goodput."""
+    start: float = 0.0
+    """Starting workers, importing libraries, loading model, data and checkpoint."""
+    data_wait: float = 0.0
+    """Waiting for batches."""
+    communication: float = 0.0
+    """Exchange between workers and waiting for slower ones, as far as ``train.communication_every`` measures it."""
+    checkpoint: float = 0.0
+    """Training was blocked by saving checkpoints."""
+    evaluation: float = 0.0
+    """Evaluations."""
+    lost: float = 0.0
+    """Work that was not kept, since the attempt failed after its last checkpoint."""
+    other: float = 0.0
+    """Reports, decisions about them, and the end of an attempt."""
+    waiting: float = 0.0
+    """Places without a trial, while more trials were to start, and trials that waited for resources."""
+    idle_tail: float = 0.0
+    """Places without a trial at the end of the sweep, when no more trials were to start."""
+
+    def add(self, other: TimeAccount) -> None:
+        """Add another account to this one."""
+        for name in NAMES:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def times(self, factor: float) -> TimeAccount:
+        """Return the account with all its parts multiplied."""
+        return TimeAccount(**{name: factor * seconds for name, seconds in asdict(self).items()})
+
+    def move(self, seconds: float, source: str, target: str) -> float:
+        """Move seconds from one part to another, at most all that it has; return how many were moved."""
+        moved = max(0.0, min(seconds, getattr(self, source)))
+        setattr(self, source, getattr(self, source) - moved)
+        setattr(self, target, getattr(self, target) + moved)
+        return moved
+
+    @property
+    def total(self) -> float:
+        """All worker-seconds."""
+        return sum(asdict(self).values())
+
+    @property
+    def goodput(self) -> float:
+        """The share that moved models forward, from 0 to 1; 0 of an empty account."""
+        return self.training / self.total if self.total else 0.0
+
+    def shares(self) -> dict[str, float]:
+        """Each part's share, from 0 to 1; together 1. Of an empty account all are 0."""
+        total = self.total or 1.0
+        return {name: seconds / total for name, seconds in asdict(self).items()}
+
+    def metrics(self) -> dict[str, float]:
+        """The account as MLflow metrics: ``time/goodput``, and each other part as ``time/start_share``."""
+        return {
+            "time/goodput" if name == "training" else f"time/{name}_share": each for name, each in self.shares().items()
+        }
+
+    def as_json(self) -> dict[str, float]:
+        """The account as it is written to a tag: seconds to the millisecond."""
+        return {name: round(seconds, 3) for name, seconds in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, written: Mapping[str, float]) -> TimeAccount:
+        """The account that ``as_json`` returned; parts that are unknown here are left out."""
+        return cls(**{name: float(written[name]) for name in NAMES if name in written})
+
+
+NAMES = tuple(field.name for field in fields(TimeAccount))
+WORDS = {
+    "data_wait": "waiting for data",
+    "checkpoint": "checkpoints",
+    "lost": "lost after failures",
+    "waiting": "places without a trial",
+    "idle_tail": "idle at the end",
+}
+"""Parts whose names are not yet words."""
+
+
+def describe_rest(account: TimeAccount, least: float = 0.01) -> str:
+    """Where the time went that was not goodput, the largest share first, as ``start 24%, evaluation 9%``.
+
+    Args:
+        account: The account.
+        least: Smallest share that is named.
+    """
+    rest = sorted(((share, name) for name, share in account.shares().items() if name != "training"), reverse=True)
+    return ", ".join(f"{WORDS.get(name, name)} {share:.0%}" for share, name in rest if share >= least)

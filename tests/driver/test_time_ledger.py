@@ -1,0 +1,164 @@
+"""The account of a sweep's time, made of the events of its trials' workers."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweeps.driver.time_ledger import TimeLedger
+from sweeps.driver.trial_time import TrialTime
+from sweeps.runtime.events import Report
+from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
+from sweeps.tracking.spans import Span
+from sweeps.tracking.time_account import TimeAccount, describe_rest
+
+TWO = "host", "host"
+"""Hosts of a trial's two workers."""
+
+
+def span(held: float, trained: float, workers: tuple[str, ...] = TWO) -> Span:
+    return Span(held=held, trained=trained, workers=workers)
+
+
+def report(moment: float, *, steps: float, kept: float | None = None, **spent: float) -> Report:
+    """A report of the training loop.
+
+    Args:
+        moment: Its Unix time.
+        steps: Seconds of steps in this attempt.
+        kept: Seconds of steps in all attempts.
+        spent: Seconds of other activities.
+    """
+    seconds = {"setup": 0.0, "data_wait": 0.0, "communication": 0.0, "evaluation": 0.0, "checkpoint": 0.0} | spent
+    metrics = {f"time/{name}_s": value for name, value in {**seconds, "steps": steps}.items()}
+    progress = {"steps": 1, "seconds": steps if kept is None else kept}
+    return Report("0", 1, 1, metrics, int(moment * 1000), progress=progress)
+
+
+def test_an_attempt_is_divided_into_what_its_workers_have_timed():
+    time = TrialTime()
+    time.start(span(100, 110), 0)
+    spent = {"setup": 4, "data_wait": 6, "communication": 10, "evaluation": 5, "checkpoint": 3}
+    time.report(report(170, steps=46, **spent))
+    time.end(171, failed=False)
+    assert time.account(200) == TimeAccount(
+        start=28, training=60, data_wait=12, communication=20, evaluation=10, checkpoint=6, other=6
+    )
+    assert time.account(200).total == 2 * (171 - 100)
+
+
+def test_work_after_the_checkpoint_of_a_failed_attempt_is_lost():
+    time = TrialTime()
+    time.start(span(0, 10), 0)
+    time.report(report(60, steps=50))
+    time.end(70, failed=True)
+    assert time.account(70) == TimeAccount(start=20, training=100, lost=20)
+    time.start(span(70, 75), 0)
+    time.report(report(90, steps=15, kept=45))  # it began from the checkpoint after 30 of the 50 seconds
+    time.end(90, failed=False)
+    assert time.account(90) == TimeAccount(start=30, training=60 + 30, lost=20 + 40)
+    assert time.account(90).total == 180
+
+
+def test_work_that_the_next_attempt_still_has_was_not_lost():
+    time = TrialTime()
+    time.start(span(0, 0), 0)
+    time.report(report(50, steps=50))
+    time.end(60, failed=True)
+    time.start(span(60, 61), 0)
+    time.report(report(71, steps=10, kept=50 + 9 + 10))  # a checkpoint after the last report
+    assert time.account(71) == TimeAccount(start=2, training=2 * (50 + 9 + 10), lost=2)
+
+
+def test_what_a_trial_takes_over_from_another_one_is_no_work_of_its_own():
+    time = TrialTime()
+    time.start(span(0, 0), 0)
+    time.report(report(50, steps=50))
+    time.end(50, failed=False)
+    time.start(span(50, 50), 1)  # from a trial with 300 seconds of steps
+    time.report(report(60, steps=10, kept=310))
+    time.end(65, failed=True)
+    time.start(span(65, 65), 1)
+    time.report(report(75, steps=10, kept=320))
+    assert time.account(75) == TimeAccount(training=2 * 70, lost=2 * 5)
+
+
+def test_a_function_that_does_not_time_itself_loses_what_came_after_its_last_checkpoint():
+    time = TrialTime()
+    time.start(span(0, 10), 0)
+    for moment, checkpoint in ((30, "c"), (50, None)):
+        time.report(Report("0", 1, 1, {"loss": 1.0}, moment * 1000, checkpoint=checkpoint))
+    time.end(60, failed=True)
+    assert time.account(60) == TimeAccount(start=20, training=40, lost=60)
+    time.start(span(60, 62), 0)
+    time.end(82, failed=False)
+    assert time.account(82) == TimeAccount(start=24, training=80, lost=60)
+
+
+def test_a_late_report_of_an_earlier_attempt_changes_nothing():
+    time = TrialTime()
+    time.start(span(0, 100), 0)
+    time.report(report(50, steps=50))
+    assert time.account(110) == TimeAccount(start=200, training=20)
+
+
+def test_a_trial_without_room_waits_and_does_not_start():
+    time = TrialTime()
+    time.wait(12)
+    time.wait(20)
+    time.start(span(10, 40), 0)
+    assert time.account(40) == TimeAccount(start=4, waiting=56)
+
+
+def test_an_attempt_whose_end_nobody_reported_ends_when_the_next_one_is_assigned():
+    time = TrialTime()
+    time.start(span(0, 0), 0)
+    time.report(report(20, steps=20))
+    time.start(span(30, 32), 0)
+    assert time.account(32) == TimeAccount(start=4, training=40, lost=20)
+
+
+def recorded(account: TimeAccount, trial: TimeAccount, spans: tuple[Span, ...]) -> SweepRecord:
+    """Record of a sweep with one trial, whose driver's last sign of life was at 100."""
+    parts = {"value": None, "params": {}, "run_id": "", "steps": 1, "attempts": 1}
+    return SweepRecord(
+        sweep="s",
+        status="interrupted",
+        metrics=("eval/loss",),
+        modes=("min",),
+        counts={},
+        front=[],
+        mlflow=MlflowIds(tracking_uri="", experiment_id="0", run_id=""),
+        trials=[TrialRecord(trial="0", state="running", account=trial, spans=spans, **parts)],
+        time=SweepTime(account=account, sessions=((0.0, 100.0),)),
+        conf="digits",
+        started=0.0,
+    )
+
+
+def test_a_resumed_sweep_continues_its_account():
+    before = TimeAccount(start=20, training=160, waiting=30, idle_tail=7)
+    done = (Span(held=0, trained=10, ended=90, workers=TWO),)
+    ledger = TimeLedger(recorded(before, TimeAccount(start=20, training=160, waiting=10), done))
+    ledger.count_empty_places(5, more_to_come=True)
+    ledger.count_empty_places(2, more_to_come=False)
+    assert ledger.account() == TimeAccount(start=20, training=160, waiting=35, idle_tail=9)
+
+
+def test_work_of_a_killed_driver_counts_when_the_next_attempt_has_kept_it():
+    ledger = TimeLedger(recorded(TimeAccount(), TimeAccount(), (span(0, 10),)))
+    assert ledger.account() == TimeAccount(start=20, lost=180)
+    ledger.of("0").start(span(1000, 1005), 0)
+    ledger.of("0").report(report(1010, steps=5, kept=65))
+    ledger.of("0").end(1010, failed=False)
+    assert ledger.account() == TimeAccount(start=30, lost=60, training=130)
+
+
+def test_shares_add_up_to_one_and_name_where_the_time_went():
+    account = TimeAccount(training=60, start=24, evaluation=9, lost=6.9, other=0.1)
+    assert sum(account.shares().values()) == pytest.approx(1)
+    assert account.goodput == pytest.approx(0.6)
+    assert account.metrics()["time/goodput"] == pytest.approx(0.6)
+    assert account.metrics()["time/lost_share"] == pytest.approx(0.069)
+    assert describe_rest(account) == "start 24%, evaluation 9%, lost after failures 7%"
+    assert TimeAccount.from_json(account.as_json()) == account
+    assert TimeAccount().goodput == 0
