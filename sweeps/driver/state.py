@@ -105,8 +105,9 @@ class SweepState:
 
     def count_usage(self) -> None:
         """Add what has been used since the last call, and end the search when a budget is spent."""
-        empty_places = max(0, self.concurrent - self.counts()["running"])
-        self._usage.count(self.trials.values(), empty_places * self.fit.num_workers, more_to_come=self._more_to_come())
+        running = [self.fit.of(each.pool).num_workers for each in self.trials.values() if each.state == "running"]
+        empty = max(0, self.concurrent - len(running)) * self.fit.num_workers
+        self._usage.count(self.trials.values(), sum(running) + empty, 0 if self._more_to_come() else empty)
         if self.shutdown.budget_spent is None and (reason := exhausted_budget(self.stop, self._usage.used)) is not None:
             self.announce(f"{reason}: trials that run save their state and end")
             self.shutdown.budget_is_spent(reason)

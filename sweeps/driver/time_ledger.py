@@ -20,7 +20,7 @@ class TimeLedger:
         Args:
             earlier: Record of the sessions before this one.
         """
-        self._of_places = TimeAccount()
+        self._paid = self._idle_tail = 0.0
         self._trials: dict[str, TrialTime] = {}
         if earlier is None:
             return
@@ -28,29 +28,29 @@ class TimeLedger:
         for trial in earlier.trials:
             self._trials[trial.trial] = TrialTime.restored(trial.account or TimeAccount(), trial.spans, ended)
         if (account := earlier.time.account) is not None:
-            waited = sum(trial.account.waiting for trial in earlier.trials if trial.account is not None)
-            self._of_places = TimeAccount(waiting=max(0.0, account.waiting - waited), idle_tail=account.idle_tail)
+            self._paid, self._idle_tail = account.total, account.idle_tail
 
     def of(self, trial: str) -> TrialTime:
         """The account of a trial."""
         return self._trials.setdefault(trial, TrialTime())
 
-    def count_empty_places(self, worker_seconds: float, *, more_to_come: bool) -> None:
-        """Add time of places without a trial.
+    def pay(self, seconds: float, workers: int, idle_workers: int) -> None:
+        """Count time that is paid for.
 
         Args:
-            worker_seconds: Time of their workers.
-            more_to_come: Whether more trials are to start.
+            seconds: The time.
+            workers: Number of workers of all places, with and without a trial.
+            idle_workers: Number of workers in places that will have no trial any more.
         """
-        if more_to_come:
-            self._of_places.waiting += worker_seconds
-        else:
-            self._of_places.idle_tail += worker_seconds
+        self._paid += seconds * workers
+        self._idle_tail += seconds * idle_workers
 
     def account(self) -> TimeAccount:
         """All worker-seconds until now."""
         total, now = TimeAccount(), time.time()
-        total.add(self._of_places)
         for trial in self._trials.values():
             total.add(trial.account(now))
+        without_trial = max(0.0, self._paid - total.total)
+        total.idle_tail = min(self._idle_tail, without_trial)
+        total.waiting += without_trial - total.idle_tail
         return total

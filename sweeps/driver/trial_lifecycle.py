@@ -227,7 +227,7 @@ class TrialLifecycle:
             is_best = status in state.front()
             spent = state.ledger.of(end.trial).account(time.time())
         attempts = status.attempt + status.earlier_attempts
-        if spent.total:
+        if spent.total or status.step:
             self._recorder.trials.record_account(end.trial, spent, status.step)
         self._recorder.trials.end(end.trial, end.state, status.step, attempts, end.error)
         self._recorder.trials.attach_logs(end.trial)

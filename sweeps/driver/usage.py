@@ -30,18 +30,18 @@ class UsageMeter:
             self._sessions = before.sessions or ((earlier.started, earlier.started + before.wall_s),)
         self._counted_at = time.monotonic()
 
-    def count(self, trials: Collection[TrialStatus], empty_workers: int, *, more_to_come: bool) -> None:
+    def count(self, trials: Collection[TrialStatus], workers: int, idle_workers: int) -> None:
         """Add what has been used since the last call.
 
         Args:
             trials: All trials of the sweep.
-            empty_workers: Number of workers in places that have no trial.
-            more_to_come: Whether more trials are to start.
+            workers: Number of workers of all places, with and without a trial.
+            idle_workers: Number of workers in places that will have no trial any more.
         """
         now = time.monotonic()
         passed, self._counted_at = now - self._counted_at, now
         self.used.wall_s += passed
-        self._ledger.count_empty_places(passed * empty_workers, more_to_come=more_to_come)
+        self._ledger.pay(passed, workers, idle_workers)
         for status in trials:
             if status.state == "running":
                 self.used.cpu_s += passed * status.holds.get("CPU", 0.0)

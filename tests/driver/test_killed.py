@@ -20,7 +20,7 @@ from sweeps.constants import NUMBER
 from sweeps.search.schedulers.decisions import DecisionLog
 
 KILLS = int(os.environ.get("SWEEPS_TEST_KILLS", "20"))
-MEASURED = ("per_second", "system/", "communication_share")
+MEASURED = ("per_second", "system/", "communication_share", "data_wait_share", "time/")
 """In the names of metrics that are another number each time."""
 # By itself a training decides by the time that it takes after which steps it watches communication.
 SMALL = ("conf=digits", *SPACE, "model=vision_transformer", "train.log_every=1", "train.communication_every=1000")

@@ -34,6 +34,20 @@ def test_a_sweep_ends_with_the_documents_promised_keys(digits: Done) -> None:
     assert document["time"]["train_s"] < document["time"]["wall_s"]
 
 
+def test_the_time_of_the_workers_is_accounted_for(digits: Done) -> None:
+    time = digits.document["time"]
+    account = time["account"]
+    assert account["training"] / sum(account.values()) == pytest.approx(time["goodput"], abs=1e-3)
+    assert sum(account.values()) == pytest.approx(2 * time["wall_s"], rel=0.05)  # of two workers, in one place
+    assert all(account[part] > 0 for part in ("training", "start", "data_wait", "checkpoint", "evaluation", "waiting"))
+    assert account["lost"] == 0
+    for trial in digits.trials():
+        shares = {name: share for name, share in trial.data.metrics.items() if name.startswith("time/")}
+        assert shares["time/goodput"] > 0
+        assert sum(shares.values()) == pytest.approx(1)
+    assert digits.parent().data.metrics["time/goodput"] == pytest.approx(time["goodput"], abs=0.05)
+
+
 def test_a_sweep_that_has_ended_has_its_report_in_its_folder_and_in_mlflow(digits: Done) -> None:
     assert (digits.folder / "outputs" / "first" / "report" / "report.html").is_file()
     attached = {file.path for file in digits.client.list_artifacts(digits.document["mlflow"]["run_id"], "report")}

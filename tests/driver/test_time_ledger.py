@@ -139,9 +139,20 @@ def test_a_resumed_sweep_continues_its_account():
     before = TimeAccount(start=20, training=160, waiting=30, idle_tail=7)
     done = (Span(held=0, trained=10, ended=90, workers=TWO),)
     ledger = TimeLedger(recorded(before, TimeAccount(start=20, training=160, waiting=10), done))
-    ledger.count_empty_places(5, more_to_come=True)
-    ledger.count_empty_places(2, more_to_come=False)
+    ledger.pay(5, workers=1, idle_workers=0)
+    ledger.pay(1, workers=2, idle_workers=2)
     assert ledger.account() == TimeAccount(start=20, training=160, waiting=35, idle_tail=9)
+
+
+def test_the_account_adds_up_to_the_time_of_all_places():
+    ledger = TimeLedger(None)
+    ledger.pay(100, workers=4, idle_workers=0)
+    ledger.pay(10, workers=4, idle_workers=2)
+    ledger.of("0").start(span(0, 10), 0)
+    ledger.of("0").end(110, failed=False)
+    account = ledger.account()
+    assert account == TimeAccount(start=20, training=200, waiting=200, idle_tail=20)
+    assert account.total == 440
 
 
 def test_work_of_a_killed_driver_counts_when_the_next_attempt_has_kept_it():

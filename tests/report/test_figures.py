@@ -31,6 +31,7 @@ from sweeps.tracking import metric_history
 from sweeps.tracking.record import MlflowIds, SweepRecord, SweepTime, TrialRecord
 from sweeps.tracking.spans import Span
 from sweeps.tracking.summary import describe_no_best
+from sweeps.tracking.time_account import TimeAccount
 
 START = 1_700_000_000.0
 # --- figures, from records that need no store -------------------------------------------------------------------------
@@ -345,3 +346,20 @@ def test_many_short_trials_on_a_worker_are_drawn_as_one_bar() -> None:
     section = timeline(made)
     assert section is not None
     assert "one bar" in section.text
+
+
+def test_the_timeline_shows_what_the_time_of_each_trial_was_spent_on() -> None:
+    accounts = [TimeAccount(training=30, start=10), TimeAccount(training=30, lost=90)]
+    made = [trial(number, 1.0, spans=spans(0, 9, ("a",)), account=each) for number, each in enumerate(accounts)]
+    whole = TimeAccount(training=60, start=10, lost=90, idle_tail=40)
+    time = SweepTime(wall_s=100.0, goodput=whole.goodput, account=whole)
+    section = timeline(replace(data := report_data(made), record=replace(data.record, time=time)))
+    assert section is not None
+    assert "Goodput 30%" in section.text
+    assert "lost after failures 45%, idle at the end 20%, start 5%." in section.text
+    _, shares = section.figures
+    drawn = {trace.name: list(trace.x) for trace in shares.figure.data}
+    assert drawn["training"] == [0.3, 0.75, 0.25]
+    assert drawn["lost after failures"] == [0.45, 0.0, 0.75]
+    assert "evaluation" not in drawn
+    assert [sum(parts) for parts in zip(*drawn.values(), strict=True)] == pytest.approx([1, 1, 1])

@@ -166,5 +166,5 @@ def learned(metrics: dict[str, float]) -> dict[str, Any]:
     return {
         name: value
         for name, value in metrics.items()
-        if name.startswith(("train/", "eval/")) and not name.endswith("_per_second")
+        if name.startswith(("train/", "eval/")) and not name.endswith(("_per_second", "data_wait_share"))
     }

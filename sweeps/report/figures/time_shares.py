@@ -37,19 +37,25 @@ def time_shares(data: ReportData) -> go.Figure | None:
     trials.sort(key=lambda each: each[1].total, reverse=True)
     rows = [("sweep", account), *((f"trial {trial}", each) for trial, each in sorted(trials[:MOST_TRIALS]))]
     figure = go.Figure()
+    reached = [0.0] * len(rows)
     for part in NAMES:
-        if getattr(account, part) > 0 or any(getattr(each, part) > 0 for _, each in rows):
-            _add_part(figure, part, rows)
-    style_figure(figure, barmode="stack", bargap=0.25, hovermode="closest")
+        shares = [each.shares()[part] for _, each in rows]
+        if any(shares):
+            _add_part(figure, part, rows, reached, shares)
+        reached = [before + share for before, share in zip(reached, shares, strict=True)]
+    style_figure(figure, barmode="overlay", bargap=0.25, hovermode="closest")
     figure.update_xaxes(title="share of the workers' time", range=(0, 1), tickformat=".0%")
     figure.update_yaxes(categoryorder="array", categoryarray=[name for name, _ in rows][::-1])
     return figure
 
 
-def _add_part(figure: go.Figure, part: str, rows: list[tuple[str, TimeAccount]]) -> None:
+def _add_part(
+    figure: go.Figure, part: str, rows: list[tuple[str, TimeAccount]], begin: list[float], shares: list[float]
+) -> None:
     trace = go.Bar(
         y=[name for name, _ in rows],
-        x=[account.shares()[part] for _, account in rows],
+        base=begin,
+        x=shares,
         orientation="h",
         name=WORDS.get(part, part),
         marker={"color": COLOURS[part]},

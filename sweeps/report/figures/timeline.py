@@ -108,8 +108,9 @@ def timeline(data: ReportData) -> Section | None:
     if shares is not None:
         label = "what the time was spent on"
         figures.append(SectionFigure(figure=shares, label=label, height=shares_height(shares), min_width=480))
-    drawn_figures = [each.figure for each in figures]
-    image = Image(name="timeline", figures=drawn_figures, size=(10, (height + 220) / 100))
+    images = [each.figure for each in figures]
+    pixels = 40 + sum(each.height for each in figures)
+    image = Image(name="timeline", figures=images, size=(10, pixels / 100))
     return Section(slug="timeline", title="Timeline", text=text, figures=figures, image=image)
 
 
