@@ -228,7 +228,7 @@ class TrialLifecycle:
             spent = state.ledger.of(end.trial).account(time.time())
         attempts = status.attempt + status.earlier_attempts
         if spent.total or status.step:
-            self._recorder.trials.record_account(end.trial, spent, status.step)
+            self._recorder.trials.log_account(end.trial, status.step, spent)
         self._recorder.trials.end(end.trial, end.state, status.step, attempts, end.error)
         self._recorder.trials.attach_logs(end.trial)
         text = f"trial {end.trial} {end.state} at step {status.step}"

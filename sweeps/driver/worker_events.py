@@ -104,10 +104,9 @@ class WorkerEvents:
         ended = event.timestamp_ms / 1000
         if status.spans and status.spans[-1].ended is None:
             status.spans[-1] = replace(status.spans[-1], ended=ended)
-            self._recorder.trials.record_spans(status.trial, status.spans)
             spent = self._state.ledger.of(event.trial)
             spent.end(ended, failed=event.error is not None)
-            self._recorder.trials.record_account(status.trial, spent.account(ended))
+            self._recorder.trials.record_spans(status.trial, status.spans, spent.account(ended))
         if event.halved_to is not None:
             self._state.announce(f"trial {event.trial}: {event.error}")
         elif event.error is not None:

@@ -184,22 +184,24 @@ class TrialRecorder:
         with self._lock:
             return self._trials[trial_id].exploits
 
-    def record_spans(self, trial_id: str, spans: Sequence[Span]) -> None:
-        """Record when and on which workers a trial has trained, in all its attempts so far."""
-        self._delivery.put(Tags(trial_id, {constants.TAG_SPANS: spans_to_text(spans)}))
-
-    def record_account(self, trial_id: str, account: TimeAccount, last_step: int | None = None) -> None:
-        """Record what a trial's workers have spent their time on, in all its attempts that have ended.
+    def record_spans(self, trial_id: str, spans: Sequence[Span], account: TimeAccount | None = None) -> None:
+        """Record when and on which workers a trial has trained, in all its attempts so far.
 
         Args:
             trial_id: A started trial.
-            account: The account.
-            last_step: Step at which the shares are logged as metrics, once the trial has ended; default: they are not.
+            spans: Its spans.
+            account: What its workers have spent their time on, once an attempt has ended.
         """
-        self._delivery.put(Tags(trial_id, {constants.TAG_ACCOUNT: json.dumps(account.as_json())}))
+        tags: dict[str, str | None] = {constants.TAG_SPANS: spans_to_text(spans)}
+        if account is not None:
+            tags[constants.TAG_ACCOUNT] = json.dumps(account.as_json())
+        self._delivery.put(Tags(trial_id, tags))
+
+    def log_account(self, trial_id: str, step: int, account: TimeAccount) -> None:
+        """Record what the workers of a trial that has ended have spent their time on, as metrics at its last step."""
         with self._lock:
-            if last_step is not None and (new := self._trials[trial_id].logged.take(last_step, account.metrics())):
-                self._delivery.put(Points(trial_id, last_step, now_ms(), new))
+            if new := self._trials[trial_id].logged.take(step, account.metrics()):
+                self._delivery.put(Points(trial_id, step, now_ms(), new))
 
     def record_checkpoint(self, trial_id: str, path: str, *kinds: CheckpointKind, held: str | None = None) -> None:
         """Record a new best or last checkpoint of a trial, or one that is both.
