@@ -1,5 +1,5 @@
-"""Blocks of code in the documents, with the files that readers are told to write, and the reason for a block that no
-test can run."""
+"""Blocks of code in the documents, with the files that readers are told to write, and for each command and block which
+test runs it, or the reason why none does."""
 
 from __future__ import annotations
 
@@ -123,3 +123,76 @@ def write_files(document: str, folder: Path) -> None:
 def words(command: str) -> list[str]:
     """Words of a command, as a shell gives them to the program."""
     return [word.replace("\\$", "$") for word in shlex.split(command, comments=True)]
+
+
+# --- which test runs what ---------------------------------------------------------------------------------------
+
+PROGRAM = ("python", "-m", "sweeps")
+ENDLESS = {"--follow", "--watch"}
+IN_A_QUEUE = "service.md"
+"""Document whose sweeps wait in a service's queue."""
+OF_FIRST = ("README.md", "index.md", "life.md", "debugging.md", "report.md")
+"""Documents with commands about ``first``, a sweep that has ended."""
+ABOUT_AN_ENDED_SWEEP = {"show", "best", "report", "resume", "extend", "retrain", "reproduce", "logs", "clean", "list"}
+SWEEPS = "tests/docs/test_documented_sweeps.py"
+RUN_ELSEWHERE = {
+    r"SWEEPS_NOTIFY=.* run .*": "tests/service/test_notifications.py sends messages, to receivers on this machine",
+    r"make demo.*": f"{SWEEPS} runs sweeps of its config, llm_lora",
+    r"eval .*": "tests/completion/test_shell_completion.py",
+    r"export SWEEPS_SERVER=.*": "tests/cli/test_server_option.py",
+    r"python -m sweeps (show|report|run) .*": "tests/cli/test_server_option.py, for a sweep of a service",
+    r"curl .*": "tests/service/test_api.py; that the route takes this body is checked here",
+    r"python -m sweeps serve.*": "tests/service/test_serve.py",
+    r"python -m sweeps ui .*": "tests/tracking/test_mlflow_pages.py",
+    r"python -m sweeps stop .*": "tests/driver/test_stop.py",
+    r"python -m sweeps schedule (run|pause|resume) .*": "tests/cli/test_schedule_verbs.py",
+    r"python -m sweeps submit .*--to (ray|slurm|kuberay).*": "tests/launch/test_ray_jobs.py, test_slurm.py and "
+    "test_kuberay.py beside it; what would be submitted is made here",
+    r"python -m sweeps retrain members .*": SWEEPS,
+    r"python benchmarks/.*": "measures for many minutes on an idle machine; its options are checked here",
+}
+"""Test that runs such a command, or the reason why none does. Reasons for single blocks stand before them in the
+documents, where readers see them, too."""
+LIFE = "tests/docs/test_documented_life.py"
+CODE_RUN_BY = {
+    "README.md: import sweeps": LIFE,
+    "python.md: import sweeps": LIFE,
+    "python.md: sweep = sweeps.load": LIFE,
+    "python.md: import mlflow": LIFE,
+    "life.md: import sweeps_train": LIFE,
+    "life.md: model = mlflow": SWEEPS,
+    "life.md: model.predict(images)": "tests/registry/test_registering.py, for other classes",
+    "tables.md: import mlflow": SWEEPS,
+    "search.md: from sweeps.search": SWEEPS,
+    "search.md: from ray import tune": SWEEPS,
+    "bring_your_own.md: def training(config):": "tests/sweeps_train/test_lightning.py, with the same function",
+}
+"""Test that runs a block of Python code, by its document and beginning; those that readers write to a file are run
+by the commands that use them."""
+
+
+def documented_sweeps() -> dict[tuple[str, ...], Block]:
+    """Arguments of each command that trains, and the block where it stands first: ``test_documented_sweeps.py`` runs
+    them."""
+    found: dict[tuple[str, ...], Block] = {}
+    for block in blocks():
+        for command in block.commands if block.reason is None and block.document != IN_A_QUEUE else []:
+            typed = tuple(words(command.removeprefix("RAY_ADDRESS=HOST:PORT ")))  # the test has a cluster of its own
+            if typed[:4] == (*PROGRAM, "run") and "--dry-run" not in typed:
+                found.setdefault(typed[4:], block)
+    return found
+
+
+def commands_about_an_ended_sweep() -> list[tuple[str, ...]]:
+    """Arguments of each command about the sweep ``first``: ``test_documented_life.py`` runs them."""
+    return list(
+        dict.fromkeys(
+            tuple({"SWEEP": "first"}.get(each, each) for each in words(command)[3:] if each not in ENDLESS)
+            for path in DOCUMENTS
+            if path.name in OF_FIRST
+            for block in blocks_of(path)
+            if block.reason is None
+            for command in block.commands
+            if tuple(words(command)[:3]) == PROGRAM and words(command)[3] in ABOUT_AN_ENDED_SWEEP
+        )
+    )

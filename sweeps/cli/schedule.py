@@ -76,8 +76,10 @@ def next_firings(
     documents = _coming(tokens, names, count, config_dirs) if client is None else client.firings(names, count)
     if as_json:
         print_json(documents)
-    else:
-        print_coming(documents, stdout)
+        return
+    states = _states(tokens, config_dirs) if client is None else client.schedules()
+    asked = names or ([] if documents else [each["name"] for each in states])
+    print_coming(documents, [each["name"] for each in states if each["name"] in asked and not each["enabled"]], stdout)
 
 
 def _coming(

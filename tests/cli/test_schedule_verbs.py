@@ -47,8 +47,21 @@ def test_the_shipped_schedule_is_disabled_and_the_line_that_enables_it_is_told(t
     (nightly,) = json.loads(typed("list", "--json"))
     assert (nightly["enabled"], nightly["next"]) == (False, None)
     assert "paused; `schedule resume nightly` lets it fire" in typed("list")
-    assert "python -m sweeps serve 'enable=[NAME]'" in typed("next")
     assert "enable=[nightly]" in Path(__file__).parents[2].joinpath("conf/schedule/nightly.yaml").read_text()
+    told = "nightly is disabled. `python -m sweeps schedule resume nightly` enables it."
+    assert told in " ".join(typed("next").split())
+    assert told in " ".join(typed("next", "nightly").split())
+    typed("resume", "nightly")
+    assert "disabled" not in typed("next", "nightly")
+
+
+def test_a_disabled_schedule_that_is_asked_for_is_told_beside_the_firings_of_others(typed: Any, tmp_path: Path) -> None:
+    (tmp_path / "schedule").mkdir()
+    (tmp_path / "schedule" / "mine.yaml").write_text("name: mine\ncron: 30 4 * * *\nconf: digits\n")
+    both = typed("next", "mine", "nightly", "--config-dir", str(tmp_path))
+    assert "nightly is disabled" in both
+    assert "04:30" in both
+    assert "nightly" not in typed("next", "--config-dir", str(tmp_path))
 
 
 def test_the_next_firings_are_shown_in_the_schedules_own_time(typed: Any, tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Every command and every block of code in the documents works as it stands there.
 
-A block that cannot be run has a comment before it: ``<!-- not run: reason -->``. Commands that train are planned here;
-``test_documented_life.py`` runs those about an ended sweep.
+Commands that only look, check or write files are run here. Of the others the arguments are checked, and commands that
+train are planned: ``test_documented_sweeps.py`` runs those, ``test_documented_life.py`` the ones about an ended sweep,
+and for the rest ``documents.RUN_ELSEWHERE`` names a test or a reason. A block that cannot be run at all has a comment
+before it: ``<!-- not run: reason -->``.
 """
 
 from __future__ import annotations
@@ -13,7 +15,23 @@ from pathlib import Path
 
 import pytest
 import yaml
-from documents import CHECKOUT, DOCUMENTS, LANGUAGES, OTHER_FILES, Block, blocks, blocks_of, words, write_files
+from documents import (
+    CHECKOUT,
+    CODE_RUN_BY,
+    DOCUMENTS,
+    ENDLESS,
+    LANGUAGES,
+    OTHER_FILES,
+    PROGRAM,
+    RUN_ELSEWHERE,
+    Block,
+    blocks,
+    blocks_of,
+    commands_about_an_ended_sweep,
+    documented_sweeps,
+    words,
+    write_files,
+)
 from recording import open_recorder
 
 from sweeps.cli import app, run_command
@@ -25,7 +43,6 @@ from sweeps.config.service import Service
 from sweeps.plan.plan import make_plan
 from sweeps.service.api.app import openapi_document
 
-PROGRAM = ["python", "-m", "sweeps"]
 BLOCKS = blocks()
 COMMANDS = list(
     {
@@ -41,7 +58,8 @@ EXAMPLE_NAMES = {"SWEEP": "first", "NAME": "nightly", "DIR": "folder", "HOST:POR
 NEED_A_MODEL = {"--register", "--export", "--save-model"}
 ONLY_PARSED = {"resume", "extend", "stop", "retrain", "reproduce", "report", "submit", "ui", "token"}
 """Verbs that train, draw, listen or change a database: their arguments are parsed here."""
-ENDLESS = {"--follow", "--watch"}
+PRINTED_OR_PLANNED = {"submit", "serve"}
+CHANGES_OF_SCHEDULES = (["run"], ["pause"], ["resume"])
 
 
 @pytest.fixture(scope="module")
@@ -102,17 +120,23 @@ def test_a_documented_command_works(
     write_files(block.document, folder)
     for path in earlier_conversions(block, command):  # a command may use the result of an earlier one
         assert run_command(path) == (0, None)
-    check_command(words(command))
+    check_command(without_variables(command))
 
 
 def earlier_conversions(block: Block, command: str) -> list[list[str]]:
     lines = block.commands[: block.commands.index(command)]
-    return [words(line)[3:] for line in lines if words(line)[:4] == [*PROGRAM, "convert"]]
+    return [words(line)[3:] for line in lines if tuple(words(line)[:4]) == (*PROGRAM, "convert")]
+
+
+def without_variables(command: str) -> list[str]:
+    """Words of a command without ``VARIABLE=value`` before it."""
+    arguments = words(command)
+    while arguments and re.fullmatch(r"[A-Z_]+=.*", arguments[0]):
+        arguments = arguments[1:]
+    return arguments
 
 
 def check_command(arguments: list[str]) -> None:
-    while arguments and re.fullmatch(r"[A-Z_]+=.*", arguments[0]):  # VARIABLE=value before the program
-        arguments = arguments[1:]
     match arguments:
         case ["python", "-m", "sweeps", verb, *rest]:
             check_verb(verb, [EXAMPLE_NAMES.get(each, each) for each in rest])
@@ -144,7 +168,7 @@ def check_verb(verb: str, rest: list[str]) -> None:
         compose_service([each for each in rest if "=" in each and not each.startswith("--")], folders)
     elif verb == "submit" and "--resume" not in rest:
         assert run_command([verb, *rest, *({"--print"} - set(rest))]) == (0, None)
-    elif verb in ONLY_PARSED or NEED_A_MODEL & set(rest) or rest[:1] in (["run"], ["pause"], ["resume"]):
+    elif is_only_parsed(verb, rest):
         group = app.commands[verb]
         command = group.commands[rest.pop(0)] if hasattr(group, "commands") else group
         command.make_context(verb, rest)
@@ -152,6 +176,45 @@ def check_verb(verb: str, rest: list[str]) -> None:
         if verb == "init" and "--kind" not in rest and "--from" not in rest:  # it asks, and here is no terminal
             rest.append("--kind=function")
         assert run_command([verb, *rest]) == (0, None)
+
+
+def is_only_parsed(verb: str, rest: list[str]) -> bool:
+    return verb in ONLY_PARSED or bool(NEED_A_MODEL & set(rest)) or rest[:1] in CHANGES_OF_SCHEDULES
+
+
+def is_run_here(arguments: list[str]) -> bool:
+    match arguments:
+        case ["python", "-m", "sweeps", "run", *rest]:
+            return "--dry-run" in rest
+        case ["python", "-m", "sweeps", verb, *rest]:
+            return verb not in PRINTED_OR_PLANNED and not is_only_parsed(verb, rest)
+    return False
+
+
+def test_each_command_is_run_by_a_test_or_has_a_reason() -> None:
+    trained, of_an_ended_sweep = documented_sweeps(), commands_about_an_ended_sweep()
+    rows = {
+        command: next((each for each in RUN_ELSEWHERE if re.fullmatch(each, command)), None)
+        for command in (command.removeprefix("RAY_ADDRESS=HOST:PORT ") for _, command in COMMANDS)
+        if not is_run_here(without_variables(command))
+        and tuple(words(command)[4:]) not in trained
+        and tuple(words(command)[3:]) not in of_an_ended_sweep
+    }
+    assert [command for command, row in rows.items() if row is None] == []
+    assert set(RUN_ELSEWHERE) == set(rows.values()), "rows that no document needs"
+
+
+def test_each_block_of_python_code_is_run_by_a_test() -> None:
+    code = {f"{block.document}: {block.text}" for block in PYTHON if block.file is None}
+    assert [each for each in code if not each.startswith(tuple(CODE_RUN_BY))] == []
+    assert [row for row in CODE_RUN_BY if not any(each.startswith(row) for each in code)] == []
+
+
+def test_the_tests_that_are_named_for_commands_and_code_exist() -> None:
+    reasons = [*RUN_ELSEWHERE.values(), *CODE_RUN_BY.values(), *(block.reason or "" for block in BLOCKS)]
+    tests = {name for reason in reasons for name in re.findall(r"tests/[\w/]+\.py", reason)}
+    assert len(tests) > 10
+    assert [name for name in tests if not (CHECKOUT / name).is_file()] == []
 
 
 def plan(tokens: list[str]) -> None:

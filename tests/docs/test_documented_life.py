@@ -9,23 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from documents import CHECKOUT, blocks_of, words
+from documents import ABOUT_AN_ENDED_SWEEP, CHECKOUT, blocks_of, commands_about_an_ended_sweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
-PAGES = ("index.md", "life.md", "debugging.md")
-VERBS = {"show", "best", "report", "resume", "extend", "retrain", "reproduce", "logs", "clean", "list"}
-ENDLESS = {"--watch", "--follow"}
-COMMANDS = list(
-    dict.fromkeys(
-        tuple(each for each in words(command)[3:] if each not in ENDLESS)
-        for page in PAGES
-        for block in blocks_of(CHECKOUT / "docs" / page)
-        if block.reason is None
-        for command in block.commands
-        if words(command)[:3] == ["python", "-m", "sweeps"] and words(command)[3] in VERBS
-    )
-)
+COMMANDS = commands_about_an_ended_sweep()
 FIRST_LAST = sorted(COMMANDS, key=lambda command: command[0] == "clean")
 """Cleaning comes last, since it removes what the others need."""
 
@@ -56,8 +44,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_command_about_an_ended_sweep_works(folder: Path) -> None:
-    assert {command[0] for command in COMMANDS} == VERBS - {"list"}
+    assert {command[0] for command in COMMANDS} == ABOUT_AN_ENDED_SWEEP - {"list"}
     for command in FIRST_LAST:
         done = run(folder, "-m", "sweeps", *command)
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
     assert (folder / "winner.yaml").exists()
+    assert (folder / "DIR" / "index.html").exists()
+    (loads,) = (block.text for block in blocks_of(CHECKOUT / "docs" / "life.md") if "sweeps_train" in block.text)
+    done = run(folder, "-c", f"{loads}\nprint(type(model).__name__)")
+    assert done.stdout.split() == ["ConvNet"], done.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from ray_nodes import RayNodes
 from running import Done, points, run, start
 
 DEFAULTS = """\
@@ -213,3 +214,68 @@ def _wait_for_program(folder: Path) -> psutil.Process:
             return found[0]
         time.sleep(0.2)
     raise AssertionError("no program was started")
+
+
+ON_NODES = """
+import json, os, torch, torch.distributed
+
+torch.distributed.init_process_group("gloo")
+value = torch.tensor(float(torch.distributed.get_rank()))
+torch.distributed.all_reduce(value)
+world = torch.distributed.get_world_size()
+local = int(os.environ["LOCAL_WORLD_SIZE"])
+print(json.dumps({"sum": value.item(), "world": world, "local": local, "node": int(os.environ["GROUP_RANK"])}))
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_every_node_starts_its_own_torchrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = """
+task:
+  command: >-
+    torchrun --nnodes {num_nodes} --node-rank {node_rank} --nproc-per-node {workers_per_node}
+    --master-addr {master_address} --master-port {master_port} train.py --lr {lr}
+  arguments: {lr: 0.01}
+  processes: per_node
+  metrics: [sum, world, local, node]
+scaling: {num_workers: 4, placement: SPREAD}
+space: {task.arguments.lr: {type: float, low: 0.001, high: 0.1}}
+search: {metric: sum, mode: min, num_trials: 1}
+"""
+    folder = written(tmp_path, task)
+    (folder / "train.py").write_text(ON_NODES)
+    nodes = RayNodes(tmp_path)
+    try:
+        for ip in ("127.0.0.1", "127.0.0.2"):  # Ray Train takes nodes of one address for one
+            nodes.start(num_cpus=2, options=[f"--node-ip-address={ip}"])
+        for name, value in nodes.environment.items():
+            monkeypatch.setenv(name, value)
+        done = run(folder, "conf=mine.yaml", f"cluster.address={nodes.address}")
+    finally:
+        nodes.stop()
+    assert done.status == 0, done.err
+    best = done.document["best"]
+    assert best["value"] == 0 + 1 + 2 + 3, "of all ranks"
+    metrics = done.client.get_run(best["run_id"]).data.metrics
+    assert (metrics["world"], metrics["local"], metrics["node"]) == (4, 2, 0)
+
+
+@pytest.mark.slow
+def test_the_error_of_a_program_under_torchrun_is_its_own_exception(tmp_path: Path) -> None:
+    task = """
+task:
+  command: torchrun --nproc-per-node {num_workers} --master-port {master_port} train.py
+  arguments: {lr: 0.01}
+  options: {--lr: "{lr}"}
+  metrics: [loss]
+scaling: {num_workers: 2}
+space: {task.arguments.lr: {type: float, low: 0.001, high: 0.1}}
+search: {metric: loss, mode: min, num_trials: 1, max_retries: 0}
+"""
+    folder = written(tmp_path, task)
+    (folder / "train.py").write_text("import os\nif os.environ['RANK'] == '1':\n    raise ValueError('of one rank')\n")
+    done = run(folder, "conf=mine.yaml", "cluster.num_cpus=2")
+    assert done.status == 1
+    assert "ended with status 1: ValueError: of one rank" in done.err

@@ -18,7 +18,7 @@ from typing import IO
 from sweeps_train.command import guard
 
 READ = 2**16
-KEPT_LINES = 20
+KEPT_LINES = 200
 """Number of the last lines of its output that are kept for the error of a program that fails."""
 KEPT_CHARACTERS = 2000
 """Maximum characters of each of them."""
@@ -58,7 +58,7 @@ class Program:
         self._on_line = on_line
         self._lock = threading.Lock()
         self.last_lines: deque[str] = deque(maxlen=KEPT_LINES)
-        """The last lines of output that are not empty."""
+        """The last lines of output that are not empty, with indentation."""
         self._process = subprocess.Popen(
             list(words),
             env=dict(environment),
@@ -122,7 +122,7 @@ class Program:
         with self._lock:
             for line in lines:
                 if line.strip():
-                    self.last_lines.append(line.strip()[:KEPT_CHARACTERS])
+                    self.last_lines.append(line.rstrip()[:KEPT_CHARACTERS])
                     if self._on_line is not None:
                         self._on_line(line)
 

@@ -17,6 +17,7 @@ from ray.train.collective import broadcast_from_rank_zero
 
 from sweeps_train.command.command_line import command_line
 from sweeps_train.command.config_files import file_name, write_files
+from sweeps_train.command.failure import find_cause
 from sweeps_train.command.launch import Place
 from sweeps_train.command.lead import Due, Lead, Signal
 from sweeps_train.command.placeholders import FILES, Template, as_text, filled
@@ -123,9 +124,9 @@ def _check_end(program: Program, place: Place) -> None:
     if (status := program.wait()) != 0:
         program.finish_output()
         worker = f" on worker {place.rank}" if place.num_workers > 1 else ""
-        last = program.last_lines[-1] if program.last_lines else "it printed nothing"
-        lines = "\n".join(("The last lines of its output:", *program.last_lines))
-        raise ProgramFailed(f"task.command={program.name}: {describe_status(status)}{worker}: {last}\n{lines}")
+        cause, last_lines = find_cause([*program.last_lines])
+        lines = "\n".join(("The last lines of its output:", *last_lines))
+        raise ProgramFailed(f"task.command={program.name}: {describe_status(status)}{worker}: {cause}\n{lines}")
 
 
 def _checkpoint(utils: TrialTrainFnUtils) -> str | None:

@@ -43,17 +43,19 @@ def print_schedules(schedules: Sequence[Document], console: Console) -> None:
     console.print(table)
 
 
-def print_coming(firings: Sequence[Document], console: Console) -> None:
+def print_coming(firings: Sequence[Document], disabled: Sequence[str], console: Console) -> None:
     """Print a table of coming firings.
 
     Args:
         firings: Documents of ``Coming.as_json``.
+        disabled: Names of schedules that have none because they are disabled.
         console: Console to print to.
     """
     if not firings:
-        console.print(
-            "There are no coming firings: no schedule is enabled. `python -m sweeps serve 'enable=[NAME]'` enables one."
-        )
+        console.print("There are no coming firings.")
+    for name in disabled:
+        console.print(f"{name} is disabled. `python -m sweeps schedule resume {name}` enables it.")
+    if not firings:
         return
     table = plain_table("schedule", "due", "starts", "ended by")
     for each in firings:

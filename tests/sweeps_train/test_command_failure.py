@@ -1,0 +1,92 @@
+"""The error of a program that has failed, by its last lines of output."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweeps_train.command.failure import SHOWN_LINES, find_cause
+
+TORCHRUN = """\
+W1122 16:39:48.462000 11916 torch/distributed/run.py:874] *****************************************
+{'loss': 1}
+[rank1]: Traceback (most recent call last):
+[rank0]: Traceback (most recent call last):
+[rank1]:   File "bad.py", line 4, in <module>
+[rank1]:     if get_rank() == 1: raise ValueError("lr must be positive: -1")
+[rank0]:   File "bad.py", line 5, in <module>
+[rank1]:                         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+[rank1]: ValueError: lr must be positive: -1
+[rank0]:     all_reduce(zeros(1))
+[rank0]: RuntimeError: Connection closed by peer [127.0.0.1]:21702.
+W1122 16:40:00.823000 11916 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 12087 closing signal
+E1122 16:40:01.010000 11916 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 1
+"""
+SUMMARY = """\
+Traceback (most recent call last):
+  File "bin/torchrun", line 8, in <module>
+    sys.exit(main())
+             ^^^^^^
+  File "torch/distributed/launcher/api.py", line 383, in launch_agent
+    raise ChildFailedError(
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+bad.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-11-22_16:40:01
+  host      : localhost
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 12087)  (SIGTERM)
+  error_file: <N/A>
+  traceback : Signal 15 (SIGTERM) received by PID 12087
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-22_16:40:00
+  host      : localhost
+  rank      : 1 (local_rank: 1)
+  exitcode  : 1 (pid: 12088)
+  error_file: <N/A>
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================
+"""
+OF_ONE = """\
+step 1
+Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    raise KeyError("lr")
+
+    KeyError: quoted
+KeyError: 'lr'
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "cause"),
+    [
+        (TORCHRUN + SUMMARY, "ValueError: lr must be positive: -1"),
+        (OF_ONE, "KeyError: 'lr'"),
+        (OF_ONE + SUMMARY, "KeyError: 'lr'"),
+        (OF_ONE + "wandb: a run was synced\n", "KeyError: 'lr'"),
+        (OF_ONE + "\nDuring handling of it, another exception occurred:\n\n" + OF_ONE.replace("Key", "Type"),
+         "TypeError: 'lr'"),
+        (OF_ONE + "later\n" * SHOWN_LINES, "later"),
+        ("out of disk\n-----\n=====\n", "out of disk"),
+        ("no such option\nE1 torch/distributed/elastic/x.py:1] failed (exitcode: 2)\n" + SUMMARY, "no such option"),
+        (SUMMARY.replace("To enable traceback see", "Signal 11 (SIGSEGV) received by"), "Signal 11 (SIGSEGV)"),
+        (OF_ONE.rpartition("KeyError")[0] + "Traceback (most recent call last):\n", "Traceback (most recent call"),
+        ("=====\n", "====="),
+        ("", "it printed nothing"),
+    ],
+)  # fmt: skip
+def test_the_cause_is_the_programs_last_exception_or_message_and_not_the_launchers(output: str, cause: str) -> None:
+    found, _ = find_cause(output.splitlines())
+    assert found.startswith(cause)
+
+
+def test_the_lines_that_are_shown_are_the_last_ones_of_the_program_itself() -> None:
+    _, lines = find_cause((TORCHRUN + SUMMARY).splitlines())
+    assert lines == TORCHRUN.splitlines()
+    _, lines = find_cause(["before"] * 99 + TORCHRUN.splitlines())
+    assert len(lines) == SHOWN_LINES
