@@ -6,6 +6,11 @@ Run:
     python docs/page_pictures.py http://127.0.0.1:8643 --output /tmp/pictures   # all pages, to look at
     python docs/page_pictures.py http://127.0.0.1:8643                          # those in docs/images/
 
+The form to sign in is there only where the service demands tokens, so it is taken afterwards:
+
+    python -m sweeps token create --user NAME --role admin database=sqlite:////tmp/pages/outputs/service.db
+    python docs/page_pictures.py http://127.0.0.1:8643 --only sign-in --token FILE    # with that token in it
+
 Needs Chromium (Debian: ``apt-get install chromium``). Look at the pictures before you commit them.
 """
 
@@ -42,13 +47,15 @@ SHOWN = {
     "api": "service-api",
 }
 """Pages whose pictures are in docs/images/, and the beginnings of their files' names."""
+SIGN_IN = "/sign-in"
 IN_DARK = "trial"
 """Page whose picture on the phone is the dark one."""
 COLOURS = 256
 """Number of colours of a picture, which makes files of a third of the size. They are chosen to cover all colours, and
 not by frequency, or the few points of failed trials would get the colour of the others."""
 PREVIEWED = "!document.querySelector('form[data-preview]') || document.querySelector('#preview dl')"
-DRAWN = "[...document.querySelectorAll('[data-figure]')].every(each => each.querySelector('.js-plotly-plot'))"
+DRAWN = """[...document.querySelectorAll("[data-figure]")].every(
+  each => !each.checkVisibility() || each.querySelector(".js-plotly-plot, svg"))"""
 
 
 def main() -> None:
@@ -85,8 +92,9 @@ def find_pages(browser: Browser, address: str, token: Path | None) -> dict[str, 
         "new-schedule": "/new-schedule",
         "api": "/api/docs",
         "unknown": "/sweeps/none-such",
-        "sign-in": "/sign-in",
     }
+    if token is not None:
+        found["sign-in"] = SIGN_IN
     page.goto(address)
     names = addresses_of(page, "td .name")
     if names:
@@ -96,6 +104,9 @@ def find_pages(browser: Browser, address: str, token: Path | None) -> dict[str, 
         found["trial"] = addresses_of(page, "a.trial")[0]
         found["table"] = f"{found['sweep']}/figures/curves/table"
         found["report"] = f"{found['sweep']}/report"
+        page.goto(urljoin(address, found["report"]))
+        if (make := page.get_by_role("button", name="Make the report")).count():
+            make.click(timeout=120_000)
     if len(names) > 1:
         found["compare"] = "/compare?" + "&".join(
             f"sweep={name.removeprefix('/sweeps/')}" for name in (names[0], found["sweep"])
@@ -123,7 +134,7 @@ def open_page(browser: Browser, address: str, token: Path | None, screen: str, s
     )
     page = context.new_page()
     if token is not None:
-        page.goto(urljoin(address, "/sign-in"))
+        page.goto(urljoin(address, SIGN_IN))
         page.get_by_label("Token").fill(token.read_text().strip())
         page.get_by_role("button", name="Sign in").click()
     return page
@@ -144,9 +155,10 @@ def take(
     Raises:
         RuntimeError: The page is wider than the screen.
     """
-    page = open_page(browser, arguments.address, arguments.token, screen, scheme)
+    token = None if path == SIGN_IN else arguments.token
+    page = open_page(browser, arguments.address, token, screen, scheme)
     page.goto(urljoin(arguments.address, path))
-    for figure in page.locator("[data-figure]").all():  # figures are drawn when they come near the screen
+    for figure in page.locator("[data-figure]:visible").all():  # figures are drawn when they come near the screen
         figure.scroll_into_view_if_needed()
     page.wait_for_function(DRAWN, timeout=120_000)
     page.wait_for_function(PREVIEWED, timeout=120_000)

@@ -59,6 +59,8 @@ OTHER_FILES = {
     "tune_config = tune.TuneConfig(metric='loss', mode='min', num_samples=4)\n",
     "base.yaml": "model: {layers: 1}\noptimizer: {name: adam, lr: 0.1}\n",
     "PATH/.keep": "",
+    "study.db": "",
+    "trials.csv": "",
     "conf/service/team.yaml": "queue: {running: 2}\n",
     "my/service/team.yaml": "queue: {running: 2}\n",
 }

@@ -16,7 +16,7 @@ from typing import Any
 
 from sweeps.config import SweepConfig
 from sweeps.errors import UserError
-from sweeps.runtime.environment import chosen_variables, setting_variables
+from sweeps.runtime.environment import chosen_variables, setting_up
 from sweeps.runtime.node_resources import label
 
 ROOM_TIMEOUT = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
@@ -56,8 +56,8 @@ def connected(config: SweepConfig, *, code: Path | None = None) -> Iterator[Conn
     local = cluster.address == "local"
     environment = _process_environment()
     runtime_env: dict[str, Any] = {"env_vars": environment}
-    if variables := chosen_variables(cluster.env, os.environ):
-        runtime_env["worker_process_setup_hook"] = setting_variables(variables)
+    folder = str(Path.cwd()) if code is None else None
+    runtime_env["worker_process_setup_hook"] = setting_up(chosen_variables(cluster.env, os.environ), folder)
     if code is not None:
         runtime_env["working_dir"] = str(code)
     arguments: dict[str, Any] = {"runtime_env": runtime_env}

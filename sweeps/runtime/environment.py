@@ -1,7 +1,8 @@
-"""Environment variables of the driver for the processes of a running cluster (``cluster.env``)."""
+"""The driver's environment for the processes of a running cluster: variables (``cluster.env``), the working folder."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 
@@ -27,14 +28,22 @@ def chosen_variables(names: Sequence[str], environment: Mapping[str, str]) -> di
     }
 
 
-def setting_variables(values: Mapping[str, str]) -> Callable[[], None]:
-    """A function that sets environment variables, for Ray to call when it starts a process.
+def setting_up(variables: Mapping[str, str], folder: str | None) -> Callable[[], None]:
+    """A function for Ray to call when it starts a process: it sets environment variables and changes the folder.
 
     The variables of a ``runtime_env`` would reach processes, too, but Ray's dashboard and logs show those. They show
-    the name of a function alone.
+    the name of a function alone. The folder of a process is otherwise that of ``ray start``, so that relative paths,
+    such as that of a script, would lead elsewhere.
+
+    Args:
+        variables: The variables.
+        folder: Working folder of the driver; a process whose node does not have it stays where it is. None: all stay.
     """
 
-    def set_variables() -> None:
-        os.environ.update(values)
+    def set_up() -> None:
+        os.environ.update(variables)
+        if folder is not None:
+            with contextlib.suppress(OSError):
+                os.chdir(folder)
 
-    return set_variables
+    return set_up

@@ -247,6 +247,9 @@ def test_a_documented_one_liner_makes_a_plan_with_the_conf_that_it_names(
 PYTHON = [block for block in BLOCKS if block.language == "python" and block.reason is None]
 YAML = [block for block in BLOCKS if block.language == "yaml" and block.reason is None]
 ROOTS = (SweepConfig, Schedule, Service)
+PART_OF_A_SWEEP = {"task", "space", "search"}
+"""Sections that some shipped config can have as they stand; those of docs/strategies.md need more workers and larger
+models."""
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: f"{block.document}:{block.line}")
@@ -266,6 +269,23 @@ def test_documented_yaml_has_only_keys_that_exist(block: Block) -> None:
         group = Path(block.file).parts[-2] if block.file and len(Path(block.file).parts) > 2 else ""
         prefix = f"{group}." if group and group not in ("schedule", "service") else ""
         assert any(all(_knows(root, f"{prefix}{path}".split(".")) for path in paths(values)) for root in ROOTS), each
+
+
+PARTS = [
+    block
+    for block in YAML
+    if block.file is None
+    and set(yaml.safe_load(block.text)) <= PART_OF_A_SWEEP
+    and block.document != "bring_your_own.md"  # tests/sweeps_train/test_ray_data.py runs such sweeps
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", PARTS, ids=lambda block: f"{block.document}:{block.line}")
+def test_a_documented_part_of_a_config_makes_a_plan(block: Block, folder: Path) -> None:
+    base = "command" if block.document == "any_program.md" else "digits"
+    (folder / "part.yaml").write_text(f"defaults: [{base}, _self_]\n{block.text}\n")
+    plan(["conf=part.yaml"])
 
 
 def paths(values: dict[str, object], above: str = "") -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from documents import CHECKOUT, DOCUMENTS, OTHER_FILES, blocks_of, documented_sweeps, words, write_files
 from ray_nodes import RayNodes
+from running import NO_PREFLIGHT
 from s3_server import s3_server
 from stores import make_store
 
@@ -67,7 +68,7 @@ def sweep(folder: Path, cluster: dict[str, str], *tokens: str) -> int:
     kept = [token.replace("=PATH", f"={BASE_MODEL}") for token in kept if not token.startswith("search.num_trials=")]
     short = OF_LOOP if conf in WITH_LOOP else ()
     address = () if any(token.startswith("cluster=") for token in kept) else ("cluster.address=auto",)
-    more = (*address, "search.num_trials=1", "tracking.report=false", "--json")
+    more = (*address, "search.num_trials=1", "tracking.report=false", NO_PREFLIGHT, "--json")
     document = json.loads(python(folder, cluster, "-m", "sweeps", "run", *kept, *short, *more))
     return sum(trial["value"] is not None for trial in document["trials"])
 

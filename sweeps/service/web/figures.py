@@ -57,6 +57,8 @@ TABLES = {
     "best": ("state", "trials or time", "value", "trial"),
 }
 """Figures that can be read as a table, and its columns; the others show what the table of trials has."""
+NUMERIC = {"step", "share", "trials or time", "value"}
+"""Columns of numbers."""
 MOST_CURVES = 60
 POINTS_PER_CURVE = 60
 MOST_CHOSEN = 20
@@ -279,6 +281,7 @@ def table(
         title=FIGURES[figure],
         metric=choices.metric if figure == "curves" else "",
         heads=TABLES[figure],
+        numeric=NUMERIC,
         rows=found[:MOST_ROWS],
         count=len(found),
     )

@@ -95,6 +95,8 @@
           frame.append(caption);
         }
         frame.append(box);
+        frame.setAttribute("aria-label", box.getAttribute("aria-label"));
+        for (const each of [frame, box]) sizes.observe(each);
         return frame;
       }),
     );
@@ -115,6 +117,15 @@
       }),
     );
   }
+
+  // A figure that is wider than the screen can be scrolled by keyboard, too.
+  const sizes = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      const frame = target.closest("figure");
+      if (frame.scrollWidth > frame.clientWidth) frame.tabIndex = 0;
+      else frame.removeAttribute("tabindex");
+    }
+  });
 
   async function plot(box, each, content, address) {
     const { data, layout } = each.figure;
