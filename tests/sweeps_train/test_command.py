@@ -278,4 +278,4 @@ search: {metric: loss, mode: min, num_trials: 1, max_retries: 0}
     (folder / "train.py").write_text("import os\nif os.environ['RANK'] == '1':\n    raise ValueError('of one rank')\n")
     done = run(folder, "conf=mine.yaml", "cluster.num_cpus=2")
     assert done.status == 1
-    assert "ended with status 1: ValueError: of one rank" in done.err
+    assert "ended with status 1 on worker 0: ValueError: of one rank" in done.err
