@@ -15,17 +15,11 @@ from sweeps.driver.notebook import is_notebook
 from sweeps.driver.searcher import SweepSearcher
 from sweeps.driver.session import Session
 from sweeps.plan.plan import Plan
+from sweeps.plan.searcher_options import searcher_options, stop_rule
 from sweeps.runtime.trainable import Trial, TrialContext, trial_resources
-from sweeps.search.advisors.advisor import Advisor
-from sweeps.search.advisors.failures import FailureAdvisor
-from sweeps.search.advisors.priors import PriorAdvisor
-from sweeps.search.expected_improvement import ExpectedImprovement
-from sweeps.search.samplers.build import build_sampler, shuffled
-from sweeps.search.samplers.transfer import EarlierTrials, points_to_retry
 from sweeps.search.schedulers.build import build_scheduler
 from sweeps.search.schedulers.concurrency import PauseAwareLimiter
 from sweeps.search.schedulers.decisions import DecisionLog
-from sweeps.search.stop_rules import stop_reason, too_little_improvement
 from sweeps.search.study import clear_half_sampled, open_study_storage
 from sweeps.search.study_version import STUDY_FILE, migrate_study
 
@@ -81,27 +75,13 @@ def build_searcher(plan: Plan, session: Session) -> SweepSearcher:
     resumed = session.state.earlier is not None
     if resumed and clear_half_sampled(plan.folder / STUDY_FILE, storage, plan.name):
         storage, _ = open_study_storage(plan.folder / STUDY_FILE)
-    search = plan.config.search
-    is_grid = search.sampler.kind == "grid"
-    earlier = EarlierTrials(plan.warm_start, plan.space, search.modes[0], plan.config.seed) if plan.warm_start else None
     searcher = SweepSearcher(
         session,
         plan.space,
-        metric=search.metrics,
-        mode=search.modes,
-        sampler=build_sampler(search.sampler, plan.config.seed, plan.space, earlier),
         storage=storage,
         study_name=plan.name,
-        num_trials=search.num_trials,
-        points=[*plan.points.first(), *points_to_retry(plan.warm_start, plan.space)],
-        grid=shuffled(plan.points.grid(), plan.config.seed) if is_grid else None,
-        duplicates=search.duplicates,
-        limits=search.limits,
-        last_counts=search.value == "last",
-        lookup=plan.points.lookup,
-        validate=plan.check_point,
         enough=_stop_rule(plan, session),
-        advisors=_advisors(plan, session),
+        **searcher_options(plan, session.state.memory),
     )
     migrate_study(searcher.study)
     return searcher
@@ -110,21 +90,6 @@ def build_searcher(plan: Plan, session: Session) -> SweepSearcher:
 def _stop_rule(plan: Plan, session: Session) -> Callable[[optuna.Study], str | None]:
     """A function that returns the reason to start no further trial, if there is one. The rules may change while the
     sweep runs."""
-    state, mode = session.state, plan.config.search.modes[0]
-    improvement = ExpectedImprovement(plan.space, plan.points.lookup, mode, plan.config.seed)
-
-    def enough(study: optuna.Study) -> str | None:
-        reason = state.shutdown.budget_spent or stop_reason(state.stop, mode, study)
-        return reason or too_little_improvement(state.stop, improvement, study)
-
-    return enough
-
-
-def _advisors(plan: Plan, session: Session) -> list[Advisor]:
-    """Advisors from priors, which abstain where there are none, from limits on memory, and from failures."""
-    advisors: list[Advisor] = [PriorAdvisor(plan.space, plan.config.seed)]
-    if session.state.memory is not None:
-        advisors.append(session.state.memory)
-    if plan.config.search.avoid_failures:
-        advisors.append(FailureAdvisor(plan.space))
-    return advisors
+    state = session.state
+    enough = stop_rule(plan, lambda: state.stop)
+    return lambda study: state.shutdown.budget_spent or enough(study)

@@ -1,0 +1,68 @@
+"""Options of a plan's searcher: sampler, first points, advisors and stop rules; the same in a sweep and in a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import optuna
+
+from sweeps.config.search import Stop
+from sweeps.plan.plan import Plan
+from sweeps.search.advisors.advisor import Advisor
+from sweeps.search.advisors.failures import FailureAdvisor
+from sweeps.search.advisors.memory import MemoryEstimate
+from sweeps.search.advisors.priors import PriorAdvisor
+from sweeps.search.expected_improvement import ExpectedImprovement
+from sweeps.search.samplers.build import build_sampler, shuffled
+from sweeps.search.samplers.transfer import EarlierTrials, points_to_retry
+from sweeps.search.stop_rules import stop_reason, too_little_improvement
+
+
+def searcher_options(plan: Plan, memory: MemoryEstimate | None = None) -> dict[str, Any]:
+    """Keyword arguments of ``OptunaSearcher`` that follow from a plan alone.
+
+    Args:
+        plan: The sweep's plan.
+        memory: Estimate of the trials' memory, which may refuse points.
+    """
+    search, seed = plan.config.search, plan.config.seed
+    is_grid = search.sampler.kind == "grid"
+    earlier = EarlierTrials(plan.warm_start, plan.space, search.modes[0], seed) if plan.warm_start else None
+    return {
+        "metric": search.metrics,
+        "mode": search.modes,
+        "sampler": build_sampler(search.sampler, seed, plan.space, earlier),
+        "num_trials": search.num_trials,
+        "points": [*plan.points.first(), *points_to_retry(plan.warm_start, plan.space)],
+        "grid": shuffled(plan.points.grid(), seed) if is_grid else None,
+        "duplicates": search.duplicates,
+        "limits": search.limits,
+        "last_counts": search.value == "last",
+        "lookup": plan.points.lookup,
+        "validate": plan.check_point,
+        "advisors": _advisors(plan, memory, seed),
+    }
+
+
+def _advisors(plan: Plan, memory: MemoryEstimate | None, seed: int) -> list[Advisor]:
+    """Advisors from priors, which abstain where there are none, from limits on memory, and from failures."""
+    advisors: list[Advisor] = [PriorAdvisor(plan.space, seed)]
+    if memory is not None:
+        advisors.append(memory)
+    if plan.config.search.avoid_failures:
+        advisors.append(FailureAdvisor(plan.space))
+    return advisors
+
+
+def stop_rule(plan: Plan, stop: Callable[[], Stop]) -> Callable[[optuna.Study], str | None]:
+    """A function that returns the reason to start no further trial, if there is one: a target, a plateau, or too small
+    an expected improvement.
+
+    Args:
+        plan: The sweep's plan.
+        stop: Returns the rules, which may change while the sweep runs.
+    """
+    mode = plan.config.search.modes[0]
+    improvement = ExpectedImprovement(plan.space, plan.points.lookup, mode, plan.config.seed)
+    return lambda study: stop_reason(stop(), mode, study) or too_little_improvement(stop(), improvement, study)

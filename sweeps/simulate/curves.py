@@ -1,0 +1,32 @@
+"""Learning curves in place of training: all reports that a trial would make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from sweeps.space.distributions import Point
+
+
+@dataclass(frozen=True)
+class Report:
+    """One report of a trial."""
+
+    step: int
+    """Number of optimizer steps done."""
+    elapsed_s: float
+    """Seconds of training so far."""
+    metrics: Mapping[str, float]
+    """Metrics, and progress in units that schedulers count in (``epochs``, ``samples``), by name."""
+
+
+class CurveSource(Protocol):
+    """Answers how a trial would train at any point of a space."""
+
+    def curve(self, point: Point) -> list[Report]:
+        """All reports of a trial that trains to its end, in order; at least one.
+
+        Args:
+            point: Values by path.
+        """

@@ -1,0 +1,258 @@
+"""Simulation of a planned sweep against a table of learning curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from sweeps.config.objectives import Objectives, Values
+from sweeps.constants import NUMBER, REASON
+from sweeps.errors import ConfigError
+from sweeps.plan.plan import Plan
+from sweeps.plan.searcher_options import searcher_options, stop_rule
+from sweeps.runtime.placement import reserved_per_trial
+from sweeps.search.budget import Usage, exhausted_budget
+from sweeps.search.reported_values import reported_values
+from sweeps.search.schedulers.build import build_scheduler
+from sweeps.search.schedulers.decisions import DecisionLog
+from sweeps.search.searcher import OptunaSearcher
+from sweeps.simulate.simulation import Outcome, Simulation
+from sweeps.simulate.surrogate import ForestCurve, NearestCurve, SurrogateError
+from sweeps.simulate.table import CurveTable, read_table
+from sweeps.tracking.record import STATES, MlflowIds, SweepRecord, SweepTime, TrialRecord
+
+Between = Literal["forest", "nearest"]
+"""Answer for a point that the table does not have: a forest's prediction, or the nearest configuration's curve."""
+WORKERS = 4
+"""Simulated workers, unless the command or ``search.max_concurrent`` says otherwise."""
+STATE_OF = {TrialState.COMPLETE: "finished", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
+"""State of a trial in the record by that in the study; other trials were stopped by a budget."""
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """A value that was better than all before it."""
+
+    time_s: float
+    """Simulated time."""
+    value: float
+    regret: float
+    """Distance to the best value that the table has for this space."""
+
+
+@dataclass(frozen=True)
+class SimulatedSweep:
+    """A search that was simulated with one seed."""
+
+    seed: int
+    record: SweepRecord
+    """The sweep as it would be recorded, without runs in MLflow and checkpoints."""
+    improvements: list[Improvement]
+    """Course of the best value of the first objective."""
+    ended_because: str | None
+
+    def regret(self, time_s: float) -> float | None:
+        """Regret of the best value at a simulated time; None before the first."""
+        return next((each.regret for each in reversed(self.improvements) if each.time_s <= time_s), None)
+
+
+@dataclass(frozen=True)
+class SimulationResult:
+    """Simulated searches of one plan."""
+
+    table: CurveTable
+    workers: int
+    between: Between
+    error: SurrogateError | None
+    """Error of predictions between the table's configurations; None if they are those of the nearest one, or if too
+    few were trained to the end."""
+    best: float
+    """Best value of the first objective in the table."""
+    median: float
+    """Median of the values of the configurations that were trained to the end."""
+    sweeps: list[SimulatedSweep]
+    """One for each seed."""
+
+    def normalized(self, regret: float) -> float:
+        """Regret as a share of the distance from the table's best value to its median."""
+        return regret / max(abs(self.median - self.best), 1e-300)
+
+
+def simulate(
+    plan: Plan,
+    table: Path,
+    *,
+    workers: int | None = None,
+    seeds: int = 1,
+    between: Between = "forest",
+) -> SimulationResult:
+    """Replay a sweep's search against recorded learning curves, in simulated time.
+
+    Args:
+        plan: The sweep; its budgets of hours and cost count simulated time.
+        table: Parquet file with the curves; see ``read_table``.
+        workers: Number of trials that run at once; default: ``search.max_concurrent``, else 4.
+        seeds: Number of searches: with the config's seed, and those after it.
+        between: Answer for a point that the table does not have.
+
+    Raises:
+        UserError: The table cannot be used for this sweep, or its scheduler changes trials while they train.
+    """
+    search = plan.config.search
+    if search.copies_trials:
+        raise ConfigError(
+            f"search.scheduler.kind={search.scheduler.kind}: changes values while a trial trains, of which a table has "
+            "no curves; simulate asha, hyperband, median or none"
+        )
+    curves = read_table(table, plan.space, plan.points.lookup, search.metrics)
+    _check_resource(plan, table, curves)
+    forest = ForestCurve(curves, plan.space, search.metrics[0]) if between == "forest" else None
+    source = forest or NearestCurve(curves, plan.space)
+    objectives, count = Objectives.of(search), workers or search.max_concurrent or WORKERS
+    best, median = _scale(curves, objectives)
+    simulated = []
+    for seed in range(plan.config.seed, plan.config.seed + seeds):
+        seeded = replace(plan, composition=plan.composition.changed({"seed": seed}))
+        searcher, outcome = _search(seeded, source, count)
+        record = _record(seeded, searcher.study, outcome, objectives, count)
+        simulated.append(
+            SimulatedSweep(seed, record, _improvements(outcome, objectives, best), outcome.ended_because)
+        )
+    return SimulationResult(curves, count, between, forest.error if forest else None, best, median, simulated)
+
+
+def _check_resource(plan: Plan, table: Path, curves: CurveTable) -> None:
+    """Check that the scheduler can count in its resource.
+
+    Raises:
+        ConfigError: The table has no such column.
+    """
+    scheduler = plan.config.search.scheduler
+    resource = "evaluations" if scheduler.kind == "none" else scheduler.resource
+    if resource not in {"evaluations", "steps", "seconds", *curves.metric_names()}:
+        raise ConfigError(
+            f"search.scheduler.resource={resource}: {table} has no column {resource}; add it, or count in evaluations "
+            "(the rows of a configuration), steps or seconds"
+        )
+
+
+def _search(plan: Plan, source: ForestCurve | NearestCurve, workers: int) -> tuple[OptunaSearcher, Outcome]:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    search, spent = plan.config.search, ""
+
+    def exhausted(usage: Usage) -> str | None:
+        nonlocal spent
+        spent = exhausted_budget(search.stop, usage) or ""
+        return spent or None
+
+    searcher = OptunaSearcher(
+        plan.space, enough=stop_rule(plan, lambda: search.stop), **searcher_options(plan)
+    )
+    scheduler = build_scheduler(
+        plan.composition,
+        plan.space,
+        lookup=plan.points.lookup,
+        validate=plan.check_point,
+        trials=plan.folder,
+        exploited=lambda exploit: None,  # only of schedulers that copy trials
+        decisions=DecisionLog(searcher.study, on_report=searcher.on_trial_result),
+        num_trials=lambda: search.num_trials,
+    )
+    scheduler.set_search_properties(search.metrics[0], search.modes[0])
+    needs = reserved_per_trial(plan.config, use_gpu=plan.config.scaling.use_gpu is True)
+    holds = {**needs, "cost": plan.config.hourly_cost(needs)}
+    return searcher, Simulation(searcher, scheduler, source, workers, exhausted=exhausted, holds=holds).run()
+
+
+def _scale(curves: CurveTable, objectives: Objectives) -> tuple[float, float]:
+    """Best value of the first objective in the table, and median over the configurations trained to the end."""
+    metric, choose = objectives.metrics[0], min if objectives.modes[0] == "min" else max
+
+    def value(reports: Sequence[float]) -> float:
+        finite = [each for each in reports if math.isfinite(each)]
+        return math.nan if not finite else finite[-1] if objectives.last_counts else choose(finite)
+
+    def values(trials: Sequence[list[float]]) -> list[float]:
+        return sorted(each for reports in trials if math.isfinite(each := value(reports)))
+
+    every = values([[report.metrics[metric] for report in trial.reports] for trial in curves.trials])
+    whole = values([[report.metrics[metric] for report in trial.reports] for trial in curves.whole])
+    return choose(every), whole[len(whole) // 2]
+
+
+def _improvements(outcome: Outcome, objectives: Objectives, best: float) -> list[Improvement]:
+    found: list[Improvement] = []
+    metric = objectives.metrics[0]
+    for report in outcome.reports:
+        value = report.metrics.get(metric, math.nan)
+        if not math.isfinite(value) or objectives.violation(report.metrics) is not None:
+            continue
+        if not found or (value < found[-1].value if objectives.modes[0] == "min" else value > found[-1].value):
+            found.append(Improvement(report.time_s, value, abs(value - best)))
+    return found
+
+
+def _record(
+    plan: Plan, study: optuna.Study, outcome: Outcome, objectives: Objectives, workers: int
+) -> SweepRecord:
+    """The sweep as its record in MLflow would be."""
+    started = [trial for trial in study.get_trials(deepcopy=False) if NUMBER in trial.user_attrs]
+    trials = [_trial(plan, trial, outcome, objectives) for trial in started]
+    counts = {state: sum(trial.state == state for trial in trials) for state in STATES}
+    valid = {
+        each.trial: each.all_values()
+        for each in trials
+        if each.all_values() and each.violation is None and each.state != "failed"
+    }
+    by_id = {each.trial: each for each in trials}
+    return SweepRecord(
+        sweep=plan.name,
+        status="finished" if counts["finished"] else "failed",
+        metrics=objectives.metrics,
+        modes=objectives.modes,
+        counts=counts,
+        front=[by_id[trial] for trial in objectives.front(valid)],
+        mlflow=MlflowIds(tracking_uri="", experiment_id="", run_id=""),
+        trials=trials,
+        time=SweepTime(
+            wall_s=outcome.wall_s,
+            train_s=outcome.train_s,
+            goodput=min(1.0, outcome.train_s / max(outcome.wall_s * workers, 1e-9)),
+        ),
+        conf=plan.composition.conf,
+        started=0.0,
+        command=plan.command,
+        planned=plan.config.search.num_trials,
+    )
+
+
+def _trial(plan: Plan, trial: FrozenTrial, outcome: Outcome, objectives: Objectives) -> TrialRecord:
+    number = trial.user_attrs[NUMBER]
+    reports = reported_values(trial)
+    best: tuple[int, Values] | None = None
+    for step, values in sorted(reports.items()):
+        if objectives.improves(values, best[1] if best else None):
+            best = step, values
+    began, ended = outcome.seconds[number]
+    broken = [name for name, excess in trial.constraints.items() if excess > 0]
+    return TrialRecord(
+        trial=f"{number:04}",
+        state=STATE_OF.get(trial.state, "stopped"),
+        value=None if best is None else best[1][0],
+        values=best[1] if best and len(best[1]) > 1 else (),
+        best_step=None if best is None else best[0],
+        violation=f"not {broken[0]}" if broken else None,
+        params=plan.space.sample(trial, plan.points.lookup),
+        run_id="",
+        steps=max(reports, default=0),
+        attempts=1,
+        started=began,
+        ended=ended,
+        error=trial.user_attrs.get(REASON),
+    )

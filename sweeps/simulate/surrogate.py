@@ -1,0 +1,172 @@
+"""Curves of points that a table does not have: from a forest fitted to the table, or of the nearest configuration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sweeps.search.encoding import UnitCube
+from sweeps.simulate.curves import Report
+from sweeps.simulate.table import CurveTable, RecordedTrial, point_key
+from sweeps.space.distributions import Point, Space
+
+Array = npt.NDArray[np.float64]
+
+NUM_TREES = 50
+FOLDS = 3
+"""Parts into which the configurations are split to measure the error: each is predicted from the others."""
+MAX_FITTED = 16
+"""Most steps of a curve that the forest is fitted to, evenly spaced in the logarithm; the others are interpolated."""
+
+
+@dataclass(frozen=True)
+class SurrogateError:
+    """Error of predictions for configurations that were left out when the forest was fitted."""
+
+    rmse: float
+    """Root mean squared error of the metric at the last step, in its own unit."""
+    spread: float
+    """Standard deviation of the recorded values there: the error of always predicting their mean."""
+    rank_correlation: float
+    """Spearman's correlation of predicted and recorded values there."""
+
+
+class NearestCurve:
+    """Answers with the recorded curve of the nearest configuration that was trained to the end."""
+
+    def __init__(self, table: CurveTable, space: Space):
+        self._table, self._cube = table, UnitCube(space)
+        self._whole = table.whole
+        self._matrix = self._cube.matrix([trial.point for trial in self._whole])
+
+    def curve(self, point: Point) -> list[Report]:
+        """The curve of the point itself if the table has it to the end, else of the nearest configuration."""
+        distances = ((self._matrix - self._cube.vector(point)) ** 2).sum(axis=1)
+        return self._whole[int(np.argmin(distances))].reports
+
+
+class ForestCurve:
+    """Answers with the recorded curve where there is one, and elsewhere from extremely randomised trees.
+
+    The trees predict each metric, and the logarithm of the seconds between two reports, from the point and the step. A
+    recorded curve that was stopped early continues with the prediction, shifted so that both meet.
+    """
+
+    def __init__(self, table: CurveTable, space: Space, metric: str, seed: int = 0):
+        """
+        Args:
+            table: The recorded curves.
+            space: Space of the points.
+            metric: Metric of which ``error`` is measured.
+            seed: Seed of the trees.
+        """
+        self._table, self._cube, self._seed = table, UnitCube(space), seed
+        longest = max(table.trials, key=lambda trial: trial.reports[-1].step)
+        self._steps = [report.step for report in longest.reports]
+        self._names = sorted(table.metric_names())
+        self._skipped = set(self._steps) - set(_spaced(self._steps, MAX_FITTED))
+        rows = [self._rows(trial) for trial in table.trials]
+        self._forest = self._fit(rows)
+        self.error = self._error(rows, self._names.index(metric))
+        """Error at the last step."""
+
+    def curve(self, point: Point) -> list[Report]:
+        """All reports of a trial at a point."""
+        recorded = self._table.by_point.get(point_key(point))
+        if recorded is not None and recorded.reports[-1].step == self._steps[-1]:
+            return recorded.reports
+        predicted = self._predicted(point)
+        return predicted if recorded is None else _continued(recorded, predicted)
+
+    def _rows(self, trial: RecordedTrial) -> tuple[Array, Array]:
+        """Features and targets of a configuration, with a row for each step that the forest is fitted to."""
+        before, kept = 0.0, []
+        for report in trial.reports:
+            between = math.log(max(report.elapsed_s - before, 1e-9))
+            before = report.elapsed_s
+            values = [report.metrics[name] for name in self._names]
+            if all(map(math.isfinite, values)) and report.step not in self._skipped:
+                kept.append((report.step, [*values, between]))
+        vector = self._cube.vector(trial.point)
+        features = [[*vector, math.log1p(step)] for step, _ in kept]
+        return (
+            np.array(features).reshape(len(kept), len(vector) + 1),
+            np.array([targets for _, targets in kept]).reshape(len(kept), len(self._names) + 1),
+        )
+
+    def _fit(self, rows: Sequence[tuple[Array, Array]], trees: int = NUM_TREES) -> Any:
+        from sklearn.ensemble import ExtraTreesRegressor
+
+        features, targets = np.concatenate([each for each, _ in rows]), np.concatenate([each for _, each in rows])
+        # Targets of one scale each, since a tree's splits minimise their summed variance.
+        center, scale = targets.mean(axis=0), np.maximum(targets.std(axis=0), 1e-12)
+        forest = ExtraTreesRegressor(trees, random_state=self._seed).fit(features, (targets - center) / scale)
+        return forest, center, scale
+
+    def _targets(self, forest: Any, features: Array) -> Array:
+        model, center, scale = forest
+        return np.asarray(model.predict(features).reshape(len(features), -1) * scale + center)
+
+    def _predicted(self, point: Point) -> list[Report]:
+        vector = self._cube.vector(point)
+        features = np.array([[*vector, math.log1p(step)] for step in self._steps])
+        targets = self._targets(self._forest, features)
+        elapsed = np.cumsum(np.exp(targets[:, -1]))
+        return [
+            Report(step, float(seconds), dict(zip(self._names, map(float, values), strict=True)))
+            for step, seconds, values in zip(self._steps, elapsed, targets[:, :-1], strict=True)
+        ]
+
+    def _error(self, rows: Sequence[tuple[Array, Array]], metric: int) -> SurrogateError | None:
+        """Cross-validated error at the last step; None if too few configurations were trained to the end."""
+        from scipy.stats import spearmanr
+
+        last = math.log1p(self._steps[-1])
+        whole = [index for index, (features, _) in enumerate(rows) if len(features) and features[-1, -1] == last]
+        if len(whole) < 2 * FOLDS:
+            return None
+        fold_of = np.random.default_rng(self._seed).permutation(len(rows)) % FOLDS
+        predicted, recorded = [], []
+        for fold in range(FOLDS):
+            left = [index for index in whole if fold_of[index] == fold]
+            if not left:
+                continue
+            forest = self._fit([each for index, each in enumerate(rows) if fold_of[index] != fold], NUM_TREES // 2)
+            predicted += list(self._targets(forest, np.array([rows[index][0][-1] for index in left]))[:, metric])
+            recorded += [rows[index][1][-1, metric] for index in left]
+        error = np.array(predicted) - np.array(recorded)
+        correlation = float(spearmanr(predicted, recorded).statistic)
+        return SurrogateError(
+            float(np.sqrt(np.mean(error**2))),
+            float(np.std(recorded)),
+            correlation if math.isfinite(correlation) else 0.0,
+        )
+
+
+def _spaced(steps: Sequence[int], count: int) -> list[int]:
+    """At most ``count`` of the steps, evenly spaced in the logarithm, with the first and the last."""
+    wanted = np.linspace(math.log1p(steps[0]), math.log1p(steps[-1]), count)
+    logarithms = np.log1p(np.array(steps, dtype=float))
+    return [steps[index] for index in sorted({int(np.argmin(np.abs(logarithms - each))) for each in wanted})]
+
+
+def _continued(recorded: RecordedTrial, predicted: Sequence[Report]) -> list[Report]:
+    """A recorded curve that ends early, continued by a predicted one that is shifted to meet it."""
+    end = recorded.reports[-1]
+    meets = min(predicted, key=lambda report: abs(report.step - end.step))
+    shift = {name: value - meets.metrics[name] for name, value in end.metrics.items()}
+    rest = [
+        Report(
+            report.step,
+            end.elapsed_s + report.elapsed_s - meets.elapsed_s,
+            {name: value + shift[name] for name, value in report.metrics.items()},
+        )
+        for report in predicted
+        if report.step > end.step and all(map(math.isfinite, shift.values()))
+    ]
+    return [*recorded.reports, *rest]
